@@ -1,0 +1,3 @@
+from ldp_slicing.cli import app
+
+app()

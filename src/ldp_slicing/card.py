@@ -1,0 +1,171 @@
+"""The card: the privacy statement that travels with releases. Every number is the realised one, rounded up.
+
+Proofs: docs/proofs.md, 6 to 9. Tests: tests/test_card.py.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from ldp_slicing.errors import CardError
+from ldp_slicing.plan import Plan
+from ldp_slicing.tables import LAYOUT_VERSION, ln_up, round_up
+from ldp_slicing.version import __version__
+from ldp_slicing.view import Prune, block_of
+
+CARD_VERSION = 1
+VACUOUS = 0.4999  # of at most 0.5: a bound that says nothing
+
+NOT_PROTECTED = (
+    "width and height",
+    "how many images there are, their order and when they were released",
+    "file names and folders",
+    "labels or any other data released beside the images",
+)
+COMPOSITION = (
+    "Releasing the same source t times, or t near-duplicates of it (bursts, re-encodings, crops, frames), costs t times these epsilons.",
+    "Where a bound is vacuous, what an adversary still sees is a matter of measured attacks, not of proof.",
+    "The bounds are exact for ideal random bits; with AES-256 they hold against bounded adversaries, up to the cipher's advantage.",
+)
+
+
+@dataclass(frozen=True)
+class Level:
+    """What is promised about one unit: its eps, and the most by which anybody can beat guessing between two of its values."""
+
+    unit: str
+    epsilon: float
+    why: str
+
+    @property
+    def advantage_bound(self) -> float:
+        return advantage_bound(self.epsilon)
+
+    @property
+    def is_vacuous(self) -> bool:
+        return self.advantage_bound >= VACUOUS
+
+
+@dataclass(frozen=True)
+class Statement:
+    """The promise about the releases made with one plan and view. ``sizes``: (width, height), one for each release."""
+
+    plan: Plan
+    prune: Prune
+    output: str
+    sizes: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        if not self.sizes or any(w < 1 or h < 1 for w, h in self.sizes):
+            raise CardError(f"a statement is about images of at least one pixel; got sizes {self.sizes[:4]!r}")
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """Slice, released pixel, source pixel, image; each for the worst of its kind."""
+        epsilon, block = Fraction(self.plan.realised_epsilon), block_of(self.prune)
+        dependents = max(min(block, w) * min(block, h) for w, h in self.sizes)
+        pixels = max(w * h for w, h in self.sizes)
+        moved = (
+            "one source pixel moves one released pixel" if dependents == 1 else f"one source pixel moves up to {dependents} released pixels"
+        )
+        weakest, ratio = max(((part, self.plan.tables.slice_ratio(part.bits)) for part in self.plan.slices), key=lambda pair: pair[1])
+        return (
+            Level("slice", round_up(ln_up(ratio)), f"the least private one, {self.plan.slice_name(weakest)}"),
+            Level("released pixel", round_up(epsilon), "the sum over the slices of the plan"),
+            Level("source pixel", round_up(epsilon * dependents), moved),
+            Level(
+                "image",
+                round_up(epsilon * pixels),
+                f"{'the largest has ' if len(set(self.sizes)) > 1 else ''}{pixels:,} pixels, each at the plan's epsilon",
+            ),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        plan = self.plan
+        widths, heights = zip(*self.sizes, strict=True)
+        return {
+            "releases": len(self.sizes),
+            "width": [min(widths), max(widths)],
+            "height": [min(heights), max(heights)],
+            "view": {"colour": "YCbCr (JFIF)" if plan.is_colour else "grey", "prune": self.prune or "none"},
+            "output": self.output if plan.is_colour else "grey",
+            "plan": {
+                "word_bits": plan.word_bits,
+                "epsilon_requested": plan.epsilon,
+                "epsilon_realised": plan.realised_epsilon,
+                "slices": [{"bits": f"0x{part.bits:x}", "name": plan.slice_name(part), "epsilon": part.epsilon} for part in plan.slices],
+                "dropped_bits": f"0x{(1 << plan.word_bits) - 1 & ~plan.kept_bits:x}",
+                "remark": plan.remark,
+            },
+            "levels": [
+                {
+                    "unit": level.unit,
+                    "epsilon": level.epsilon,
+                    "advantage_bound": level.advantage_bound,
+                    "vacuous": level.is_vacuous,
+                    "why": level.why,
+                }
+                for level in self.levels
+            ],
+        }
+
+    def __str__(self) -> str:
+        plan, count = self.plan, len(self.sizes)
+        size = (
+            f"{self.sizes[0][0]} x {self.sizes[0][1]}"
+            if len(set(self.sizes)) == 1
+            else f"up to {max(w * h for w, h in self.sizes):,} pixels"
+        )
+        kind = "colour" if plan.is_colour else f"{plan.word_bits}-bit grey"
+        lines = [
+            f"{count} release{'s' * (count > 1)} of {size}, {kind}, pruning: {self.prune or 'none'}",
+            f"plan: {len(plan.slices)} slices, epsilon {plan.realised_epsilon:.6g} realised of {plan.epsilon:.6g} requested",
+        ]
+        if plan.remark:
+            lines.append(f"remark: this plan {plan.remark}")
+        for level in self.levels:
+            bound = f"{level.advantage_bound:.4f}" + (" (vacuous: it says nothing)" if level.is_vacuous else "")
+            lines.append(f"  {level.unit:<15} epsilon {number(level.epsilon):<12} advantage at most {bound}; {level.why}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Card:
+    """One statement for each plan in use.
+
+    >>> print(Slicer(Plan.paper(20.0)).card(width=112, height=112))     # doctest: +SKIP
+    """
+
+    statements: tuple[Statement, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "card": CARD_VERSION,
+            "software": f"ldp-slicing {__version__}",
+            "keystream_layout": LAYOUT_VERSION,
+            "statements": [statement.to_dict() for statement in self.statements],
+            "not_protected": list(NOT_PROTECTED),
+            "read_this": list(COMPOSITION),
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    def __str__(self) -> str:
+        parts = [str(statement) for statement in self.statements]
+        parts.append("not protected: " + "; ".join(NOT_PROTECTED) + ".")
+        return "\n".join([*parts, *COMPOSITION])
+
+
+def number(value: float) -> str:
+    """Six digits, or whole numbers with thousands marked."""
+    return f"{value:,.0f}" if value >= 10_000 else f"{value:.6g}"
+
+
+def advantage_bound(epsilon: float) -> float:
+    """1/2 tanh(eps / 2), rounded up: no test between two values of an eps-private unit beats a coin toss by more."""
+    return min(0.5, math.nextafter(math.tanh(epsilon / 2) / 2 * (1 + 2**-50), 1.0))

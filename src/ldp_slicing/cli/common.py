@@ -1,0 +1,78 @@
+"""What the commands share: options, consoles, refusals."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from functools import wraps
+from typing import Annotated, ParamSpec
+
+import typer
+from rich.console import Console
+
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.view import Prune
+
+out = Console(soft_wrap=True, highlight=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+class PruneChoice(StrEnum):
+    haar = "haar"
+    dct = "dct"
+    none = "none"
+
+    @property
+    def prune(self) -> Prune:
+        return None if self is PruneChoice.none else "dct" if self is PruneChoice.dct else "haar"
+
+
+def parse_weights(text: str) -> tuple[float, float, float]:
+    try:
+        y, cb, cr = (float(part) for part in text.split(":"))
+    except ValueError:
+        raise typer.BadParameter(f"three numbers for Y:Cb:Cr, such as 4:1:1; got {text!r}") from None
+    return y, cb, cr
+
+
+def processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+Epsilon = Annotated[float, typer.Option("--epsilon", "-e", help="The budget of one released pixel. Smaller is more private.")]
+Weights = Annotated[str, typer.Option("--weights", help="Importance of Y:Cb:Cr in splitting the budget.")]
+PruneOption = Annotated[
+    PruneChoice,
+    typer.Option(
+        "--prune",
+        help="What the view takes away before the noise: the low Haar band, the DC of 8x8 blocks, or nothing.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+
+
+Arguments = ParamSpec("Arguments")
+
+
+def refusals_exit(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
+    """A refusal is one red line and exit status 2; nothing was written."""
+
+    @wraps(command)
+    def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except LdpSlicingError as error:
+            err.print(f"[bold red]refused:[/bold red] {plain(str(error))}")
+            sys.exit(2)
+
+    return wrapped
+
+
+def plain(text: str) -> str:
+    """Text from outside, so that its brackets are not taken for markup and its control characters do nothing."""
+    from rich.markup import escape
+
+    return escape("".join(c if c.isprintable() else repr(c)[1:-1] for c in text))

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from ldp_slicing.card import Card, Statement, number
+from ldp_slicing.cli.common import Epsilon, Json, PruneChoice, PruneOption, Weights, out, parse_weights, refusals_exit
+from ldp_slicing.plan import Plan
+
+
+@refusals_exit
+def plan(
+    epsilon: Epsilon = 20.0,
+    weights: Weights = "4:1:1",
+    prune: PruneOption = PruneChoice.haar,
+    grey: Annotated[
+        int | None,
+        typer.Option("--grey", min=8, max=16, help="A grey image of this many bits instead of colour.", show_default=False),
+    ] = None,
+    size: Annotated[str, typer.Option("--size", help="Width x height, for the promise about a whole image.")] = "112x112",
+    as_json: Json = False,
+) -> None:
+    """`ldp-slicing plan --epsilon 20`
+
+    Show what a budget buys: each slice with its epsilon and how often it is released changed, and the promise at each level.
+    """
+    chosen = Plan.paper(epsilon, parse_weights(weights)) if grey is None else Plan.grey(epsilon, grey)
+    statement = Statement(chosen, prune.prune, "rgb", (parse_size(size),))
+    probabilities = [float(chosen.tables.change_probability(part.bits)) for part in chosen.slices]
+    if as_json:
+        content = Card((statement,)).to_dict()
+        for row, probability in zip(content["statements"][0]["plan"]["slices"], probabilities, strict=True):
+            row["change_probability"] = probability
+        out.print(json.dumps(content, indent=2), markup=False)
+        return
+    slices = Table(
+        "slice",
+        "bits",
+        "epsilon",
+        "flipped",
+        title=f"plan of epsilon {epsilon:g}, realised {chosen.realised_epsilon:.9g}",
+        title_justify="left",
+    )
+    for part, probability in zip(chosen.slices, probabilities, strict=True):
+        slices.add_row(chosen.slice_name(part), f"0x{part.bits:06x}", f"{part.epsilon:.4f}", f"{probability:.4%}")
+    levels = Table(
+        "what",
+        "epsilon",
+        "advantage over guessing, at most",
+        "why",
+        title=f"the promise, {size}, pruning: {prune.value}",
+        title_justify="left",
+    )
+    for level in statement.levels:
+        levels.add_row(
+            level.unit,
+            number(level.epsilon),
+            f"{level.advantage_bound:.4f}{' (vacuous)' * level.is_vacuous}",
+            level.why,
+        )
+    out.print(slices)
+    out.print(levels)
+    if chosen.remark:
+        out.print(f"This plan {chosen.remark}.")
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    try:
+        width, height = (int(part) for part in text.lower().split("x"))
+    except ValueError:
+        raise typer.BadParameter(f"width x height, such as 112x112; got {text!r}") from None
+    return width, height

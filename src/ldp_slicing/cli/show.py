@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from ldp_slicing.cli.common import err, out, plain, refusals_exit
+from ldp_slicing.errors import ReleaseError
+from ldp_slicing.images import read_image, write_atomically
+from ldp_slicing.sheet import make_sheet
+
+
+@refusals_exit
+def show(
+    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A source.", show_default=False)],
+    target: Annotated[Path, typer.Option("--out", "-o", help="Where the sheet goes: a new .png file.", show_default=False)],
+    side: Annotated[int, typer.Option("--side", min=16, max=1024, help="Show the source at most this large.")] = 192,
+) -> None:
+    """`ldp-slicing show portrait.jpg --out sheet.png`
+
+    Draw what the mechanism does to an image: the view, the bit-planes, releases from epsilon 1 to 58 with and without pruning.
+
+    The sheet shows the source. It is for the owner's eyes, not for release.
+    """
+    if target.suffix.lower() != ".png" or target.exists():
+        raise ReleaseError(f"{target} must be a new file that ends in .png")
+    decoded = read_image(image)
+    pixels = decoded.pixels if decoded.pixels.dtype == np.uint8 else (decoded.pixels >> 8).astype(np.uint8)
+    for notice in decoded.notices:
+        err.print(f"[yellow]notice:[/yellow] {plain(notice)}")
+    if decoded.pixels.dtype != np.uint8:
+        err.print("[yellow]notice:[/yellow] 16-bit grey is shown at 8 bits")
+    encoded = io.BytesIO()
+    make_sheet(pixels, side).save(encoded, "PNG")
+    write_atomically(target, [encoded.getvalue()])
+    out.print(f"{plain(str(target))} (for the owner only: it shows the source)")

@@ -1,0 +1,88 @@
+"""The compiled fast path: the same two steps as the reference, on the same arrays. It is there where a compiler was."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ldp_slicing.errors import KernelError
+from ldp_slicing.mask import BLOCK_PIXELS, Blocks
+from ldp_slicing.plan import Plan
+from ldp_slicing.tables import Tables
+
+try:
+    from ldp_slicing import _kernel
+
+    VARIANTS: tuple[str, ...] = _kernel.variants  # what this processor can run, the best last
+    WHY_MISSING = ""
+except ImportError as error:
+    VARIANTS, WHY_MISSING = (), str(error)
+
+
+class Kernel:
+    """One variant of the kernel: the best this processor has, unless named."""
+
+    def __init__(self, variant: str | None = None) -> None:
+        if not VARIANTS:
+            raise KernelError(f"the compiled kernel is not available ({WHY_MISSING}); use path='auto' or path='reference'")
+        if variant is not None and variant not in VARIANTS:
+            raise KernelError(f"the kernel runs here as {', '.join(VARIANTS)}; got variant {variant!r}")
+        self.name = f"kernel ({variant or VARIANTS[-1]})"
+        self._variant = VARIANTS.index(variant) if variant else len(VARIANTS) - 1
+
+    def draw(
+        self,
+        lanes: NDArray[np.uint16],
+        tables: Tables,
+        first_pixel: int,
+        blocks: Blocks,
+        masks: NDArray[np.uint8],
+        offset: int,
+    ) -> None:
+        """mask.draw, compiled."""
+        arguments = (
+            lanes,
+            tables.first,
+            tables.rest,
+            tables.outcome,
+            tables.uniform,
+            tables.planes,
+            first_pixel,
+            masks,
+            offset,
+        )
+        draws = len(lanes) // tables.lanes * tables.groups * BLOCK_PIXELS
+        counters = np.empty((draws // 128 + 64, 2), ">u8")  # one draw in 256 ties; more than fit are only a matter of asking again
+        ties = _kernel.draw(self._variant, *arguments, counters)
+        if ties > len(counters):
+            counters = np.empty((ties, 2), ">u8")
+            _kernel.draw(self._variant, *arguments, counters)
+        if ties:
+            _kernel.settle(*arguments, counters[:ties], blocks(counters[:ties]))
+
+    def finish(
+        self,
+        source: NDArray[np.unsignedinteger],
+        release: NDArray[np.unsignedinteger],
+        masks: NDArray[np.uint8],
+        plan: Plan,
+        block: int,
+        to_rgb: bool,
+    ) -> None:
+        """slicer.Reference.finish, compiled."""
+        height, width, channels = source.shape
+        bits = 8 if plan.is_colour else plan.word_bits
+        _kernel.finish(
+            self._variant,
+            source,
+            release,
+            masks,
+            height,
+            width,
+            channels,
+            bits,
+            block,
+            plan.kept_bits,
+            plan.dropped_value,
+            to_rgb,
+        )

@@ -1,0 +1,189 @@
+"""Plans: which bits of a pixel are randomised together, and what each costs. Pure arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import cached_property
+
+from ldp_slicing.errors import PlanError
+from ldp_slicing.tables import Tables, build_tables, round_up
+
+COLOUR_BITS = 24  # the word Y << 16 | Cb << 8 | Cr
+CHANNELS = ("Y", "Cb", "Cr")
+
+
+@dataclass(frozen=True, order=True)
+class Slice:
+    """A set of bits randomised as one symbol, and its eps.
+
+    >>> Slice(bits=0x800000, epsilon=3.1)      # the highest bit of Y: one of the paper's bit-planes
+    Slice(bits=0x800000, epsilon=3.1)
+    """
+
+    bits: int
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        if isinstance(self.bits, bool) or not isinstance(self.bits, int) or self.bits <= 0:
+            raise PlanError(f"a slice needs at least one bit, as a mask over the word such as 0x800000; got bits={self.bits!r}")
+        object.__setattr__(self, "epsilon", positive("a slice's epsilon", self.epsilon))
+
+    def __repr__(self) -> str:
+        return f"Slice(bits=0x{self.bits:06x}, epsilon={self.epsilon!r})"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Disjoint slices of one pixel's word; the sum of their eps is the plan's eps.
+
+    >>> plan = Plan.paper(20.0)
+    >>> len(plan.slices), plan.realised_epsilon <= plan.epsilon
+    (24, True)
+    >>> thick = Plan([Slice(bits=0xC08080, epsilon=5.2)])     # Y 2 + Cb 1 + Cr 1 as one symbol, the rest dropped
+
+    ``word_bits`` is 24 for colour (Y << 16 | Cb << 8 | Cr) and 1 to 16 for one grey channel. Bits in no slice are
+    dropped: they are released as a constant, at no cost. The order of the slices means nothing; they are kept highest bits first.
+    """
+
+    slices: tuple[Slice, ...]
+    word_bits: int = COLOUR_BITS
+    requested: float | None = field(default=None, compare=False, repr=False)
+
+    def __init__(self, slices: Iterable[Slice], word_bits: int = COLOUR_BITS, *, requested: float | None = None) -> None:
+        ordered = tuple(sorted(slices, reverse=True))
+        object.__setattr__(self, "slices", ordered)
+        object.__setattr__(self, "word_bits", word_bits)
+        object.__setattr__(self, "requested", requested)
+        self._check()
+
+    def _check(self) -> None:
+        if self.word_bits != COLOUR_BITS and not 1 <= self.word_bits <= 16:
+            raise PlanError(f"a word has 24 bits (colour) or 1 to 16 (grey); got word_bits={self.word_bits!r}")
+        if not self.slices:
+            raise PlanError("a plan needs at least one slice; got none")
+        taken = 0
+        for part in self.slices:
+            if part.bits >> self.word_bits:
+                raise PlanError(
+                    f"slice 0x{part.bits:x} has bits above the {self.word_bits}-bit word (highest mask 0x{(1 << self.word_bits) - 1:x})"
+                )
+            if part.bits & taken:
+                raise PlanError(
+                    f"slice 0x{part.bits:06x} overlaps another slice in the bits 0x{part.bits & taken:06x}; slices must be disjoint"
+                )
+            taken |= part.bits
+        if self.requested is not None and self._sum() > Fraction(self.requested):
+            raise PlanError(f"the slices add up to {float(self._sum())!r}, more than the requested epsilon {self.requested!r}")
+
+    def _sum(self) -> Fraction:
+        return sum((Fraction(part.epsilon) for part in self.slices), Fraction(0))
+
+    @classmethod
+    def paper(cls, epsilon: float, weights: Sequence[float] = (4, 1, 1)) -> Plan:
+        """The paper's plan: 24 one-bit slices, eps in proportion to sqrt(w_c 2^b). A channel of weight 0 is dropped."""
+        weights = tuple(weights)
+        if len(weights) != 3 or not all(_is_number(w) and math.isfinite(w) and w >= 0 for w in weights) or not any(weights):
+            raise PlanError(f"colour weights are three numbers >= 0 for Y:Cb:Cr, not all 0; got {weights!r}")
+        importance = {1 << (16 - 8 * c + b): Fraction(w) * 2**b for c, w in enumerate(weights) for b in range(8) if w}
+        return _allocate(epsilon, importance, COLOUR_BITS)
+
+    @classmethod
+    def uniform(cls, epsilon: float, bits: int = COLOUR_BITS) -> Plan:
+        """The paper's ablation: every bit of the word gets the same eps."""
+        _check_width(bits, colour=True)
+        return _allocate(epsilon, {1 << b: Fraction(1) for b in range(bits)}, bits)
+
+    @classmethod
+    def grey(cls, epsilon: float, bits: int = 8) -> Plan:
+        """The paper's plan for one channel of 8 to 16 bits, without colour weights."""
+        _check_width(bits, colour=False)
+        return _allocate(epsilon, {1 << b: Fraction(2**b) for b in range(bits)}, bits)
+
+    @property
+    def epsilon(self) -> float:
+        """The eps asked for: what the allocation was given, else the sum of the slices, rounded up."""
+        return round_up(self._sum()) if self.requested is None else self.requested
+
+    @property
+    def realised_epsilon(self) -> float:
+        """The eps of a released pixel, computed in exact rationals from the tables the sampler reads, rounded up."""
+        return self.tables.realised_epsilon
+
+    @cached_property
+    def tables(self) -> Tables:
+        """The integers that every path reads instead of probabilities."""
+        return build_tables(((part.bits, part.epsilon) for part in self.slices), self.word_bits)
+
+    @property
+    def is_colour(self) -> bool:
+        return self.word_bits == COLOUR_BITS
+
+    @property
+    def kept_bits(self) -> int:
+        """The bits that are in some slice."""
+        return sum(part.bits for part in self.slices)
+
+    @property
+    def dropped_value(self) -> int:
+        """What dropped bits are released as: per channel the highest as 1, the others as 0 (the middle of what they could be)."""
+        value = 0
+        width = 8 if self.is_colour else self.word_bits
+        for shift in range(0, self.word_bits, width):
+            dropped = ~(self.kept_bits >> shift) & ((1 << width) - 1)
+            value |= (1 << dropped.bit_length() >> 1) << shift
+        return value
+
+    @property
+    def remark(self) -> str | None:
+        """A sentence where the plan realises less than 0.99 of what was asked, else None."""
+        if self.realised_epsilon >= 0.99 * self.epsilon:
+            return None
+        return (
+            f"realises epsilon {self.realised_epsilon:.6g} of the {self.epsilon:.6g} asked for: probabilities are integers over 2^64 "
+            "and never 0, so this plan is more private, and noisier, than asked"
+        )
+
+    def bit_name(self, bit: int) -> str:
+        """'Y7' for bit 23 of a colour word, 'bit 11' for a grey one."""
+        return f"{CHANNELS[2 - bit // 8]}{bit % 8}" if self.is_colour else f"bit {bit}"
+
+    def slice_name(self, part: Slice) -> str:
+        return "+".join(self.bit_name(b) for b in range(self.word_bits - 1, -1, -1) if part.bits >> b & 1)
+
+
+def positive(what: str, value: float) -> float:
+    """``value`` as a float, or a refusal that shows it."""
+    if not _is_number(value) or not math.isfinite(value) or value <= 0:
+        raise PlanError(f"{what} must be a positive, finite number; got {value!r}")
+    return float(value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _check_width(bits: int, *, colour: bool) -> None:
+    if not (isinstance(bits, int) and (8 <= bits <= 16 or (colour and bits == COLOUR_BITS))):
+        raise PlanError(f"grey words have 8 to 16 bits{' and colour words 24' if colour else ''}; got bits={bits!r}")
+
+
+def _allocate(epsilon: float, importance: dict[int, Fraction], word_bits: int) -> Plan:
+    """One-bit slices with eps in proportion to the square root of their importance, each rounded down: float sums overshoot."""
+    epsilon = positive("epsilon", epsilon)
+    with localcontext(prec=50):
+        roots = {bit: (Decimal(w.numerator) / Decimal(w.denominator)).sqrt() for bit, w in importance.items()}
+        total = sum(roots.values())
+        shares = {bit: Decimal(epsilon) * root / total for bit, root in roots.items()}
+    slices = [Slice(bit, rounded) for bit, share in shares.items() if (rounded := _round_down(share)) > 0]
+    if len(slices) < len(shares):
+        raise PlanError(f"epsilon {epsilon!r} is too small to split over {len(shares)} slices")
+    return Plan(slices, word_bits, requested=epsilon)
+
+
+def _round_down(value: Decimal) -> float:
+    nearest = float(value)
+    return nearest if Decimal(nearest) <= value else math.nextafter(nearest, 0.0)

@@ -1,0 +1,1 @@
+"""A set of sources to a set of releases."""

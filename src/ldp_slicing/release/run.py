@@ -1,0 +1,178 @@
+"""One file to one file, or a folder tree to a mirrored tree of PNG files with a card."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path, PurePath
+
+from ldp_slicing.card import Card, Statement
+from ldp_slicing.errors import LdpSlicingError, ReleaseError
+from ldp_slicing.images import encode_png, read_image, write_atomically
+from ldp_slicing.plan import COLOUR_BITS, Plan
+from ldp_slicing.release.names import find_files, release_names
+from ldp_slicing.slicer import Slicer
+from ldp_slicing.view import Prune
+
+CARD_NAME = "card.json"
+Pair = tuple[PurePath, PurePath]  # source and release, relative to their folders
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How sources are released: the paper's plan that fits each image."""
+
+    epsilon: float = 20.0
+    weights: tuple[float, float, float] = (4, 1, 1)
+    prune: Prune = "haar"
+    compression: int = 0
+
+    def slicer(self, word_bits: int) -> Slicer:
+        return _slicer(self, word_bits)
+
+
+@lru_cache(maxsize=16)
+def _slicer(recipe: Recipe, word_bits: int) -> Slicer:
+    plan = Plan.paper(recipe.epsilon, recipe.weights) if word_bits == COLOUR_BITS else Plan.grey(recipe.epsilon, word_bits)
+    return Slicer(plan, prune=recipe.prune)
+
+
+@dataclass(frozen=True)
+class Item:
+    """What became of one source: released (``size``, ``word_bits``), or not (``problem``)."""
+
+    source: PurePath
+    release: PurePath | None = None
+    problem: str | None = None
+    notices: tuple[str, ...] = ()
+    size: tuple[int, int] = (0, 0)
+    word_bits: int = 0
+
+
+@dataclass
+class Job:
+    """A release to be made. ``run`` makes it, item by item; the card is written when it ends, for whatever was released by then."""
+
+    recipe: Recipe
+    source: Path
+    target: Path
+    card_path: Path
+    pairs: list[Pair]
+    items: list[Item] = field(default_factory=list)  # what is done; at first, what cannot be
+    total: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.total = len(self.pairs) + len(self.items)
+
+    @property
+    def released(self) -> list[Item]:
+        return [item for item in self.items if item.problem is None]
+
+    @property
+    def problems(self) -> list[Item]:
+        return [item for item in self.items if item.problem is not None]
+
+    def run(self, workers: int = 1) -> Iterator[Item]:
+        """Yields each item as it is done. Stopping early leaves whole files and a card that is true of them."""
+        try:
+            with closing(_in_threads(self._do, self.pairs, workers)) as items:
+                yield from items
+        finally:
+            if card := self.card():
+                write_atomically(self.card_path, [card.to_json().encode() + b"\n"])
+
+    def card(self) -> Card | None:
+        """The statement about what was released, if anything was."""
+        statements = []
+        for word_bits in sorted({item.word_bits for item in self.released}, reverse=True):
+            slicer = self.recipe.slicer(word_bits)
+            sizes = tuple(item.size for item in self.released if item.word_bits == word_bits)
+            statements.append(Statement(slicer.plan, slicer.prune, slicer.output, sizes))
+        return Card(tuple(statements)) if statements else None
+
+    def _do(self, pair: Pair) -> Item:
+        item = self._release_one(pair)
+        self.items.append(item)  # here, not where it is yielded: a release that ends while the run is stopped counts too
+        return item
+
+    def _release_one(self, pair: Pair) -> Item:
+        name, release_name = pair
+        try:
+            decoded = read_image(self.source / name)
+            word_bits = COLOUR_BITS if decoded.pixels.ndim == 3 else 8 * decoded.pixels.dtype.itemsize
+            release = self.recipe.slicer(word_bits)(decoded.pixels)
+            target = self.target / release_name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(target, encode_png(release, self.recipe.compression))
+        except LdpSlicingError as error:
+            return Item(name, problem=str(error))
+        except (OSError, MemoryError) as error:
+            return Item(name, problem=f"could not be released: {getattr(error, 'strerror', None) or repr(error)}")
+        height, width = release.shape[:2]
+        return Item(name, release_name, None, decoded.notices, (width, height), word_bits)
+
+
+def prepare(source: Path, target: Path, recipe: Recipe) -> Job:
+    """Check everything that can be checked before the first source is opened."""
+    recipe.slicer(COLOUR_BITS)  # refuses a wrong epsilon, weights or pruning
+    recipe.slicer(8)
+    if not source.exists():
+        raise ReleaseError(f"{source} does not exist")
+    inside, outside = source.resolve(), target.resolve()
+    if inside == outside or inside in outside.parents or outside in inside.parents:
+        raise ReleaseError(f"{target} and {source} overlap: releases go to a place of their own, outside the sources")
+    return _prepare_folder(source, target, recipe) if source.is_dir() else _prepare_file(source, target, recipe)
+
+
+def _prepare_folder(source: Path, target: Path, recipe: Recipe) -> Job:
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ReleaseError(f"{target} is not an empty folder: releases go to a new or empty one, so that none is mixed with other files")
+    found = find_files(source)
+    if not found:
+        raise ReleaseError(f"{source} holds no files")
+    names = release_names([item.path for item in found if item.problem is None])
+    target.mkdir(parents=True, exist_ok=True)
+    return Job(
+        recipe,
+        source,
+        target,
+        target / CARD_NAME,
+        list(names.items()),
+        [Item(item.path, problem=item.problem) for item in found if item.problem],
+    )
+
+
+def _prepare_file(source: Path, target: Path, recipe: Recipe) -> Job:
+    if target.suffix.lower() != ".png":
+        raise ReleaseError(f"{target} must end in .png: a release is written without loss")
+    card_path = target.with_suffix(".card.json")
+    for path in (target, card_path):
+        if path.exists():
+            raise ReleaseError(f"{path} exists already: nothing is overwritten")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return Job(recipe, source.parent, target.parent, card_path, [(PurePath(source.name), PurePath(target.name))])
+
+
+def _in_threads(do: Callable[[Pair], Item], pairs: list[Pair], workers: int) -> Generator[Item]:
+    """``do`` of each, in the order they end. Decoding, the kernel and the checksums all run without Python's lock, so threads are enough.
+
+    Only a few tasks wait at a time, so memory does not grow and closing the iterator stops soon.
+    """
+    if workers < 1:
+        raise ReleaseError(f"workers must be at least 1; got {workers}")
+    waiting = iter(pairs)
+    with ThreadPoolExecutor(workers) as pool:
+        running: set[Future[Item]] = {pool.submit(do, pair) for pair in itertools.islice(waiting, workers + 1)}
+        try:
+            while running:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                running |= {pool.submit(do, pair) for pair in itertools.islice(waiting, len(done))}
+                for future in done:
+                    yield future.result()
+        finally:
+            for future in running:
+                future.cancel()

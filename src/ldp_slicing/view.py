@@ -1,0 +1,72 @@
+"""The view: the deterministic, public stage before the noise, and the way back to an ordinary image. Pure integer arrays."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ldp_slicing.errors import LdpSlicingError
+
+Signed = TypeVar("Signed", bound=np.signedinteger)
+Prune = Literal["haar", "dct"] | None
+BLOCK = {None: 1, "haar": 2, "dct": 8}  # side of the block whose mean is taken away
+
+
+def block_of(prune: Prune) -> int:
+    if prune not in BLOCK:
+        raise LdpSlicingError(f'prune is "haar", "dct" or None; got {prune!r}')
+    return BLOCK[prune]
+
+
+def to_ycbcr(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """uint8 [3, ...] R, G, B to Y, Cb, Cr: full-range BT.601 as in JFIF, 16-bit fixed point, the JPEG library's rounding."""
+    r, g, b = rgb.astype(np.int32)
+    out = np.empty_like(rgb)
+    out[0] = (19595 * r + 38470 * g + 7471 * b + 32768) >> 16
+    out[1] = (-11059 * r - 21709 * g + 32768 * b + ((128 << 16) + 32767)) >> 16
+    out[2] = (32768 * r - 27439 * g - 5329 * b + ((128 << 16) + 32767)) >> 16
+    return out
+
+
+def to_rgb(ycbcr: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """uint8 [3, ...] Y, Cb, Cr back to R, G, B, clamped."""
+    y, cb, cr = ycbcr.astype(np.int32)
+    cb -= 128
+    cr -= 128
+    out = np.empty_like(ycbcr)
+    out[0] = _clamp(y + ((91881 * cr + 32768) >> 16), 255)
+    out[1] = _clamp(y + ((-22554 * cb - 46802 * cr + 32768) >> 16), 255)
+    out[2] = _clamp(y + ((116130 * cb + 32768) >> 16), 255)
+    return out
+
+
+def prune_low(channel: NDArray[np.unsignedinteger], block: int, bits: int) -> NDArray[np.unsignedinteger]:
+    """A [H, W] channel of ``bits`` bits without the mean of each block x block square, centred on the middle.
+
+    block 2 is the 1-level Haar transform with LL = 0; block 8 the 8x8 DCT without its DC. The last rows and columns are repeated
+    to fill a block; the size does not change.
+    """
+    if block == 1:
+        return channel
+    height, width = channel.shape
+    # 16 bits hold everything for 8-bit channels: 64 * 255 + 64 * 128 + 32 < 2^15
+    wide = np.int16 if bits <= 8 else np.int32
+    x: NDArray[np.signedinteger] = np.pad(channel, ((0, -height % block), (0, -width % block)), "edge").astype(wide)
+    rows = np.add.reduce(x.reshape(-1, block, x.shape[1]), axis=1, dtype=x.dtype)
+    sums = sum(rows[:, j::block] for j in range(block))
+    for j in range(block):
+        rows[:, j::block] = sums  # each sum again at every column of its block
+    area = block * block
+    x *= area
+    x.reshape(-1, block, x.shape[1])[:] -= rows[:, None]
+    x += (area << (bits - 1)) + area // 2
+    x >>= area.bit_length() - 1
+    return _clamp(x, (1 << bits) - 1).astype(channel.dtype)[:height, :width]
+
+
+def _clamp(x: NDArray[Signed], top: int) -> NDArray[Signed]:
+    np.maximum(x, 0, out=x)
+    np.minimum(x, top, out=x)
+    return x
