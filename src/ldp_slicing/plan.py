@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cached_property
+from numbers import Real
 
 from ldp_slicing.errors import PlanError
 from ldp_slicing.tables import Tables, build_tables, round_up
@@ -163,7 +164,7 @@ def positive(what: str, value: float) -> float:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _check_width(bits: int, *, colour: bool) -> None:

@@ -1,0 +1,95 @@
+"""Write tests/vectors/release-v1.json: what any implementation must reproduce. `python -m tests.make_vectors`
+
+Made by the reference. They change only with the layout version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ldp_slicing import Plan, Slicer
+from ldp_slicing.randomness import Keystream
+from ldp_slicing.tables import LAYOUT_VERSION
+from tests.cases import PLANS, PRUNES
+
+FILE = Path(__file__).parent / "vectors" / f"release-v{LAYOUT_VERSION}.json"
+SHAPES = ((1, 1), (5, 3), (9, 20))
+
+
+class KnownKey:
+    """One key, for vectors only."""
+
+    secret = False
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def key(self) -> bytes:
+        return self._key
+
+
+def source_of(plan: Plan, height: int, width: int) -> NDArray[Any]:
+    """A source that needs no generator: byte or word number i is i * (2 i + 91) + 17, modulo the range."""
+    channels = 3 if plan.is_colour else 1
+    i = np.arange(height * width * channels, dtype=np.int64)
+    bits = 8 if plan.is_colour else plan.word_bits
+    values = (i * (2 * i + 91) + 17) % (1 << bits)
+    return values.astype(np.uint8 if bits <= 8 else np.uint16).reshape((height, width, 3) if plan.is_colour else (height, width))
+
+
+def little_endian(array: NDArray[Any]) -> bytes:
+    return array.astype(array.dtype.newbyteorder("<")).tobytes()
+
+
+def vector(name: str, number: int, prune: Any, height: int, width: int) -> dict[str, Any]:
+    plan = PLANS[name]
+    key = hashlib.sha256(f"ldp-slicing test vector {number}".encode()).digest()
+    source = source_of(plan, height, width)
+    releases = {
+        output: little_endian(Slicer(plan, prune=prune, output=output, path="reference", randomness=KnownKey(key))(source)).hex()
+        for output in (("ycbcr", "rgb") if plan.is_colour else ("ycbcr",))
+    }
+    return {
+        "plan": name,
+        "word_bits": plan.word_bits,
+        "slices": [[f"0x{part.bits:x}", part.epsilon.hex()] for part in plan.slices],
+        "prune": prune,
+        "height": height,
+        "width": width,
+        "key": key.hex(),
+        "source": little_endian(source).hex(),
+        "keystream_start": Keystream(key, 1).lanes(1).tobytes()[:32].hex(),
+        "lanes_per_block": plan.tables.lanes,
+        "release": releases,
+    }
+
+
+def tables(name: str) -> dict[str, Any]:
+    content = PLANS[name].tables
+    return {
+        "groups": [f"0x{bits:x}" for bits in content.group_bits],
+        "uniform": content.uniform.tolist(),
+        "sha256": {
+            field: hashlib.sha256(little_endian(getattr(content, field))).hexdigest() for field in ("first", "rest", "outcome", "uniform")
+        },
+    }
+
+
+def all_vectors() -> dict[str, Any]:
+    cases = [(name, prune, *shape) for name in PLANS for prune in PRUNES for shape in SHAPES]
+    return {
+        "layout": LAYOUT_VERSION,
+        "about": "Arrays are little-endian, in C order. Tables: docs/proofs.md, section 3. Keystream: src/ldp_slicing/mask.py.",
+        "tables": {name: tables(name) for name in PLANS},
+        "vectors": [vector(name, number, *rest) for number, (name, *rest) in enumerate(cases)],
+    }
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(all_vectors(), indent=1) + "\n")

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ldp_slicing import Card, Plan, Slice, Slicer
+from ldp_slicing.card import Level, Statement, advantage_bound
+from ldp_slicing.errors import CardError
+from ldp_slicing.view import Prune
+
+
+def levels(plan: Plan, prune: Prune, width: int, height: int) -> dict[str, Level]:
+    return {level.unit: level for level in Statement(plan, prune, "rgb", ((width, height),)).levels}
+
+
+@pytest.mark.parametrize(
+    ("prune", "size", "dependents"),
+    [
+        (None, (112, 112), 1),
+        ("haar", (112, 112), 4),
+        ("dct", (112, 112), 64),
+        ("haar", (1, 1), 1),
+        ("haar", (1, 9), 2),
+        ("dct", (5, 100), 40),
+    ],
+)
+def test_each_level_is_the_plan_times_the_pixels_that_depend_on_it(prune: Prune, size: tuple[int, int], dependents: int) -> None:
+    plan = Plan.paper(20.0)
+    got, exact = levels(plan, prune, *size), Fraction(plan.realised_epsilon)
+    assert got["released pixel"].epsilon == plan.realised_epsilon
+    assert exact * dependents <= Fraction(got["source pixel"].epsilon) <= exact * dependents * (1 + Fraction(1, 2**50))
+    assert exact * math.prod(size) <= Fraction(got["image"].epsilon) <= exact * math.prod(size) * (1 + Fraction(1, 2**50))
+    assert str(dependents) in got["source pixel"].why or dependents == 1
+
+
+def test_the_slice_level_is_the_least_private_slice() -> None:
+    level = levels(Plan.paper(20.0), "haar", 8, 8)["slice"]
+    assert level.epsilon == pytest.approx(Plan.paper(20.0).slices[0].epsilon, rel=1e-9)
+    assert "Y7" in level.why
+    assert not level.is_vacuous
+
+
+def test_vacuous_bounds_are_called_so() -> None:
+    got = levels(Plan.paper(1.0), None, 100, 100)
+    assert not got["released pixel"].is_vacuous
+    assert got["image"].is_vacuous
+    assert "vacuous" in str(Slicer(Plan.paper(1.0)).card(100, 100))
+    assert levels(Plan.paper(20.0), None, 2, 2)["released pixel"].is_vacuous
+
+
+@given(st.floats(1e-20, 1e6) | st.just(0.0))
+def test_the_advantage_bound_is_half_tanh_rounded_up(epsilon: float) -> None:
+    with localcontext(prec=60):
+        shrink = (-Decimal(epsilon)).exp()
+        exact = (1 - shrink) / (1 + shrink) / 2
+        assert exact <= Decimal(advantage_bound(epsilon)) <= exact * (1 + Decimal(10) ** -13) + Decimal(10) ** -40
+    assert advantage_bound(epsilon) <= 0.5
+
+
+def test_the_json_says_everything() -> None:
+    card = Slicer(Plan.paper(20.0), prune="haar").card(width=640, height=480)
+    content = json.loads(card.to_json())
+    (statement,) = content["statements"]
+    assert content["card"] == 1
+    assert statement["releases"] == 1
+    assert (statement["width"], statement["height"]) == ([640, 640], [480, 480])
+    assert statement["view"] == {"colour": "YCbCr (JFIF)", "prune": "haar"}
+    assert len(statement["plan"]["slices"]) == 24
+    assert statement["plan"]["epsilon_realised"] <= statement["plan"]["epsilon_requested"] == 20.0
+    assert [level["unit"] for level in statement["levels"]] == ["slice", "released pixel", "source pixel", "image"]
+    assert any("names" in line for line in content["not_protected"])
+    assert any("t times" in line for line in content["read_this"])
+
+
+def test_the_text_says_what_matters() -> None:
+    text = str(Slicer(Plan.grey(5.2, 12), prune=None).card(30, 20))
+    for words in ("12-bit grey", "30 x 20", "released pixel", "source pixel", "image", "not protected", "t times"):
+        assert words in text
+    assert "remark" in str(Slicer(Plan.grey(200.0)).card(1, 1))
+
+
+def test_a_statement_about_several_sizes_is_about_the_worst() -> None:
+    statement = Statement(Plan.paper(2.0), "haar", "rgb", ((10, 1), (4, 4), (1, 1)))
+    got = {level.unit: level.epsilon for level in statement.levels}
+    assert got["source pixel"] == pytest.approx(8.0)
+    assert got["image"] == pytest.approx(32.0)
+    assert "3 releases" in str(statement)
+    assert "up to 16 pixels" in str(statement)
+
+
+def test_a_card_lists_every_plan() -> None:
+    card = Card(tuple(Statement(plan, None, "rgb", ((3, 3),)) for plan in (Plan.paper(1.0), Plan([Slice(0xF0, 1.0)], 8))))
+    dropped = [statement["plan"]["dropped_bits"] for statement in card.to_dict()["statements"]]
+    assert dropped == ["0x0", "0xf"]
+
+
+@pytest.mark.parametrize("size", [(0, 5), (5, 0), (-1, 5)])
+def test_no_card_for_no_image(size: tuple[int, int]) -> None:
+    with pytest.raises(CardError, match=str(size[0])):
+        Slicer(Plan.paper(1.0)).card(*size)

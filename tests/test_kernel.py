@@ -1,0 +1,110 @@
+"""The compiled code on its own: what the front door never asks of it, it must refuse or survive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ldp_slicing import _kernel
+from ldp_slicing.kernel import VARIANTS, Kernel
+from ldp_slicing.mask import draw
+from tests.cases import PLANS
+
+
+def tie_everywhere(name: str, blocks: int) -> np.ndarray[Any, np.dtype[np.uint16]]:
+    tables = PLANS[name].tables
+    rng = np.random.default_rng(3)
+    lanes = rng.integers(0, 1 << 16, (blocks, tables.lanes, 64), dtype=np.uint16)
+    lane = 0
+    for group in range(tables.groups):
+        column = lanes[:, lane] >> 8
+        lanes[:, lane] = column << 8 | tables.first[group, column]
+        lane += 1 + tables.uniform_lanes * int(tables.uniform[group])
+    return lanes.reshape(-1, 64)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", ["paper 20", "wide and narrow", "grey 16", "paper 200 (eight groups)"])
+def test_more_ties_than_expected_are_all_settled(name: str, variant: str) -> None:
+    tables = PLANS[name].tables
+    lanes = tie_everywhere(name, 7)
+
+    def blocks(counters: Any) -> bytes:
+        return b"".join(int(index * 0x9E3779B97F4A7C15 & (1 << 48) - 1).to_bytes(16, "little") for _, index in counters.tolist())
+
+    expected, got = (np.zeros((tables.planes, 500), np.uint8) for _ in range(2))
+    draw(lanes, tables, 1000, blocks, expected, 11)
+    Kernel(variant).draw(lanes, tables, 1000, blocks, got, 11)
+    assert np.array_equal(got, expected)
+    assert not got[:, :11].any()
+    assert not got[:, 11 + 7 * 64 :].any()
+
+
+def arguments(**changed: Any) -> list[Any]:
+    tables = PLANS["paper 20"].tables
+    values = {
+        "lanes": np.zeros((3, 64), np.uint16),
+        "first": tables.first,
+        "rest": tables.rest,
+        "outcome": tables.outcome,
+        "uniform": tables.uniform,
+        "planes": 3,
+        "first_pixel": 0,
+        "masks": np.zeros((3, 64), np.uint8),
+        "offset": 0,
+    }
+    return list((values | changed).values())
+
+
+WRONG = [
+    {"lanes": np.zeros((2, 64), np.uint16)},
+    {"first": np.zeros((2, 256), np.uint8)},
+    {"rest": np.zeros((3, 255), np.uint64)},
+    {"outcome": np.zeros((3, 2, 2, 256), np.uint8)},
+    {"uniform": np.zeros(0, np.uint8)},
+    {"uniform": np.zeros(65, np.uint8)},
+    {"planes": 0},
+    {"planes": 4},
+    {"masks": np.zeros((3, 63), np.uint8)},
+    {"offset": 1},
+    {"offset": -1},
+]
+
+
+@pytest.mark.parametrize("changed", WRONG)
+def test_sizes_that_do_not_belong_together_are_refused(changed: dict[str, Any]) -> None:
+    counters = np.zeros((4, 2), ">u8")
+    with pytest.raises(ValueError, match="do not belong together"):
+        _kernel.draw(0, *arguments(**changed), counters)
+    with pytest.raises(ValueError, match="do not belong together"):
+        _kernel.settle(*arguments(**changed), counters, bytes(64))
+
+
+@pytest.mark.parametrize("index", [192, 1 << 40, (1 << 64) - 1])
+def test_counters_of_other_pixels_are_refused(index: int) -> None:
+    counters = np.array([[1, index]], ">u8")
+    with pytest.raises(ValueError, match="counters"):
+        _kernel.settle(*arguments(), counters, bytes(16))
+    with pytest.raises(ValueError, match="counters"):
+        _kernel.settle(*arguments(), counters[:0], bytes(16))
+
+
+@pytest.mark.parametrize("variant", [-1, 99])
+def test_a_variant_that_is_not_there_is_refused(variant: int) -> None:
+    with pytest.raises(ValueError, match="variant"):
+        _kernel.draw(variant, *arguments(), np.zeros((4, 2), ">u8"))
+    with pytest.raises(ValueError, match="variant"):
+        _kernel.finish(variant, bytes(3), bytearray(3), bytes(3), 1, 1, 3, 8, 1, 0xFFFFFF, 0, True)  # type: ignore[arg-type]
+
+
+FINISH = (bytes(12), 12, bytes(12), 2, 2, 3, 8, 2)
+
+
+@pytest.mark.parametrize(("position", "value"), [(0, bytes(11)), (1, 11), (2, bytes(9)), (3, 3), (4, -2), (5, 2), (6, 16), (7, 4), (7, 0)])
+def test_strips_that_do_not_belong_together_are_refused(position: int, value: Any) -> None:
+    values = [value if i == position else v for i, v in enumerate(FINISH)]
+    values[1] = bytearray(values[1])
+    with pytest.raises(ValueError, match="do not belong together"):
+        _kernel.finish(0, *values, 0xFFFFFF, 0, True)

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ldp_slicing import Plan, Slice
+from ldp_slicing.errors import PlanError
+
+EPSILONS = st.floats(0.01, 200.0)
+
+
+def exact_sum(plan: Plan) -> Fraction:
+    return sum((Fraction(part.epsilon) for part in plan.slices), Fraction(0))
+
+
+@given(EPSILONS, st.tuples(*[st.floats(0.01, 100.0)] * 3))
+def test_paper_allocation_follows_the_closed_form_and_never_overspends(epsilon: float, weights: tuple[float, float, float]) -> None:
+    plan = Plan.paper(epsilon, weights)
+    roots = {1 << (16 - 8 * c + b): math.sqrt(w * 2**b) for c, w in enumerate(weights) for b in range(8)}
+    assert {part.bits for part in plan.slices} == set(roots)
+    for part in plan.slices:
+        assert part.epsilon == pytest.approx(epsilon * roots[part.bits] / sum(roots.values()), rel=1e-12)
+    assert epsilon * (1 - 1e-14) <= exact_sum(plan) <= epsilon
+
+
+@given(EPSILONS, st.integers(8, 16))
+def test_grey_and_uniform_never_overspend(epsilon: float, bits: int) -> None:
+    for plan in (Plan.grey(epsilon, bits), Plan.uniform(epsilon, bits), Plan.uniform(epsilon)):
+        assert exact_sum(plan) <= epsilon == plan.epsilon
+    assert len(Plan.grey(epsilon, bits).slices) == bits
+    assert len({part.epsilon for part in Plan.uniform(epsilon).slices}) == 1
+
+
+def test_the_papers_numbers_at_epsilon_20() -> None:
+    plan = Plan.paper(20.0)
+    root = math.sqrt(2)
+    per_unit = 20.0 / (4 * sum(root**b for b in range(8)))  # Y counts twice (sqrt 4), Cb and Cr once each
+    assert (plan.slices[0].bits, plan.slices[0].epsilon) == (0x800000, pytest.approx(2 * per_unit * root**7))
+    assert (plan.slices[-1].bits, plan.slices[-1].epsilon) == (0x000001, pytest.approx(per_unit))
+    assert plan.slice_name(plan.slices[0]) == "Y7"
+    assert plan.slice_name(plan.slices[-1]) == "Cr0"
+
+
+def test_the_order_of_slices_means_nothing() -> None:
+    slices = [Slice(0x80, 1.0), Slice(0x800000, 2.0), Slice(0x8000, 0.5)]
+    plan, turned = Plan(slices), Plan(reversed(slices))
+    assert plan == turned
+    assert hash(plan) == hash(turned)
+    assert plan.tables.outcome.tobytes() == turned.tables.outcome.tobytes()
+
+
+def test_a_channel_of_weight_zero_is_dropped() -> None:
+    plan = Plan.paper(5.0, (4, 0, 1))
+    assert plan.kept_bits == 0xFF00FF
+    assert plan.dropped_value == 0x008000
+
+
+@pytest.mark.parametrize(
+    ("kept", "word_bits", "released_as"),
+    [
+        (0xFFFFFF, 24, 0),
+        (0xC08080, 24, 0x204040),  # the highest dropped bit of each channel is 1
+        (0x7FFFFF, 24, 0x800000),
+        (0xF0, 8, 0x08),
+        (0xFFF, 12, 0),
+        (0x800, 12, 0x400),
+        (0x001, 16, 0x8000),
+    ],
+)
+def test_dropped_bits_are_released_as_the_middle(kept: int, word_bits: int, released_as: int) -> None:
+    assert Plan([Slice(kept, 1.0)], word_bits).dropped_value == released_as
+
+
+def test_a_plan_of_slices_asks_for_their_sum_rounded_up() -> None:
+    plan = Plan([Slice(1 << b, 0.1) for b in range(10)])
+    assert Fraction(plan.epsilon) >= exact_sum(plan) > Fraction(math.nextafter(plan.epsilon, 0))
+    assert plan.realised_epsilon <= plan.epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0, -1.0, math.nan, math.inf, "20", None, True])
+def test_an_epsilon_that_is_no_positive_number_is_refused_and_shown(epsilon: float) -> None:
+    for make in (Plan.paper, Plan.uniform, Plan.grey, lambda value: Slice(1, value)):
+        with pytest.raises(PlanError, match=repr(epsilon)):
+            make(epsilon)
+
+
+@pytest.mark.parametrize(
+    ("make", "shown"),
+    [
+        (lambda: Plan([Slice(0xC0, 1.0), Slice(0x40, 1.0)]), "0x000040"),
+        (lambda: Plan([Slice(1 << 24, 1.0)]), "0x1000000"),
+        (lambda: Plan([Slice(0x100, 1.0)], 8), "0x100"),
+        (lambda: Plan([]), "none"),
+        (lambda: Plan([Slice(1, 1.0)], 17), "17"),
+        (lambda: Plan([Slice(1, 1.0)], 0), "0"),
+        (lambda: Slice(0, 1.0), "bits=0"),
+        (lambda: Slice(-4, 1.0), "-4"),
+        (lambda: Slice(1.5, 1.0), "1.5"),  # type: ignore[arg-type]
+        (lambda: Plan.grey(1.0, 7), "7"),
+        (lambda: Plan.grey(1.0, 24), "24"),
+        (lambda: Plan.uniform(1.0, 17), "17"),
+        (lambda: Plan.paper(1.0, (4, 1)), r"\(4, 1\)"),
+        (lambda: Plan.paper(1.0, (0, 0, 0)), r"\(0, 0, 0\)"),
+        (lambda: Plan.paper(1.0, (4, -1, 1)), "-1"),
+        (lambda: Plan.paper(1.0, (4, math.nan, 1)), "nan"),
+        (lambda: Plan.paper(5e-324), "5e-324"),
+        (lambda: Plan([Slice(1, 3.0)], requested=2.0), "2.0"),
+    ],
+)
+def test_plans_that_cannot_be_kept_are_refused_with_the_value(make: object, shown: str) -> None:
+    with pytest.raises(PlanError, match=shown):
+        make()  # type: ignore[operator]
+
+
+def test_a_plan_that_realises_less_than_asked_says_so() -> None:
+    assert Plan.paper(20.0).remark is None
+    assert "181" in (Plan.grey(200.0).remark or "")  # one bit would need a probability below 2^-64
+    assert Plan.paper(1e-16).remark is not None
+    assert Plan.paper(1e-16).realised_epsilon == 0
+
+
+def test_a_slice_shows_its_bits_as_a_mask() -> None:
+    assert repr(Slice(0x800000, 3.0)) == "Slice(bits=0x800000, epsilon=3.0)"
+    assert Plan.grey(1.0, 12).bit_name(11) == "bit 11"

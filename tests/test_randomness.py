@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES256
+from cryptography.hazmat.primitives.ciphers.modes import CTR
+
+from ldp_slicing import Plan, Slicer, privatize
+from ldp_slicing.errors import CardError
+from ldp_slicing.randomness import Fresh, Keystream, SeededForTests
+
+IMAGE = np.zeros((16, 16, 3), np.uint8)
+
+
+def ctr(key: bytes, counter: int, size: int) -> bytes:
+    return Cipher(AES256(key), CTR(counter.to_bytes(16, "big"))).encryptor().update(bytes(size))
+
+
+def test_lanes_are_aes_256_ctr_from_counter_zero() -> None:
+    key = bytes(range(32))
+    stream = Keystream(key, 8)
+    got = b"".join(stream.lanes(count).tobytes() for count in (1, 5, 8))
+    assert got == ctr(key, 0, 14 * 128)
+
+
+def test_ties_read_the_same_cipher_from_two_to_the_64_on() -> None:
+    key = bytes(range(32))
+    index = [0, 1, 77, 3 * 12_000_000 + 2, (1 << 63) - 1]
+    counters = np.array([[1, i] for i in index], ">u8")
+    assert Keystream(key, 1).blocks(counters) == b"".join(ctr(key, (1 << 64) + i, 16) for i in index)
+
+
+def test_a_key_comes_from_the_operating_system_for_every_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def spy(size: int, urandom=os.urandom) -> bytes:  # noqa: ANN001
+        asked.append(size)
+        return bytes(urandom(size))
+
+    monkeypatch.setattr("os.urandom", spy)
+    Slicer(Plan.paper(20.0))(np.zeros((5, 4, 4, 3), np.uint8))
+    assert asked == [32] * 5
+
+
+def test_seeding_the_generators_of_python_and_numpy_changes_nothing() -> None:
+    releases = set()
+    for _ in range(4):
+        random.seed(42)
+        np.random.seed(42)
+        releases.add(privatize(IMAGE, 20.0).tobytes())
+    assert len(releases) == 4
+
+
+def test_threads_never_share_a_mask() -> None:
+    slicer = Slicer(Plan.paper(20.0))
+    with ThreadPoolExecutor(8) as pool:
+        releases = [release.tobytes() for release in pool.map(slicer, [IMAGE] * 200)]
+    assert len(set(releases)) == 200
+
+
+def test_threads_do_not_disturb_one_another() -> None:
+    """With known keys, releases made at the same time equal those made one after the other."""
+    plan, image = Plan.paper(20.0), np.random.default_rng(0).integers(0, 256, (300, 200, 3), dtype=np.uint8)
+
+    def release(seed: int) -> bytes:
+        return Slicer(plan, randomness=SeededForTests(seed))(image).tobytes()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(release, range(40))) == [release(seed) for seed in range(40)]
+
+
+WORKERS = """
+import multiprocessing, sys
+import numpy as np
+from ldp_slicing import Plan, Slicer
+
+slicer = Slicer(Plan.paper(20.0))
+image = np.zeros((16, 16, 3), np.uint8)
+slicer(image)                                   # used before the fork: nothing of it may be kept
+
+def release(_):
+    return slicer(image).tobytes()
+
+if __name__ == "__main__":
+    with multiprocessing.get_context(sys.argv[1]).Pool(4) as pool:
+        releases = pool.map(release, range(40), chunksize=1) + [release(0) for _ in range(10)]
+    print(len(set(releases)))
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_worker_processes_never_share_a_mask(method: str, tmp_path: os.PathLike[str]) -> None:
+    script = os.path.join(tmp_path, "workers.py")  # noqa: PTH118
+    with open(script, "w") as file:
+        file.write(WORKERS)
+    ran = subprocess.run([sys.executable, "-W", "ignore", script, method], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "50"
+
+
+def test_seeded_output_is_repeatable_and_gets_no_card() -> None:
+    one, two = (Slicer(Plan.paper(20.0), randomness=SeededForTests(9)) for _ in range(2))
+    assert np.array_equal(one(IMAGE), two(IMAGE))
+    assert not np.array_equal(one(IMAGE), one(IMAGE))  # the next key
+    with pytest.raises(CardError, match="seed"):
+        one.card(16, 16)
+    assert Fresh().secret

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+
+from ldp_slicing import Plan, Slice, Slicer, privatize, slicer
+from ldp_slicing.errors import ImageError, KernelError, LdpSlicingError
+from ldp_slicing.randomness import SeededForTests
+from ldp_slicing.sheet import psnr
+from ldp_slicing.slicer import Path
+from ldp_slicing.view import Prune
+from tests.cases import COLOUR_PLANS, DEEP_PLANS, PLANS, PRUNES, SHAPES, paths, photographs, random_image
+
+
+def release_with(path: Path, image: NDArray[Any], plan: Plan, prune: Prune = "haar", output: Any = "rgb", seed: int = 1) -> NDArray[Any]:
+    made = Slicer(plan, prune=prune, output=output, randomness=SeededForTests(seed))
+    made.path = path
+    return made(image)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("prune", PRUNES)
+def test_every_path_gives_the_same_bytes(shape: tuple[int, int], prune: Prune) -> None:
+    for name, plan in PLANS.items():
+        image = random_image(plan, shape)
+        for output in ("rgb", "ycbcr"):
+            reference, *kernels = (release_with(path, image, plan, prune, output) for path in paths())
+            for got in kernels:
+                assert np.array_equal(got, reference), (name, output)
+
+
+@given(st.integers(1, 40), st.integers(1, 70), st.sampled_from(PRUNES), st.sampled_from(list(PLANS)), st.integers(0, 2**32))
+def test_every_path_gives_the_same_bytes_whatever_the_size(height: int, width: int, prune: Prune, name: str, seed: int) -> None:
+    image = random_image(PLANS[name], (height, width), seed)
+    reference, *kernels = (release_with(path, image, PLANS[name], prune, seed=seed) for path in paths())
+    assert all(np.array_equal(got, reference) for got in kernels)
+
+
+@pytest.mark.parametrize("strip", [1, 64, 200, 1000, 1 << 20])
+def test_the_strip_size_changes_nothing(strip: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for plan in (COLOUR_PLANS["paper 20"], COLOUR_PLANS["wide and narrow"], DEEP_PLANS["grey 12"]):
+        for shape in ((61, 37), (200, 1), (1, 200)):
+            image = random_image(plan, shape)
+            for prune in PRUNES:
+                whole = [release_with(path, image, plan, prune) for path in paths()]
+                with monkeypatch.context() as patch:
+                    patch.setattr(slicer, "STRIP_PIXELS", strip)
+                    stripped = [release_with(path, image, plan, prune) for path in paths()]
+                assert all(np.array_equal(a, b) for a, b in zip(whole, stripped, strict=True))
+
+
+def test_memory_layout_changes_nothing() -> None:
+    image = random_image(COLOUR_PLANS["paper 20"], (30, 50))
+    wide = np.zeros((60, 100, 6), np.uint8)
+    wide[::2, ::2, ::2] = image
+    read_only = image.copy()
+    read_only.flags.writeable = False
+    layouts = [wide[::2, ::2, ::2], np.asfortranarray(image), image[::-1, ::-1].copy()[::-1, ::-1], read_only]
+    for path in paths():
+        expected = release_with(path, image, Plan.paper(20.0))
+        for layout in layouts:
+            assert np.array_equal(release_with(path, layout, Plan.paper(20.0)), expected)
+
+
+def test_byte_order_changes_nothing() -> None:
+    plan = DEEP_PLANS["grey 16"]
+    image = random_image(plan, (9, 13))
+    for path in paths():
+        got = release_with(path, image.astype(">u2"), plan)
+        assert np.array_equal(got, release_with(path, image, plan))
+        assert got.dtype == np.uint16
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_source_stays_as_it_is(name: str) -> None:
+    for path in paths():
+        for prune in PRUNES:
+            image = random_image(PLANS[name], (16, 9))
+            before = image.copy()
+            release_with(path, image, PLANS[name], prune)
+            assert np.array_equal(image, before)
+
+
+def test_each_image_of_a_batch_has_its_own_key() -> None:
+    images = np.tile(random_image(Plan.paper(20.0), (16, 16)), (3, 1, 1, 1))
+    for path in paths():
+        batch = release_with(path, images, Plan.paper(20.0), seed=7)
+        one_by_one = Slicer(Plan.paper(20.0), randomness=SeededForTests(7))
+        assert all(np.array_equal(release, one_by_one(image)) for release, image in zip(batch, images, strict=True))
+        assert not np.array_equal(batch[0], batch[1])
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "plan"),
+    [
+        ((5, 4, 3), np.uint8, Plan.paper(20.0)),
+        ((2, 5, 4, 3), np.uint8, Plan.paper(20.0)),
+        ((0, 5, 4, 3), np.uint8, Plan.paper(20.0)),
+        ((5, 3), np.uint8, Plan.grey(20.0)),
+        ((5, 4, 1), np.uint8, Plan.grey(20.0)),
+        ((2, 5, 4, 1), np.uint16, Plan.grey(20.0, 16)),
+    ],
+)
+def test_shape_and_dtype_come_back(shape: tuple[int, ...], dtype: type, plan: Plan) -> None:
+    release = Slicer(plan)(np.zeros(shape, dtype))
+    assert (release.shape, release.dtype) == (shape, dtype)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "I;16"])
+def test_pil_images_come_back_as_pil_images_with_nothing_attached(mode: str) -> None:
+    image = Image.new(mode, (7, 5))
+    image.info["comment"] = "secret"
+    release = privatize(image, 20.0)
+    assert (release.mode, release.size, release.info) == (mode, (7, 5), {})
+
+
+def test_ycbcr_output_is_the_word_itself() -> None:
+    image = Image.new("RGB", (70, 50), (12, 200, 99))
+    kinds = Slicer(Plan.paper(20.0), output="ycbcr", randomness=SeededForTests(3))
+    release = kinds(image)
+    assert release.mode == "YCbCr"
+    word = Slicer(Plan.paper(20.0), output="ycbcr", randomness=SeededForTests(3))(np.asarray(image))
+    assert np.array_equal(np.asarray(release), word)
+
+
+@pytest.mark.parametrize("name", [name for name in PLANS if PLANS[name].dropped_value])
+def test_dropped_bits_are_constant_and_kept_ones_are_not(name: str) -> None:
+    plan = PLANS[name]
+    release = Slicer(plan, prune=None, output="ycbcr")(random_image(plan, (64, 64)))
+    words = release.astype(np.uint32) if not plan.is_colour else np.dot(release.astype(np.uint32), [1 << 16, 1 << 8, 1]).astype(np.uint32)
+    assert np.all(words & ~np.uint32(plan.kept_bits) == plan.dropped_value)
+    assert np.bitwise_or.reduce(words.ravel()) & plan.kept_bits == plan.kept_bits
+    assert np.bitwise_and.reduce(words.ravel()) & plan.kept_bits == 0
+
+
+def test_psnr_of_real_photographs_falls_with_epsilon() -> None:
+    for name, photograph in photographs().items():
+        for prune in ("haar", None):
+            values = [psnr(Slicer(Plan.paper(eps), prune=prune)(photograph), photograph) for eps in (58.0, 32.0, 20.0, 12.0, 5.2, 1.0)]
+            assert values == sorted(values, reverse=True), (name, prune)
+            assert values[0] > values[-1] + 2
+
+
+def test_a_vast_epsilon_without_pruning_is_the_view_itself() -> None:
+    photograph = photographs()["cat"]
+    release = Slicer(Plan([Slice(1 << b, 44.0) for b in range(24)]), prune=None)(photograph)
+    assert np.abs(release.astype(int) - photograph).max() <= 2
+
+
+@pytest.mark.parametrize(
+    ("image", "plan", "shown"),
+    [
+        (np.zeros((4, 4, 3)), Plan.paper(1.0), r"float64.*astype\(np.uint8\)"),
+        (np.zeros((4, 4, 3), np.float32), Plan.paper(1.0), "float32"),
+        (np.zeros((4, 4, 3), np.int64), Plan.paper(1.0), "int64"),
+        (np.zeros((4, 4, 3), bool), Plan.paper(1.0), "bool"),
+        (np.zeros((4, 4, 3), np.uint32), Plan.paper(1.0), "uint32"),
+        (np.zeros((4, 4, 3), np.uint16), Plan.paper(1.0), "image >> 8"),
+        (np.zeros((4, 4), np.uint8), Plan.paper(1.0), r"grey image.*Plan.grey.*24"),
+        (np.zeros((4, 4, 3), np.uint8), Plan.grey(1.0), r"colour image.*Plan.paper.*8"),
+        (np.zeros((4, 4), np.uint16), Plan.grey(1.0), "uint16.*8 bits"),
+        (np.zeros((4, 4), np.uint8), Plan.grey(1.0, 12), "uint8.*12"),
+        (np.full((4, 4), 4096, np.uint16), Plan.grey(1.0, 12), "4096"),
+        (np.full((4, 4), 2, np.uint8), Plan([Slice(1, 1.0)], 1), "value 2"),
+        (np.zeros((2, 4, 4), np.uint8), Plan.grey(1.0), r"\(2, 4, 4\)"),
+        (np.zeros((4, 4, 4), np.uint8), Plan.paper(1.0), r"\(4, 4, 4\)"),
+        (np.zeros(4, np.uint8), Plan.grey(1.0), r"\(4,\)"),
+        (np.zeros((0, 4, 3), np.uint8), Plan.paper(1.0), r"\(0, 4, 3\)"),
+        ([[1, 2], [3, 4]], Plan.grey(1.0), "list"),
+        (Image.new("RGBA", (2, 2)), Plan.paper(1.0), r"RGBA.*convert"),
+        (Image.new("P", (2, 2)), Plan.paper(1.0), "'P'"),
+        (Image.new("F", (2, 2)), Plan.paper(1.0), "'F'"),
+    ],
+)
+def test_images_that_do_not_fit_are_refused_with_a_way_out(image: Any, plan: Plan, shown: str) -> None:
+    with pytest.raises(ImageError, match=shown):
+        Slicer(plan)(image)
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"), [({"prune": "fft"}, "fft"), ({"output": "hsv"}, "hsv"), ({"path": "gpu"}, "gpu"), ({"plan": 20.0}, "20.0")]
+)
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], shown: str) -> None:
+    with pytest.raises(LdpSlicingError, match=shown):
+        Slicer(**{"plan": Plan.paper(20.0)} | options)
+
+
+def test_privatize_picks_the_plan_that_fits() -> None:
+    assert privatize(np.zeros((4, 6, 3), np.uint8)).shape == (4, 6, 3)
+    assert privatize(np.zeros((4, 6), np.uint8), epsilon=1).dtype == np.uint8
+    assert privatize(np.full((4, 6), 65535, np.uint16)).dtype == np.uint16
+    with pytest.raises(ImageError, match="list"):
+        privatize([[1, 2]])  # type: ignore[call-overload]
+    with pytest.raises(LdpSlicingError, match="-1"):
+        privatize(np.zeros((4, 6), np.uint8), epsilon=-1)
+
+
+def test_repr_shows_what_will_happen() -> None:
+    shown = repr(Slicer(Plan.grey(3.0), prune=None, path="reference"))
+    assert "prune=None" in shown
+    assert "reference" in shown
+
+
+def test_the_kernel_is_asked_for_by_name() -> None:
+    from ldp_slicing.kernel import VARIANTS, Kernel
+
+    with pytest.raises(KernelError, match="mmx"):
+        Kernel("mmx")
+    assert VARIANTS[0] == "portable"

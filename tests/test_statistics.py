@@ -1,0 +1,101 @@
+"""More than 1e8 released bits, through the public interface, and faults that the same questions must find."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ldp_slicing import Plan, Slice, Slicer
+from ldp_slicing.kernel import VARIANTS
+from tests.cases import COLOUR_PLANS, PLANS, random_image
+from tests.mask_statistics import Words, complaints, masks_of
+
+GREY_SOURCE = np.uint8(200)  # Y = 200, Cb = Cr = 128, known without knowing the view
+VIEW = np.array([200, 128, 128], np.uint8)
+
+
+def released_masks(plan: Plan, height: int, width: int, path: str = "auto") -> Words:
+    source = np.full((height, width, 3), GREY_SOURCE)
+    return masks_of(plan, Slicer(plan, prune=None, output="ycbcr", path=path)(source), VIEW)  # type: ignore[arg-type]
+
+
+def test_a_hundred_million_bits() -> None:
+    plan = Plan.paper(20.0)
+    words, other = (released_masks(plan, 2100, 2003) for _ in range(2))
+    assert words.size * 24 > 1e8
+    assert complaints(words, plan, other) == []
+
+
+@pytest.mark.parametrize("name", COLOUR_PLANS)
+def test_every_kind_of_colour_plan(name: str) -> None:
+    plan = COLOUR_PLANS[name]
+    words, other = (released_masks(plan, 500, 701) for _ in range(2))
+    assert complaints(words, plan, other) == []
+
+
+@pytest.mark.parametrize("name", ["grey 20", "grey 16", "grey 12", "grey 16, top 12 as one"])
+def test_every_kind_of_grey_plan(name: str) -> None:
+    plan = PLANS[name]
+    source = random_image(plan, (500, 701))
+    words, other = (masks_of(plan, Slicer(plan, prune=None)(source), source) for _ in range(2))
+    assert complaints(words, plan, other) == []
+
+
+@pytest.mark.parametrize("path", ["reference", "kernel"] if VARIANTS else ["reference"])
+def test_both_paths(path: str) -> None:
+    plan = Plan.paper(5.2)
+    words, other = (released_masks(plan, 500, 701, path) for _ in range(2))
+    assert complaints(words, plan, other) == []
+
+
+# Controls: the same questions, about masks that are wrong.
+
+PLAN = Plan.paper(20.0)
+SIZE = (700, 801)
+
+
+def reverse_bits(words: Words) -> Words:
+    out = np.zeros_like(words)
+    for shift in (0, 8, 16):
+        for b in range(8):
+            out |= (words >> np.uint32(shift + b) & np.uint32(1)) << np.uint32(shift + 7 - b)
+    return out
+
+
+def test_control_bits_in_the_wrong_order_are_found() -> None:
+    assert complaints(reverse_bits(released_masks(PLAN, *SIZE)), PLAN)
+
+
+def test_control_the_whole_budget_spent_on_every_bit_is_found() -> None:
+    spent = Plan([Slice(1 << b, 20.0) for b in range(24)])
+    assert complaints(released_masks(spent, *SIZE), PLAN)
+
+
+@pytest.mark.parametrize("bit", [0, 7, 8, 16, 23])
+def test_control_a_skipped_slice_is_found(bit: int) -> None:
+    words = released_masks(PLAN, *SIZE) & np.uint32(~(1 << bit) & 0xFFFFFF)
+    found = complaints(words, PLAN)
+    assert any(PLAN.bit_name(bit) in line for line in found)
+
+
+def test_control_one_mask_used_twice_is_found() -> None:
+    words = released_masks(PLAN, *SIZE)
+    assert complaints(words, PLAN) == []
+    assert any("two releases" in line for line in complaints(words, PLAN, words.copy()))
+
+
+@pytest.mark.parametrize("lag", [1, 64])
+def test_control_a_mask_repeated_within_an_image_is_found(lag: int) -> None:
+    words = released_masks(PLAN, *SIZE)
+    words[lag::7] = words[: len(words[lag::7]) * 7 : 7][: len(words[lag::7])]
+    assert any(f"pixels {lag} apart" in line for line in complaints(words, PLAN))
+
+
+def test_control_channels_that_share_noise_are_found() -> None:
+    words = released_masks(PLAN, *SIZE)
+    shared = words & np.uint32(0xFFFF00) | words >> np.uint32(8) & np.uint32(0xFF)
+    assert any("of one pixel" in line for line in complaints(shared, PLAN))
+
+
+def test_control_a_slightly_smaller_epsilon_is_found() -> None:
+    assert complaints(released_masks(Plan.paper(19.8), 2100, 2003), PLAN)

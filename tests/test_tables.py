@@ -1,0 +1,203 @@
+"""The numbers that every promise rests on, in exact arithmetic."""
+
+from __future__ import annotations
+
+import itertools
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ldp_slicing import Plan, Slice
+from ldp_slicing.tables import COLUMN, COLUMNS, ONE, Tables, alias_columns, hit_weight, ln_up, round_up, submasks
+from tests.cases import PLANS, paths
+
+
+def at_most_exp(ratio: Fraction, epsilon: Fraction) -> bool:
+    """ratio <= e^epsilon, decided with 100 digits and no benefit of the doubt."""
+    with localcontext(prec=100):
+        power = (Decimal(epsilon.numerator) / Decimal(epsilon.denominator)).exp()
+        return Decimal(ratio.numerator) / Decimal(ratio.denominator) <= power * (1 + Decimal(10) ** -90)
+
+
+def weights_by_enumeration(tables: Tables, group: int) -> dict[int, int]:
+    """Every 16-bit draw and, in a tie, every 48 further bits: how many of the 2^64 give each mask. Reads only the cells and `rest`."""
+    counts: dict[int, int] = {}
+    for draw, cell in enumerate(tables.cells[group].tolist()):
+        column = draw >> 8
+        if cell >> 31:
+            below = int(tables.rest[group, column])
+            shares = (
+                (int(tables.outcome_words[group, 0, column]), below),
+                (int(tables.outcome_words[group, 1, column]), (1 << 48) - below),
+            )
+        else:
+            shares = ((cell, 1 << 48),)
+        for word, share in shares:
+            if share:
+                counts[word] = counts.get(word, 0) + share
+    return counts
+
+
+@given(st.integers(1, 24), st.floats(1e-6, 60.0))
+def test_the_hit_probability_is_the_exact_one_rounded_up_to_64_bits(bits: int, epsilon: float) -> None:
+    symbols = 1 << bits
+    weight = hit_weight(symbols, epsilon)
+    with localcontext(prec=100):
+        exact = Decimal(symbols) * ONE / (Decimal(epsilon).exp() + symbols - 1)
+        assert exact - Decimal(10) ** -60 <= weight <= exact + 1
+    assert 1 <= weight <= ONE
+
+
+@pytest.mark.parametrize("epsilon", [45.0, 999.0, 1e308])
+def test_a_probability_is_never_zero(epsilon: float) -> None:
+    assert hit_weight(2, epsilon) >= 1
+
+
+@given(st.integers(0, 8).flatmap(lambda m: st.lists(st.integers(1, 1 << 60), min_size=1 << m, max_size=1 << m)))
+def test_alias_columns_hold_exactly_the_weights_they_were_given(parts: list[int]) -> None:
+    scale = sum(parts)
+    weights = [part * ONE // scale for part in parts]
+    weights[0] += ONE - sum(weights)
+    threshold, other = alias_columns(weights)
+    got = [0] * COLUMNS
+    for column in range(COLUMNS):
+        assert 0 <= threshold[column] < COLUMN
+        got[column] += threshold[column]
+        got[other[column]] += COLUMN - threshold[column]
+    assert got == weights + [0] * (COLUMNS - len(weights))
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_realised_epsilon_is_that_of_every_draw_there_is(name: str) -> None:
+    """Exhaustive: all 2^64 draws of each group, counted from what the sampler reads."""
+    plan, total = PLANS[name], Fraction(0)
+    tables = plan.tables
+    for group in range(tables.groups):
+        counts = weights_by_enumeration(tables, group)
+        assert sum(counts.values()) == ONE
+        assert counts == tables.weights(group)
+        bits = tables.group_bits[group]
+        if tables.uniform[group]:
+            symbols = 1 << bits.bit_count()
+            ratio = Fraction(counts.get(0, 0) * symbols + counts[bits], counts[bits])
+        else:
+            assert sorted(counts) == submasks(bits)
+            ratio = Fraction(max(counts.values()), min(counts.values()))
+        assert at_most_exp(ratio, sum((Fraction(part.epsilon) for part in plan.slices if part.bits & bits), Fraction(0)))
+        total += ln_up(ratio)
+    assert plan.realised_epsilon == round_up(total)
+    assert plan.realised_epsilon <= plan.epsilon
+    assert plan.realised_epsilon >= 0.99 * plan.epsilon
+
+
+BUDGETS = [0.01, 0.1, 1.0, 2.4, 5.2, 12.0, 20.0, 32.0, 58.0, 100.0, 200.0]
+
+
+@pytest.mark.parametrize("epsilon", BUDGETS)
+def test_realised_is_at_most_and_nearly_the_request(epsilon: float) -> None:
+    plans = [Plan.paper(epsilon, weights) for weights in ((4, 1, 1), (2, 1, 1), (1, 1, 1))]
+    plans += [Plan.uniform(epsilon), Plan.grey(epsilon), Plan.grey(epsilon, 12), Plan.grey(epsilon, 16)]
+    plans += [Plan([Slice(0xC08080, epsilon)]), Plan([Slice(0xF8E0E0, epsilon)])]
+    for plan in plans:
+        assert plan.realised_epsilon <= epsilon
+        if plan.remark is None:
+            assert plan.realised_epsilon >= 0.99 * epsilon
+        else:
+            assert any(part.epsilon > 44 for part in plan.slices), plan  # only where one slice needs more than 2^-64 can give
+
+
+@given(st.floats(1e-18, 300.0), st.lists(st.integers(1, 255), min_size=1, max_size=4))
+def test_no_plan_realises_more_than_was_asked(epsilon: float, shapes: list[int]) -> None:
+    slices = [Slice(bits << 8 * (i % 2) if i < 2 else 0x10000 << (i - 2), epsilon / (i + 1)) for i, bits in enumerate(shapes)]
+    plan = Plan(slices)
+    assert 0 <= plan.realised_epsilon <= plan.epsilon
+    for part in plan.slices:
+        assert at_most_exp(plan.tables.slice_ratio(part.bits), Fraction(part.epsilon) * (1 + Fraction(1, 10**6)) + Fraction(1, 10**9))
+
+
+@pytest.mark.parametrize("channel", [0, 1, 2])
+@pytest.mark.parametrize("epsilon", [1.0, 20.0, 58.0])
+def test_all_pairs_of_values_of_a_channel(channel: int, epsilon: float) -> None:
+    """P(release | x) for all 256 x 256 pairs, and the worst ratio over all pairs of sources: at most e^eps, and attained."""
+    plan = Plan.paper(epsilon)
+    shift = 16 - 8 * channel
+    (group,) = (g for g, bits in enumerate(plan.tables.group_bits) if bits == 0xFF << shift)
+    weights = plan.tables.weights(group)
+    probability = [[weights[(source ^ release) << shift] for release in range(256)] for source in range(256)]
+    assert all(sum(row) == ONE for row in probability)
+    worst = max(Fraction(max(column), min(column)) for column in zip(*probability, strict=True))
+    allowed = sum((Fraction(part.epsilon) for part in plan.slices if part.bits >> shift & 0xFF), Fraction(0))
+    assert at_most_exp(worst, allowed)
+    assert worst == plan.tables.group_ratio(group)
+    assert float(ln_up(worst)) == pytest.approx(float(allowed), rel=1e-7)
+
+
+@pytest.mark.parametrize("name", ["paper 20", "thick, across channels", "wide: 11 bits as one", "grey 16"])
+def test_the_sampler_itself_gives_those_weights(name: str) -> None:
+    """Both paths are fed every 16-bit draw once, with all ties decided one way and then the other."""
+    plan = PLANS[name]
+    tables = plan.tables
+    draws = np.arange(1 << 16, dtype=np.uint16).reshape(-1, 64)
+    lanes = np.full((len(draws), tables.lanes, 64), 0xFFFF, np.uint16)  # uniform bits all set: a hit shows as the slice's bits
+    lane = 0
+    for group in range(tables.groups):
+        lanes[:, lane] = draws
+        lane += 1 + tables.uniform_lanes * int(tables.uniform[group])
+    for path, (more, tie_goes_to) in itertools.product(paths(), ((b"\x00" * 16, 0), (b"\xff" * 16, 1))):
+        masks = np.empty((tables.planes, 1 << 16), np.uint8)
+        path.draw(lanes.reshape(-1, 64), tables, 0, lambda counters, more=more: more * len(counters), masks, 0)
+        words = sum(plane.astype(np.uint32) << 8 * p for p, plane in enumerate(masks))
+        for group, bits in enumerate(tables.group_bits):
+            expected = tables.cells[group].copy()
+            ties = np.nonzero(expected >> 31)[0]
+            column = ties >> 8
+            side = np.where(tables.rest[group, column] == 0, 1, tie_goes_to)
+            expected[ties] = tables.outcome_words[group, side, column]
+            assert np.array_equal(words & bits, expected), path.name
+
+
+def test_an_epsilon_too_small_for_64_bits_gives_plain_noise() -> None:
+    plan = Plan([Slice(1 << b, 1e-21) for b in range(8)])
+    assert set(plan.tables.weights(0).values()) == {ONE // 256}
+    assert plan.realised_epsilon == 0
+
+
+@pytest.mark.parametrize("field", ["first", "rest", "outcome", "uniform"])
+def test_tables_cannot_be_written_to(field: str) -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        getattr(Plan.paper(20.0).tables, field)[:] = 0
+
+
+def test_a_damaged_table_is_found_out() -> None:
+    tables = Plan.paper(20.0).tables
+    damaged = Tables(
+        tables.word_bits, tables.group_bits, tables.first, tables.rest, np.where(tables.outcome == 0xFF, 0, tables.outcome), tables.uniform
+    )
+    with pytest.raises(AssertionError, match="does not give every mask a weight"):
+        _ = damaged.realised_epsilon
+    wide = Plan([Slice(0xFFF000, 5.0)]).tables
+    silent = Tables(wide.word_bits, wide.group_bits, wide.first, wide.rest, np.zeros_like(wide.outcome), wide.uniform)
+    with pytest.raises(AssertionError, match="hit-or-miss"):
+        _ = silent.realised_epsilon
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_change_probabilities_are_those_of_the_definition(name: str) -> None:
+    plan = PLANS[name]
+    for part in plan.slices:
+        symbols = 1 << part.bits.bit_count()
+        with localcontext(prec=50):
+            expected = (symbols - 1) / (Decimal(part.epsilon).exp() + symbols - 1)
+        assert float(plan.tables.change_probability(part.bits)) == pytest.approx(float(expected), rel=1e-9)
+
+
+@given(st.fractions(min_value=Fraction(1, 10**30), max_value=10**30))
+def test_directed_rounding(value: Fraction) -> None:
+    assert Fraction(round_up(value)) >= value
+    assert Fraction(round_up(value)) <= value * (1 + Fraction(1, 2**50))
+    if value >= 1:
+        assert at_most_exp(value, ln_up(value))

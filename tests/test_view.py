@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import pywt
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+from PIL import Image
+from scipy import fft
+
+from ldp_slicing import view
+from ldp_slicing.errors import LdpSlicingError
+from tests.cases import photographs
+
+CHANNEL = hnp.arrays(np.uint8, st.tuples(st.integers(1, 20), st.integers(1, 20)))
+
+
+def planes(image: NDArray[Any]) -> NDArray[Any]:
+    return np.array(np.moveaxis(image, -1, 0), order="C")
+
+
+def every_colour(step: int) -> NDArray[np.uint8]:
+    axis = np.unique(np.append(np.arange(0, 256, step), 255)).astype(np.uint8)
+    return np.stack([grid.ravel() for grid in np.meshgrid(axis, axis, axis)])
+
+
+def without_low_band(channel: NDArray[Any], middle: float) -> NDArray[np.float64]:
+    """The paper's pruning in floating point: 1-level Haar, LL = 0, and back."""
+    low, details = pywt.dwt2(channel.astype(np.float64) - middle, "haar", mode="periodization")
+    pruned: NDArray[np.float64] = pywt.idwt2((np.zeros_like(low), details), "haar", mode="periodization") + middle
+    return pruned
+
+
+def agree_but_for_ties(ours: NDArray[Any], exact: NDArray[np.float64], top: int) -> None:
+    exact = np.clip(exact, 0, top)
+    tie = np.abs(exact - np.floor(exact) - 0.5) < 1e-6
+    assert np.array_equal(ours[~tie], np.rint(exact[~tie]))
+    assert np.array_equal(ours[tie], np.ceil(exact[tie]))  # half up
+
+
+@pytest.mark.parametrize(("height", "width"), [(2, 2), (16, 34), (112, 112)])
+@pytest.mark.parametrize("bits", [8, 9, 12, 16])
+def test_haar_pruning_is_the_float_transform_but_for_ties(height: int, width: int, bits: int) -> None:
+    channel = np.random.default_rng(height + bits).integers(0, 1 << bits, (height, width)).astype(np.uint8 if bits == 8 else np.uint16)
+    agree_but_for_ties(view.prune_low(channel, 2, bits), without_low_band(channel, 1 << (bits - 1)), (1 << bits) - 1)
+
+
+@given(hnp.arrays(np.uint8, st.tuples(st.integers(1, 8), st.integers(1, 8)).map(lambda s: (2 * s[0], 2 * s[1]))))
+def test_haar_pruning_of_any_even_channel(channel: NDArray[np.uint8]) -> None:
+    agree_but_for_ties(view.prune_low(channel, 2, 8), without_low_band(channel, 128), 255)
+
+
+def test_haar_pruning_of_a_photograph() -> None:
+    for channel in view.to_ycbcr(planes(photographs()["astronaut"])):
+        agree_but_for_ties(view.prune_low(channel, 2, 8), without_low_band(channel, 128), 255)
+
+
+@given(hnp.arrays(np.uint8, st.tuples(st.integers(1, 3), st.integers(1, 3)).map(lambda s: (8 * s[0], 8 * s[1]))))
+def test_dct_pruning_is_the_float_transform_without_dc(channel: NDArray[np.uint8]) -> None:
+    exact = channel.astype(np.float64)
+    for top in range(0, channel.shape[0], 8):
+        for left in range(0, channel.shape[1], 8):
+            block = np.s_[top : top + 8, left : left + 8]
+            coefficients = fft.dctn(exact[block] - 128, norm="ortho")
+            coefficients[0, 0] = 0
+            exact[block] = fft.idctn(coefficients, norm="ortho") + 128
+    agree_but_for_ties(view.prune_low(channel, 8, 8), exact, 255)
+
+
+@given(CHANNEL, st.sampled_from([2, 8]))
+def test_edges_are_repeated_and_the_size_kept(channel: NDArray[np.uint8], block: int) -> None:
+    height, width = channel.shape
+    padded = np.pad(channel, ((0, -height % block), (0, -width % block)), mode="edge")
+    assert np.array_equal(view.prune_low(channel, block, 8), view.prune_low(padded, block, 8)[:height, :width])
+
+
+@given(CHANNEL, st.sampled_from([1, 2, 8]), st.data())
+def test_one_source_pixel_moves_only_its_own_block(channel: NDArray[np.uint8], block: int, data: st.DataObject) -> None:
+    """What the source-pixel promise rests on: at most block x block released pixels depend on it."""
+    y, x = (data.draw(st.integers(0, size - 1)) for size in channel.shape)
+    changed = channel.copy()
+    changed[y, x] = data.draw(st.integers(0, 255))
+    moved = np.argwhere(view.prune_low(channel, block, 8) != view.prune_low(changed, block, 8))
+    assert all(row // block == y // block and column // block == x // block for row, column in moved)
+
+
+@pytest.mark.parametrize("block", [2, 8])
+@pytest.mark.parametrize("bits", [8, 12, 16])
+def test_a_flat_channel_becomes_the_middle(block: int, bits: int) -> None:
+    for value in (0, 1, (1 << bits) - 1):
+        channel = np.full((9, 7), value, np.uint8 if bits == 8 else np.uint16)
+        assert np.all(view.prune_low(channel, block, bits) == 1 << (bits - 1))
+
+
+def test_ycbcr_is_pillows_within_one() -> None:
+    colours = every_colour(5)
+    pillow = np.asarray(Image.fromarray(colours.T[None].copy()).convert("YCbCr"))[0].T
+    assert np.abs(view.to_ycbcr(colours).astype(int) - pillow).max() <= 1
+    back = np.asarray(Image.frombytes("YCbCr", (colours.shape[1], 1), colours.T.tobytes()).convert("RGB"))[0].T
+    assert np.abs(view.to_rgb(colours).astype(int) - back).max() <= 1
+
+
+def test_ycbcr_is_the_definition_to_the_nearest_integer() -> None:
+    r, g, b = every_colour(5).astype(np.float64)
+    exact = np.stack(
+        [0.299 * r + 0.587 * g + 0.114 * b, 128 - 0.168736 * r - 0.331264 * g + 0.5 * b, 128 + 0.5 * r - 0.418688 * g - 0.081312 * b]
+    )
+    assert np.abs(view.to_ycbcr(every_colour(5)) - exact).max() <= 0.51
+
+
+def test_there_and_back_is_within_two() -> None:
+    colours = every_colour(3)
+    assert np.abs(view.to_rgb(view.to_ycbcr(colours)).astype(int) - colours).max() <= 2
+
+
+def test_greys_stay_greys() -> None:
+    greys = np.tile(np.arange(256, dtype=np.uint8), (3, 1))
+    seen = view.to_ycbcr(greys)
+    assert np.array_equal(seen[0], greys[0])
+    assert np.all(seen[1:] == 128)
+    assert np.array_equal(view.to_rgb(seen), greys)
+
+
+def test_an_unknown_pruning_is_refused() -> None:
+    with pytest.raises(LdpSlicingError, match="fourier"):
+        view.block_of("fourier")  # type: ignore[arg-type]

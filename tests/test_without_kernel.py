@@ -1,0 +1,72 @@
+"""Where no compiler is found the package installs and works, more slowly, and says why."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+
+USE_IT = """
+import numpy as np
+from ldp_slicing import Plan, Slicer, kernel
+from ldp_slicing.checkup import checkup
+from ldp_slicing.errors import KernelError
+
+assert not kernel.VARIANTS, kernel.VARIANTS
+release = Slicer(Plan.paper(20.0))(np.zeros((5, 7, 3), np.uint8))
+assert release.shape == (5, 7, 3)
+try:
+    Slicer(Plan.paper(20.0), path="kernel")
+except KernelError as error:
+    assert "not available" in str(error)
+else:
+    raise AssertionError("the missing kernel was not missed")
+findings = checkup()
+assert findings.healthy and "no kernel" in findings.facts["why"] and "NumPy" in findings.facts["path in use"]
+print("works")
+"""
+
+
+def test_it_installs_and_works_where_no_compiler_is_found(tmp_path: Path) -> None:
+    environment = os.environ | {"CC": "/no/such/compiler", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    source = tmp_path / "source"
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z", "src", "pyproject.toml", "README.md", "LICENSE"], cwd=REPOSITORY, capture_output=True, check=False
+    )
+    names = [name for name in tracked.stdout.decode().split("\0") if name] if tracked.returncode == 0 else []
+    if not names:
+        pytest.fail("this test needs the repository it is part of")
+    for name in names:
+        target = source / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes((REPOSITORY / name).read_bytes())
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--target",
+        str(tmp_path / "site"),
+        str(source),
+    ]
+    done = subprocess.run(install, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    # -S and an explicit path: the editable installation of the repository must not be found instead
+    libraries = str(Path(np.__file__).parents[1])
+    used = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = [{str(tmp_path / 'site')!r}, {libraries!r}]\n{USE_IT}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert used.stdout.strip() == "works", used.stderr
