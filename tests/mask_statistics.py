@@ -67,6 +67,13 @@ def p_value_of_count(count: float, trials: int, probability: float) -> float:
     return float(2 * min(stats.binom.cdf(count, trials, probability), stats.binom.sf(count - 1, trials, probability)))
 
 
+def pairs_apart(words: Words, lag: int) -> Words:
+    """The bits set in both of two pixels ``lag`` apart, over disjoint pairs: overlapping ones would not be independent trials."""
+    pairs = words[: len(words) // (2 * lag) * 2 * lag].reshape(-1, 2, lag)
+    both: Words = (pairs[:, 0] & pairs[:, 1]).ravel()
+    return both
+
+
 def p_values(words: Words, plan: Plan, other: Words | None) -> Iterator[tuple[str, float]]:
     bits, pair_probability = expected_flips(plan)
     counts = joint_counts(words, bits)
@@ -75,7 +82,7 @@ def p_values(words: Words, plan: Plan, other: Words | None) -> Iterator[tuple[st
         for j, b in enumerate(bits[:i]):
             name = f"{plan.bit_name(a)} and {plan.bit_name(b)} of one pixel"
             yield name, p_value_of_count(counts[i, j], len(words), pair_probability[i, j])
-    partners = [(f"pixels {lag} apart", words[:-lag] & words[lag:]) for lag in LAGS]
+    partners = [(f"pixels {lag} apart", pairs_apart(words, lag)) for lag in LAGS]
     if other is not None:
         partners.append(("two releases", words & other))
     for name, both in partners:

@@ -50,7 +50,7 @@ def test_the_strip_size_changes_nothing(strip: int, monkeypatch: pytest.MonkeyPa
             for prune in PRUNES:
                 whole = [release_with(path, image, plan, prune) for path in paths()]
                 with monkeypatch.context() as patch:
-                    patch.setattr(slicer, "STRIP_PIXELS", strip)
+                    patch.setattr(slicer, "STRIP_BYTES", 6 * strip)
                     stripped = [release_with(path, image, plan, prune) for path in paths()]
                 assert all(np.array_equal(a, b) for a, b in zip(whole, stripped, strict=True))
 

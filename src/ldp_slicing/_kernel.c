@@ -24,7 +24,7 @@
 #define restrict __restrict
 #endif
 
-enum { BLOCK_PIXELS = 64, COLUMNS = 256, MAX_PLANES = 3, CHUNK = 256, MAX_BLOCK = 8 };
+enum { BLOCK_PIXELS = 64, COLUMNS = 256, MAX_PLANES = 3, CHUNK = 256, MAX_BLOCK = 8, ROOM = CHUNK + 32 };
 
 /* ---------------------------------------------------------------- masks */
 
@@ -90,6 +90,26 @@ static void lookup_plain(Columns c, Run run) { lookup_rows(c, run); }
 
 AVX2 static void lookup_avx2(Columns c, Run run) { lookup_rows(c, run); }
 
+/* Where each byte of a result comes from; filled in when the module is loaded. */
+static struct {
+    uint8_t even[64], odd[64];                               /* of 128 bytes */
+    uint8_t red_green[64], blue_green[64], red_blue[64];     /* 16 pixels of RGB to pairs of 16-bit numbers */
+    uint8_t begin[64], end[64];                              /* 32 + 32 + 32 bytes to 32 pixels of RGB */
+} shuffle;
+
+static void fill_shuffle(void) {
+    for (int i = 0; i < 64; i++) {
+        int pixel = i / 4, second = i % 4 >= 2;
+        shuffle.even[i] = (uint8_t)(2 * i);
+        shuffle.odd[i] = (uint8_t)(2 * i + 1);
+        shuffle.red_green[i] = (uint8_t)(3 * pixel + (second ? 1 : 0));
+        shuffle.blue_green[i] = (uint8_t)(3 * pixel + (second ? 1 : 2));
+        shuffle.red_blue[i] = (uint8_t)(3 * pixel + (second ? 2 : 0));
+        shuffle.begin[i] = (uint8_t)(i % 3 * 32 + i / 3);
+        shuffle.end[i] = (uint8_t)((i + 64) % 3 * 32 + (i + 64) / 3 % 32);
+    }
+}
+
 typedef struct {
     __m512i quarter[4];
 } Table256;
@@ -106,9 +126,7 @@ VBMI INLINE __m512i look_up(Table256 t, __m512i index) {
 
 VBMI static void lookup_vbmi(Columns c, Run run) {
     Table256 first = load_table(c.first), own = load_table(c.own), other = load_table(c.other);
-    uint8_t even_bytes[64];
-    for (int i = 0; i < 64; i++) even_bytes[i] = (uint8_t)(2 * i);
-    __m512i even = _mm512_loadu_si512(even_bytes), odd = _mm512_or_si512(even, _mm512_set1_epi8(1));
+    __m512i even = _mm512_loadu_si512(shuffle.even), odd = _mm512_loadu_si512(shuffle.odd);
     for (Py_ssize_t b = 0; b < run.blocks; b++) {
         const uint8_t *lane = run.lane + b * run.step;
         uint8_t *out = run.out + b * BLOCK_PIXELS;
@@ -159,16 +177,17 @@ INLINE int lowest_bit(uint64_t bits) {
 #endif
 }
 
-INLINE void store_counter(uint8_t *counter, uint64_t index) {
-    memset(counter, 0, 8);
-    counter[7] = 1; /* the second counter range: 2^64 + index, big-endian */
-    for (int i = 0; i < 8; i++) counter[15 - i] = (uint8_t)(index >> 8 * i);
+INLINE void store_big_endian(uint8_t *bytes, uint64_t value) {
+    for (int i = 0; i < 8; i++) bytes[i] = (uint8_t)(value >> (56 - 8 * i));
 }
 
-INLINE uint64_t load_counter(const uint8_t *counter) {
-    uint64_t index = 0;
-    for (int i = 8; i < 16; i++) index = index << 8 | counter[i];
-    return index;
+INLINE uint64_t load_big_endian(const uint8_t *b) {
+    return (uint64_t)b[0] << 56 | (uint64_t)b[1] << 48 | (uint64_t)b[2] << 40 | (uint64_t)b[3] << 32 | (uint64_t)b[4] << 24 | (uint64_t)b[5] << 16 |
+           (uint64_t)b[6] << 8 | b[7];
+}
+
+INLINE uint64_t load_48_bits(const uint8_t *b) {
+    return (uint64_t)b[0] | (uint64_t)b[1] << 8 | (uint64_t)b[2] << 16 | (uint64_t)b[3] << 24 | (uint64_t)b[4] << 32 | (uint64_t)b[5] << 40;
 }
 
 /* Returns the number of ties; the counters of those that fit are written. */
@@ -190,7 +209,10 @@ static Py_ssize_t draw_masks(const Masks *m, Lookup lookup, uint8_t *counters, P
             for (Py_ssize_t b = 0; b < blocks; b++) /* every plane of a group has the same ties */
                 for (uint64_t left = ties[b]; left; left &= left - 1) {
                     uint64_t pixel = m->first_pixel + (uint64_t)((at + b) * BLOCK_PIXELS + lowest_bit(left));
-                    if (found < room) store_counter(counters + 16 * found, pixel * (uint64_t)m->groups + (uint64_t)g);
+                    if (found < room) { /* the second counter range: 2^64 + index */
+                        store_big_endian(counters + 16 * found, 1);
+                        store_big_endian(counters + 16 * found + 8, pixel * (uint64_t)m->groups + (uint64_t)g);
+                    }
                     found++;
                 }
         }
@@ -198,25 +220,28 @@ static Py_ssize_t draw_masks(const Masks *m, Lookup lookup, uint8_t *counters, P
     return found;
 }
 
-/* draw_masks took the other outcome wherever there was a tie; where the remaining 48 bits say so, change it to the own one. */
-static void settle_ties(const Masks *m, const uint8_t *counters, const uint8_t *blocks, Py_ssize_t ties) {
+/* draw_masks took the other outcome wherever there was a tie; where the remaining 48 bits say so, change it to the own one.
+ * Returns 0 at a counter that belongs to another pixel. */
+static int settle_ties(const Masks *m, const uint8_t *counters, const uint8_t *blocks, Py_ssize_t ties) {
     Py_ssize_t lane_index[64] = {0};
     for (Py_ssize_t g = 1; g < m->groups; g++) lane_index[g] = lane_index[g - 1] + lanes_of(m, g - 1);
     for (Py_ssize_t t = 0; t < ties; t++) {
-        uint64_t index = load_counter(counters + 16 * t), more = 0;
+        uint64_t index = load_big_endian(counters + 16 * t + 8);
         Py_ssize_t g = (Py_ssize_t)(index % (uint64_t)m->groups);
-        Py_ssize_t at = (Py_ssize_t)(index / (uint64_t)m->groups - m->first_pixel);
+        uint64_t from_first = index / (uint64_t)m->groups - m->first_pixel; /* wraps to a huge number before the first */
+        if (from_first >= (uint64_t)(m->blocks * BLOCK_PIXELS)) return 0;
+        Py_ssize_t at = (Py_ssize_t)from_first;
         const uint8_t *lane = m->lanes + (at / BLOCK_PIXELS * m->per_block + lane_index[g]) * 2 * BLOCK_PIXELS;
         Py_ssize_t i = at % BLOCK_PIXELS;
         uint8_t column = lane[2 * i + 1];
-        for (int k = 5; k >= 0; k--) more = more << 8 | blocks[16 * t + k];
-        if (more >= m->rest[g * COLUMNS + column]) continue;
+        if (load_48_bits(blocks + 16 * t) >= m->rest[g * COLUMNS + column]) continue;
         for (Py_ssize_t p = 0; p < m->planes; p++) {
             Columns c = columns_of(m, g, p);
             const uint8_t *uniform = uniform_of(m, lane, g, p);
             m->out[p * m->stride + at] ^= (c.own[column] ^ c.other[column]) & (uniform ? uniform[2 * i] : 255);
         }
     }
+    return 1;
 }
 
 /* ---------------------------------------------------------------- view, XOR, rebuild */
@@ -235,8 +260,8 @@ INLINE int clamp(int value, int top) { return value < 0 ? 0 : value > top ? top 
 /* Takes the block means out of up to 8 rows of one channel, in place. Rows and columns beyond the edge repeat the last.
  * 16-bit numbers are enough for 8-bit channels, and twice as many fit into a vector. */
 #define DEFINE_PRUNE(NAME, T)                                                                                       \
-    INLINE void NAME(T x[][CHUNK + MAX_BLOCK], Py_ssize_t rows, Py_ssize_t columns, int block, int bits) {          \
-        T down[CHUNK + MAX_BLOCK], sums[CHUNK + MAX_BLOCK];                                                         \
+    INLINE void NAME(T x[][ROOM], Py_ssize_t rows, Py_ssize_t columns, int block, int bits) {          \
+        T down[ROOM], sums[ROOM];                                                         \
         int area = block * block, shift = block == 2 ? 2 : 6;                                                       \
         T add = (T)((area << (bits - 1)) + area / 2), top = (T)((1 << bits) - 1);                                   \
         Py_ssize_t padded = (columns + block - 1) / block * block;                                                  \
@@ -313,14 +338,88 @@ INLINE void store_colour(uint8_t *restrict out, Py_ssize_t n, const int16_t *res
     interleave(out, n, one, two, three);
 }
 
-INLINE void colour_rows(const Strip *s, int block) {
-    int16_t channel[3][MAX_BLOCK][CHUNK + MAX_BLOCK];
+typedef void (*LoadColour)(const uint8_t *rgb, Py_ssize_t n, int16_t *y, int16_t *cb, int16_t *cr);
+typedef void (*StoreColour)(uint8_t *out, Py_ssize_t n, const int16_t *y, const int16_t *cb, const int16_t *cr, int to_rgb);
+
+static void load_plain(const uint8_t *rgb, Py_ssize_t n, int16_t *y, int16_t *cb, int16_t *cr) { load_colour(rgb, n, y, cb, cr); }
+static void store_plain(uint8_t *out, Py_ssize_t n, const int16_t *y, const int16_t *cb, const int16_t *cr, int to_rgb) {
+    store_colour(out, n, y, cb, cr, to_rgb);
+}
+
+#ifdef X86
+AVX2 static void load_avx2(const uint8_t *rgb, Py_ssize_t n, int16_t *y, int16_t *cb, int16_t *cr) { load_colour(rgb, n, y, cb, cr); }
+AVX2 static void store_avx2(uint8_t *out, Py_ssize_t n, const int16_t *y, const int16_t *cb, const int16_t *cr, int to_rgb) {
+    store_colour(out, n, y, cb, cr, to_rgb);
+}
+
+VBMI INLINE __m512i pair(int low, int high) { return _mm512_set1_epi32((int)((uint32_t)high << 16 | (uint16_t)low)); }
+
+/* a . x + b . y + add, shifted, for 16 pixels whose channels lie in pairs of 16-bit numbers */
+VBMI INLINE __m512i weigh(__m512i x, __m512i a, __m512i y, __m512i b, int add) {
+    __m512i sum = _mm512_add_epi32(_mm512_madd_epi16(x, a), _mm512_madd_epi16(y, b));
+    return _mm512_srai_epi32(_mm512_add_epi32(sum, _mm512_set1_epi32(add)), 16);
+}
+
+/* Coefficients beyond 16 bits are halved over two pairs: 38470 = 2 * 19235, 32768 = 2 * 16384. */
+VBMI static void load_vbmi(const uint8_t *rgb, Py_ssize_t n, int16_t *y, int16_t *cb, int16_t *cr) {
+    const __mmask64 words = 0x5555555555555555;
+    __m512i red_green = _mm512_loadu_si512(shuffle.red_green), blue_green = _mm512_loadu_si512(shuffle.blue_green);
+    __m512i red_blue = _mm512_loadu_si512(shuffle.red_blue);
+    for (Py_ssize_t i = 0; i < n; i += 16) {
+        __mmask64 there = n - i < 16 ? ((__mmask64)1 << 3 * (n - i)) - 1 : ((__mmask64)1 << 48) - 1;
+        __m512i pixels = _mm512_maskz_loadu_epi8(there, rgb + 3 * i);
+        __m512i rg = _mm512_maskz_permutexvar_epi8(words, red_green, pixels);
+        __m512i bg = _mm512_maskz_permutexvar_epi8(words, blue_green, pixels);
+        __m512i rb = _mm512_maskz_permutexvar_epi8(words, red_blue, pixels);
+        __m512i luma = weigh(rg, pair(19595, 19235), bg, pair(7471, 19235), 32768);
+        __m512i blue = weigh(bg, pair(16384, -21709), rb, pair(-11059, 16384), (128 << 16) + 32767);
+        __m512i red = weigh(rg, pair(16384, -27439), rb, pair(16384, -5329), (128 << 16) + 32767);
+        _mm256_storeu_si256((__m256i *)(y + i), _mm512_cvtepi32_epi16(luma));
+        _mm256_storeu_si256((__m256i *)(cb + i), _mm512_cvtepi32_epi16(blue));
+        _mm256_storeu_si256((__m256i *)(cr + i), _mm512_cvtepi32_epi16(red));
+    }
+}
+
+/* (a * b + c * r + 32768) >> 16 for 32 pixels: `low` and `high` hold the pairs (b, r) */
+VBMI INLINE __m512i turn(__m512i low, __m512i high, int a, int c) {
+    __m512i half = _mm512_set1_epi32(32768), by = pair(a, c);
+    __m512i one = _mm512_srai_epi32(_mm512_add_epi32(_mm512_madd_epi16(low, by), half), 16);
+    __m512i two = _mm512_srai_epi32(_mm512_add_epi32(_mm512_madd_epi16(high, by), half), 16);
+    return _mm512_packs_epi32(one, two);
+}
+
+VBMI INLINE __m256i to_bytes(__m512i x) { return _mm512_cvtusepi16_epi8(_mm512_max_epi16(x, _mm512_setzero_si512())); }
+
+VBMI static void store_vbmi(uint8_t *out, Py_ssize_t n, const int16_t *y, const int16_t *cb, const int16_t *cr, int to_rgb) {
+    __m512i middle = _mm512_set1_epi16(128), begin = _mm512_loadu_si512(shuffle.begin), end = _mm512_loadu_si512(shuffle.end);
+    for (Py_ssize_t i = 0; i < n; i += 32) {
+        __m512i one = _mm512_loadu_si512(y + i), two = _mm512_loadu_si512(cb + i), three = _mm512_loadu_si512(cr + i);
+        if (to_rgb) {
+            __m512i luma = one, b = _mm512_sub_epi16(two, middle), r = _mm512_sub_epi16(three, middle);
+            __m512i low = _mm512_unpacklo_epi16(b, r), high = _mm512_unpackhi_epi16(b, r);
+            one = _mm512_add_epi16(_mm512_add_epi16(luma, r), turn(low, high, 0, 26345));
+            two = _mm512_add_epi16(_mm512_sub_epi16(luma, r), turn(low, high, -22554, 18734));
+            three = _mm512_add_epi16(_mm512_add_epi16(luma, _mm512_add_epi16(b, b)), turn(low, high, -14942, 0));
+        }
+        __m512i first = _mm512_inserti64x4(_mm512_castsi256_si512(to_bytes(one)), to_bytes(two), 1);
+        __m512i last = _mm512_castsi256_si512(to_bytes(three));
+        Py_ssize_t bytes = 3 * (n - i < 32 ? n - i : 32);
+        __mmask64 head = bytes < 64 ? ((__mmask64)1 << bytes) - 1 : ~(__mmask64)0;
+        __mmask64 tail = bytes > 64 ? ((__mmask64)1 << (bytes - 64)) - 1 : 0;
+        _mm512_mask_storeu_epi8(out + 3 * i, head, _mm512_permutex2var_epi8(first, begin, last));
+        _mm512_mask_storeu_epi8(out + 3 * i + 64, tail, _mm512_permutex2var_epi8(first, end, last));
+    }
+}
+#endif
+
+INLINE void colour_rows(const Strip *s, int block, LoadColour load, StoreColour store) {
+    int16_t channel[3][MAX_BLOCK][ROOM];
     for (Py_ssize_t top = 0; top < s->height; top += block) {
         Py_ssize_t rows = s->height - top < block ? s->height - top : block;
         for (Py_ssize_t left = 0; left < s->width; left += CHUNK) {
             Py_ssize_t n = s->width - left < CHUNK ? s->width - left : CHUNK;
             for (Py_ssize_t r = 0; r < rows; r++)
-                load_colour((const uint8_t *)s->source + 3 * ((top + r) * s->width + left), n, channel[0][r], channel[1][r], channel[2][r]);
+                load((const uint8_t *)s->source + 3 * ((top + r) * s->width + left), n, channel[0][r], channel[1][r], channel[2][r]);
             for (int c = 0; c < 3; c++) {
                 int plane = 2 - c; /* plane 0 is the lowest byte of the word, Cr */
                 int16_t keep = s->keep >> 8 * plane & 255, drop = s->drop >> 8 * plane & 255;
@@ -329,13 +428,13 @@ INLINE void colour_rows(const Strip *s, int block) {
                     randomise(channel[c][r], s->masks + plane * s->stride + (top + r) * s->width + left, keep, drop, n);
             }
             for (Py_ssize_t r = 0; r < rows; r++)
-                store_colour((uint8_t *)s->release + 3 * ((top + r) * s->width + left), n, channel[0][r], channel[1][r], channel[2][r], s->to_rgb);
+                store((uint8_t *)s->release + 3 * ((top + r) * s->width + left), n, channel[0][r], channel[1][r], channel[2][r], s->to_rgb);
         }
     }
 }
 
 INLINE void grey_rows(const Strip *s, int block) {
-    int16_t x[MAX_BLOCK][CHUNK + MAX_BLOCK];
+    int16_t x[MAX_BLOCK][ROOM];
     for (Py_ssize_t top = 0; top < s->height; top += block) {
         Py_ssize_t rows = s->height - top < block ? s->height - top : block;
         for (Py_ssize_t left = 0; left < s->width; left += CHUNK) {
@@ -356,7 +455,7 @@ INLINE void grey_rows(const Strip *s, int block) {
 }
 
 INLINE void deep_grey_rows(const Strip *s, int block) {
-    int32_t x[MAX_BLOCK][CHUNK + MAX_BLOCK];
+    int32_t x[MAX_BLOCK][ROOM];
     for (Py_ssize_t top = 0; top < s->height; top += block) {
         Py_ssize_t rows = s->height - top < block ? s->height - top : block;
         for (Py_ssize_t left = 0; left < s->width; left += CHUNK) {
@@ -377,12 +476,12 @@ INLINE void deep_grey_rows(const Strip *s, int block) {
 }
 
 /* The side of a block as a constant, so that each case is compiled on its own, for each instruction set. */
-#define DEFINE_FINISH(NAME, TARGET)                              \
+#define DEFINE_FINISH(NAME, TARGET, LOAD, STORE)                 \
     TARGET static void NAME(const Strip *s, int channels) {      \
         if (channels == 3) {                                     \
-            if (s->block == 1) colour_rows(s, 1);                \
-            else if (s->block == 2) colour_rows(s, 2);           \
-            else colour_rows(s, 8);                              \
+            if (s->block == 1) colour_rows(s, 1, LOAD, STORE);   \
+            else if (s->block == 2) colour_rows(s, 2, LOAD, STORE); \
+            else colour_rows(s, 8, LOAD, STORE);                 \
         } else if (s->bits <= 8) {                               \
             if (s->block == 1) grey_rows(s, 1);                  \
             else if (s->block == 2) grey_rows(s, 2);             \
@@ -400,10 +499,10 @@ typedef struct {
     void (*finish)(const Strip *s, int channels);
 } Variant;
 
-DEFINE_FINISH(finish_plain, )
+DEFINE_FINISH(finish_plain, , load_plain, store_plain)
 #ifdef X86
-DEFINE_FINISH(finish_avx2, AVX2)
-DEFINE_FINISH(finish_vbmi, VBMI)
+DEFINE_FINISH(finish_avx2, AVX2, load_avx2, store_avx2)
+DEFINE_FINISH(finish_vbmi, VBMI, load_vbmi, store_vbmi)
 static const Variant variants[] = {
     {"portable", lookup_plain, finish_plain}, {"avx2", lookup_avx2, finish_avx2}, {"avx512vbmi", lookup_vbmi, finish_vbmi}};
 static int supported(void) {
@@ -491,18 +590,12 @@ static PyObject *py_settle(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, TABLE_FORMAT "y*y*", TABLE_TARGETS(a, first_pixel, offset), &counters, &blocks)) return NULL;
     a.m.first_pixel = first_pixel;
     if (check_arguments(&a, offset)) {
-        uint64_t begin = a.m.first_pixel * (uint64_t)a.m.groups, end = begin + (uint64_t)(a.m.blocks * BLOCK_PIXELS * a.m.groups);
-        ok = counters.len == blocks.len && counters.len % 16 == 0;
-        for (Py_ssize_t t = 0; ok && t < counters.len / 16; t++) {
-            uint64_t index = load_counter((const uint8_t *)counters.buf + 16 * t);
-            ok = index >= begin && index < end;
-        }
-        if (ok) {
+        if (counters.len == blocks.len && counters.len % 16 == 0) {
             Py_BEGIN_ALLOW_THREADS
-            settle_ties(&a.m, counters.buf, blocks.buf, counters.len / 16);
+            ok = settle_ties(&a.m, counters.buf, blocks.buf, counters.len / 16);
             Py_END_ALLOW_THREADS
-        } else
-            PyErr_SetString(PyExc_ValueError, "the counters are not those of these pixels");
+        }
+        if (!ok) PyErr_SetString(PyExc_ValueError, "the counters are not those of these pixels");
     }
     release_arguments(&a);
     PyBuffer_Release(&counters);
@@ -551,6 +644,9 @@ static PyMethodDef methods[] = {
 };
 
 static int prepare(PyObject *module) {
+#ifdef X86
+    fill_shuffle();
+#endif
     PyObject *names = PyTuple_New(supported());
     for (int i = 0; names && i < supported(); i++) {
         PyObject *name = PyUnicode_FromString(variants[i].name);

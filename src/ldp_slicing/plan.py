@@ -123,12 +123,12 @@ class Plan:
     def is_colour(self) -> bool:
         return self.word_bits == COLOUR_BITS
 
-    @property
+    @cached_property
     def kept_bits(self) -> int:
         """The bits that are in some slice."""
         return sum(part.bits for part in self.slices)
 
-    @property
+    @cached_property
     def dropped_value(self) -> int:
         """What dropped bits are released as: per channel the highest as 1, the others as 0 (the middle of what they could be)."""
         value = 0

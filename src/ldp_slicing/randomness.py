@@ -18,6 +18,7 @@ from ldp_slicing.mask import BLOCK_PIXELS, Counters
 
 KEY_BYTES = 32
 _AES_BLOCK = 16
+_ZEROS = memoryview(bytes(1 << 17))  # what CTR adds its keystream to
 
 
 class Randomness(Protocol):
@@ -56,14 +57,13 @@ class Keystream:
     def __init__(self, key: bytes, max_lanes: int) -> None:
         self._key = key
         self._stream = Cipher(AES256(key), CTR(bytes(_AES_BLOCK))).encryptor()
-        size = 2 * BLOCK_PIXELS * max_lanes
-        self._zeros = memoryview(bytes(size))
-        self._buffer = np.empty(size + _AES_BLOCK - 1, np.uint8)
+        self._buffer = np.empty(2 * BLOCK_PIXELS * max_lanes + _AES_BLOCK - 1, np.uint8)
 
     def lanes(self, count: int) -> NDArray[np.uint16]:
         """The next ``count`` lanes, uint16 [count, 64], valid until the next call."""
         size = 2 * BLOCK_PIXELS * count
-        self._stream.update_into(self._zeros[:size], self._buffer.data)
+        for start in range(0, size, len(_ZEROS)):
+            self._stream.update_into(_ZEROS[: size - start], self._buffer[start:].data)
         return self._buffer[:size].view("<u2").reshape(count, BLOCK_PIXELS)
 
     def blocks(self, counters: Counters) -> bytes:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.unsignedinteger]
 Output = Literal["rgb", "ycbcr"]
 
-STRIP_PIXELS = 1 << 16  # keystream and masks of a strip stay in the processor's cache
+STRIP_BYTES = 3 << 17  # of keystream: what a strip needs stays in the processor's cache
 
 
 class Path(Protocol):
@@ -64,7 +64,8 @@ class Reference:
             words[c] = (view.prune_low(words[c], block, bits) ^ noise[c]) & keep | drop
         if to_rgb and plan.is_colour:
             words = view.to_rgb(words)
-        release[:] = np.moveaxis(words, 0, -1)
+        for c in range(channels):  # much faster than one assignment with moved axes
+            release[..., c] = words[c]
 
 
 class Slicer:
@@ -141,8 +142,9 @@ class Slicer:
     def _release_one(self, source: Array, release: Array) -> None:
         """source, release: one image, [H, W, C]. Strip by strip, so that memory does not grow with the image."""
         height, width, _ = source.shape
-        rows = max(1, STRIP_PIXELS // width // self._block) * self._block
-        tables, pixels = self.plan.tables, min(rows, height) * width
+        tables = self.plan.tables
+        rows = max(1, STRIP_BYTES // (2 * tables.lanes) // width // self._block) * self._block
+        pixels = min(rows, height) * width
         masks = np.empty((tables.planes, pixels + 2 * mask.BLOCK_PIXELS), np.uint8)
         keystream = Keystream(self.randomness.key(), tables.lanes * (pixels // mask.BLOCK_PIXELS + 1))
         drawn = spare = 0  # pixels whose masks were drawn; how many of those wait at the front of `masks`

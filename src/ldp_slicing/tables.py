@@ -60,7 +60,7 @@ class Tables:
         """16-bit lanes of uniform bits that one wide slice takes: enough for the whole word."""
         return (self.planes + 1) // 2
 
-    @property
+    @cached_property
     def lanes(self) -> int:
         """16-bit numbers of keystream per pixel."""
         return self.groups + self.uniform_lanes * int(self.uniform.sum())

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ldp_slicing.errors import LdpSlicingError
 
-Signed = TypeVar("Signed", bound=np.signedinteger)
 Prune = Literal["haar", "dct"] | None
 BLOCK = {None: 1, "haar": 2, "dct": 8}  # side of the block whose mean is taken away
 
@@ -36,9 +35,9 @@ def to_rgb(ycbcr: NDArray[np.uint8]) -> NDArray[np.uint8]:
     cb -= 128
     cr -= 128
     out = np.empty_like(ycbcr)
-    out[0] = _clamp(y + ((91881 * cr + 32768) >> 16), 255)
-    out[1] = _clamp(y + ((-22554 * cb - 46802 * cr + 32768) >> 16), 255)
-    out[2] = _clamp(y + ((116130 * cb + 32768) >> 16), 255)
+    out[0] = np.clip(y + ((91881 * cr + 32768) >> 16), 0, 255)
+    out[1] = np.clip(y + ((-22554 * cb - 46802 * cr + 32768) >> 16), 0, 255)
+    out[2] = np.clip(y + ((116130 * cb + 32768) >> 16), 0, 255)
     return out
 
 
@@ -63,10 +62,5 @@ def prune_low(channel: NDArray[np.unsignedinteger], block: int, bits: int) -> ND
     x.reshape(-1, block, x.shape[1])[:] -= rows[:, None]
     x += (area << (bits - 1)) + area // 2
     x >>= area.bit_length() - 1
-    return _clamp(x, (1 << bits) - 1).astype(channel.dtype)[:height, :width]
-
-
-def _clamp(x: NDArray[Signed], top: int) -> NDArray[Signed]:
-    np.maximum(x, 0, out=x)
-    np.minimum(x, top, out=x)
-    return x
+    np.clip(x, 0, (1 << bits) - 1, out=x)
+    return x.astype(channel.dtype)[:height, :width]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import sys
+import warnings
+
 import typer
 
 from ldp_slicing.cli.doctor import doctor
@@ -35,6 +39,10 @@ def main(
     Turns images, on your own machine, into ordinary images of the same size in which every released pixel is
     epsilon-locally-differentially private, and says exactly what that promises.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a file's name must not stop the report that names it
+    warnings.filterwarnings("ignore", module="PIL")  # what matters of these is a refusal or a notice
 
 
 for command, summary in (

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
 from enum import StrEnum
 from functools import wraps
-from typing import Annotated, ParamSpec
+from typing import Annotated, Any, ParamSpec
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.view import Prune
 
-out = Console(soft_wrap=True, highlight=False)
-err = Console(stderr=True, soft_wrap=True, highlight=False)
+out = Console(soft_wrap=True, highlight=False, emoji=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 
 class PruneChoice(StrEnum):
@@ -73,6 +75,8 @@ def refusals_exit(command: Callable[Arguments, None]) -> Callable[Arguments, Non
 
 def plain(text: str) -> str:
     """Text from outside, so that its brackets are not taken for markup and its control characters do nothing."""
-    from rich.markup import escape
-
     return escape("".join(c if c.isprintable() else repr(c)[1:-1] for c in text))
+
+
+def print_json(content: dict[str, Any]) -> None:
+    typer.echo(json.dumps(content, indent=2))

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import json
-
 import typer
 
 from ldp_slicing.checkup import checkup
-from ldp_slicing.cli.common import Json, out, plain
+from ldp_slicing.cli.common import Json, out, plain, print_json
 
 
 def doctor(as_json: Json = False) -> None:
@@ -15,7 +13,7 @@ def doctor(as_json: Json = False) -> None:
     """
     findings = checkup()
     if as_json:
-        out.print(json.dumps({"healthy": findings.healthy, **findings.facts}, indent=2), markup=False)
+        print_json({"healthy": findings.healthy, **findings.facts})
     else:
         for name, fact in findings.facts.items():
             out.print(f"[bold]{name:<14}[/bold] {plain(fact)}")

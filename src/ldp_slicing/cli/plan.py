@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
 from ldp_slicing.card import Card, Statement, number
-from ldp_slicing.cli.common import Epsilon, Json, PruneChoice, PruneOption, Weights, out, parse_weights, refusals_exit
+from ldp_slicing.cli.common import Epsilon, Json, PruneChoice, PruneOption, Weights, out, parse_weights, print_json, refusals_exit
 from ldp_slicing.plan import Plan
 
 
@@ -18,7 +17,7 @@ def plan(
     prune: PruneOption = PruneChoice.haar,
     grey: Annotated[
         int | None,
-        typer.Option("--grey", min=8, max=16, help="A grey image of this many bits instead of colour.", show_default=False),
+        typer.Option("--grey", help="A grey image of this many bits, 8 to 16, instead of colour.", show_default=False),
     ] = None,
     size: Annotated[str, typer.Option("--size", help="Width x height, for the promise about a whole image.")] = "112x112",
     as_json: Json = False,
@@ -34,7 +33,7 @@ def plan(
         content = Card((statement,)).to_dict()
         for row, probability in zip(content["statements"][0]["plan"]["slices"], probabilities, strict=True):
             row["change_probability"] = probability
-        out.print(json.dumps(content, indent=2), markup=False)
+        print_json(content)
         return
     slices = Table(
         "slice",

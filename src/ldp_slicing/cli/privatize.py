@@ -1,10 +1,12 @@
 from __future__ import annotations
 
-import json
+import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Never
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
@@ -20,6 +22,7 @@ from ldp_slicing.cli.common import (
     out,
     parse_weights,
     plain,
+    print_json,
     processors,
     refusals_exit,
 )
@@ -54,23 +57,46 @@ def privatize(
     says what is promised about them.
     """
     job = prepare(source, target, Recipe(epsilon, parse_weights(weights), prune.prune, compress))
-    started, stopped = time.monotonic(), False
-    columns = (TextColumn("releasing"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
-    with Progress(*columns, console=err, disable=as_json or not err.is_terminal, transient=True) as progress:
-        bar = progress.add_task("releasing", total=len(job.pairs))
-        try:
-            for _ in job.run(workers):
-                progress.advance(bar)
-        except KeyboardInterrupt:
-            stopped = True
-    seconds = time.monotonic() - started
-    if as_json:
-        out.print(json.dumps(summary(job, seconds, stopped), indent=2), markup=False)
-    else:
-        report(job, seconds, stopped)
+    started = time.monotonic()
+    with interrupted_once():
+        stopped = run(job, workers, quiet=as_json)
+        seconds = time.monotonic() - started
+        if as_json:
+            print_json(summary(job, seconds, stopped))
+        else:
+            report(job, seconds, stopped)
     if stopped:
         raise typer.Exit(130)
-    raise typer.Exit(1 if job.problems else 0)
+    raise typer.Exit(1 if job.problems or job.card_problem else 0)
+
+
+def run(job: Job, workers: int, quiet: bool) -> bool:
+    """Whether it was stopped before its end."""
+    columns = (TextColumn("releasing"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
+    with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as progress:
+        bar = progress.add_task("releasing", total=len(job.pairs))
+        try:
+            with closing(job.run(workers)) as items:
+                for _ in items:
+                    progress.advance(bar)
+        except KeyboardInterrupt:
+            return True
+    return False
+
+
+@contextmanager
+def interrupted_once() -> Iterator[None]:
+    """After an interruption the last releases end, their card is written and reported: a second one is ignored, so that this is done."""
+
+    def stop(*_: object) -> Never:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def summary(job: Job, seconds: float, stopped: bool) -> dict[str, Any]:
@@ -80,7 +106,8 @@ def summary(job: Job, seconds: float, stopped: bool) -> dict[str, Any]:
         "total": job.total,
         "stopped": stopped,
         "seconds": round(seconds, 3),
-        "card": str(job.card_path) if job.released else None,
+        "card": str(job.card_path) if job.released and not job.card_problem else None,
+        "card_problem": job.card_problem,
         "problems": [{"source": str(item.source), "problem": item.problem} for item in job.problems],
         "notices": [{"source": str(item.source), "notices": list(item.notices)} for item in job.released if item.notices],
     }
@@ -95,7 +122,9 @@ def report(job: Job, seconds: float, stopped: bool) -> None:
     if stopped:
         err.print("[bold red]stopped[/bold red] before the end; what was released is whole and on the card")
     out.print(f"{len(job.released)} of {job.total} released in {seconds:.1f} s" + (f", {len(job.problems)} not" if job.problems else ""))
-    if card := job.card():
+    if job.card_problem:
+        err.print(f"[bold red]no card:[/bold red] {plain(job.card_problem)}; do not hand these releases on without one")
+    elif card := job.card():
         out.print(f"to {plain(str(job.target))}; the promise is in {plain(str(job.card_path))}:\n")
         for statement in card.statements:
             out.print(str(statement), markup=False)

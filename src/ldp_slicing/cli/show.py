@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +9,7 @@ import numpy as np
 import typer
 
 from ldp_slicing.cli.common import err, out, plain, refusals_exit
-from ldp_slicing.errors import ReleaseError
+from ldp_slicing.errors import ImageError, ReleaseError
 from ldp_slicing.images import read_image, write_atomically
 from ldp_slicing.sheet import make_sheet
 
@@ -25,9 +26,12 @@ def show(
 
     The sheet shows the source. It is for the owner's eyes, not for release.
     """
-    if target.suffix.lower() != ".png" or target.exists():
+    if target.suffix.lower() != ".png" or os.path.lexists(target):
         raise ReleaseError(f"{target} must be a new file that ends in .png")
-    decoded = read_image(image)
+    try:
+        decoded = read_image(image)
+    except ImageError as error:
+        raise ImageError(f"{image}: {error}") from None
     pixels = decoded.pixels if decoded.pixels.dtype == np.uint8 else (decoded.pixels >> 8).astype(np.uint8)
     for notice in decoded.notices:
         err.print(f"[yellow]notice:[/yellow] {plain(notice)}")
@@ -35,5 +39,8 @@ def show(
         err.print("[yellow]notice:[/yellow] 16-bit grey is shown at 8 bits")
     encoded = io.BytesIO()
     make_sheet(pixels, side).save(encoded, "PNG")
-    write_atomically(target, [encoded.getvalue()])
+    try:
+        write_atomically(target, [encoded.getvalue()])
+    except OSError as error:
+        raise ReleaseError(f"{target} cannot be written: {error.strerror}") from None
     out.print(f"{plain(str(target))} (for the owner only: it shows the source)")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterator
+import os
+from collections.abc import Callable, Generator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -55,7 +56,10 @@ class Item:
 
 @dataclass
 class Job:
-    """A release to be made. ``run`` makes it, item by item; the card is written when it ends, for whatever was released by then."""
+    """A release to be made. ``run`` makes it, item by item; the card is written when it ends, for whatever was released by then.
+
+    ``card_problem`` says why that could not be done.
+    """
 
     recipe: Recipe
     source: Path
@@ -63,6 +67,7 @@ class Job:
     card_path: Path
     pairs: list[Pair]
     items: list[Item] = field(default_factory=list)  # what is done; at first, what cannot be
+    card_problem: str | None = None
     total: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,14 +81,17 @@ class Job:
     def problems(self) -> list[Item]:
         return [item for item in self.items if item.problem is not None]
 
-    def run(self, workers: int = 1) -> Iterator[Item]:
+    def run(self, workers: int = 1) -> Generator[Item]:
         """Yields each item as it is done. Stopping early leaves whole files and a card that is true of them."""
         try:
             with closing(_in_threads(self._do, self.pairs, workers)) as items:
                 yield from items
         finally:
             if card := self.card():
-                write_atomically(self.card_path, [card.to_json().encode() + b"\n"])
+                try:
+                    write_atomically(self.card_path, [card.to_json().encode() + b"\n"])
+                except OSError as error:
+                    self.card_problem = f"the card could not be written: {error.strerror}"
 
     def card(self) -> Card | None:
         """The statement about what was released, if anything was."""
@@ -110,7 +118,7 @@ class Job:
             write_atomically(target, encode_png(release, self.recipe.compression))
         except LdpSlicingError as error:
             return Item(name, problem=str(error))
-        except (OSError, MemoryError) as error:
+        except Exception as error:  # whatever it is, it concerns this source: it is named, and the others go on
             return Item(name, problem=f"could not be released: {getattr(error, 'strerror', None) or repr(error)}")
         height, width = release.shape[:2]
         return Item(name, release_name, None, decoded.notices, (width, height), word_bits)
@@ -120,30 +128,41 @@ def prepare(source: Path, target: Path, recipe: Recipe) -> Job:
     """Check everything that can be checked before the first source is opened."""
     recipe.slicer(COLOUR_BITS)  # refuses a wrong epsilon, weights or pruning
     recipe.slicer(8)
-    if not source.exists():
-        raise ReleaseError(f"{source} does not exist")
+    try:
+        if not source.exists():
+            raise ReleaseError(f"{source} does not exist")
+        if _overlap(source, target):
+            raise ReleaseError(f"{target} and {source} overlap: releases go to a place of their own, outside the sources")
+        return _prepare_folder(source, target, recipe) if source.is_dir() else _prepare_file(source, target, recipe)
+    except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to one another
+        raise ReleaseError(f"{source} cannot be released to {target}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _overlap(source: Path, target: Path) -> bool:
+    """Whether one is, or is inside, the other: by name, or because the file system says that two names are one place."""
     inside, outside = source.resolve(), target.resolve()
-    if inside == outside or inside in outside.parents or outside in inside.parents:
-        raise ReleaseError(f"{target} and {source} overlap: releases go to a place of their own, outside the sources")
-    return _prepare_folder(source, target, recipe) if source.is_dir() else _prepare_file(source, target, recipe)
+    return any(
+        place == whole or (place.exists() and whole.exists() and place.samefile(whole))
+        for whole, part in ((inside, outside), (outside, inside))
+        for place in (part, *part.parents)
+    )
 
 
 def _prepare_folder(source: Path, target: Path, recipe: Recipe) -> Job:
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
         raise ReleaseError(f"{target} is not an empty folder: releases go to a new or empty one, so that none is mixed with other files")
     found = find_files(source)
     if not found:
         raise ReleaseError(f"{source} holds no files")
-    names = release_names([item.path for item in found if item.problem is None])
+    items = [Item(item.path, problem=item.problem or _in_the_way(item.path)) for item in found]
+    names = release_names([item.source for item in items if item.problem is None])
     target.mkdir(parents=True, exist_ok=True)
-    return Job(
-        recipe,
-        source,
-        target,
-        target / CARD_NAME,
-        list(names.items()),
-        [Item(item.path, problem=item.problem) for item in found if item.problem],
-    )
+    return Job(recipe, source, target, target / CARD_NAME, list(names.items()), [item for item in items if item.problem])
+
+
+def _in_the_way(path: PurePath) -> str | None:
+    taken = len(path.parts) > 1 and path.parts[0].casefold() == CARD_NAME
+    return f"is in a folder that has the name of the card, {CARD_NAME}: rename the folder" if taken else None
 
 
 def _prepare_file(source: Path, target: Path, recipe: Recipe) -> Job:
@@ -151,7 +170,7 @@ def _prepare_file(source: Path, target: Path, recipe: Recipe) -> Job:
         raise ReleaseError(f"{target} must end in .png: a release is written without loss")
     card_path = target.with_suffix(".card.json")
     for path in (target, card_path):
-        if path.exists():
+        if os.path.lexists(path):
             raise ReleaseError(f"{path} exists already: nothing is overwritten")
     target.parent.mkdir(parents=True, exist_ok=True)
     return Job(recipe, source.parent, target.parent, card_path, [(PurePath(source.name), PurePath(target.name))])
@@ -174,5 +193,4 @@ def _in_threads(do: Callable[[Pair], Item], pairs: list[Pair], workers: int) -> 
                 for future in done:
                     yield future.result()
         finally:
-            for future in running:
-                future.cancel()
+            pool.shutdown(cancel_futures=True)

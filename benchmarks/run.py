@@ -1,0 +1,191 @@
+"""`make bench`: everything interleaved in one process, one thread; ratios within each round; writes benchmarks/RESULTS.md."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from benchmarks.contenders import contenders
+from ldp_slicing.images import encode_png
+from ldp_slicing.kernel import VARIANTS
+from ldp_slicing.release.run import Recipe, prepare
+
+SIZES = {
+    "112 x 112": (112, 112),
+    "224 x 224": (224, 224),
+    "1024 x 1024": (1024, 1024),
+    "12 MP (3000 x 4000)": (3000, 4000),
+    "256 of 112 x 112": (256, 112, 112),
+}
+ROUNDS = {"12 MP (3000 x 4000)": 3, "256 of 112 x 112": 5}
+SLOW = "paper, float64"  # NumPy's and the paper's plain float; single precision is measured beside it
+
+MEMORY = """
+import sys, numpy as np
+from benchmarks.contenders import contenders
+def peak():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+def now():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS"))
+run = contenders()[sys.argv[1]]
+run(np.zeros((64, 64, 3), np.uint8))
+image = np.random.default_rng(0).integers(0, 256, (3000, 4000, 3), dtype=np.uint8)
+open("/proc/self/clear_refs", "w").write("5")
+before = now()
+result = run(image)
+print((peak() - before) / 1024)
+"""
+
+
+def picture(shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    return np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
+
+
+def seconds(function: Callable[[Any], Any], argument: object, repeat: int) -> float:
+    started = time.perf_counter()
+    for _ in range(repeat):
+        function(argument)
+    return (time.perf_counter() - started) / repeat
+
+
+def interleaved(functions: dict[str, Callable[[Any], Any]], image: object, rounds: int) -> dict[str, list[float]]:
+    """Seconds per call of each contender in each round; fast ones are repeated to fill about 20 ms."""
+    once = {name: min(seconds(function, image, 1) for _ in range(2)) for name, function in functions.items()}
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(rounds):
+        for name, function in functions.items():
+            times[name].append(seconds(function, image, max(1, int(0.02 / once[name]))))
+    return times
+
+
+def ratio(times: dict[str, list[float]], a: str, b: str) -> float:
+    return statistics.median(x / y for x, y in zip(times[a], times[b], strict=True))
+
+
+def speed(lines: list[str]) -> None:
+    functions = contenders()
+    header = ["| ns per pixel |", "|---|"]
+    rows = {name: f"| {name} |" for name in functions}
+    ratios: dict[tuple[str, str, str], list[float]] = {
+        ("reference, times as fast as the paper in float64", SLOW, "reference"): [],
+        ("kernel, times as fast as the paper in float64", SLOW, "kernel"): [],
+        ("kernel, times as fast as the paper in float32", "paper, float32", "kernel"): [],
+        ("kernel, times as long as the keystream", "kernel", "keystream alone"): [],
+    }
+    for label, shape in SIZES.items():
+        image = picture(shape)
+        times = interleaved(functions, image, ROUNDS.get(label, 9))
+        header[0] += f" {label} |"
+        header[1] += "---|"
+        for name in functions:
+            nanoseconds = statistics.median(times[name]) / (image.size // 3) * 1e9
+            rows[name] += f" {nanoseconds:.2f} |"
+            print(f"{label:>20}  {name:<24} {nanoseconds:9.2f} ns per pixel", flush=True)
+        for (_, a, b), values in ratios.items():
+            values.append(ratio(times, a, b))
+    lines += ["## Speed", "", *header, *rows.values()]
+    for (name, _, _), values in ratios.items():
+        lines.append(f"| **{name}** |" + "".join(f" **{value:.1f}** |" for value in values))
+        print(f"{name:<50}" + "".join(f"{value:9.1f}" for value in values))
+
+
+def growth(lines: list[str]) -> None:
+    """Time against pixels: a straight line through the sizes from 1/4 to 24 megapixels."""
+    slicer = contenders()["kernel"]
+    sides = [(512, 512), (1024, 1024), (2048, 1024), (2048, 2048), (3000, 4000), (4000, 6000)]
+    images = [picture(side) for side in sides]
+    best = [min(seconds(slicer, image, 1) for _ in range(7)) for image in images]
+    pixels = np.array([image.size / 3 for image in images])
+    slope, start = np.polyfit(pixels, best, 1)
+    explained = 1 - np.var(best - (slope * pixels + start)) / np.var(best)
+    lines += ["", "## Growth", "", "| megapixels | " + " | ".join(f"{p / 1e6:.2f}" for p in pixels) + " |", "|---|" + "---|" * len(sides)]
+    lines += ["| kernel, ms | " + " | ".join(f"{1000 * t:.2f}" for t in best) + " |", ""]
+    lines.append(
+        f"A straight line: {slope * 1e9:.2f} ns per pixel and {start * 1e6:.0f} us to start explain {100 * explained:.2f} % of the variance."
+    )
+    print(lines[-1])
+
+
+def memory(lines: list[str]) -> None:
+    lines += ["", "## Extra memory at 12 MP (the output alone is 34.3 MiB)", "", "| | MiB |", "|---|---|"]
+    for name in (SLOW, "reference", "kernel"):
+        ran = subprocess.run([sys.executable, "-c", MEMORY, name], capture_output=True, text=True, check=True)
+        lines.append(f"| {name} | {float(ran.stdout):.1f} |")
+        print(f"{name:<24} {float(ran.stdout):8.1f} MiB at 12 MP")
+
+
+def files(lines: list[str], count: int = 24, rounds: int = 7) -> None:
+    """A folder of JPEG files to PNG with one worker, against decoding them and writing the fastest PNG of the same pixels."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "source")
+        source.mkdir()
+        noise = np.random.default_rng(0).normal(0, 6, (1024, 1024, 3))
+        wave = 127 + 100 * np.sin(np.linspace(0, 40, 1024))[:, None, None] * np.cos(np.linspace(0, 30, 1024))[None, :, None]
+        for i in range(count):
+            pixels = np.clip(wave * (0.8 + i / 100) + noise, 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(source / f"{i:03}.jpg", quality=90)
+
+        def bare(target: Path) -> None:
+            target.mkdir()
+            for path in sorted(source.iterdir()):
+                with Image.open(path) as image, open(target / f"{path.stem}.png", "wb") as file:
+                    file.writelines(encode_png(np.asarray(image)))
+
+        def ours(target: Path) -> None:
+            assert sum(1 for item in prepare(source, target, Recipe()).run(1) if item.problem is None) == count
+
+        times: dict[str, list[float]] = {"ours": [], "bare": []}
+        for turn in range(rounds + 1):
+            for name, function in (("ours", ours), ("bare", bare)):
+                took = seconds(function, Path(folder, f"{name}{turn}"), 1)
+                if turn:
+                    times[name].append(took)
+        rate = ratio(times, "ours", "bare")
+        lines += [
+            "",
+            "## Files",
+            "",
+            f"{count} JPEG files of 1024 x 1024 to PNG, one worker: {1000 * statistics.median(times['ours']) / count:.1f} ms an image,",
+        ]
+        lines.append(f"**{rate:.2f} times** as long as decoding with Pillow and writing the same stored PNG without any privacy.")
+        print(f"files: {rate:.2f} times as long as decoding and writing alone")
+
+
+def importing(lines: list[str]) -> None:
+    command = [sys.executable, "-c", "import time; t = time.perf_counter(); import ldp_slicing; print(time.perf_counter() - t)"]
+    took = statistics.median(float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(9))
+    lines += ["", f"`import ldp_slicing` takes {took:.3f} s, NumPy and cryptography included."]
+    print(f"import: {took:.3f} s")
+
+
+def main() -> None:
+    lines = [
+        "# Benchmarks",
+        "",
+        "Made by `make bench`: all contenders interleaved in one process, one thread, a fresh 256-bit key for every image; medians. Ratios are taken within",
+        "each round, so that they mean something on a noisy machine; the nanoseconds do not carry over to another one.",
+        "",
+        f"{platform.python_implementation()} {platform.python_version()}, {platform.machine()}, kernel variants {', '.join(VARIANTS)}.",
+        "",
+    ]
+    speed(lines)
+    growth(lines)
+    memory(lines)
+    files(lines)
+    importing(lines)
+    Path(__file__).with_name("RESULTS.md").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
