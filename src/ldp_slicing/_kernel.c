@@ -86,7 +86,12 @@ static void lookup_plain(Columns c, Run run) { lookup_rows(c, run); }
 
 #ifdef X86
 #define AVX2 __attribute__((target("avx2")))
-#define VBMI __attribute__((target("avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,prefer-vector-width=512")))
+#ifdef __clang__
+#define WIDE ""
+#else
+#define WIDE ",prefer-vector-width=512"
+#endif
+#define VBMI __attribute__((target("avx2,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi" WIDE)))
 
 AVX2 static void lookup_avx2(Columns c, Run run) { lookup_rows(c, run); }
 

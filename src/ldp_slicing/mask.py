@@ -45,7 +45,8 @@ def draw(lanes: NDArray[np.uint16], tables: Tables, first_pixel: int, blocks: Bl
                 lane += 1
             chosen &= uniform
         words ^= chosen
-    masks[:, offset : offset + len(words)] = words.view(np.uint8).reshape(-1, 4)[:, : tables.planes].T
+    for plane in range(tables.planes):
+        masks[plane, offset : offset + len(words)] = words >> np.uint32(8 * plane)  # its lowest byte
 
 
 def _settle(draws: NDArray[np.uint16], pixels: NDArray[np.intp], group: int, tables: Tables, blocks: Blocks) -> NDArray[np.uint32]:

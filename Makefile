@@ -1,0 +1,52 @@
+# make demo    a portrait through `show` and `privatize`
+# make test    ruff, mypy --strict, all tests with branch coverage
+# make bench   speed, memory, files; writes benchmarks/RESULTS.md
+# make clean   away with everything made here
+
+PYTHON ?= python3
+BIN := .venv/bin
+SETTINGS := pyproject.toml src/ldp_slicing/_kernel.c
+
+.PHONY: demo test bench vectors clean
+.DELETE_ON_ERROR:
+
+demo: .venv/installed
+	rm -rf demo && mkdir demo
+	$(BIN)/ldp-slicing doctor
+	$(BIN)/ldp-slicing plan --epsilon 20 --size 512x512
+	$(BIN)/ldp-slicing show examples/astronaut.jpg --out demo/sheet.png
+	$(BIN)/ldp-slicing privatize examples/astronaut.jpg demo/release.png --epsilon 20
+	@echo
+	@echo "demo/sheet.png       what the mechanism does to the portrait, for its owner"
+	@echo "demo/release.png     the release, an ordinary image"
+	@echo "demo/release.card.json   what is promised about it"
+
+test: .venv/installed-for-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest --cov --cov-report=term-missing
+
+bench: .venv/installed-for-bench
+	$(BIN)/python -m benchmarks.run
+
+vectors: .venv/installed-for-test
+	$(BIN)/python -m tests.make_vectors
+
+.venv/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --upgrade pip
+	touch $@
+
+.venv/installed: .venv/python $(SETTINGS)
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+.venv/installed-for-%: .venv/installed
+	$(BIN)/pip install --quiet --editable '.[$*]'
+	touch $@
+
+clean:
+	rm -rf .venv demo build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info src/ldp_slicing/*.so
+	find . -name __pycache__ -prune -exec rm -rf {} +
