@@ -111,9 +111,7 @@ def growth(lines: list[str]) -> None:
     explained = 1 - np.var(best - (slope * pixels + start)) / np.var(best)
     lines += ["", "## Growth", "", "| megapixels | " + " | ".join(f"{p / 1e6:.2f}" for p in pixels) + " |", "|---|" + "---|" * len(sides)]
     lines += ["| kernel, ms | " + " | ".join(f"{1000 * t:.2f}" for t in best) + " |", ""]
-    lines.append(
-        f"A straight line: {slope * 1e9:.2f} ns per pixel and {start * 1e6:.0f} us to start explain {100 * explained:.2f} % of the variance."
-    )
+    lines.append(f"A straight line of {slope * 1e9:.2f} ns per pixel explains {100 * explained:.2f} % of the variance.")
     print(lines[-1])
 
 
@@ -173,8 +171,8 @@ def main() -> None:
     lines = [
         "# Benchmarks",
         "",
-        "Made by `make bench`: all contenders interleaved in one process, one thread, a fresh 256-bit key for every image; medians. Ratios are taken within",
-        "each round, so that they mean something on a noisy machine; the nanoseconds do not carry over to another one.",
+        "Made by `make bench`: all contenders interleaved in one process, one thread, a fresh 256-bit key for every image; medians.",
+        "Ratios are taken within each round, so that they mean something on a noisy machine; nanoseconds do not carry over to another one.",
         "",
         f"{platform.python_implementation()} {platform.python_version()}, {platform.machine()}, kernel variants {', '.join(VARIANTS)}.",
         "",

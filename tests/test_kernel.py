@@ -96,7 +96,7 @@ def test_a_variant_that_is_not_there_is_refused(variant: int) -> None:
     with pytest.raises(ValueError, match="variant"):
         _kernel.draw(variant, *arguments(), np.zeros((4, 2), ">u8"))
     with pytest.raises(ValueError, match="variant"):
-        _kernel.finish(variant, bytes(3), bytearray(3), bytes(3), 1, 1, 3, 8, 1, 0xFFFFFF, 0, True)  # type: ignore[arg-type]
+        _kernel.finish(variant, bytes(3), bytearray(3), bytes(3), 1, 1, 3, 8, 1, 0xFFFFFF, 0, True)
 
 
 FINISH = (bytes(12), 12, bytes(12), 2, 2, 3, 8, 2)

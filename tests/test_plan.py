@@ -99,7 +99,7 @@ def test_an_epsilon_that_is_no_positive_number_is_refused_and_shown(epsilon: flo
         (lambda: Plan([Slice(1, 1.0)], 0), "0"),
         (lambda: Slice(0, 1.0), "bits=0"),
         (lambda: Slice(-4, 1.0), "-4"),
-        (lambda: Slice(1.5, 1.0), "1.5"),  # type: ignore[arg-type]
+        (lambda: Slice(1.5, 1.0), "1.5"),
         (lambda: Plan.grey(1.0, 7), "7"),
         (lambda: Plan.grey(1.0, 24), "24"),
         (lambda: Plan.uniform(1.0, 17), "17"),
@@ -113,7 +113,7 @@ def test_an_epsilon_that_is_no_positive_number_is_refused_and_shown(epsilon: flo
 )
 def test_plans_that_cannot_be_kept_are_refused_with_the_value(make: object, shown: str) -> None:
     with pytest.raises(PlanError, match=shown):
-        make()  # type: ignore[operator]
+        make()
 
 
 def test_a_plan_that_realises_less_than_asked_says_so() -> None:

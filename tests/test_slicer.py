@@ -196,7 +196,7 @@ def test_privatize_picks_the_plan_that_fits() -> None:
     assert privatize(np.zeros((4, 6), np.uint8), epsilon=1).dtype == np.uint8
     assert privatize(np.full((4, 6), 65535, np.uint16)).dtype == np.uint16
     with pytest.raises(ImageError, match="list"):
-        privatize([[1, 2]])  # type: ignore[call-overload]
+        privatize([[1, 2]])
     with pytest.raises(LdpSlicingError, match="-1"):
         privatize(np.zeros((4, 6), np.uint8), epsilon=-1)
 

@@ -16,7 +16,7 @@ VIEW = np.array([200, 128, 128], np.uint8)
 
 def released_masks(plan: Plan, height: int, width: int, path: str = "auto") -> Words:
     source = np.full((height, width, 3), GREY_SOURCE)
-    return masks_of(plan, Slicer(plan, prune=None, output="ycbcr", path=path)(source), VIEW)  # type: ignore[arg-type]
+    return masks_of(plan, Slicer(plan, prune=None, output="ycbcr", path=path)(source), VIEW)
 
 
 def test_a_hundred_million_bits() -> None:

@@ -127,4 +127,4 @@ def test_greys_stay_greys() -> None:
 
 def test_an_unknown_pruning_is_refused() -> None:
     with pytest.raises(LdpSlicingError, match="fourier"):
-        view.block_of("fourier")  # type: ignore[arg-type]
+        view.block_of("fourier")

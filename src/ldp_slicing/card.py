@@ -128,8 +128,9 @@ class Statement:
         if plan.remark:
             lines.append(f"remark: this plan {plan.remark}")
         for level in self.levels:
-            bound = f"{level.advantage_bound:.4f}" + (" (vacuous: it says nothing)" if level.is_vacuous else "")
-            lines.append(f"  {level.unit:<15} epsilon {number(level.epsilon):<12} advantage at most {bound}; {level.why}")
+            bound = "vacuous" if level.is_vacuous else f"{level.advantage_bound:.4f}"
+            lines.append(f"  {level.unit:<14}  epsilon {number(level.epsilon):<11}  advantage <= {bound:<7}  {level.why}")
+        lines.append("  (advantage: by how much anybody can beat a coin toss between two values; vacuous: the bound says nothing)")
         return "\n".join(lines)
 
 

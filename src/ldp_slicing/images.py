@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 import secrets
-import stat
 import struct
 import zlib
 from collections.abc import Iterable
@@ -19,14 +17,13 @@ from numpy.typing import NDArray
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
 from ldp_slicing.errors import ImageError
+from ldp_slicing.intact import NO_IMAGE, read_whole
 
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")  # nothing else is tried on a file from outside
 MAX_PIXELS = 178_956_970  # as Pillow: more is taken for a decompression bomb
 _DEEP_GREY = ("I;16", "I;16L", "I;16B", "I;16N")
 _TIFF_PHOTOMETRIC, _TIFF_WHITE_IS_ZERO = 262, 0
-_NO_IMAGE = "not an image of a kind that is read here (JPEG, PNG, WebP, TIFF, BMP, GIF)"
 _ALPHA_NOTICE = "transparency is dropped; what it hid is released like the rest"
-_TIFF_TYPE_BYTES = {2: 1, 3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8, 18: 8}  # all others: 1
 
 
 @dataclass(frozen=True)
@@ -40,101 +37,16 @@ class Decoded:
 def read_image(path: Path) -> Decoded:
     """The pixels of an image file, upright and in sRGB or grey. Whatever cannot be read for certain is refused."""
     try:
-        with Image.open(io.BytesIO(_whole_file(path)), formats=FORMATS) as image:
+        with Image.open(io.BytesIO(read_whole(path)), formats=FORMATS) as image:
             return _decode(image)
     except ImageError:
         raise
     except UnidentifiedImageError:
-        raise ImageError(_NO_IMAGE) from None
+        raise ImageError(NO_IMAGE) from None
     except OSError as error:
         raise ImageError(error.strerror or str(error) or type(error).__name__) from None
     except Exception as error:  # decoders raise many things on damaged files; none may stop the other files or let this one through
         raise ImageError(f"cannot be decoded: {type(error).__name__}: {error}") from None
-
-
-def _whole_file(path: Path) -> bytes:
-    """The bytes of a file that begins as an image does and is not cut off where a decoder would not notice."""
-    with open(path, "rb", opener=_open_now) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ImageError("is not a regular file")
-        head = file.read(8)
-        checks = [check for signature, check in _CHECKS.items() if head.startswith(signature)]
-        if not checks:  # before all of it is read: a film among the photographs can be larger than the memory
-            raise ImageError(_NO_IMAGE)
-        file.seek(0)
-        data = file.read()
-    try:
-        checks[0](data)
-    except (IndexError, struct.error):
-        raise ImageError("is cut off before its end") from None
-    return data
-
-
-def _open_now(path: str, flags: int) -> int:
-    """For a pipe, too, without waiting for somebody to write into it."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
-def _check_nothing(data: bytes) -> None:
-    """Pillow itself refuses what is cut off."""
-
-
-def _check_png(data: bytes) -> None:
-    """Pillow is content without the chunks behind the pixels, which can hold the orientation, and checks no pixels' checksums."""
-    at, kind, view = 8, b"", memoryview(data)
-    while kind != b"IEND":
-        length, kind = struct.unpack_from(">I4s", data, at)
-        (checksum,) = struct.unpack_from(">I", data, at + 8 + length)
-        if zlib.crc32(view[at + 4 : at + 8 + length]) != checksum:
-            raise ImageError(f"is damaged: wrong checksum of its chunk {kind!r}")
-        at += 12 + length
-
-
-def _check_gif(data: bytes) -> None:
-    """Pillow takes the end of the file for the end of the animation: cut off after its first frame, one would pass for a still."""
-
-    def palette_bytes(flags: int) -> int:
-        return 6 << (flags & 7) if flags & 0x80 else 0
-
-    def after_blocks(at: int) -> int:
-        while data[at]:
-            at += data[at] + 1
-        return at + 1
-
-    at = 13 + palette_bytes(data[10])
-    while data[at] != ord(";"):
-        if data[at] == ord("!"):
-            at = after_blocks(at + 2)
-        elif data[at] == ord(","):
-            at = after_blocks(at + 11 + palette_bytes(data[at + 9]))
-        else:
-            at += 1
-
-
-def _check_tiff(data: bytes) -> None:
-    """Pillow only warns of a tag whose data lies behind the end of the file: a colour profile would be lost."""
-    order, big = (">" if data.startswith(b"MM") else "<"), data[2:4] in (b"+\0", b"\0+")
-    offset, count, entry, room = ("Q", "Q", "HHQ", 8) if big else ("L", "H", "HHL", 4)
-    (at,) = struct.unpack_from(order + offset, data, room)
-    (entries,) = struct.unpack_from(order + count, data, at)
-    at += struct.calcsize(order + count)
-    for _ in range(entries):
-        _, kind, values = struct.unpack_from(order + entry, data, at)
-        at += struct.calcsize(order + entry)
-        (start,) = struct.unpack_from(order + offset, data, at)
-        if (size := _TIFF_TYPE_BYTES.get(kind, 1) * values) > room and start + size > len(data):
-            raise ImageError("is cut off before its end")
-        at += room
-
-
-_CHECKS = {
-    b"\xff\xd8\xff": _check_nothing,  # JPEG
-    b"\x89PNG\r\n\x1a\n": _check_png,
-    b"RIFF": _check_nothing,  # WebP
-    b"BM": _check_nothing,  # BMP
-    b"GIF8": _check_gif,
-    **dict.fromkeys((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), _check_tiff),
-}
 
 
 def _decode(image: Image.Image) -> Decoded:
@@ -151,7 +63,7 @@ def _decode(image: Image.Image) -> Decoded:
     profile = image.info.get("icc_profile")
     if "icc_profile" in image.info and not profile:
         notices.append("the colour profile is damaged and is dropped")
-    image = ImageOps.exif_transpose(image)
+    ImageOps.exif_transpose(image, in_place=True)
     if image.mode in _DEEP_GREY:
         return _deep_grey(image, white_is_zero, notices)
     if re.search(r";16[BLN]$", raw_mode):
@@ -165,7 +77,7 @@ def _decode(image: Image.Image) -> Decoded:
         image = image.convert("RGB")
     if image.mode not in ("L", "RGB"):
         raise ImageError(f"has pixels of mode {image.mode}, which have no fixed range; convert it to 8-bit colour, or to 8- or 16-bit grey")
-    return Decoded(np.array(image), tuple(notices))
+    return Decoded(np.asarray(image), tuple(notices))
 
 
 def _deep_grey(image: Image.Image, white_is_zero: bool, notices: list[str]) -> Decoded:
@@ -173,7 +85,7 @@ def _deep_grey(image: Image.Image, white_is_zero: bool, notices: list[str]) -> D
         notices.append(_ALPHA_NOTICE)
     if image.info.get("icc_profile"):
         notices.append("the colour profile of a 16-bit grey image is not applied")
-    pixels = np.array(image, dtype=np.uint16)
+    pixels = np.asarray(image, dtype=np.uint16)
     return Decoded(~pixels if white_is_zero else pixels, tuple(notices))  # Pillow turns white-is-zero only at 8 bits
 
 

@@ -114,7 +114,9 @@ class Plan:
         """The eps of a released pixel, computed in exact rationals from the tables the sampler reads, rounded up."""
         realised = self.tables.realised_epsilon
         if realised > self.epsilon:  # excluded by docs/proofs.md, 4, but for a coincidence to 55 digits
-            raise PlanError(f"this plan would realise epsilon {realised!r}, more than the {self.epsilon!r} asked for; ask for a little more")
+            raise PlanError(
+                f"this plan would realise epsilon {realised!r}, more than the {self.epsilon!r} asked for; ask for a little more"
+            )
         return realised
 
     @cached_property

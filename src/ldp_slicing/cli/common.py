@@ -31,6 +31,13 @@ class PruneChoice(StrEnum):
         return None if self is PruneChoice.none else "dct" if self is PruneChoice.dct else "haar"
 
 
+def parse_number(text: str | float) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"a number, such as 20; got {text!r}") from None
+
+
 def parse_weights(text: str) -> tuple[float, float, float]:
     try:
         y, cb, cr = (float(part) for part in text.split(":"))
@@ -44,7 +51,12 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-Epsilon = Annotated[float, typer.Option("--epsilon", "-e", help="The budget of one released pixel. Smaller is more private.")]
+Epsilon = Annotated[
+    float,
+    typer.Option(
+        "--epsilon", "-e", parser=parse_number, metavar="NUMBER", help="The budget of one released pixel. Smaller is more private."
+    ),
+]
 Weights = Annotated[str, typer.Option("--weights", help="Importance of Y:Cb:Cr in splitting the budget.")]
 PruneOption = Annotated[
     PruneChoice,

@@ -17,7 +17,13 @@ def plan(
     prune: PruneOption = PruneChoice.haar,
     grey: Annotated[
         int | None,
-        typer.Option("--grey", help="A grey image of this many bits, 8 to 16, instead of colour.", show_default=False),
+        typer.Option(
+            "--grey",
+            parser=parse_bits,
+            metavar="BITS",
+            help="A grey image of this many bits, 8 to 16, instead of colour.",
+            show_default=False,
+        ),
     ] = None,
     size: Annotated[str, typer.Option("--size", help="Width x height, for the promise about a whole image.")] = "112x112",
     as_json: Json = False,
@@ -64,6 +70,13 @@ def plan(
     out.print(levels)
     if chosen.remark:
         out.print(f"This plan {chosen.remark}.")
+
+
+def parse_bits(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"a number of bits, such as 12; got {text!r}") from None
 
 
 def parse_size(text: str) -> tuple[int, int]:

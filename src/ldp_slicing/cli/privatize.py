@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Never
+from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
@@ -58,45 +58,39 @@ def privatize(
     """
     job = prepare(source, target, Recipe(epsilon, parse_weights(weights), prune.prune, compress))
     started = time.monotonic()
-    with interrupted_once():
-        stopped = run(job, workers, quiet=as_json)
-        seconds = time.monotonic() - started
+    with stop_signals() as received:
+        run(job, workers, received, quiet=as_json)
+        seconds, stopped = time.monotonic() - started, len(job.items) < job.total
         if as_json:
             print_json(summary(job, seconds, stopped))
         else:
             report(job, seconds, stopped)
     if stopped:
-        raise typer.Exit(130)
+        raise typer.Exit(128 + received[0])
     raise typer.Exit(1 if job.problems or job.card_problem else 0)
 
 
-def run(job: Job, workers: int, quiet: bool) -> bool:
-    """Whether it was stopped before its end."""
+def run(job: Job, workers: int, received: list[int], *, quiet: bool) -> None:
     columns = (TextColumn("releasing"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as progress:
         bar = progress.add_task("releasing", total=len(job.pairs))
-        try:
-            with closing(job.run(workers)) as items:
-                for _ in items:
-                    progress.advance(bar)
-        except KeyboardInterrupt:
-            return True
-    return False
+        with closing(job.run(workers)) as items:
+            for _ in items:
+                progress.advance(bar)
+                if received:
+                    break
 
 
 @contextmanager
-def interrupted_once() -> Iterator[None]:
-    """After an interruption the last releases end, their card is written and reported: a second one is ignored, so that this is done."""
-
-    def stop(*_: object) -> Never:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, stop)
+def stop_signals() -> Iterator[list[int]]:
+    """The interruptions received so far. They only ask: an exception in the middle of something could cost the card, or its report."""
+    received: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: received.append(number)) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield received
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def summary(job: Job, seconds: float, stopped: bool) -> dict[str, Any]:

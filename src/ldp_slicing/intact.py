@@ -1,0 +1,99 @@
+"""Is an image file whole? Damage that Pillow passes over, and that would cost an orientation, a profile or the other frames."""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import zlib
+from pathlib import Path
+
+from ldp_slicing.errors import ImageError
+
+NO_IMAGE = "not an image of a kind that is read here (JPEG, PNG, WebP, TIFF, BMP, GIF)"
+_TIFF_TYPE_BYTES = {2: 1, 3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8, 18: 8}  # all others: 1
+
+
+def read_whole(path: Path) -> bytes:
+    """The bytes of a regular file that begins as an image does and is not cut off where Pillow would not notice."""
+    with open(path, "rb", opener=_open_now) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ImageError("is not a regular file")
+        head = file.read(8)
+        checks = [check for signature, check in _CHECKS.items() if head.startswith(signature)]
+        if not checks:  # before all of it is read: a film among the photographs can be larger than the memory
+            raise ImageError(NO_IMAGE)
+        file.seek(0)
+        data = file.read()
+    try:
+        checks[0](data)
+    except (IndexError, struct.error):
+        raise ImageError("is cut off before its end") from None
+    return data
+
+
+def _open_now(path: str, flags: int) -> int:
+    """For a pipe, too, without waiting for somebody to write into it."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _check_nothing(data: bytes) -> None:
+    """Pillow itself refuses what is cut off."""
+
+
+def _check_png(data: bytes) -> None:
+    """Pillow is content without the chunks behind the pixels, which can hold the orientation, and checks no pixels' checksums."""
+    at, kind, view = 8, b"", memoryview(data)
+    while kind != b"IEND":
+        length, kind = struct.unpack_from(">I4s", data, at)
+        (checksum,) = struct.unpack_from(">I", data, at + 8 + length)
+        if zlib.crc32(view[at + 4 : at + 8 + length]) != checksum:
+            raise ImageError(f"is damaged: wrong checksum of its chunk {kind!r}")
+        at += 12 + length
+
+
+def _check_gif(data: bytes) -> None:
+    """Pillow takes the end of the file for the end of the animation: cut off after its first frame, one would pass for a still."""
+
+    def palette_bytes(flags: int) -> int:
+        return 6 << (flags & 7) if flags & 0x80 else 0
+
+    def after_blocks(at: int) -> int:
+        while data[at]:
+            at += data[at] + 1
+        return at + 1
+
+    at = 13 + palette_bytes(data[10])
+    while data[at] != ord(";"):
+        if data[at] == ord("!"):
+            at = after_blocks(at + 2)
+        elif data[at] == ord(","):
+            at = after_blocks(at + 11 + palette_bytes(data[at + 9]))
+        else:
+            at += 1
+
+
+def _check_tiff(data: bytes) -> None:
+    """Pillow only warns of a tag whose data lies behind the end of the file: a colour profile would be lost."""
+    order, big = (">" if data.startswith(b"MM") else "<"), data[2:4] in (b"+\0", b"\0+")
+    offset, count, entry, room = ("Q", "Q", "HHQ", 8) if big else ("L", "H", "HHL", 4)
+    (at,) = struct.unpack_from(order + offset, data, room)
+    (entries,) = struct.unpack_from(order + count, data, at)
+    at += struct.calcsize(order + count)
+    for _ in range(entries):
+        _, kind, values = struct.unpack_from(order + entry, data, at)
+        at += struct.calcsize(order + entry)
+        (start,) = struct.unpack_from(order + offset, data, at)
+        if (size := _TIFF_TYPE_BYTES.get(kind, 1) * values) > room and start + size > len(data):
+            raise ImageError("is cut off before its end")
+        at += room
+
+
+_CHECKS = {
+    b"\xff\xd8\xff": _check_nothing,  # JPEG
+    b"\x89PNG\r\n\x1a\n": _check_png,
+    b"RIFF": _check_nothing,  # WebP
+    b"BM": _check_nothing,  # BMP
+    b"GIF8": _check_gif,
+    **dict.fromkeys((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), _check_tiff),
+}

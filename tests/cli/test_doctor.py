@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+from ldp_slicing import checkup, mask
+from ldp_slicing.cli import app
+from ldp_slicing.slicer import Reference, choose_path
+from ldp_slicing.tables import Tables
+
+
+class OneBitOff(Reference):
+    """A path that is right but for the lowest bit of one pixel."""
+
+    def __init__(self, variant: str) -> None:
+        self.name = f"kernel ({variant})"
+
+    @staticmethod
+    def draw(
+        lanes: NDArray[np.uint16], tables: Tables, first_pixel: int, blocks: mask.Blocks, masks: NDArray[np.uint8], offset: int
+    ) -> None:
+        mask.draw(lanes, tables, first_pixel, blocks, masks, offset)
+        masks[0, 1000] ^= 1
+
+
+def doctor(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["doctor", *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout
+
+
+def test_a_sound_installation() -> None:
+    status, out = doctor()
+    assert status == 0
+    assert choose_path("auto").name in out
+    assert "all well" in out
+    status, out = doctor("--json")
+    findings = json.loads(out)
+    assert (status, findings["healthy"], findings["path in use"]) == (0, True, choose_path("auto").name)
+
+
+def test_a_path_that_differs_from_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkup, "VARIANTS", ("odd",))
+    monkeypatch.setattr(checkup, "Kernel", OneBitOff)
+    status, out = doctor()
+    assert status == 1
+    assert "DIFFERENT FROM THE REFERENCE: kernel (odd)" in out
+    assert "do not use this installation" in out
+    status, out = doctor("--json")
+    assert (status, json.loads(out)["healthy"]) == (1, False)

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ldp_slicing import Plan
+from ldp_slicing.cli import app
+
+
+def plan(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["plan", *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_every_slice_the_realised_epsilon_and_every_promise_are_printed() -> None:
+    status, out, _ = plan("--epsilon", "12")
+    assert status == 0
+    chosen = Plan.paper(12.0)
+    rows = {line.split("│")[1].strip(): line for line in out.splitlines() if line.startswith("│")}
+    for part in chosen.slices:
+        row = rows[chosen.slice_name(part)]
+        assert f"0x{part.bits:06x}" in row
+        assert f"{part.epsilon:.4f}" in row
+        assert f"{float(chosen.tables.change_probability(part.bits)):.4%}" in row
+    assert len(chosen.slices) == 24
+    assert f"realised {chosen.realised_epsilon:.9g}" in out
+    assert "12" in rows["released pixel"]
+    assert "48" in rows["source pixel"]
+    assert "150,528" in rows["image"]
+    assert "vacuous" in rows["image"]
+    assert "slice" in rows
+
+
+@pytest.mark.parametrize(("prune", "times"), [("none", 1), ("haar", 4), ("dct", 64)])
+def test_pruning_multiplies_what_a_source_pixel_costs(prune: str, times: int) -> None:
+    levels = {level["unit"]: level for level in content("--epsilon", "2", "--prune", prune, "--size", "20x10")["levels"]}
+    realised = Plan.paper(2.0).realised_epsilon
+    assert levels["released pixel"]["epsilon"] == pytest.approx(realised)
+    assert levels["source pixel"]["epsilon"] == pytest.approx(times * realised)
+    assert levels["image"]["epsilon"] == pytest.approx(200 * realised)
+
+
+def content(*arguments: str) -> dict[str, Any]:
+    status, out, err = plan("--json", *arguments)
+    assert (status, err) == (0, "")
+    statement: dict[str, Any] = json.loads(out)["statements"][0]
+    return statement
+
+
+def test_the_json_has_what_is_printed() -> None:
+    status, out, _ = plan("--json", "--weights", "1:1:1")
+    assert status == 0
+    chosen = json.loads(out)["statements"][0]["plan"]
+    assert chosen["epsilon_realised"] == Plan.paper(20.0, (1, 1, 1)).realised_epsilon
+    assert len(chosen["slices"]) == 24
+    assert all(0 < part["change_probability"] <= 0.5 for part in chosen["slices"])
+    assert chosen["slices"][0]["epsilon"] == chosen["slices"][8]["epsilon"]
+
+
+def test_grey() -> None:
+    status, out, _ = plan("--grey", "12")
+    assert status == 0
+    assert [f"bit {bit} " in out for bit in range(13)] == [True] * 12 + [False]
+    status, out, _ = plan("--grey", "12", "--json")
+    statement = json.loads(out)["statements"][0]
+    assert (statement["plan"]["word_bits"], len(statement["plan"]["slices"])) == (12, 12)
+
+
+def test_a_plan_that_realises_less_says_so() -> None:
+    _, out, _ = plan("--epsilon", "5000")
+    assert "more private, and noisier, than asked" in out
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "shown"),
+    [
+        ("--epsilon", "0", "got 0.0"),
+        ("--epsilon", "-3", "got -3.0"),
+        ("--epsilon", "nan", "got nan"),
+        ("--epsilon", "inf", "got inf"),
+        ("--epsilon", "much", "much"),
+        ("--epsilon", "5e-324", "5e-324"),
+        ("--weights", "4:1", "'4:1'"),
+        ("--weights", "4:1:x", "'4:1:x'"),
+        ("--weights", "0:0:0", "(0.0, 0.0, 0.0)"),
+        ("--weights", "-1:1:1", "(-1.0, 1.0, 1.0)"),
+        ("--weights", "nan:1:1", "(nan, 1.0, 1.0)"),
+        ("--size", "5", "'5'"),
+        ("--size", "5x", "'5x'"),
+        ("--size", "0x5", "(0, 5)"),
+        ("--size", "-5x5", "(-5, 5)"),
+        ("--size", "1x1x1", "'1x1x1'"),
+        ("--grey", "7", "bits=7"),
+        ("--grey", "17", "bits=17"),
+        ("--grey", "x", "x"),
+        ("--prune", "all", "'all'"),
+    ],
+)
+def test_wrong_values_are_shown(option: str, value: str, shown: str) -> None:
+    status, out, err = plan(f"{option}={value}")
+    assert (status, out) == (2, "")
+    assert shown in err
+
+
+@pytest.mark.parametrize("command", ["privatize", "plan", "show", "doctor"])
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_begins_with_an_example_and_offers_no_seed(command: str, flag: str) -> None:
+    result = CliRunner().invoke(app, [command, flag])
+    lines = [line.strip() for line in result.stdout.splitlines() if line.strip()]
+    assert result.exit_code == 0
+    assert lines[0].startswith("Usage: ldp-slicing " + command)
+    assert lines[1].startswith("ldp-slicing " + command)
+    assert "seed" not in result.stdout.lower()
+
+
+def test_the_general_help_names_every_command() -> None:
+    result = CliRunner().invoke(app, ["--help"])
+    assert result.exit_code == 0
+    assert all(command in result.stdout for command in ("privatize", "plan", "show", "doctor"))
+    assert "seed" not in result.stdout.lower()
+    lines = [line.strip() for line in result.stdout.splitlines() if line.strip()]
+    assert lines[1].startswith("ldp-slicing privatize")

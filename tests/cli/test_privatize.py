@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from ldp_slicing.cli import app
+from ldp_slicing.images import read_image
+from tests.markers import PAST, PLANTS, encoded, picture, png_chunks
+
+PNG = encoded(picture(9, 7), "PNG")
+
+
+def privatize(*arguments: object) -> tuple[int, str, str]:
+    """Exit status, standard output, standard error."""
+    result = CliRunner().invoke(app, ["privatize", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def plant(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def everything(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if not path.is_dir())
+
+
+# Nothing but protected pixels leaves
+
+
+class Planted(NamedTuple):
+    marker: bytes
+    sources: Path
+    releases: Path
+    said: str
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
+    """A file for each place where something can be planted, released in one run."""
+    folder, marker = tmp_path_factory.mktemp("planted"), secrets.token_urlsafe(24)[:24].encode()
+    sources = plant(folder / "in", {name: make(marker) for name, make in PLANTS.items()})
+    for path in sources.iterdir():
+        os.utime(path, (PAST, PAST))
+        path.chmod(0o640)
+    status, out, err = privatize(sources, folder / "out", "--json")
+    assert status == 0, out + err
+    return Planted(marker, sources, folder / "out", out + err)
+
+
+def forms(marker: bytes) -> list[bytes]:
+    """As it was planted, as UTF-16, and as hexadecimal digits; the first seven bytes are enough to tell."""
+    start = marker[:7]
+    return [start, start.decode().encode("utf-16-le"), start.hex().encode()]
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_nothing_planted_gets_through(name: str, planted: Planted) -> None:
+    source, release = planted.sources / name, planted.releases / f"{name}.png"
+    assert planted.marker[:7] in source.read_bytes(), "the source does not carry what it should"
+    chunks = png_chunks(release.read_bytes())
+    assert [kind for kind, _ in chunks] == [b"IHDR", b"IDAT", b"IEND"]
+    for form in forms(planted.marker):
+        assert form not in release.read_bytes()
+        assert form not in zlib.decompress(chunks[1][1])
+    before, after = read_image(source).pixels, read_image(release).pixels
+    assert before.shape == after.shape
+    assert np.mean(before != after) > 0.5
+    assert release.stat().st_mtime > PAST + 1
+
+
+def test_nothing_planted_is_said_or_on_the_card(planted: Planted) -> None:
+    files = everything(planted.releases)
+    assert {path.name for path in files} == {f"{name}.png" for name in PLANTS} | {"card.json"}
+    said = planted.said.encode() + (planted.releases / "card.json").read_bytes()
+    assert not any(form in said for form in forms(planted.marker))
+
+
+def test_no_plane_of_a_release_is_that_of_its_source(tmp_path: Path) -> None:
+    """Even at a budget so high that few bits are flipped, and without pruning, the bytes of a row do not come through."""
+    source = np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8)
+    (tmp_path / "a.png").write_bytes(encoded(source, "PNG"))
+    assert privatize(tmp_path / "a.png", tmp_path / "b.png", "--epsilon", 20, "--prune", "none")[0] == 0
+    release = read_image(tmp_path / "b.png").pixels
+    assert 0.9 < np.mean(np.any(release != source, axis=-1)) <= 1
+    assert not any(np.array_equal(release[..., c], source[..., c]) for c in range(3))
+
+
+# What it says
+
+
+def test_the_report_for_people(tmp_path: Path) -> None:
+    alpha = encoded(Image.fromarray(picture()).convert("RGBA"), "PNG")
+    source = plant(
+        tmp_path / "in",
+        {"good.png": PNG, "bad.jpg": b"text", "a.png": alpha, "b.png": alpha, "grey.png": encoded(picture()[..., 0], "PNG")},
+    )
+    status, out, err = privatize(source, tmp_path / "out")
+    assert status == 1
+    assert "not released: bad.jpg: not an image" in err
+    assert "notice: a.png and 1 more: transparency is dropped" in err or "notice: b.png and 1 more: transparency is dropped" in err
+    assert "4 of 5 released" in out
+    assert "1 not" in out
+    assert "3 releases of up to 851 pixels, colour" in out
+    assert "1 release of 37 x 23, 8-bit grey" in out
+    assert str(tmp_path / "out" / "card.json") in out
+
+
+def test_the_report_for_machines(tmp_path: Path) -> None:
+    alpha = encoded(Image.fromarray(picture()).convert("RGBA"), "PNG")
+    source = plant(tmp_path / "in", {"good.png": PNG, "bad.jpg": b"text", "alpha.png": alpha})
+    status, out, err = privatize(source, tmp_path / "out", "--json", "--workers", 4, "--compress", 9)
+    result = json.loads(out)
+    assert (status, err) == (1, "")
+    assert {key: result[key] for key in ("released", "failed", "total", "stopped", "card_problem")} == {
+        "released": 2,
+        "failed": 1,
+        "total": 3,
+        "stopped": False,
+        "card_problem": None,
+    }
+    assert result["card"] == str(tmp_path / "out" / "card.json")
+    assert [problem["source"] for problem in result["problems"]] == ["bad.jpg"]
+    assert [notice["source"] for notice in result["notices"]] == ["alpha.png"]
+
+
+def test_nothing_released_is_said(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"bad.jpg": b"text"})
+    status, out, _ = privatize(source, tmp_path / "out", "--json")
+    assert (status, json.loads(out)["card"]) == (1, None)
+    status, out, _ = privatize(source, tmp_path / "out2")
+    assert (status, out.startswith("0 of 1 released")) == (1, True)
+
+
+NAMES = [
+    b"two words.png",
+    b"[red]x[/red].png",
+    b"[/] unbalanced.png",
+    b"\\[bold] back\\.png",
+    b":smile: emoji.png",
+    b"new\nline.png",
+    b"\x1b[31mescape.png",
+    b"-e 3.png",
+    "größe, 日本, \u202e.png".encode(),
+    b"\xff\xfe not UTF-8.png",
+]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("good", [True, False], ids=["good", "bad"])
+def test_names_of_all_kinds(encoding: str, good: bool, tmp_path: Path) -> None:
+    names = {os.fsdecode(name) for name in NAMES}
+    source = plant(tmp_path / "in", dict.fromkeys(names, encoded(Image.fromarray(picture()).convert("RGBA"), "PNG") if good else b"bad"))
+    environment = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    for options in ([], ["--json"]):
+        target = tmp_path / f"größer{len(options)}"
+        command = [sys.executable, "-m", "ldp_slicing", "privatize", *options, str(source), str(target)]
+        run = subprocess.run(command, capture_output=True, env=environment, check=False)
+        assert run.returncode == (0 if good else 1), run.stderr
+        assert {str(path.relative_to(target)) for path in everything(target)} == (names | {"card.json"} if good else set())
+    result = json.loads(run.stdout)
+    assert {item["source"] for item in result["notices" if good else "problems"]} == names
+
+
+def test_odd_names_are_printed_harmlessly(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {os.fsdecode(name): b"bad" for name in NAMES})
+    _, _, err = privatize(source, tmp_path / "out")
+    printed = set(re.findall(r"not released: (.*): not an image", err))
+    assert printed >= {"[red]x[/red].png", "[/] unbalanced.png", "\\[bold] back\\.png", ":smile: emoji.png", "new\\nline.png", "-e 3.png"}
+    assert {"\\x1b[31mescape.png", "größe, 日本, \\u202e.png", "\\udcff\\udcfe not UTF-8.png"} <= printed
+    assert len(printed) == len(NAMES)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nowhere", "out"),
+        ("in", "in"),
+        ("in", "in/out"),
+        ("in", "full"),
+        ("in/a.png", "out.jpg"),
+        ("in/a.png", "full/b.png"),
+        ("in", "out", "--epsilon", "0"),
+        ("in", "out", "--epsilon", "nan"),
+        ("in", "out", "--weights", "4:1"),
+        ("in", "out", "--weights", "0:0:0"),
+        ("in", "out", "--workers", "0"),
+        ("in", "out", "--compress", "10"),
+        ("in", "out", "--prune", "all"),
+        ("in", "out", "--seed", "1"),
+        ("in",),
+    ],
+    ids=" ".join,
+)
+def test_refusals_exit_with_2_and_write_nothing(arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(tmp_path, {"in/a.png": PNG, "full/b.png": PNG})
+    monkeypatch.chdir(tmp_path)
+    status, out, err = privatize(*arguments)
+    assert (status, out) == (2, "")
+    assert err
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")} == {"in", "in/a.png", "full", "full/b.png"}
+
+
+def test_a_pipe_as_the_source_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    command = [sys.executable, "-m", "ldp_slicing", "privatize", str(tmp_path / "pipe.png"), str(tmp_path / "out.png")]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert (run.returncode, "not released: pipe.png: is not a regular file" in run.stderr) == (1, True)
+    assert everything(tmp_path) == [tmp_path / "pipe.png"]
+
+
+def test_without_a_card_the_exit_status_is_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = plant(tmp_path / "in", {"a.png": PNG})
+    monkeypatch.setattr("ldp_slicing.release.run.CARD_NAME", "no such folder/card.json")
+    status, out, err = privatize(source, tmp_path / "out")
+    assert status == 1
+    assert "no card: the card could not be written: No such file or directory" in err
+    assert "1 of 1 released" in out
+    status, out, _ = privatize(source, tmp_path / "out2", "--json")
+    assert (status, json.loads(out)["card"]) == (1, None)
+
+
+# Stopping
+
+
+@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGINT] * 3, [signal.SIGTERM]], ids=["once", "impatiently", "terminated"])
+def test_interrupted_it_stops_soon_with_whole_files_and_a_true_card(signals: list[signal.Signals], tmp_path: Path) -> None:
+    source, target = tmp_path / "in", tmp_path / "out"
+    data = encoded(picture(500, 500), "PNG")
+    plant(source, {f"{number:04}.png": data for number in range(400)})
+    command = [sys.executable, "-m", "ldp_slicing", "privatize", str(source), str(target), "--json", "--compress", "9", "--workers", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and len(list(target.glob("*.png"))) < 2:
+            time.sleep(0.01)
+        interrupted = time.monotonic()
+        for number in signals:
+            run.send_signal(number)
+            time.sleep(0.02)
+        out, err = run.communicate(timeout=20)
+    assert (run.returncode, err) == (128 + signals[0], "")
+    assert time.monotonic() - interrupted < 3
+    result, card = json.loads(out), json.loads((target / "card.json").read_text())
+    releases = [path for path in everything(target) if path.name != "card.json"]
+    assert 2 <= len(releases) < 400
+    assert result["stopped"]
+    assert result["released"] == len(releases) == card["statements"][0]["releases"]
+    sizes = Counter(Image.open(io.BytesIO(path.read_bytes())).convert("RGB").size for path in releases)
+    assert sizes == {(500, 500): len(releases)}

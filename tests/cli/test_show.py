@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from ldp_slicing.cli import app
+from ldp_slicing.sheet import WARNING
+from tests.markers import encoded, jpeg_with, picture
+
+
+def show(*arguments: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["show", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+SOURCES = {
+    "colour": encoded(picture(), "PNG"),
+    "grey": encoded(picture()[..., 0], "PNG"),
+    "deep grey": encoded(picture()[..., 0].astype(np.uint16) * 257, "PNG"),
+    "one pixel": encoded(picture(1, 1), "PNG"),
+    "very wide": encoded(picture(1, 3000), "PNG"),
+    "very high": encoded(picture(3000, 2), "PNG"),
+    "with metadata": jpeg_with(0xFE, b"a comment to be kept at home"),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_sheet_is_a_png_with_the_warning_and_nothing_else(name: str, tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(SOURCES[name])
+    status, out, _ = show(tmp_path / "source", "--out", tmp_path / "sheet.png")
+    assert status == 0
+    assert "for the owner only" in out
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.format == "PNG"
+        assert sheet.getpixel((0, 0)) == WARNING
+        assert sheet.info == {}
+    assert b"kept at home" not in (tmp_path / "sheet.png").read_bytes()
+
+
+def test_notices_are_given(tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(encoded(Image.fromarray(picture()[..., 0].astype(np.uint16) * 257), "PNG", transparency=7))
+    _, _, err = show(tmp_path / "source", "-o", tmp_path / "sheet.png", "--side", 16)
+    assert "notice: 16-bit grey is shown at 8 bits" in err
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "why"),
+    [
+        ("source.png", "source.png", "new file"),
+        ("source.png", "there.png", "new file"),
+        ("source.png", "link.png", "new file"),
+        ("source.png", "sheet.jpg", "ends in .png"),
+        ("source.png", "no/such/folder/sheet.png", "cannot be written: No such file or directory"),
+        ("missing.png", "sheet.png", "missing.png: No such file or directory"),
+        ("text.jpg", "sheet.png", "text.jpg: not an image"),
+        (".", "sheet.png", "Is a directory"),
+    ],
+)
+def test_refusals_write_nothing(source: str, target: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "source.png").write_bytes(SOURCES["colour"])
+    (tmp_path / "there.png").write_bytes(b"something dear")
+    (tmp_path / "text.jpg").write_bytes(b"text")
+    (tmp_path / "link.png").symlink_to("nowhere")
+    before = {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")}
+    status, out, err = show(tmp_path / source, "--out", tmp_path / target, "--side", 16)
+    assert (status, out) == (2, "")
+    assert why in err
+    assert {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")} == before

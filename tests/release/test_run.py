@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from ldp_slicing.errors import LdpSlicingError, ReleaseError
+from ldp_slicing.images import read_image
+from ldp_slicing.release.run import CARD_NAME, Item, Job, Recipe, prepare
+from ldp_slicing.slicer import Slicer
+from tests.markers import encoded, picture, png_16
+
+RECIPE = Recipe(epsilon=5.0)
+PNG = encoded(picture(9, 7), "PNG")
+
+
+def plant(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def released(job: Job, workers: int = 2) -> dict[str, Item]:
+    return {str(item.source): item for item in job.run(workers)}
+
+
+def tree(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
+
+
+def card_of(folder: Path) -> dict[str, Any]:
+    card: dict[str, Any] = json.loads((folder / CARD_NAME).read_text())
+    return card
+
+
+def on_card(folder: Path) -> int:
+    return sum(statement["releases"] for statement in card_of(folder)["statements"])
+
+
+def pixels(path: Path) -> NDArray[np.unsignedinteger]:
+    with Image.open(io.BytesIO(path.read_bytes())) as image:
+        return np.asarray(image)
+
+
+MIXED = {
+    "colour.jpg": encoded(picture(), "JPEG"),
+    "album/grey.png": encoded(picture()[..., 2], "PNG"),
+    "album/deep.tif": encoded(picture()[..., 0].astype(np.uint16) * 257, "TIFF"),
+    "album/more/one pixel.bmp": encoded(picture(1, 1), "BMP"),
+    "palette.gif": encoded(Image.fromarray(picture()).quantize(8), "GIF"),
+    "wide.png": png_16(picture().astype(np.uint16) * 257),
+    "cmyk.tiff": encoded(Image.fromarray(picture()).convert("CMYK"), "TIFF"),
+    "transparent.webp": encoded(Image.fromarray(picture()).convert("RGBA"), "WEBP"),
+}
+
+
+def test_a_mixed_folder_is_mirrored_and_each_image_gets_the_plan_that_fits(tmp_path: Path) -> None:
+    source, target = plant(tmp_path / "in", MIXED), tmp_path / "new" / "out"
+    items = released(prepare(source, target, RECIPE))
+    assert set(items) == set(MIXED)
+    assert tree(target) == sorted([*(str(PurePath(name).with_suffix(".png")) for name in MIXED), CARD_NAME])
+    for name, item in items.items():
+        assert item.problem is None
+        assert item.release is not None
+        before, after = read_image(source / name).pixels, pixels(target / item.release)
+        assert (after.shape, after.dtype) == (before.shape, before.dtype)
+        assert before.size == 3 or np.mean(before != after) > 0.5
+    statements = {statement["plan"]["word_bits"]: statement for statement in card_of(target)["statements"]}
+    assert {bits: statement["releases"] for bits, statement in statements.items()} == {24: 6, 16: 1, 8: 1}
+    assert statements[24]["width"] == [1, 37]
+    assert all(0 < statement["plan"]["epsilon_realised"] <= RECIPE.epsilon for statement in statements.values())
+
+
+def test_what_is_released_does_not_hang_on_the_number_of_workers_but_differs_each_time(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", MIXED)
+    for name, workers in (("one", 1), ("four", 4), ("again", 4)):
+        released(prepare(source, tmp_path / name, RECIPE), workers)
+    assert tree(tmp_path / "one") == tree(tmp_path / "four") == tree(tmp_path / "again")
+    assert card_of(tmp_path / "one") == card_of(tmp_path / "four")
+    big = [name for name in tree(tmp_path / "one") if name.endswith(".png") and "one pixel" not in name]
+    for name in big:
+        assert len({(tmp_path / run / name).read_bytes() for run in ("one", "four", "again")}) == 3
+
+
+def test_sources_with_one_stem_do_not_overwrite_one_another(tmp_path: Path) -> None:
+    sizes = {"a.jpg": (5, 4), "a.png": (6, 4), "A.PNG": (7, 4), "a.webp": (8, 4)}
+    source = plant(tmp_path / "in", {name: encoded(picture(*size), "PNG") for name, size in sizes.items()})
+    items = released(prepare(source, tmp_path / "out", RECIPE))
+    assert len({str(item.release).casefold() for item in items.values()}) == 4
+    for name, size in sizes.items():
+        release = items[name].release
+        assert release is not None
+        assert pixels(tmp_path / "out" / release).shape == (*size, 3)
+    assert len(tree(tmp_path / "out")) == 5
+
+
+def test_bad_files_are_named_and_the_others_go_on(tmp_path: Path) -> None:
+    frames = encoded(picture(), "WEBP", save_all=True, append_images=[Image.fromarray(picture()[::-1])])
+    bad = {"notes.txt": b"hello", "empty.png": b"", "text.jpg": b"no picture", "cut.png": PNG[:60], "moving.webp": frames}
+    source = plant(tmp_path / "in", {**bad, "good.png": PNG, "also good.png": PNG})
+    (source / "link.png").symlink_to("good.png")
+    os.mkfifo(source / "pipe.png")
+    job = prepare(source, tmp_path / "out", RECIPE)
+    yielded = released(job)
+    assert {str(item.source) for item in job.problems} == {*bad, "link.png", "pipe.png"}
+    assert all(item.problem and item.release is None for item in job.problems)
+    assert set(yielded) == {*bad, "good.png", "also good.png"}
+    assert job.total == len(job.items) == 9
+    assert tree(tmp_path / "out") == ["also good.png", CARD_NAME, "good.png"]
+    assert on_card(tmp_path / "out") == 2
+
+
+def test_files_that_change_between_listing_and_reading(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"good.png": PNG, "vanished.png": PNG, "pipe.png": PNG, "folder.png": PNG})
+    job = prepare(source, tmp_path / "out", RECIPE)
+    for name in ("vanished.png", "pipe.png", "folder.png"):
+        (source / name).unlink()
+    os.mkfifo(source / "pipe.png")
+    (source / "folder.png").mkdir()
+    released(job)
+    assert {str(item.source): item.problem for item in job.problems} == {
+        "vanished.png": "No such file or directory",
+        "pipe.png": "is not a regular file",
+        "folder.png": "Is a directory",
+    }
+    assert tree(tmp_path / "out") == [CARD_NAME, "good.png"]
+
+
+def test_where_nothing_is_released_there_is_no_card(tmp_path: Path) -> None:
+    job = prepare(plant(tmp_path / "in", {"a.txt": b"x"}), tmp_path / "out", RECIPE)
+    released(job)
+    assert job.card() is None
+    assert tree(tmp_path / "out") == []
+
+
+def test_a_folder_with_the_name_of_the_card_does_not_cost_the_card(tmp_path: Path) -> None:
+    job = prepare(plant(tmp_path / "in", {"Card.json/a.png": PNG, "b.png": PNG}), tmp_path / "out", RECIPE)
+    released(job)
+    assert [str(item.source) for item in job.problems] == ["Card.json/a.png"]
+    assert tree(tmp_path / "out") == ["b.png", CARD_NAME]
+
+
+REFUSALS = {
+    "source is missing": ("nowhere", "out", "does not exist"),
+    "source is empty": ("empty", "out", "holds no files"),
+    "target is not empty": ("in", "full", "not an empty folder"),
+    "target is a file": ("in", "full/file", "not an empty folder"),
+    "target is a broken link": ("in", "broken", "not an empty folder"),
+    "target is the source": ("in", "in", "overlap"),
+    "target is in the source": ("in", "in/out", "overlap"),
+    "target is deep in the source": ("in", "in/album/new/out", "overlap"),
+    "source is in the target": ("in/album", "in", "overlap"),
+    "target is in the source by dots": ("in", "empty/../in/out", "overlap"),
+    "target is the source by dots": ("in/album/..", "in", "overlap"),
+    "target is in the source by a link": ("in", "link/out", "overlap"),
+    "target is in a folder of the source by a link": ("in", "link to album/out", "overlap"),
+    "source is a link to the target's parent": ("link", "in/out", "overlap"),
+    "target is a link to the source": ("in", "link", "overlap"),
+    "target is below a file": ("in", "full/file/out", "cannot be released"),
+    "target is a link to itself": ("in", "loop", "cannot be released|not an empty folder"),
+    "file to a jpeg": ("in/a.png", "new.jpg", "must end in .png"),
+    "file to a folder": ("in/a.png", "empty", "must end in .png"),
+    "file to an existing file": ("in/a.png", "full/there.png", "exists already"),
+    "file to itself": ("in/a.png", "in/a.png", "overlap"),
+    "file to itself by a link": ("in/a.png", "link/a.png", "overlap"),
+    "file to a broken link": ("in/a.png", "broken.png", "exists already"),
+    "file whose card is there": ("in/a.png", "full/carded.png", "exists already"),
+    "file below itself": ("in/a.png", "in/a.png/b.png", "overlap"),
+}
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Path:
+    plant(tmp_path, {"in/a.png": PNG, "in/album/b.png": PNG, "full/file": b"x", "full/there.png": b"x", "full/carded.card.json": b"x"})
+    (tmp_path / "empty").mkdir()
+    for link, to in {"link": "in", "link to album": "in/album", "broken": "nowhere2", "broken.png": "nowhere3", "loop": "loop"}.items():
+        (tmp_path / link).symlink_to(to)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refusals_write_nothing(name: str, places: Path) -> None:
+    source, target, why = REFUSALS[name]
+    before = sorted(places.rglob("*"))
+    with pytest.raises(ReleaseError, match=why):
+        prepare(places / source, places / target, RECIPE)
+    assert sorted(places.rglob("*")) == before
+
+
+@pytest.mark.parametrize("recipe", [Recipe(epsilon=-1), Recipe(weights=(0, 0, 0)), Recipe(prune="no")])  # type: ignore[arg-type]
+def test_a_wrong_recipe_is_refused_before_anything_is_touched(recipe: Recipe, places: Path) -> None:
+    with pytest.raises(LdpSlicingError):
+        prepare(places / "in", places / "out", recipe)
+    assert not (places / "out").exists()
+
+
+def test_an_empty_target_may_exist_or_be_a_link(places: Path) -> None:
+    (places / "to empty").symlink_to("empty")
+    released(prepare(places / "in", places / "to empty", RECIPE))
+    assert tree(places / "empty") == ["a.png", "album/b.png", CARD_NAME]
+
+
+def test_one_file_to_one_file(places: Path) -> None:
+    items = released(prepare(places / "in" / "a.png", places / "new" / "x.y.PNG", RECIPE))
+    assert items["a.png"].problem is None
+    assert tree(places / "new") == ["x.y.PNG", "x.y.card.json"]
+    assert json.loads((places / "new" / "x.y.card.json").read_text())["statements"][0]["releases"] == 1
+    assert pixels(places / "new" / "x.y.PNG").shape == (9, 7, 3)
+
+
+def limit_files() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+
+
+def test_a_disk_that_gives_out_in_the_middle_of_a_file(tmp_path: Path) -> None:
+    """In a process of its own, the system refuses to let any file grow above 60 kB."""
+    big = encoded(picture(200, 200), "PNG")
+    source = plant(tmp_path / "in", {"a.png": PNG, "big.png": big, "z/big too.png": big, "z/small.png": PNG})
+    command = [sys.executable, "-m", "ldp_slicing", "privatize", str(source), str(tmp_path / "out"), "--json", "--workers", "2"]
+    run = subprocess.run(command, preexec_fn=limit_files, capture_output=True, text=True, check=False)
+    assert run.returncode == 1, run.stderr
+    result = json.loads(run.stdout)
+    assert {problem["source"]: problem["problem"] for problem in result["problems"]} == dict.fromkeys(
+        ["big.png", "z/big too.png"], "could not be released: File too large"
+    )
+    assert tree(tmp_path / "out") == ["a.png", CARD_NAME, "z/small.png"]
+    assert on_card(tmp_path / "out") == result["released"] == 2
+
+
+def test_a_target_that_turns_into_something_else(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.png": PNG, "x/b.png": PNG, "c.png": PNG})
+    job = prepare(source, tmp_path / "out", RECIPE)
+    plant(tmp_path / "out", {"x": b"a file where a folder should go"})
+    (tmp_path / "out" / "c.png").mkdir()
+    released(job)
+    assert {str(item.source) for item in job.problems} == {"x/b.png", "c.png"}
+    assert tree(tmp_path / "out") == ["a.png", CARD_NAME, "x"]
+    assert on_card(tmp_path / "out") == 1
+
+
+def test_an_error_that_nobody_foresaw_concerns_one_source_only(tmp_path: Path) -> None:
+    class Faulty(Recipe):
+        def slicer(self, word_bits: int) -> Slicer:
+            if word_bits == 16:
+                raise ZeroDivisionError("nobody foresaw this")
+            return super().slicer(word_bits)
+
+    job = prepare(plant(tmp_path / "in", MIXED), tmp_path / "out", Faulty())
+    released(job)
+    (item,) = job.problems
+    assert str(item.source) == "album/deep.tif"
+    assert "nobody foresaw this" in (item.problem or "")
+    assert on_card(tmp_path / "out") == len(MIXED) - 1
+
+
+def test_a_card_that_cannot_be_written_is_a_problem(tmp_path: Path) -> None:
+    job = prepare(plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "out", RECIPE)
+    (tmp_path / "out" / CARD_NAME).mkdir()
+    released(job)
+    assert job.card_problem == "the card could not be written: Is a directory"
+    assert tree(tmp_path / "out") == ["a.png"]
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("after", [0, 1, 5])
+def test_a_run_that_is_stopped_leaves_whole_files_and_a_card_that_is_true(workers: int, after: int, tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {f"{number:02}.png": encoded(picture(40 + number, 50), "PNG") for number in range(24)})
+    job = prepare(source, tmp_path / "out", RECIPE)
+    run = job.run(workers)
+    for _ in range(after):
+        next(run)
+    run.close()
+    names = [name for name in tree(tmp_path / "out") if name != CARD_NAME]
+    assert after <= len(names) < 24
+    assert len(job.released) == len(names) == len(job.items)
+    assert Counter(pixels(tmp_path / "out" / name).shape[1::-1] for name in names) == Counter(item.size for item in job.released)
+    assert (on_card(tmp_path / "out") if after else 0) == len(names)
+
+
+def test_no_workers_are_refused(tmp_path: Path) -> None:
+    job = prepare(plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "out", RECIPE)
+    with pytest.raises(ReleaseError, match="got 0"):
+        released(job, 0)
+    assert tree(tmp_path / "out") == []
