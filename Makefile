@@ -5,7 +5,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-SETTINGS := pyproject.toml src/ldp_slicing/_kernel.c
+SETTINGS := pyproject.toml setup.py src/ldp_slicing/_kernel.c
 
 .PHONY: demo test bench vectors clean
 .DELETE_ON_ERROR:

@@ -36,9 +36,8 @@ print("works")
 def test_it_installs_and_works_where_no_compiler_is_found(tmp_path: Path) -> None:
     environment = os.environ | {"CC": "/no/such/compiler", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     source = tmp_path / "source"
-    tracked = subprocess.run(
-        ["git", "ls-files", "-z", "src", "pyproject.toml", "README.md", "LICENSE"], cwd=REPOSITORY, capture_output=True, check=False
-    )
+    wanted = ["src", "pyproject.toml", "setup.py", "README.md", "LICENSE"]
+    tracked = subprocess.run(["git", "ls-files", "-z", *wanted], cwd=REPOSITORY, capture_output=True, check=False)
     names = [name for name in tracked.stdout.decode().split("\0") if name] if tracked.returncode == 0 else []
     if not names:
         pytest.fail("this test needs the repository it is part of")

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
-from ldp_slicing import checkup, mask
+from ldp_slicing import __version__, checkup, mask
 from ldp_slicing.cli import app
 from ldp_slicing.slicer import Reference, choose_path
 from ldp_slicing.tables import Tables
@@ -52,3 +54,10 @@ def test_a_path_that_differs_from_the_reference(monkeypatch: pytest.MonkeyPatch)
     assert "do not use this installation" in out
     status, out = doctor("--json")
     assert (status, json.loads(out)["healthy"]) == (1, False)
+
+
+def test_the_version_is_told() -> None:
+    told = CliRunner().invoke(app, ["--version"])
+    assert told.output.strip() == f"ldp-slicing {__version__}"
+    ran = subprocess.run([sys.executable, "-m", "ldp_slicing", "--version"], capture_output=True, text=True, check=True)
+    assert ran.stdout == told.output

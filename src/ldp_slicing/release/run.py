@@ -183,6 +183,9 @@ def _in_threads(do: Callable[[Pair], Item], pairs: list[Pair], workers: int) -> 
     """
     if workers < 1:
         raise ReleaseError(f"workers must be at least 1; got {workers}")
+    if workers == 1:  # a thread of its own would only cost memory that is given back and asked for again with every image
+        yield from map(do, pairs)
+        return
     waiting = iter(pairs)
     with ThreadPoolExecutor(workers) as pool:
         running: set[Future[Item]] = {pool.submit(do, pair) for pair in itertools.islice(waiting, workers + 1)}

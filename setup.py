@@ -1,0 +1,16 @@
+"""Only what pyproject.toml cannot say in a settled way: the kernel, which is left out where there is no compiler."""
+
+from setuptools import Extension, setup
+
+setup(
+    ext_modules=[
+        Extension(
+            "ldp_slicing._kernel",
+            ["src/ldp_slicing/_kernel.c"],
+            extra_compile_args=["-O3", "-g0"],
+            py_limited_api=True,
+            optional=True,
+        )
+    ],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)
