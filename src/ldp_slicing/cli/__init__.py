@@ -8,6 +8,7 @@ import warnings
 
 import typer
 
+from ldp_slicing.cli import lab
 from ldp_slicing.cli.doctor import doctor
 from ldp_slicing.cli.plan import plan
 from ldp_slicing.cli.privatize import privatize
@@ -52,3 +53,4 @@ for command, summary in (
     (doctor, "Say which path is in use and check it."),
 ):
     app.command(short_help=summary)(command)
+app.add_typer(lab.app, name="lab")

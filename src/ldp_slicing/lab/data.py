@@ -1,0 +1,90 @@
+"""Data sets in their published layouts, read from a folder that the user names. Nothing is downloaded and no code in them is run."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ldp_slicing.errors import LdpSlicingError
+
+
+class DataError(LdpSlicingError):
+    """A data set is missing or not what it should be."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """uint8 [N, H, W, 3] (or [N, H, W, 1]) images and int64 [N] labels."""
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    name: str
+    classes: int
+    train: Split
+    test: Split
+
+
+class _DataOnly(pickle.Unpickler):
+    """Arrays and plain containers; anything else that a pickle could call is refused."""
+
+    ALLOWED = frozenset(
+        {
+            ("numpy", "ndarray"),
+            ("numpy", "dtype"),
+            *((module, name) for module in ("numpy.core.multiarray", "numpy._core.multiarray") for name in ("_reconstruct", "scalar")),
+            *((module, "_frombuffer") for module in ("numpy.core.numeric", "numpy._core.numeric")),
+            ("_codecs", "encode"),
+        }
+    )
+
+    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
+        if (module, name) not in self.ALLOWED:
+            raise DataError(f"the file wants to run {module}.{name}: a data set has no business to; not read")
+        return super().find_class(module, name)
+
+
+def unpickle_data(path: Path) -> dict[str, Any]:
+    """A pickled dict of arrays, lists and strings, with text keys; no code of the file's choosing is run."""
+    content = _DataOnly(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+    return {key.decode() if isinstance(key, bytes) else str(key): value for key, value in content.items()}
+
+
+def load(name: str, folder: Path) -> ImageSet:
+    """ "cifar10" or "cifar100" from the folders that torchvision and their authors know."""
+    if name == "cifar10":
+        root = _need(folder / "cifar-10-batches-py", "the CIFAR-10 python version, unpacked")
+        return ImageSet(
+            name, 10, _cifar([root / f"data_batch_{i}" for i in range(1, 6)], "labels"), _cifar([root / "test_batch"], "labels")
+        )
+    if name == "cifar100":
+        root = _need(folder / "cifar-100-python", "the CIFAR-100 python version, unpacked")
+        return ImageSet(name, 100, _cifar([root / "train"], "fine_labels"), _cifar([root / "test"], "fine_labels"))
+    raise DataError(f"no data set {name!r}; there are cifar10 and cifar100")
+
+
+def _need(path: Path, what: str) -> Path:
+    if not path.is_dir():
+        raise DataError(f"{path} is not there: put {what} into {path.parent}, or name another folder with --data")
+    return path
+
+
+def _cifar(files: list[Path], label_key: str) -> Split:
+    for file in files:
+        if not file.is_file():
+            raise DataError(f"{file} is missing")
+    parts = [unpickle_data(file) for file in files]
+    rows = np.concatenate([np.asarray(part["data"], np.uint8) for part in parts])
+    labels = np.concatenate([np.asarray(part[label_key], np.int64) for part in parts])
+    if rows.shape != (len(labels), 3072):
+        raise DataError(f"{files[0].parent} holds rows of shape {rows.shape} for {len(labels)} labels; 3072 bytes a row are expected")
+    return Split(np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), labels)

@@ -1,0 +1,248 @@
+"""A data set that is released once: every access, epoch and worker sees the very same releases, and nobody the sources."""
+
+from __future__ import annotations
+
+import io
+import json
+import operator
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import Dataset, IterableDataset
+
+from ldp_slicing.card import Card, Statement
+from ldp_slicing.errors import CardError, ImageError, LdpSlicingError, ReleaseError
+from ldp_slicing.plan import Plan, Slice
+from ldp_slicing.slicer import Slicer
+from ldp_slicing.tables import LAYOUT_VERSION
+from ldp_slicing.torch.transform import from_column, image_of, own, release_image, stored_kind, to_column
+from ldp_slicing.view import Prune
+
+STORE_VERSION = 1
+HEADER_BYTES = 128  # of pixels.npy: written last, when the number of pixels is known
+Array = NDArray[Any]
+Transform = Callable[[Any], Any] | None
+Progress = Callable[[int, int], None] | None
+
+
+@dataclass(frozen=True)
+class Index:
+    """What the flat pixels are: kind "pil", "tensor", "tv_tensor" or "array"; items "image", "tuple" or "list"; a shape and labels each."""
+
+    kind: str
+    items: str
+    shapes: NDArray[np.int64]
+    label_kinds: tuple[str, ...]
+    labels: list[tuple[Any, ...]]
+
+
+class ReleasedDataset(Dataset[Any]):
+    """The releases of a data set, one for each item, made on construction.
+
+    >>> sources = TensorDataset(torch.zeros(5, 3, 8, 8, dtype=torch.uint8), torch.arange(5))
+    >>> released = ReleasedDataset(sources, Slicer(Plan.paper(20.0)), transform=v2.RandomHorizontalFlip())
+    >>> image, label = released[0]                  # uint8 [3, 8, 8], 0 to 255, like the source; the label as it was
+
+    dataset: has a length, and items that are an image, or a tuple or list that begins with one and goes on with labels. An image is a PIL
+    image (RGB, L, I;16), a uint8 tensor or tv_tensors.Image C x H x W with 3 channels or 1, or an array H x W x C or H x W (uint16 for grey
+    of 9 to 16 bits); the same kind comes back, tensors on the CPU. The sizes may differ. Floats are refused: ToTensor belongs in
+    ``transform``, which is applied to the release on every access. A transform of the wrapped data set is part of the source: a random
+    crop there is released as it came out, once. An item that is in the data set twice is released twice, and that costs 2 x eps.
+
+    store: None keeps the releases in memory; a path writes them to that new folder, with their card, where ``ReleasedDataset.open`` finds
+    them; then labels must be numbers, or tensors or arrays of numbers. ``progress(done, of)`` is called after each release.
+    Labels are NOT protected; nothing with three or more dimensions is taken for one, unless it is a tv_tensors.Mask.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,  # noqa: ANN401
+        slicer: Slicer,
+        *,
+        store: str | os.PathLike[str] | None = None,
+        transform: Transform = None,
+        progress: Progress = None,
+    ) -> None:
+        if not isinstance(slicer, Slicer):
+            raise ReleaseError(f"a ReleasedDataset needs a Slicer, such as Slicer(Plan.paper(20.0)); got {slicer!r}")
+        self.transform = transform
+        self._folder: Path | None = None
+        if store is not None:
+            folder = Path(store).absolute()
+            write_store(folder, dataset, slicer, progress)
+            self._load(folder)
+            return
+        file = io.BytesIO()
+        index = release_all(dataset, slicer, file, progress, lambda label: "any")
+        self._hold(index, np.frombuffer(file.getbuffer(), dtype_of(slicer.plan)), slicer.plan)
+        self._view, self._secret = (slicer.prune, slicer.output), slicer.randomness.secret
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, transform: Transform = None) -> ReleasedDataset:
+        """The releases in a folder that ``store=`` wrote. No source and no slicer is needed; pixels are read where they lie."""
+        self = cls.__new__(cls)
+        self.transform = transform
+        self._load(Path(path).absolute())
+        return self
+
+    def __len__(self) -> int:
+        return len(self._index.shapes)
+
+    def __getitem__(self, index: int) -> Any:  # noqa: ANN401
+        i = range(len(self))[operator.index(index)]
+        begin, end = self._offsets[i : i + 2].tolist()
+        pixels = self._pixels[begin:end].reshape(self._index.shapes[i])
+        image = image_of(self._index.kind, pixels, ycbcr=self._view[1] == "ycbcr")
+        if self.transform is not None:
+            image = self.transform(image)
+        if self._index.items == "image":
+            return image
+        item = (image, *map(own, self._index.labels[i]))
+        return item if self._index.items == "tuple" else list(item)
+
+    @property
+    def card(self) -> Card:
+        """What is promised about these releases."""
+        if not self._secret:
+            raise CardError("no card for seeded output: whoever knows the seed removes the mask. Leave randomness at its default")
+        return make_card(self._index, self._plan, *self._view)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a worker that is spawned: of a store on disk only where it is."""
+        return self.__dict__ if self._folder is None else {"_folder": self._folder, "transform": self.transform}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._folder is not None:
+            self._load(self._folder)
+
+    def _hold(self, index: Index, pixels: Array, plan: Plan) -> None:
+        pixels.flags.writeable = False
+        self._index, self._pixels, self._plan = index, pixels, plan
+        self._offsets = np.concatenate(([0], np.cumsum(index.shapes.prod(axis=1))))
+
+    def _load(self, folder: Path) -> None:
+        if not (folder / "index.json").is_file():
+            raise ReleaseError(f"{folder} holds no complete releases: it has no index.json. Make them with store={str(folder)!r}")
+        try:
+            about = json.loads((folder / "index.json").read_text())
+            if about["version"] != STORE_VERSION:
+                raise ValueError(f"layout {about['version']!r} instead of {STORE_VERSION}")
+            pixels = np.asarray(np.load(folder / "pixels.npy", mmap_mode="r")).reshape(-1)
+            shapes, kinds = np.load(folder / "shapes.npy"), tuple(about["labels"])
+            columns = [from_column(np.load(folder / f"labels-{c}.npy"), kind) for c, kind in enumerate(kinds)]
+            labels = list(zip(*columns, strict=True)) if columns else [()] * len(shapes)
+            index = Index(about["kind"], about["items"], shapes, kinds, labels)
+            card = json.loads((folder / "card.json").read_text())
+            (statement,) = card["statements"]
+            part = statement["plan"]
+            slices = [Slice(int(one["bits"], 16), one["epsilon"]) for one in part["slices"]]
+            plan = Plan(slices, part["word_bits"], requested=part["epsilon_requested"])
+        except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
+            raise ReleaseError(f"{folder} is damaged: {error}") from error
+        self._hold(index, pixels, plan)
+        whole = self._offsets[-1] == len(pixels) and pixels.dtype == dtype_of(plan)
+        if not whole or len(labels) != len(self):
+            raise ReleaseError(f"{folder} is damaged: its {len(self)} shapes do not fit its {len(pixels)} {pixels.dtype} values and labels")
+        if (plan.realised_epsilon, LAYOUT_VERSION) != (part["epsilon_realised"], card["keystream_layout"]):
+            raise CardError(f"{folder} was released by {card['software']}, whose tables were others: only its own card.json is true")
+        prune, output = statement["view"]["prune"], statement["output"]
+        self._view, self._secret = (None if prune == "none" else prune, "rgb" if output == "grey" else output), True
+        self._folder = folder
+
+
+def count_items(dataset: object) -> int:
+    try:
+        count = 0 if isinstance(dataset, IterableDataset) else len(dataset)  # type: ignore[arg-type]
+    except (TypeError, NotImplementedError):
+        count = 0
+    if not count or not hasattr(dataset, "__getitem__"):
+        raise ReleaseError(f"a data set has a length, at least 1, and items by number; got {type(dataset).__name__}: make it a list first")
+    return count
+
+
+def dtype_of(plan: Plan) -> np.dtype[Any]:
+    return np.dtype(np.uint16 if 8 < plan.word_bits <= 16 else np.uint8)
+
+
+def release_all(dataset: Any, slicer: Slicer, file: BinaryIO, progress: Progress, label_kind: Callable[[Any], str]) -> Index:  # noqa: ANN401
+    """Release each item once and append its pixels to ``file``: no more than one release is held beside it."""
+    count = count_items(dataset)
+    form, shapes, labels = None, [], []
+    for i in range(count):
+        item = dataset[i]
+        try:
+            if isinstance(item, dict) or (isinstance(item, tuple | list) and not item):
+                raise ImageError(f"an item is an image, or a tuple or list that begins with one; got {type(item).__name__}")
+            items = "tuple" if isinstance(item, tuple) else "list" if isinstance(item, list) else "image"
+            image, *rest = (item,) if items == "image" else item
+            kept = tuple(own(label, getattr(image, "ndim", 3)) for label in rest)  # before the release: what is refused costs nothing
+            kind, pixels = release_image(image, slicer)
+            here = (items, kind, pixels.ndim, tuple(label_kind(label) for label in kept))
+            form = form or here
+            if form != here:
+                raise ReleaseError(f"(item, image, dimensions, labels) are {here}, but {form} before: all items must agree")
+        except LdpSlicingError as error:
+            raise type(error)(f"item {i}: {error}") from error
+        file.write(pixels.data)
+        shapes.append(pixels.shape)
+        labels.append(kept)
+        if progress is not None:
+            progress(i + 1, count)
+    items, kind, _, kinds = here
+    return Index(kind, items, np.array(shapes, np.int64), kinds, labels)
+
+
+def make_card(index: Index, plan: Plan, prune: Prune, output: str) -> Card:
+    height, width = (-2, -1) if "tensor" in index.kind else (0, 1)
+    sizes = tuple((w, h) for w, h in index.shapes[:, [width, height]].tolist())
+    return Card((Statement(plan, prune, output, sizes),))
+
+
+def write_store(folder: Path, dataset: object, slicer: Slicer, progress: Progress) -> None:
+    """The whole folder under its name, or nothing."""
+    if not slicer.randomness.secret:
+        raise ReleaseError("seeded output is not private and gets no card, so it is not stored: leave randomness at its default")
+    if (folder / "index.json").exists():
+        raise ReleaseError(f"{folder} is already released: use ReleasedDataset.open({str(folder)!r}); releasing again would spend again")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ReleaseError(f"{folder} exists and holds something else, or an incomplete copy of a store: name a new folder")
+    partial = folder.with_name(f"{folder.name}.partial")
+    try:
+        partial.mkdir(parents=True)
+    except FileExistsError:
+        raise ReleaseError(
+            f"{partial} exists: a release is under way (of several processes let one release and the others open), or one was interrupted. "
+            "Then nobody was given its releases: remove that folder and release again; if somebody was, the new ones add up with them"
+        ) from None
+    try:
+        with open(partial / "pixels.npy", "xb") as file:
+            file.write(bytes(HEADER_BYTES))
+            index = release_all(dataset, slicer, file, progress, stored_kind)
+            same = bool((index.shapes == index.shapes[0]).all())
+            shape = [*index.shapes.shape[:1], *index.shapes[0].tolist()] if same else [int(index.shapes.prod(axis=1).sum())]
+            described = repr({"descr": dtype_of(slicer.plan).str, "fortran_order": False, "shape": tuple(shape)})
+            file.seek(0)
+            file.write(b"\x93NUMPY\1\0" + struct.pack("<H", HEADER_BYTES - 10) + described.ljust(HEADER_BYTES - 11).encode() + b"\n")
+        np.save(partial / "shapes.npy", index.shapes)
+        for c, column in enumerate(zip(*index.labels, strict=True)):
+            np.save(partial / f"labels-{c}.npy", to_column(column), allow_pickle=False)
+        (partial / "card.json").write_text(make_card(index, slicer.plan, slicer.prune, slicer.output).to_json() + "\n")
+        about = {"version": STORE_VERSION, "kind": index.kind, "items": index.items, "labels": index.label_kinds}
+        (partial / "index.json").write_text(json.dumps(about, indent=2) + "\n")
+        for path in partial.iterdir():  # so that after a power cut, whichever name the folder has, it is whole or has no index
+            with open(path, "rb+") as file:
+                os.fsync(file.fileno())
+        if folder.exists():
+            folder.rmdir()  # it is empty
+        partial.rename(folder)
+    except BaseException:
+        shutil.rmtree(partial)
+        raise

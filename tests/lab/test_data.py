@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ldp_slicing.lab.data import DataError, load, unpickle_data
+
+
+def write(path: Path, content: Any, protocol: int = 2) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pickle.dumps(content, protocol=protocol))
+
+
+def rows(count: int, first: int = 0) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return (np.arange(first, first + count)[:, None] + np.arange(3072)[None] // 1024 * 50).astype(np.uint8)
+
+
+def make_cifar(folder: Path) -> None:
+    for i in range(1, 6):
+        write(folder / "cifar-10-batches-py" / f"data_batch_{i}", {b"data": rows(4, 4 * i), b"labels": [0, 1, 2, 3]})
+    write(folder / "cifar-10-batches-py" / "test_batch", {"data": rows(3), "labels": [9, 8, 7]}, protocol=4)
+    for name, count in (("train", 6), ("test", 2)):
+        write(folder / "cifar-100-python" / name, {"data": rows(count), "fine_labels": list(range(count)), "coarse_labels": [0] * count})
+
+
+def test_cifar_in_its_published_layout(tmp_path: Path) -> None:
+    make_cifar(tmp_path)
+    ten = load("cifar10", tmp_path)
+    assert (ten.classes, ten.train.images.shape, ten.test.images.shape) == (10, (20, 32, 32, 3), (3, 32, 32, 3))
+    assert ten.train.labels.tolist() == [0, 1, 2, 3] * 5
+    assert ten.train.images[0, 5, 6].tolist() == [4, 54, 104]  # planes of red, green, blue
+    assert load("cifar100", tmp_path).train.labels.tolist() == list(range(6))
+
+
+def test_a_missing_set_says_where_it_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"cifar-10-batches-py.*--data"):
+        load("cifar10", tmp_path)
+    make_cifar(tmp_path)
+    (tmp_path / "cifar-10-batches-py" / "data_batch_3").unlink()
+    with pytest.raises(DataError, match="data_batch_3"):
+        load("cifar10", tmp_path)
+    with pytest.raises(DataError, match="mnist"):
+        load("mnist", tmp_path)
+
+
+def test_rows_of_another_size_are_refused(tmp_path: Path) -> None:
+    make_cifar(tmp_path)
+    write(tmp_path / "cifar-100-python" / "test", {"data": rows(2)[:, :100], "fine_labels": [0, 1]})
+    with pytest.raises(DataError, match="3072"):
+        load("cifar100", tmp_path)
+
+
+class Runs:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("touch it-ran",)
+
+
+def test_a_pickle_that_wants_to_run_something_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "evil", {"data": Runs()})
+    with pytest.raises(DataError, match="system"):
+        unpickle_data(tmp_path / "evil")
+    assert not (tmp_path / "it-ran").exists()

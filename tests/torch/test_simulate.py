@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from ldp_slicing import Plan, Slicer, view
+from ldp_slicing.errors import ImageError
+from ldp_slicing.sheet import look
+from ldp_slicing.torch.simulate import see, simulate, to_rgb
+from ldp_slicing.view import Prune
+from tests.cases import COLOUR_PLANS, GREY_PLANS, PRUNES
+from tests.mask_statistics import complaints, masks_of
+
+
+def random_batch(height: int, width: int, channels: int = 3) -> torch.Tensor:
+    return torch.randint(256, (3, channels, height, width), dtype=torch.uint8, generator=torch.Generator().manual_seed(5))
+
+
+@pytest.mark.parametrize("prune", PRUNES)
+@pytest.mark.parametrize("size", [(1, 1), (8, 8), (9, 13), (16, 7)])
+def test_the_view_is_the_engines_to_the_bit(prune: Prune, size: tuple[int, int]) -> None:
+    batch = random_batch(*size)
+    seen = see(batch, prune, colour=True).permute(0, 2, 3, 1).numpy()
+    assert all(np.array_equal(seen[i], look(batch[i].permute(1, 2, 0).numpy(), prune)) for i in range(len(batch)))
+
+
+def test_the_way_back_is_the_engines_to_the_bit() -> None:
+    batch = random_batch(40, 50)
+    back = to_rgb(batch.int()).numpy()
+    assert all(np.array_equal(back[i], view.to_rgb(batch[i].numpy())) for i in range(len(batch)))
+
+
+@pytest.mark.parametrize("name", COLOUR_PLANS)
+def test_masks_have_the_distribution_of_the_tables(name: str) -> None:
+    plan, generator = COLOUR_PLANS[name], torch.Generator().manual_seed(11)
+    batch = torch.full((4, 3, 300, 301), 200, dtype=torch.uint8)
+    words, other = (
+        masks_of(
+            plan,
+            simulate(batch, plan, generator, prune=None, output="ycbcr").permute(0, 2, 3, 1).numpy(),
+            np.array([200, 128, 128], np.uint8),
+        )
+        for _ in range(2)
+    )
+    assert complaints(words, plan, other) == []
+
+
+def test_grey_batches_and_dropped_bits() -> None:
+    plan = GREY_PLANS["grey, top 4 as one"]
+    out = simulate(random_batch(20, 20, 1), plan)
+    assert out.shape == (3, 1, 20, 20)
+    assert torch.all(out & 15 == 8)
+
+
+def test_a_generator_repeats_it_and_the_engine_does_not_listen_to_torch() -> None:
+    batch, plan = random_batch(8, 8), Plan.paper(20.0)
+    one, two = (simulate(batch, plan, torch.Generator().manual_seed(3)) for _ in range(2))
+    assert torch.equal(one, two)
+    releases = set()
+    for _ in range(3):
+        torch.manual_seed(42)
+        releases.add(Slicer(plan)(batch[0].permute(1, 2, 0).numpy()).tobytes())
+    assert len(releases) == 3
+
+
+@pytest.mark.parametrize(
+    ("batch", "plan"),
+    [
+        (torch.zeros(2, 3, 4, 4), Plan.paper(1.0)),
+        (torch.zeros(3, 4, 4, dtype=torch.uint8), Plan.paper(1.0)),
+        (torch.zeros(2, 1, 4, 4, dtype=torch.uint8), Plan.paper(1.0)),
+        (torch.zeros(2, 1, 4, 4, dtype=torch.uint8), Plan.grey(1.0, 12)),
+    ],
+)
+def test_what_does_not_fit_is_refused(batch: torch.Tensor, plan: Plan) -> None:
+    with pytest.raises(ImageError, match="uint8"):
+        simulate(batch, plan)

@@ -1,0 +1,242 @@
+"""The slicer as a torchvision transform, and what it says about releasing again."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from torchvision import tv_tensors
+from torchvision.transforms import v2
+
+from ldp_slicing import Plan, Slicer
+from ldp_slicing.errors import ImageError, ReleaseError
+from ldp_slicing.randomness import SeededForTests
+from ldp_slicing.torch import Privatize, RepeatedReleaseWarning
+from tests.cases import random_image
+
+PLAN, GREY, DEEP = Plan.paper(20.0), Plan.grey(20.0), Plan.grey(12.0, 12)
+EPSILON = PLAN.realised_epsilon
+IMAGE = torch.from_numpy(random_image(PLAN, (8, 6)).transpose(2, 0, 1).copy())
+
+
+def pixels(picture: Any) -> np.ndarray:
+    return picture.numpy() if isinstance(picture, torch.Tensor) else np.asarray(picture)
+
+
+def quiet(plan: Plan = PLAN, **options: Any) -> Privatize:
+    """One that has nothing to warn of in these tests."""
+    return Privatize(Slicer(plan, **options), dataset_size=1000)
+
+
+PICTURES: dict[str, tuple[Plan, Any, int]] = {
+    "tv_tensors.Image": (PLAN, tv_tensors.Image(IMAGE), 1),
+    "a batch of tv_tensors.Image": (PLAN, tv_tensors.Image(torch.stack([IMAGE] * 3)), 3),
+    "tv_tensors.Video": (PLAN, tv_tensors.Video(torch.stack([IMAGE] * 4)), 4),
+    "a batch of videos": (PLAN, tv_tensors.Video(IMAGE.expand(2, 4, 3, 8, 6)), 8),
+    "tensor": (PLAN, IMAGE, 1),
+    "tensor, turned": (PLAN, IMAGE.transpose(1, 2), 1),
+    "batch": (PLAN, torch.stack([IMAGE] * 5), 5),
+    "grey": (GREY, IMAGE[:1], 1),
+    "grey batch": (GREY, IMAGE[:, None], 3),
+    "deep grey": (DEEP, torch.from_numpy(random_image(DEEP, (1, 8, 6))), 1),
+    "PIL RGB": (PLAN, PIL.Image.fromarray(random_image(PLAN, (8, 6))), 1),
+    "PIL L": (GREY, PIL.Image.fromarray(random_image(GREY, (8, 6))), 1),
+    "PIL I;16": (DEEP, PIL.Image.fromarray(random_image(DEEP, (8, 6))), 1),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures_come_back_released_in_kind(name: str) -> None:
+    plan, picture, count = PICTURES[name]
+    before = pixels(picture).copy()
+    privatize = quiet(plan)
+    release = privatize(picture)
+    assert type(release) is type(picture)
+    assert privatize.releases == count
+    assert np.array_equal(pixels(picture), before)
+    assert pixels(release).shape == before.shape
+    assert pixels(release).dtype == before.dtype
+    assert not np.array_equal(pixels(release), before)
+    if isinstance(picture, PIL.Image.Image):
+        assert release.mode == picture.mode
+    else:
+        assert release.is_contiguous()
+        images = release.flatten(0, -4) if release.ndim > 3 else release[None]
+        assert len({image.numpy().tobytes() for image in images}) == count  # each with a key of its own
+
+
+def test_the_bytes_are_those_of_the_slicer() -> None:
+    batch = torch.stack([IMAGE, IMAGE.flip(1)])
+    expected = Slicer(PLAN, randomness=SeededForTests(1))(batch.permute(0, 2, 3, 1).numpy())
+    for picture in (batch, tv_tensors.Video(batch)):
+        assert np.array_equal(quiet(randomness=SeededForTests(1))(picture).permute(0, 2, 3, 1).numpy(), expected)
+    assert np.array_equal(quiet(randomness=SeededForTests(1))(PIL.Image.fromarray(IMAGE.permute(1, 2, 0).numpy())), expected[0])
+
+
+def test_seeds_change_nothing() -> None:
+    releases = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        releases.append(quiet()(IMAGE))
+    assert not torch.equal(*releases)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_the_device_stays_the_same() -> None:
+    for picture in (IMAGE.cuda(), tv_tensors.Image(IMAGE).cuda()):
+        release = quiet()(picture)
+        assert release.device == picture.device
+        assert type(release) is type(picture)
+        assert not torch.equal(release, picture)
+
+
+def test_everything_but_the_pictures_is_left_alone() -> None:
+    sample = {
+        "image": tv_tensors.Image(IMAGE),
+        "second": PIL.Image.fromarray(random_image(PLAN, (3, 3))),
+        "boxes": tv_tensors.BoundingBoxes([[0, 0, 2, 2]], format="XYXY", canvas_size=(8, 6)),
+        "mask": tv_tensors.Mask(IMAGE),
+        "labels": [torch.tensor([1, 2]), 3, "cat", None],
+    }
+    privatize = quiet()
+    out = privatize(sample)
+    assert list(out) == list(sample)
+    for key in ("boxes", "mask"):
+        assert out[key] is sample[key]
+    assert all(a is b for a, b in zip(out["labels"], sample["labels"], strict=True))
+    assert not torch.equal(out["image"], sample["image"])
+    assert not np.array_equal(out["second"], sample["second"])
+    assert privatize.releases == 2
+
+
+def test_the_first_plain_tensor_is_the_picture_where_there_is_no_other() -> None:
+    image, label = quiet()(IMAGE, torch.tensor([7]))
+    assert not torch.equal(image, IMAGE)
+    assert label.tolist() == [7]
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "floats": (IMAGE / 255, r"floats .*release before v2.ToDtype.*\(image \* 255\).round\(\).to\(torch.uint8\)"),
+    "a float picture": ({"x": tv_tensors.Image(IMAGE / 255)}, "floats"),
+    "integers": (IMAGE.long(), "got torch.int64"),
+    "H x W x C": (IMAGE.permute(1, 2, 0), r"got \(8, 6, 3\); image.permute\(2, 0, 1\)"),
+    "H x W": (IMAGE[0], "C x H x W"),
+    "four channels": (torch.zeros(4, 8, 6, dtype=torch.uint8), "3 channels or 1"),
+    "grey under a colour plan": (IMAGE[:1], "needs a grey plan"),
+    "a palette": (PIL.Image.new("P", (2, 2)), "mode RGB, L or I;16"),
+    "an array": (random_image(PLAN, (8, 6)), r"no image in this sample, only ndarray: .*v2.ToImage"),
+    "labels alone": ({"label": 3}, "no image in this sample, only int"),
+    "nothing": ([], "only nothing"),
+    "a label before an array": ((torch.tensor(3), random_image(PLAN, (8, 6))), "among the labels"),
+    "a mask alone": (tv_tensors.Mask(IMAGE), "no image"),
+    "a second plain tensor": ((IMAGE, IMAGE.clone()), "Tensor of 3 dimensions among the labels"),
+    "the same tensor twice": ((IMAGE, IMAGE), "Tensor of 3 dimensions among the labels"),
+    "an array beside a picture": ((tv_tensors.Image(IMAGE), random_image(PLAN, (8, 6))), "ndarray of 3 dimensions"),
+    "a float beside a picture": ((tv_tensors.Image(IMAGE), IMAGE / 255), "Tensor of 3 dimensions"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case: str) -> None:
+    sample, message = REFUSED[case]
+    privatize = quiet()
+    with pytest.raises(ImageError, match=message):
+        privatize(sample)
+    assert privatize.releases == 0
+
+
+def test_an_unknown_kind_of_tensor_is_refused() -> None:
+    class Depth(tv_tensors.TVTensor):
+        pass
+
+    for depth in (IMAGE, IMAGE[0]):
+        with pytest.raises(ImageError, match=r"Depth|C x H x W"):
+            quiet()(tv_tensors.Image(IMAGE), depth.as_subclass(Depth))
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5, True])
+def test_options_are_checked(size: Any) -> None:
+    with pytest.raises(ReleaseError, match="dataset_size"):
+        Privatize(Slicer(PLAN), dataset_size=size)
+    with pytest.raises(ReleaseError, match="needs a Slicer"):
+        Privatize(PLAN)
+
+
+def release_each(privatize: Privatize, images: list[torch.Tensor]) -> list[str]:
+    """What it warned of meanwhile."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for image in images:
+            privatize(image)
+    assert all(one.category is RepeatedReleaseWarning for one in told)
+    return [str(one.message) for one in told]
+
+
+def test_it_says_once_that_sources_were_released_again() -> None:
+    privatize = Privatize(Slicer(PLAN), dataset_size=3)
+    privatize(torch.stack([IMAGE] * 3))  # an epoch: nothing to say
+    told = release_each(privatize, [IMAGE] * 4)
+    (message,) = told
+    assert privatize.releases == 7
+    assert message.startswith("Privatize made 4 releases of 3 sources, so some source at least 2 times: ")
+    assert f"2 x {EPSILON:.6g} = {2 * EPSILON:.6g} epsilon per released pixel" in message
+    assert "ReleasedDataset releases each source once" in message
+
+
+def test_without_a_size_it_says_so_at_the_first_release() -> None:
+    privatize = Privatize(Slicer(PLAN))
+    (message,) = release_each(privatize, [IMAGE] * 2)
+    assert message.startswith("every call of Privatize is a release")
+    assert f"t x {EPSILON:.6g} epsilon per released pixel (10 epochs: {10 * EPSILON:.6g})" in message
+    assert privatize.releases == 2
+
+
+def test_a_warning_that_is_an_error_lets_nothing_out() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(RepeatedReleaseWarning):
+            Privatize(Slicer(PLAN))(IMAGE)
+
+
+def test_compose_pickle_and_repr() -> None:
+    privatize = pickle.loads(pickle.dumps(quiet()))
+    out = v2.Compose([v2.PILToTensor(), privatize, v2.ToDtype(torch.float32, scale=True)])(PIL.Image.new("RGB", (4, 3)))
+    assert out.shape == (3, 3, 4)
+    assert out.dtype == torch.float32
+    assert out.unique().numel() > 2
+    assert repr(privatize) == (
+        f"Privatize(epsilon={EPSILON:.6g} per released pixel, word_bits=24, prune='haar', output='rgb', dataset_size=1000, releases=1)"
+    )
+
+
+class Transformed(torch.utils.data.Dataset[Any]):
+    def __init__(self, privatize: Privatize) -> None:
+        self.privatize = privatize
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, i: int) -> Any:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            release = self.privatize(IMAGE)
+        return release, i, self.privatize.releases, len([one for one in told if "every call" in str(one.message)])
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.parametrize("size", [None, 4])
+def test_each_worker_counts_its_own_and_the_first_says_so(size: int | None) -> None:
+    privatize = Privatize(Slicer(PLAN), dataset_size=size)
+    loader = DataLoader(Transformed(privatize), batch_size=1, num_workers=2, multiprocessing_context="fork")
+    images, indices, counts, told = (torch.cat(parts) for parts in zip(*loader, strict=True))
+    assert indices.tolist() == [0, 1, 2, 3]
+    assert counts.tolist() == [1, 1, 2, 2]
+    assert privatize.releases == 0
+    assert len({image.numpy().tobytes() for image in images}) == 4  # workers share no key
+    assert told.tolist() == [1, 0, 0, 0]
