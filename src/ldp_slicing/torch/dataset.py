@@ -22,7 +22,8 @@ from ldp_slicing.errors import CardError, ImageError, LdpSlicingError, ReleaseEr
 from ldp_slicing.plan import Plan, Slice
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.tables import LAYOUT_VERSION
-from ldp_slicing.torch.transform import from_column, image_of, own, release_image, stored_kind, to_column
+from ldp_slicing.torch.labels import from_column, own, stored_kind, to_column
+from ldp_slicing.torch.pictures import image_of, release_image
 from ldp_slicing.view import Prune
 
 STORE_VERSION = 1
