@@ -34,7 +34,7 @@ class ImageSet:
     test: Split
 
 
-class _DataOnly(pickle.Unpickler):
+class DataOnlyUnpickler(pickle.Unpickler):
     """Arrays and plain containers; anything else that a pickle could call is refused."""
 
     ALLOWED = frozenset(
@@ -55,7 +55,7 @@ class _DataOnly(pickle.Unpickler):
 
 def unpickle_data(path: Path) -> dict[str, Any]:
     """A pickled dict of arrays, lists and strings, with text keys; no code of the file's choosing is run."""
-    content = _DataOnly(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+    content = DataOnlyUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
     return {key.decode() if isinstance(key, bytes) else str(key): value for key, value in content.items()}
 
 

@@ -1,0 +1,55 @@
+"""Larger classifiers: Wide ResNet for small colour images, ResNet-50 for grey ones."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional
+from torchvision.models import resnet50  # type: ignore[import-untyped]
+
+
+class _WideBlock(nn.Module):
+    """Pre-activation: BN-ReLU-Conv twice. Where the width or size changes, the shortcut starts from the activated input, as published."""
+
+    def __init__(self, inside: int, outside: int, stride: int) -> None:
+        super().__init__()
+        self.norm1 = nn.BatchNorm2d(inside)
+        self.conv1 = nn.Conv2d(inside, outside, 3, stride, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(outside)
+        self.conv2 = nn.Conv2d(outside, outside, 3, 1, 1, bias=False)
+        self.shortcut = nn.Conv2d(inside, outside, 1, stride, bias=False) if inside != outside or stride != 1 else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        active = functional.relu(self.norm1(x))
+        out: Tensor = self.conv2(functional.relu(self.norm2(self.conv1(active))))
+        return out + (x if self.shortcut is None else self.shortcut(active))
+
+
+def wide_resnet28(classes: int, width: int = 10, channels: int = 3) -> nn.Module:
+    """float32 [N, channels, H, W], H and W from 32 up, to float32 [N, classes] logits.
+
+    WRN-28-width (Zagoruyko and Komodakis 2016) without dropout; 36.5 million parameters at width 10 and ten classes.
+    """
+    layers: list[nn.Module] = [nn.Conv2d(channels, 16, 3, 1, 1, bias=False)]
+    inside = 16
+    for outside, stride in ((16 * width, 1), (32 * width, 2), (64 * width, 2)):
+        for i in range(4):  # (28 - 4) / 6
+            layers.append(_WideBlock(inside, outside, stride if i == 0 else 1))
+            inside = outside
+    layers += [nn.BatchNorm2d(inside), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inside, classes)]
+    network = nn.Sequential(*layers)
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out")
+    return network
+
+
+def resnet50_grey(classes: int = 2) -> nn.Module:
+    """float32 [N, 1, H, W], made for 224 x 224, to float32 [N, classes] logits.
+
+    torchvision's ResNet-50, untrained, with a one-channel stem.
+    """
+    network: nn.Module = resnet50(weights=None, num_classes=classes)
+    stem = nn.Conv2d(1, 64, 7, 2, 3, bias=False)
+    nn.init.kaiming_normal_(stem.weight, mode="fan_out")
+    network.conv1 = stem
+    return network
