@@ -224,3 +224,17 @@ def test_many_releases_of_one_source_give_it_away() -> None:
     for bit in (7, 6, 5, 4):
         vote = sum((release >> bit & 1).astype(int) for release in releases) > 12
         assert np.mean(vote != luma >> bit & 1) < 0.004
+
+
+@pytest.mark.parametrize("name", ["paper 20", "grey 20", "grey 16"])
+def test_a_release_can_be_written_where_memory_is(name: str) -> None:
+    plan = PLANS[name]
+    image = random_image(plan, (50, 37))
+    expected = Slicer(plan, randomness=SeededForTests(4))(image)
+    roomy = np.zeros((100, *image.shape[1:]), image.dtype.newbyteorder(">"))
+    for target in (np.zeros_like(image), roomy[::2]):
+        Slicer(plan, randomness=SeededForTests(4)).release_into(image, target)
+        assert np.array_equal(target, expected)
+    assert not roomy[1::2].any()
+    with pytest.raises(ImageError, match="shape"):
+        Slicer(plan).release_into(image, roomy)

@@ -118,6 +118,13 @@ class Slicer:
             raise CardError("no card for seeded output: whoever knows the seed removes the mask. Leave randomness at its default")
         return Card((Statement(self.plan, self.prune, self.output, ((width, height),)),))
 
+    def release_into(self, image: Array, target: Array) -> None:
+        """A release of one array image, written to memory that is there already: ``target`` has its shape, any strides and byte order."""
+        (source,) = as_batch(image, self.plan)
+        if target.shape != image.shape:
+            raise ImageError(f"the target has shape {target.shape}, the image {image.shape}")
+        self._release_one(source, target[..., None] if target.ndim == 2 else target)
+
     def _release_array(self, array: Array) -> Array:
         images = as_batch(array, self.plan)
         release = np.empty(images.shape, images.dtype.newbyteorder("="))
@@ -149,12 +156,17 @@ class Slicer:
         keystream = Keystream(self.randomness.key(), tables.lanes * (pixels // mask.BLOCK_PIXELS + 1))
         drawn = spare = 0  # pixels whose masks were drawn; how many of those wait at the front of `masks`
         for top in range(0, height, rows):
-            strip = np.ascontiguousarray(source[top : top + rows], release.dtype)
+            strip = np.ascontiguousarray(source[top : top + rows], source.dtype.newbyteorder("="))
             need = strip.shape[0] * width
             blocks = max(0, -(-(need - spare) // mask.BLOCK_PIXELS))
             if blocks:
                 self.path.draw(keystream.lanes(blocks * tables.lanes), tables, drawn, keystream.blocks, masks, spare)
-            self.path.finish(strip, release[top : top + rows], masks, self.plan, self._block, self.output == "rgb")
+            target = release[top : top + rows]
+            direct = target.flags.c_contiguous and target.dtype.isnative
+            done = target if direct else np.empty(strip.shape, strip.dtype)
+            self.path.finish(strip, done, masks, self.plan, self._block, self.output == "rgb")
+            if not direct:
+                target[...] = done
             drawn, spare = drawn + blocks * mask.BLOCK_PIXELS, spare + blocks * mask.BLOCK_PIXELS - need
             masks[:, :spare] = masks[:, need : need + spare]
 

@@ -91,6 +91,13 @@ class Tables:
 
     def weights(self, group: int) -> dict[int, int]:
         """Each outcome word of a group with its exact weight over 2^64, read back from the columns."""
+        return self._weights[group]
+
+    @cached_property
+    def _weights(self) -> tuple[dict[int, int], ...]:
+        return tuple(self._read_weights(group) for group in range(self.groups))
+
+    def _read_weights(self, group: int) -> dict[int, int]:
         words, weights = self.outcome_words[group], dict[int, int]()
         for column in range(COLUMNS):
             threshold = int(self.first[group, column]) << 48 | int(self.rest[group, column])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
@@ -11,9 +12,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePath
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
-from ldp_slicing.images import encode_png, read_image, write_atomically
+from ldp_slicing.images import Canvas, read_image, write_atomically
 from ldp_slicing.plan import COLOUR_BITS, Plan
 from ldp_slicing.release.names import find_files, release_names
 from ldp_slicing.slicer import Slicer
@@ -69,6 +73,7 @@ class Job:
     items: list[Item] = field(default_factory=list)  # what is done; at first, what cannot be
     card_problem: str | None = None
     total: int = field(init=False)
+    _kept: threading.local = field(default_factory=threading.local, repr=False)  # holds releases only, never a source
 
     def __post_init__(self) -> None:
         self.total = len(self.pairs) + len(self.items)
@@ -107,20 +112,29 @@ class Job:
         self.items.append(item)  # here, not where it is yielded: a release that ends while the run is stopped counts too
         return item
 
+    def _canvas(self, pixels: NDArray[np.unsignedinteger]) -> Canvas:
+        """A canvas for a release of ``pixels``: this thread's last one where it fits, since fresh memory costs more than the kernel."""
+        wanted, kept = (pixels.shape, pixels.dtype), self._kept
+        if getattr(kept, "fits", None) != wanted:
+            kept.fits, kept.canvas = wanted, Canvas(*wanted)
+        canvas: Canvas = kept.canvas
+        return canvas
+
     def _release_one(self, pair: Pair) -> Item:
         name, release_name = pair
         try:
             decoded = read_image(self.source / name)
             word_bits = COLOUR_BITS if decoded.pixels.ndim == 3 else 8 * decoded.pixels.dtype.itemsize
-            release = self.recipe.slicer(word_bits)(decoded.pixels)
+            canvas = self._canvas(decoded.pixels)
+            self.recipe.slicer(word_bits).release_into(decoded.pixels, canvas.pixels)
             target = self.target / release_name
             target.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(target, encode_png(release, self.recipe.compression))
+            write_atomically(target, canvas.encode(self.recipe.compression))
         except LdpSlicingError as error:
             return Item(name, problem=str(error))
         except Exception as error:  # whatever it is, it concerns this source: it is named, and the others go on
             return Item(name, problem=f"could not be released: {getattr(error, 'strerror', None) or repr(error)}")
-        height, width = release.shape[:2]
+        height, width = decoded.pixels.shape[:2]
         return Item(name, release_name, None, decoded.notices, (width, height), word_bits)
 
 
