@@ -74,7 +74,7 @@ def distances(faces: FaceSet, side: Side, embeddings: Tensor, where: NDArray[np.
     return squared_distances(embeddings[first], embeddings[second])
 
 
-def tested_images(faces: FaceSet, side: Side) -> NDArray[np.int64]:
+def images_in_pairs(faces: FaceSet, side: Side) -> NDArray[np.int64]:
     """Which images are in the side's pairs."""
     tested = np.isin(faces.pairs.folds, side.folds)
     return np.unique(np.concatenate([faces.of(people)[tested] for people in (faces.pairs.first, faces.pairs.second)]))

@@ -46,16 +46,19 @@ def train(
     folder.mkdir(parents=True, exist_ok=True)
     waiting, active = deque(tasks), list[Run]()
     longest = 0.0
+
+    def over() -> bool:
+        return time.monotonic() - limits.started + 1.5 * longest > limits.seconds
+
     with ThreadPoolExecutor(1) as ahead:  # the next task's images are released while the device trains
         coming: deque[tuple[Task, Future[Splits]]] = deque()
         while waiting or coming or active:
-            over = time.monotonic() - limits.started + 1.5 * longest > limits.seconds
-            if over and not active:
+            if over() and not active:
                 break
-            while waiting and not over and len(coming) < 2:
+            while waiting and not over() and len(coming) < 2:
                 task = waiting.popleft()
                 coming.append((task, ahead.submit(_releases, task, folder)))
-            if coming and not over and len(active) < limits.side_by_side and (not active or coming[0][1].done()):
+            if coming and not over() and len(active) < limits.side_by_side and (not active or coming[0][1].done()):
                 task, splits = coming.popleft()
                 run = _start(task, device, folder, splits.result())
                 if run.finished:
@@ -70,9 +73,10 @@ def train(
                 busy, epoch = True, run.end_epoch(look=limits.looks(run))
                 longest = max(longest, epoch.seconds)
                 report(run, epoch)
-                if run.finished or over or run.epoch % limits.save_every == 0:
+                ends = run.finished or over()
+                if ends or run.epoch % limits.save_every == 0:
                     run.save(_checkpoint(run.task, folder))
-                if run.finished or over:
+                if ends:
                     active.remove(run)
                     yield run
                 else:

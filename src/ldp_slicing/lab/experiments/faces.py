@@ -15,7 +15,7 @@ from ldp_slicing.lab.data import DataError, ImageSet, Split
 from ldp_slicing.lab.experiments.ablation import VARIANTS
 from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Findings, Row, Setting, markdown, train_all
 from ldp_slicing.lab.faces import embed
-from ldp_slicing.lab.lfw import FaceSet, Side, distances, load_lfw, sides, tested_images, verify
+from ldp_slicing.lab.lfw import FaceSet, Side, distances, images_in_pairs, load_lfw, sides, verify
 from ldp_slicing.lab.models import build_embedder, load_weights
 from ldp_slicing.lab.recipes import Recipe, recipe
 from ldp_slicing.lab.run import Run
@@ -49,7 +49,7 @@ def measure(setting: Setting) -> Iterator[Row]:
 
 def _tasks(faces: FaceSet, side: Side, targets: NDArray[np.float32], weights: Path) -> list[Task]:
     """Every way of tuning, for every budget and variant, for one side."""
-    tested = tested_images(faces, side)
+    tested = images_in_pairs(faces, side)
     people = ImageSet(
         "lfw",
         side.classes,
@@ -87,7 +87,7 @@ def judge(faces: FaceSet, side: Side, run: Run) -> Row:
     """Verification of the side's pairs; every tested image is released once, and its mirror is of that release."""
     images = torch.cat([run.noise(part) for part in torch.split(run.test[0], 256)])
     embedded = embed(run.model, images, prepare=lambda x: x.float(), batch=256)
-    found = verify(faces, side, distances(faces, side, embedded, tested_images(faces, side)))
+    found = verify(faces, side, distances(faces, side, embedded, images_in_pairs(faces, side)))
     return {"accuracy": found.accuracy, "folds": list(side.folds), "per_fold": found.per_fold.tolist(), "people": side.classes}
 
 
