@@ -31,8 +31,8 @@ def line(axis: Any, found: Mapping[float, Sequence[float]], label: str, colour: 
     if not points:
         return
     means = [100 * sum(values) / len(values) for values in points.values()]
-    low = [mean - 100 * min(values) for mean, values in zip(means, points.values(), strict=True)]
-    high = [100 * max(values) - mean for mean, values in zip(means, points.values(), strict=True)]
+    low = [max(0.0, mean - 100 * min(values)) for mean, values in zip(means, points.values(), strict=True)]
+    high = [max(0.0, 100 * max(values) - mean) for mean, values in zip(means, points.values(), strict=True)]
     axis.errorbar(list(points), means, yerr=(low, high), color=colour, linestyle=style, marker="o", markersize=3.5, capsize=2, label=label)
     axis.set_xticks(list(points), [f"{eps:g}" for eps in points])
     axis.xaxis.set_minor_locator(NullLocator())
