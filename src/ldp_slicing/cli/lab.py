@@ -125,6 +125,7 @@ def reproduce(
     minutes: Minutes = NO_LIMIT,
     epochs: Annotated[int | None, typer.Option("--epochs", help="Fewer epochs, to try it out.", show_default=False)] = None,
     side_by_side: Annotated[int, typer.Option("--side-by-side", min=1, help="Networks trained at once.")] = 4,
+    only: Annotated[str, typer.Option("--only", help="Only runs that have this in their names.", show_default="all")] = "",
     device: Device = "",
 ) -> None:
     """`ldp-slicing lab reproduce curves --data data/`
@@ -135,7 +136,7 @@ def reproduce(
         from ldp_slicing.lab.reproduce import reproduce as run
     except ModuleNotFoundError as error:
         raise missing(error) from None
-    options = {"minutes": minutes, "epochs": epochs, "device": device, "side_by_side": side_by_side}
+    options = {"minutes": minutes, "epochs": epochs, "device": device, "side_by_side": side_by_side, "only": only}
     done, path = run(name, data, results, work, **options, say=lambda line: err.print(plain(line)))  # type: ignore[arg-type]
     out.print(f"{plain(str(path))}{'' if done else ' (not finished: run again to go on)'}")
 

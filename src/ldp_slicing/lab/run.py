@@ -36,11 +36,22 @@ class Epoch:
     seconds: float
 
 
+def resemblance_loss(outputs: Tensor, taught: Tensor, temperature: float) -> Tensor:
+    """Two [B, D] to a scalar: each output should resemble the batch's taught embeddings as its own taught embedding does.
+
+    It tells the rows of a batch apart, where a plain distance to the taught embedding is already small for one answer to all.
+    """
+    taught = functional.normalize(taught)
+    wanted = functional.softmax(taught @ taught.T / temperature, dim=1)
+    return functional.cross_entropy(functional.normalize(outputs) @ taught.T / temperature, wanted)
+
+
 class Run:
     """A task's network, its data, and how far it is. ``splits``: what ``task.released()`` gave, where it was made ahead of time."""
 
     def __init__(self, task: Task, device: torch.device, splits: tuple[Split, Split, Split] | None = None) -> None:
         self.task, self.device, recipe = task, device, task.recipe
+        torch.backends.cudnn.benchmark = True  # every step has the same shapes, so that looking for the fastest algorithm pays
         torch.manual_seed(task.seed)
         if recipe.loss == "classes":
             model, self.head = build(recipe.model, task.data.classes), None
@@ -138,15 +149,15 @@ class Run:
         images, labels = self._batch()
         outputs = self.forward(self.noise(images))
         if self.task.recipe.loss == "teacher":
-            loss = 1 - functional.cosine_similarity(outputs, labels).mean()
+            loss = resemblance_loss(outputs, labels, self.task.recipe.temperature)
         else:
             outputs = self.head(outputs, labels) if self.head else outputs
             loss = functional.cross_entropy(outputs, labels)
             self.right += (outputs.detach().argmax(1) == labels).sum()
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        clip = self.task.recipe.clip_private
-        if clip and self.task.plan is not None:
+        clip = self.task.recipe.clip or (self.task.recipe.clip_private if self.task.plan else 0.0)
+        if clip:
             nn.utils.clip_grad_norm_(self.parameters, clip)
         self.optimiser.step()
         self.loss_sum += loss.detach()

@@ -32,6 +32,7 @@ class Setting:
     limits: Limits
     done: tuple[Row, ...] = ()
     epochs: int | None = None
+    only: str = ""  # runs that have this in their names
     say: Callable[[str], None] = print
 
     def shortened(self, recipe: Recipe) -> Recipe:
@@ -76,7 +77,8 @@ def train_all(tasks: Sequence[Task], setting: Setting, finish: Callable[[Run], R
         )
 
     short = [replace(task, recipe=setting.shortened(task.recipe)) for task in tasks]
-    pending = [task for task in short if not setting.is_done(task.name, task.seed, task.recipe)]
+    wanted = [task for task in short if setting.only in task.name]
+    pending = [task for task in wanted if not setting.is_done(task.name, task.seed, task.recipe)]
     for run in train(pending, setting.device, setting.work, setting.limits, report):
         row = describe(run)
         if run.finished:

@@ -120,7 +120,8 @@ class _Affine(nn.Module):
         self.beta = nn.Parameter(torch.zeros(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        return x * self.gamma[:, None, None] + self.beta[:, None, None]
+        gamma, beta = (part.to(x.dtype)[:, None, None] for part in (self.gamma, self.beta))  # in half precision where x is
+        return torch.addcmul(beta, x, gamma)
 
 
 class _DlibBlock(nn.Module):

@@ -31,10 +31,12 @@ class Recipe:
     milestones: tuple[int, ...] = ()  # of "steps": the epochs at which ...
     factor: float = 1.0  # ... the learning rate is multiplied by this
     warm_up: float = 0.0  # of "one-cycle": the share of the epochs in which it rises; then it falls along a cosine
-    clip_private: float = 0.0  # gradient norm for runs with noise; 0 is none
+    clip: float = 0.0  # gradient norm in every run; 0 is none
+    clip_private: float = 0.0  # the same for runs with noise only
     pad: int = 0  # random crop after padding by this
     flip: bool = False
     loss: Literal["classes", "arcface", "teacher"] = "classes"
+    temperature: float = 0.1  # of "teacher": how sharply resemblances are told apart
 
     def learning_rate_at(self, epoch: int) -> float:
         """Of epoch 0, 1, 2, ..."""
