@@ -89,7 +89,7 @@ MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are ma
     "curves": (write_cifar, 2 * (7 + 1 + 2 * 3) + 1),
     "ablation": (write_cifar, 6),
     "chest": (write_chest, 9),
-    "faces": (write_lfw, 2 * (4 + 3 + 4 + 5)),  # untuned, labels, public, variants
+    "faces": (write_lfw, 2 * (4 + 3 + 3 + 5)),  # untuned, labels, public, variants
 }
 
 

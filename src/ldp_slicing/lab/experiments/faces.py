@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from ldp_slicing.lab.data import DataError, ImageSet, Split
 from ldp_slicing.lab.experiments.ablation import VARIANTS
@@ -17,6 +18,7 @@ from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Findings, Row
 from ldp_slicing.lab.faces import embed
 from ldp_slicing.lab.lfw import FaceSet, Side, distances, images_in_pairs, load_lfw, sides, verify
 from ldp_slicing.lab.models import build_embedder, load_weights
+from ldp_slicing.lab.models.faces import DlibOfCrop
 from ldp_slicing.lab.recipes import Recipe, recipe
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import ReleaseMode, Task
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 WEIGHTS = "dlib_face_recognition_resnet_model_v1.dat"
 PAPER = (52.88, 53.62, 89.31, 99.30, 99.75, 99.77, 99.77)
 PAPER_VARIANTS = {"A": 99.77, "B": 99.35, "C": 99.53, "D": 99.75, "2:1:1": 99.63, "1:1:1": 99.47}
-LABELS_FROM = 20.0  # below, some thousand releases and their labels teach nothing
+LABELS = (20.0, 58.0)  # budgets at which labels alone are tried
 WAYS = {
     "untuned": "as it comes",
     "labels": "tuned on one release of each, by labels",
@@ -38,11 +40,19 @@ WAYS = {
 
 
 def measure(setting: Setting) -> Iterator[Row]:
-    weights = setting.data / WEIGHTS
-    if not weights.is_file():
-        raise DataError(f"{weights} is not there: the Python package face_recognition_models (CC0) carries it")
+    original = setting.data / WEIGHTS
+    if not original.is_file():
+        raise DataError(f"{original} is not there: the Python package face_recognition_models (CC0) carries it")
     faces = load_lfw(setting.data)
-    targets = _teach(faces, weights, setting.device)
+    teacher, _ = build_embedder("dlib")
+    load_weights(teacher, original)
+    teacher.to(setting.device)
+    targets = _teach(faces, teacher)
+    if isinstance(teacher, DlibOfCrop):
+        teacher.unfold(torch.from_numpy(faces.images[:: len(faces.images) // 256]).permute(0, 3, 1, 2))
+    setting.work.mkdir(parents=True, exist_ok=True)
+    weights = setting.work / "start.pt"
+    torch.save(teacher.state_dict(), weights)
     halves = dict(zip(("first", "second"), sides(faces), strict=True))
     tasks = [replace(task, name=f"{task.name}-{name}") for name, half in halves.items() for task in _tasks(faces, half, targets, weights)]
     yield from train_all(tasks, setting, lambda run: judge(faces, halves[run.task.name.rpartition("-")[2]], run))
@@ -66,21 +76,19 @@ def _tasks(faces: FaceSet, side: Side, targets: NDArray[np.float32], weights: Pa
 
     budgets = {f"eps{eps:g}": Plan.paper(eps) for eps in BUDGETS}
     tasks = [task("untuned", name, untuned, plan, "haar", "once") for name, plan in budgets.items()]
-    tasks += [task("labels", name, labels, plan, "haar", "once") for name, plan in budgets.items() if plan.epsilon >= LABELS_FROM]
+    tasks += [task("labels", name, labels, plan, "haar", "once") for name, plan in budgets.items() if plan.epsilon in LABELS]
     tasks += [task("public", name, public, plan, "haar", "every-epoch") for name, plan in budgets.items()]
     for way, how in (("untuned", untuned), ("labels", labels), ("public", public)):
-        tasks += [task(way, "view", how, None, "haar", "view"), task(way, "clean", how, None, None, "none")]
+        tasks.append(task(way, "view", how, None, "haar", "view"))
+    tasks += [task(way, "clean", how, None, None, "none") for way, how in (("untuned", untuned), ("labels", labels))]
     variants = [(name, plan, prune) for name, (plan, prune, _) in VARIANTS.items() if name != "D"]
     return [*tasks, *(task("public", name, public, plan, prune, "every-epoch") for name, plan, prune in variants)]
 
 
-def _teach(faces: FaceSet, weights: Path, device: torch.device) -> NDArray[np.float32]:
+def _teach(faces: FaceSet, teacher: nn.Module) -> NDArray[np.float32]:
     """float32 [N, 128]: what the untouched network sees in the originals, less its mean."""
-    model, _ = build_embedder("dlib")
-    load_weights(model, weights)
-    model.to(device)
     images = torch.from_numpy(faces.images).permute(0, 3, 1, 2)
-    seen = embed(model, images, prepare=lambda x: x.float(), batch=256).numpy()
+    seen = embed(teacher, images, prepare=lambda x: x.float(), batch=256).numpy()
     centred: NDArray[np.float32] = seen - seen.mean(0)  # what all faces have in common tells nobody apart
     return centred
 

@@ -44,5 +44,8 @@ def load_weights(model: nn.Module, path: Path) -> None:
         raise LdpSlicingError(f"{path} is not there: it should hold the weights to start from")
     if path.suffix == ".dat" and isinstance(model, DlibOfCrop):
         model.network.load_dlib(path)
-    else:
-        model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+        return
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    if isinstance(model, DlibOfCrop) and any(name.endswith("running_mean") for name in content):
+        model.unfold(torch.zeros(2, 3, 112, 112, dtype=torch.uint8))  # batch norms in their places; what they hold comes from the file
+    model.load_state_dict(content)

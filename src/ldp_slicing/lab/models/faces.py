@@ -241,3 +241,26 @@ class DlibOfCrop(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         out: Tensor = self.network(dlib_input(images))
         return out
+
+    @torch.no_grad()
+    def unfold(self, images: Tensor) -> None:
+        """Give the network back the batch norms that were folded into its affine maps, with ``images``' own statistics.
+
+        uint8 [N, 3, 112, 112], some hundred originals. On them the network stays what it was; on noisy images, whose statistics are
+        others, it can be tuned: without batch norms its units die.
+        """
+        inputs = dlib_input(images.to(next(self.parameters()).device))
+        for owner, name in [(self.network, "affine"), *((block, name) for block in self.network.blocks for name in ("affine1", "affine2"))]:
+            affine = getattr(owner, name)
+            seen: list[Tensor] = []
+            watch = affine.register_forward_hook(lambda _module, given, _out, seen=seen: seen.append(given[0]))
+            self.network(inputs)
+            watch.remove()
+            variance, mean = torch.var_mean(seen[0].float(), (0, 2, 3), correction=0)
+            norm = nn.BatchNorm2d(len(mean)).to(mean.device)
+            for value, known in ((norm.running_mean, mean), (norm.running_var, variance)):
+                assert value is not None  # noqa: S101 - it tracks them
+                value.copy_(known)
+            norm.weight.copy_(affine.gamma * (variance + norm.eps).sqrt())
+            norm.bias.copy_(affine.beta + affine.gamma * mean)
+            setattr(owner, name, norm)
