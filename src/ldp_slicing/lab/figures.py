@@ -15,7 +15,7 @@ COLOURS = ("#0b6e99", "#c8553d", "#588157", "#7b4b94")
 
 def panels(count: int, *, logarithmic: bool = True) -> tuple[Figure, list[Any]]:
     """A figure with panels beside each other; eps runs along a logarithmic axis."""
-    figure = Figure(figsize=(4.4 * count, 3.6), layout="constrained")
+    figure = Figure(figsize=(4.4 * count, 4.2), layout="constrained")
     axes = figure.subplots(1, count, squeeze=False)[0]
     for axis in axes:
         axis.grid(color="0.9")
@@ -36,6 +36,11 @@ def line(axis: Any, found: Mapping[float, Sequence[float]], label: str, colour: 
     axis.errorbar(list(points), means, yerr=(low, high), color=colour, linestyle=style, marker="o", markersize=3.5, capsize=2, label=label)
     axis.set_xticks(list(points), [f"{eps:g}" for eps in points])
     axis.xaxis.set_minor_locator(NullLocator())
+
+
+def legend(axis: Any) -> None:  # noqa: ANN401 - matplotlib's
+    """Below the panel, where no line runs through it."""
+    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), fontsize=7, frameon=False)
 
 
 def save(figure: Figure, path: Path) -> None:

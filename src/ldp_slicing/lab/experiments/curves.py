@@ -61,7 +61,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def figure(findings: Findings) -> Figure:
     """One panel per unit of eps: a released pixel for ours, a whole image for DP-SGD."""
-    from ldp_slicing.lab.figures import COLOURS, line, panels
+    from ldp_slicing.lab.figures import COLOURS, legend, line, panels
 
     rows, central = findings["curves"], findings.get("dp-sgd", ())
     drawn, axes = panels(3 if central else 2)
@@ -84,7 +84,7 @@ def figure(findings: Findings) -> Figure:
         axis.set(title="CIFAR-10, DP-SGD", xlabel="eps of one whole image (central, delta 1e-10)")
     for axis in axes:
         axis.set_ylabel("test accuracy, %")
-        axis.legend(fontsize=7)
+        legend(axis)
     return drawn
 
 

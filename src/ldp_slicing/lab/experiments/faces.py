@@ -127,7 +127,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def figure(findings: Findings) -> Figure:
-    from ldp_slicing.lab.figures import COLOURS, line, panels
+    from ldp_slicing.lab.figures import COLOURS, legend, line, panels
 
     drawn, (axis,) = panels(1)
     for (way, text), colour in zip(WAYS.items(), COLOURS, strict=False):
@@ -135,7 +135,7 @@ def figure(findings: Findings) -> Figure:
         line(axis, {eps: [float(np.mean(values))] for eps, values in means.items() if values}, f"dlib's network, {text}", colour)
     line(axis, {eps: [value / 100] for eps, value in zip(BUDGETS, PAPER, strict=True)}, "paper: IR-50 trained on MS1MV2", "0.4", "--")
     axis.set(title="LFW, ten folds", xlabel="eps of one released pixel, per release (local)", ylabel="verification accuracy, %")
-    axis.legend(fontsize=7)
+    legend(axis)
     return drawn
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ldp_slicing.lab.recipes import Recipe
+from ldp_slicing.lab.recipes import Recipe, read_recipe
 from ldp_slicing.lab.run import Epoch, Run
 from ldp_slicing.lab.task import Task
 from ldp_slicing.lab.training import Limits, train
@@ -38,13 +38,10 @@ class Setting:
     def shortened(self, recipe: Recipe) -> Recipe:
         return recipe if self.epochs is None else replace(recipe, epochs=self.epochs)
 
-    def is_done(self, run: str, seed: int, recipe: Recipe | None = None) -> bool:
-        """Whether a finished row of that name, seed and recipe is there."""
-        wanted = None if recipe is None else plain(recipe)
-        return any(
-            row["finished"] and (row["run"], row["seed"]) == (run, seed) and (recipe is None or row["recipe"] == wanted)
-            for row in self.done
-        )
+    def is_done(self, run: str, seed: int, recipe: Recipe) -> bool:
+        """Whether a finished row of that name, seed and recipe is there; what a recipe says about itself may have changed."""
+        done = [row["recipe"] for row in self.done if row["finished"] and (row["run"], row["seed"]) == (run, seed)]
+        return any(replace(read_recipe(kept), source=recipe.source, deviations=recipe.deviations) == recipe for kept in done)
 
 
 @dataclass(frozen=True)

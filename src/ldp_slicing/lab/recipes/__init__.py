@@ -53,10 +53,13 @@ def recipe(name: str) -> Recipe:
     file = resources.files(__package__) / f"{name}.toml"
     if not file.is_file():
         raise LdpSlicingError(f"no recipe {name!r}; there are {', '.join(recipes())}")
-    content: dict[str, Any] = {"name": name}
-    for key, value in tomllib.loads(file.read_text()).items():
-        content[key] = tuple(value) if isinstance(value, list) else value
-    return Recipe(**content)
+    return read_recipe({"name": name} | tomllib.loads(file.read_text()))
+
+
+def read_recipe(content: dict[str, Any]) -> Recipe:
+    """A recipe from TOML's or JSON's content."""
+    plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
+    return Recipe(**plain)
 
 
 def recipes() -> list[str]:
