@@ -8,17 +8,18 @@ import os
 from functools import cached_property
 from typing import Protocol
 
-import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import CTR, ECB
-from numpy.typing import NDArray
 
-from ldp_slicing.mask import BLOCK_PIXELS, Counters
+from ldp_slicing.mask import Blocks
 
 KEY_BYTES = 32
 _AES_BLOCK = 16
+SLACK = _AES_BLOCK - 1  # bytes of room that the library wants behind what it writes
 _ZEROS = memoryview(bytes(1 << 17))  # what CTR adds its keystream to
+_COUNTERS = memoryview(b"".join(i.to_bytes(_AES_BLOCK, "big") for i in range(3 << 13)))  # 0, 1, ...: as much as a strip has
+_ECB = ECB()  # noqa: S305
 
 
 class Randomness(Protocol):
@@ -52,24 +53,27 @@ class SeededForTests:
 
 
 class Keystream:
-    """The keystream of one image: AES-256-CTR from counter 0 for the draws, the counters from 2^64 on for ties."""
+    """The keystream of one image: AES-256-CTR from counter 0 for the draws, the counters from 2^64 on for ties.
 
-    def __init__(self, key: bytes, max_lanes: int) -> None:
+    CTR is ECB of the counters. The first of them are the same for every image and lie ready, so a small image needs one cipher
+    context, which costs more time than its keystream; a large one takes the rest from a second, which counts by itself.
+    """
+
+    def __init__(self, key: bytes) -> None:
         self._key = key
-        self._stream = Cipher(AES256(key), CTR(bytes(_AES_BLOCK))).encryptor()
-        self._buffer = np.empty(2 * BLOCK_PIXELS * max_lanes + _AES_BLOCK - 1, np.uint8)
+        single = Cipher(AES256(key), _ECB).encryptor()
+        self._encrypt_into = single.update_into
+        self.blocks: Blocks = single.update
+        self._reached = 0  # bytes that were taken from the first context
 
-    def lanes(self, count: int) -> NDArray[np.uint16]:
-        """The next ``count`` lanes, uint16 [count, 64], valid until the next call."""
-        size = 2 * BLOCK_PIXELS * count
-        for start in range(0, size, len(_ZEROS)):
-            self._stream.update_into(_ZEROS[: size - start], self._buffer[start:].data)
-        return self._buffer[:size].view("<u2").reshape(count, BLOCK_PIXELS)
-
-    def blocks(self, counters: Counters) -> bytes:
-        """The keystream's 16 bytes at each counter: CTR at scattered counters is ECB of those counters."""
-        return self._single.update(counters.data.cast("B"))
+    def fill(self, room: memoryview) -> None:
+        """Write the next bytes of the draws' keystream, a multiple of 16, to all of ``room`` but its last SLACK bytes."""
+        done, size = 0, len(room) - SLACK
+        if not self._reached:
+            done = self._reached = self._encrypt_into(_COUNTERS[:size], room)
+        while done < size:
+            done += self._stream.update_into(_ZEROS[: size - done], room[done:])
 
     @cached_property
-    def _single(self) -> CipherContext:
-        return Cipher(AES256(self._key), ECB()).encryptor()  # noqa: S305
+    def _stream(self) -> CipherContext:
+        return Cipher(AES256(self._key), CTR((self._reached // _AES_BLOCK).to_bytes(_AES_BLOCK, "big"))).encryptor()
