@@ -280,5 +280,10 @@ def test_a_release_can_be_written_where_memory_is(name: str) -> None:
         Slicer(plan, randomness=SeededForTests(4)).release_into(image, target)
         assert np.array_equal(target, expected)
     assert not roomy[1::2].any()
+    images = np.stack([image.reshape(50, 37, -1)] * 3)
+    expected = Slicer(plan, randomness=SeededForTests(4))(images)
+    batch = np.zeros((3, 50, 37, 2 * images.shape[-1]), image.dtype.newbyteorder(">"))[..., ::2]
+    Slicer(plan, randomness=SeededForTests(4)).release_into(images, batch)
+    assert np.array_equal(batch, expected)
     with pytest.raises(ImageError, match="shape"):
         Slicer(plan).release_into(image, roomy)

@@ -140,19 +140,16 @@ class Slicer:
         return Card((Statement(self.plan, self.prune, self.output, ((width, height),)),))
 
     def release_into(self, image: Array, target: Array) -> None:
-        """A release of one array image, written to memory that is there already: ``target`` has its shape, any strides and byte order."""
-        batch = as_batch(image, self.plan)
+        """A release of an array, written to memory that is there already: ``target`` has its shape, any strides and byte order."""
+        images = as_batch(image, self.plan)
         if target.shape != image.shape:
             raise ImageError(f"the target has shape {target.shape}, the image {image.shape}")
-        self._release_some(batch, target.reshape(batch.shape))
+        self._release_batch(images, target.reshape(images.shape))
 
     def _release_array(self, array: Array) -> Array:
         images = as_batch(array, self.plan)
         release = np.empty(images.shape, images.dtype.newbyteorder("="))
-        _, height, width, _ = images.shape
-        together = max(1, STRIP_BYTES // (2 * mask.BLOCK_PIXELS * self.plan.tables.lanes * -(-height * width // mask.BLOCK_PIXELS)))
-        for start in range(0, len(images), together):
-            self._release_some(images[start : start + together], release[start : start + together])
+        self._release_batch(images, release)
         return release.reshape(array.shape)
 
     def _release_pil(self, image: Image.Image) -> Image.Image:
@@ -169,18 +166,22 @@ class Slicer:
             return Image.frombytes("YCbCr", image.size, release.tobytes())
         return Image.fromarray(release)
 
-    def _release_some(self, sources: Array, releases: Array) -> None:
-        """sources, releases: [images, H, W, C], either one image or as many as make no more than a strip.
+    def _release_batch(self, sources: Array, releases: Array) -> None:
+        """sources, releases: [N, H, W, C]. So many at once that their keystream makes a strip: memory does not grow with the batch."""
+        count, height, width, _ = sources.shape
+        together = max(1, STRIP_BYTES // (2 * self.plan.tables.lanes * -(-height * width // mask.BLOCK_PIXELS) * mask.BLOCK_PIXELS))
+        for first in range(0, count, together):
+            self._release_some(sources[first : first + together], releases[first : first + together])
 
-        Strip by strip, so that memory grows neither with the image nor with the batch.
-        """
+    def _release_some(self, sources: Array, releases: Array) -> None:
+        """sources, releases: [images, H, W, C]. Strip by strip, so that memory does not grow with the images."""
         images, height, width, _ = sources.shape
         tables, path = self.plan.tables, self.path
         rows = max(1, STRIP_BYTES // (2 * tables.lanes) // width // self._block) * self._block
         pixels = min(rows, height) * width
-        masks = np.empty((images, tables.planes, pixels + 2 * mask.BLOCK_PIXELS), np.uint8)
-        block_bytes = 2 * mask.BLOCK_PIXELS * tables.lanes
-        buffer = np.empty(images * (pixels // mask.BLOCK_PIXELS + 1) * block_bytes + SLACK, np.uint8)
+        masks = np.empty((images, tables.planes, pixels + mask.BLOCK_PIXELS), np.uint8)
+        block_bytes = 2 * tables.lanes * mask.BLOCK_PIXELS
+        buffer = np.empty(images * -(-pixels // mask.BLOCK_PIXELS) * block_bytes + SLACK, np.uint8)
         room = buffer.data
         keystreams = [Keystream(self.randomness.key()) for _ in range(images)]
         answers = [keystream.blocks for keystream in keystreams]
