@@ -49,7 +49,7 @@ def little_endian(array: NDArray[Any]) -> bytes:
 
 def keystream_start(key: bytes) -> bytes:
     room = memoryview(bytearray(32 + SLACK))
-    Keystream(key).fill(room)
+    Keystream(key, 32).fill(room)
     return bytes(room[:32])
 
 

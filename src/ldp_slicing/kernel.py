@@ -62,11 +62,12 @@ class Kernel:
             counters = np.empty((count, 2), ">u8")
             _kernel.draw(self._variant, *arguments, counters)
         if count:
-            wanted, end, parts = counters.data.cast("B"), 0, []
-            for own, size in zip(blocks, (16 * ties).tolist(), strict=True):
-                parts.append(own(wanted[end : end + size]))
-                end += size
-            _kernel.settle(*arguments, wanted[:end], b"".join(parts))
+            wanted, start, parts = counters.data.cast("B"), 0, []
+            for own, number in zip(blocks, ties.tolist(), strict=True):
+                end = start + 16 * number
+                parts.append(own(wanted[start:end]))
+                start = end
+            _kernel.settle(*arguments, wanted[:start], b"".join(parts))
 
     def finish(
         self,

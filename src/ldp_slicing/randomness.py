@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
+from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import CTR, ECB
 
@@ -19,7 +18,7 @@ KEY_BYTES = 32
 _AES_BLOCK = 16
 SLACK = _AES_BLOCK - 1  # bytes of room that the library wants behind what it writes
 _ZEROS = memoryview(bytes(1 << 17))  # what CTR adds its keystream to
-_COUNTERS = memoryview(np.insert(np.arange(3 << 13, dtype=">u8")[:, None], 0, 0, axis=1).tobytes())  # 0, 1, ...: enough for a strip
+_COUNTERS = memoryview(np.insert(np.arange(3 << 13, dtype=">u8")[:, None], 0, 0, axis=1).tobytes())  # 0, 1, ...: for 256 x 256 pixels
 _ECB = ECB()  # noqa: S305
 
 
@@ -54,27 +53,23 @@ class SeededForTests:
 
 
 class Keystream:
-    """The keystream of one image: AES-256-CTR from counter 0 for the draws, the counters from 2^64 on for ties.
+    """The keystream of one image: AES-256-CTR from counter 0 for the draws, ``size`` bytes of it, the counters from 2^64 on for ties.
 
     CTR is ECB of the counters. The first of them are the same for every image and lie ready, so a small image needs one cipher
-    context, which costs more time than its keystream; a large one takes the rest from a second, which counts by itself.
+    context, which costs more time than its keystream; a large one has a second for its draws, which counts by itself.
     """
 
-    def __init__(self, key: bytes) -> None:
-        self._key = key
+    def __init__(self, key: bytes, size: int) -> None:
         single = Cipher(AES256(key), _ECB).encryptor()
-        self._encrypt_into = single.update_into
         self.blocks: Blocks = single.update
-        self._reached = 0  # bytes that were taken from the first context
+        self._small, self._done = size <= len(_COUNTERS), 0
+        self._stream = single if self._small else Cipher(AES256(key), CTR(bytes(_AES_BLOCK))).encryptor()
 
     def fill(self, room: memoryview) -> None:
         """Write the next bytes of the draws' keystream, a multiple of 16, to all of ``room`` but its last SLACK bytes."""
-        done, size = 0, len(room) - SLACK
-        if not self._reached:
-            done = self._reached = self._encrypt_into(_COUNTERS[:size], room)
-        while done < size:
-            done += self._stream.update_into(_ZEROS[: size - done], room[done:])
-
-    @cached_property
-    def _stream(self) -> CipherContext:
-        return Cipher(AES256(self._key), CTR((self._reached // _AES_BLOCK).to_bytes(_AES_BLOCK, "big"))).encryptor()
+        size = len(room) - SLACK
+        if self._small:
+            self._done += self._stream.update_into(_COUNTERS[self._done : self._done + size], room)
+            return
+        for start in range(0, size, len(_ZEROS)):
+            self._stream.update_into(_ZEROS[: size - start], room[start:])

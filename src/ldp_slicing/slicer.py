@@ -183,7 +183,8 @@ class Slicer:
         block_bytes = 2 * tables.lanes * mask.BLOCK_PIXELS
         buffer = np.empty(images * -(-pixels // mask.BLOCK_PIXELS) * block_bytes + SLACK, np.uint8)
         room = buffer.data
-        keystreams = [Keystream(self.randomness.key()) for _ in range(images)]
+        whole = -(-height * width // mask.BLOCK_PIXELS) * block_bytes
+        keystreams = [Keystream(self.randomness.key(), whole) for _ in range(images)]
         answers = [keystream.blocks for keystream in keystreams]
         drawn = spare = 0  # pixels whose masks were drawn; how many of those wait at the front of `masks`
         for top in range(0, height, rows):
@@ -203,7 +204,8 @@ class Slicer:
             if not direct:
                 targets[...] = done
             drawn, spare = drawn + blocks * mask.BLOCK_PIXELS, spare + blocks * mask.BLOCK_PIXELS - need
-            masks[..., :spare] = masks[..., need : need + spare]
+            if spare:
+                masks[..., :spare] = masks[..., need : need + spare]
 
 
 @overload
