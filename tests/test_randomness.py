@@ -26,7 +26,7 @@ def ctr(key: bytes, counter: int, size: int) -> bytes:
 @pytest.mark.parametrize(
     "sizes", [(128, 640, 1024), (16,) * 5, (3 << 17,), ((3 << 17) - 32, 16, 16), (3 << 17, 16), (500_000, 300_000), (1_000_000,)]
 )
-def test_the_draws_read_aes_256_ctr_from_counter_zero(sizes: tuple[int, ...]) -> None:
+def test_lanes_are_aes_256_ctr_from_counter_zero(sizes: tuple[int, ...]) -> None:
     """Whatever comes from counters that lie ready and whatever from a context that counts."""
     key = bytes(range(32))
     stream, got = Keystream(key, sum(sizes)), b""
@@ -35,6 +35,13 @@ def test_the_draws_read_aes_256_ctr_from_counter_zero(sizes: tuple[int, ...]) ->
         stream.fill(memoryview(room))
         got += room[:size]
     assert got == ctr(key, 0, sum(sizes))
+
+
+def test_a_keystream_never_ends_without_a_word() -> None:
+    stream = Keystream(bytes(32), 128)
+    stream.fill(memoryview(bytearray((3 << 17) - 16 + SLACK)))
+    with pytest.raises(AssertionError, match="32 bytes .* 16 were left"):
+        stream.fill(memoryview(bytearray(32 + SLACK)))
 
 
 def test_ties_read_the_same_cipher_from_two_to_the_64_on() -> None:

@@ -69,7 +69,10 @@ class Keystream:
         """Write the next bytes of the draws' keystream, a multiple of 16, to all of ``room`` but its last SLACK bytes."""
         size = len(room) - SLACK
         if self._small:
-            self._done += self._stream.update_into(_COUNTERS[self._done : self._done + size], room)
+            written = self._stream.update_into(_COUNTERS[self._done : self._done + size], room)
+            if written != size:  # never let a mask be made of what lay in memory
+                raise AssertionError(f"{size} bytes of keystream were asked for, {written} were left")
+            self._done += size
             return
         for start in range(0, size, len(_ZEROS)):
             self._stream.update_into(_ZEROS[: size - start], room[start:])
