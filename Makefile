@@ -1,6 +1,6 @@
 # make demo    a portrait through `show` and `privatize`
 # make test    ruff, mypy --strict, all tests with branch coverage
-# make bench   speed, memory, files; writes benchmarks/RESULTS.md
+# make bench   speed, memory, files, small images; writes benchmarks/RESULTS.md
 # make clean   away with everything made here
 
 PYTHON ?= python3

@@ -51,8 +51,8 @@ def paper_in_float(rgb: Image, kind: type[np.float64 | np.float32] = np.float64)
 def keystream_alone(image: Image) -> None:
     """AES-256-CTR, 6 bytes per pixel, in chunks of 1 MiB, under a new key."""
     encryptor = Cipher(AES256(bytes(32)), CTR(bytes(16))).encryptor()
-    buffer = bytearray(len(CHUNK) + 15)
     left = image.shape[0] * image.shape[1] * 6
+    buffer = bytearray(min(left, len(CHUNK)) + 15)
     while left > 0:
         size = min(left, len(CHUNK))
         encryptor.update_into(memoryview(CHUNK)[:size], buffer)

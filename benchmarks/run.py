@@ -1,9 +1,13 @@
-"""`make bench`: everything interleaved in one process, one thread; ratios within each round; writes benchmarks/RESULTS.md."""
+"""`make bench`: everything interleaved in one process, one thread; ratios within each round; writes benchmarks/RESULTS.md.
+
+`python -m benchmarks.run small` measures that section again (speed, growth, memory, files, small or import) and leaves the others.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -17,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from benchmarks.contenders import contenders
+from benchmarks.contenders import PLAN, contenders, each
 from ldp_slicing import Plan, Slicer
 from ldp_slicing.images import encode_png
 from ldp_slicing.kernel import VARIANTS
@@ -37,7 +41,7 @@ SLOW = "paper, float64"  # NumPy's and the paper's plain float; single precision
 
 MEMORY = """
 import sys, numpy as np
-from benchmarks.contenders import contenders
+from benchmarks.contenders import PLAN, contenders, each
 from ldp_slicing import Plan, Slicer
 def peak():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
@@ -78,7 +82,7 @@ def ratio(times: dict[str, list[float]], a: str, b: str) -> float:
     return statistics.median(x / y for x, y in zip(times[a], times[b], strict=True))
 
 
-def speed(lines: list[str]) -> None:
+def speed() -> list[str]:
     functions = contenders()
     header = ["| ns per pixel |", "|---|"]
     rows = {name: f"| {name} |" for name in functions}
@@ -99,13 +103,14 @@ def speed(lines: list[str]) -> None:
             print(f"{label:>20}  {name:<24} {nanoseconds:9.2f} ns per pixel", flush=True)
         for (_, a, b), values in ratios.items():
             values.append(ratio(times, a, b))
-    lines += ["## Speed", "", *header, *rows.values()]
+    lines = [*header, *rows.values()]
     for (name, _, _), values in ratios.items():
         lines.append(f"| **{name}** |" + "".join(f" **{value:.1f}** |" for value in values))
         print(f"{name:<50}" + "".join(f"{value:9.1f}" for value in values))
+    return lines
 
 
-def growth(lines: list[str]) -> None:
+def growth() -> list[str]:
     """Time against pixels: a straight line through the sizes from 1/4 to 24 megapixels."""
     slicer = contenders()["kernel"]
     sides = [(512, 512), (1024, 1024), (2048, 1024), (2048, 2048), (3000, 4000), (4000, 6000)]
@@ -114,21 +119,23 @@ def growth(lines: list[str]) -> None:
     pixels = np.array([image.size / 3 for image in images])
     slope, start = np.polyfit(pixels, best, 1)
     explained = 1 - np.var(best - (slope * pixels + start)) / np.var(best)
-    lines += ["", "## Growth", "", "| megapixels | " + " | ".join(f"{p / 1e6:.2f}" for p in pixels) + " |", "|---|" + "---|" * len(sides)]
+    lines = ["| megapixels | " + " | ".join(f"{p / 1e6:.2f}" for p in pixels) + " |", "|---|" + "---|" * len(sides)]
     lines += ["| kernel, ms | " + " | ".join(f"{1000 * t:.2f}" for t in best) + " |", ""]
     lines.append(f"A straight line of {slope * 1e9:.2f} ns per pixel explains {100 * explained:.2f} % of the variance.")
     print(lines[-1])
+    return lines
 
 
-def memory(lines: list[str]) -> None:
-    lines += ["", "## Extra memory at 12 MP (the output alone is 34.3 MiB)", "", "| | MiB |", "|---|---|"]
+def memory() -> list[str]:
+    lines = ["| | MiB |", "|---|---|"]
     for name in (SLOW, "reference", "kernel"):
         ran = subprocess.run([sys.executable, "-c", MEMORY, name], capture_output=True, text=True, check=True)
         lines.append(f"| {name} | {float(ran.stdout):.1f} |")
         print(f"{name:<24} {float(ran.stdout):8.1f} MiB at 12 MP")
+    return lines
 
 
-def files(lines: list[str], count: int = 24, rounds: int = 7) -> None:
+def files(count: int = 24, rounds: int = 7) -> list[str]:
     """A folder of JPEG files to PNG with one worker, against decoding them and writing the fastest PNG of the same pixels."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "source")
@@ -155,55 +162,92 @@ def files(lines: list[str], count: int = 24, rounds: int = 7) -> None:
                 if turn:
                     times[name].append(took)
         rate = ratio(times, "ours", "bare")
-        lines += [
-            "",
-            "## Files",
-            "",
-            f"{count} JPEG files of 1024 x 1024 to PNG, one worker: {1000 * statistics.median(times['ours']) / count:.1f} ms an image,",
-        ]
-        lines.append(f"**{rate:.2f} times** as long as decoding with Pillow and writing the same stored PNG without any privacy.")
         print(f"files: {rate:.2f} times as long as decoding and writing alone")
+        return [
+            f"{count} JPEG files of 1024 x 1024 to PNG, one worker: {1000 * statistics.median(times['ours']) / count:.1f} ms an image,",
+            f"**{rate:.2f} times** as long as decoding with Pillow and writing the same stored PNG without any privacy.",
+        ]
 
 
-def _release_set(epsilon: float) -> int:
-    return int(Slicer(Plan.paper(epsilon))(SET).shape[0])
+def small(batch: int = 1024, rounds: int = 15, repeats: int = 5) -> list[str]:
+    """Images so small that a key costs more than their keystream; and a data set the size of CIFAR-10 at the paper's seven budgets."""
+    made = contenders()
+    functions = {name: made[name] for name in (SLOW, "reference", "kernel", "keystream alone")}
+    functions["kernel, one by one"] = each(Slicer(PLAN, path="kernel"))
+    times = interleaved(functions, SET[:batch], rounds)
+    lines = [f"| {batch:,} images of 32 x 32, microseconds an image | median | best |", "|---|---|---|"]
+    for name, took in times.items():
+        median, best = (1e6 * value / batch for value in (statistics.median(took), min(took)))
+        lines.append(f"| {name} | {median:.1f} | {best:.1f} |")
+    for name, a, b in (
+        ("kernel on a batch, times as fast as the paper in float64", SLOW, "kernel"),
+        ("kernel on a batch, times as fast as one by one", "kernel, one by one", "kernel"),
+        ("kernel on a batch, times as long as the keystream", "kernel", "keystream alone"),
+    ):
+        lines.append(f"| **{name}** | **{ratio(times, a, b):.1f}** | |")
+    jobs = [(epsilon, half) for epsilon in BUDGETS for half in (0, 1)]
+    whole, busy = [], []
+    for _ in range(repeats):
+        started, used = time.perf_counter(), processor_seconds()
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            count = sum(pool.starmap(_release_half, jobs, chunksize=1))
+            pool.close()
+            pool.join()
+        whole.append(time.perf_counter() - started)
+        busy.append(processor_seconds() - used)
+    lines += ["", f"60,000 images of 32 x 32 at seven budgets ({count:,} releases), two processes, {repeats} times:"]
+    lines.append(f"**{min(whole):.1f} s** at best, {statistics.median(whole):.1f} s in the median; both processors together were busy for")
+    lines.append(f"{min(busy):.1f} s at best, {statistics.median(busy):.1f} s in the median.")
+    print("\n".join(lines))
+    return lines
 
 
-def budgets(lines: list[str]) -> None:
-    """A data set the size of CIFAR-10 at the paper's seven budgets, on two processes."""
-    started = time.perf_counter()
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        count = sum(pool.map(_release_set, BUDGETS, chunksize=1))
-    took = time.perf_counter() - started
-    lines += ["", f"60,000 images of 32 x 32 at seven budgets ({count:,} releases), two processes: {took:.1f} s."]
-    print(lines[-1])
+def processor_seconds() -> float:
+    """Of processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
-def importing(lines: list[str]) -> None:
+def _release_half(epsilon: float, half: int) -> int:
+    part = np.split(SET, 2)[half]
+    return len(Slicer(Plan.paper(epsilon))(part))
+
+
+def importing() -> list[str]:
     command = [sys.executable, "-c", "import time; t = time.perf_counter(); import ldp_slicing; print(time.perf_counter() - t)"]
     took = statistics.median(float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(9))
-    lines += ["", f"`import ldp_slicing` takes {took:.3f} s, NumPy and cryptography included."]
     print(f"import: {took:.3f} s")
+    return [f"`import ldp_slicing` takes {took:.3f} s, NumPy and cryptography included."]
 
 
-def main() -> None:
-    lines = [
+SECTIONS: dict[str, tuple[str, Callable[[], list[str]]]] = {
+    "speed": ("Speed", speed),
+    "growth": ("Growth", growth),
+    "memory": ("Extra memory at 12 MP (the output alone is 34.3 MiB)", memory),
+    "files": ("Files", files),
+    "small": ("Small images", small),
+    "import": ("Import", importing),
+}
+
+
+def main(names: list[str]) -> None:
+    if unknown := set(names) - set(SECTIONS):
+        sys.exit(f"the sections are {', '.join(SECTIONS)}; got {', '.join(unknown)}")
+    file = Path(__file__).with_name("RESULTS.md")
+    head = [
         "# Benchmarks",
         "",
         "Made by `make bench`: all contenders interleaved in one process, one thread, a fresh 256-bit key for every image; medians.",
         "Ratios are taken within each round, so that they mean something on a noisy machine; nanoseconds do not carry over to another one.",
         "",
         f"{platform.python_implementation()} {platform.python_version()}, {platform.machine()}, kernel variants {', '.join(VARIANTS)}.",
-        "",
     ]
-    speed(lines)
-    growth(lines)
-    memory(lines)
-    files(lines)
-    budgets(lines)
-    importing(lines)
-    Path(__file__).with_name("RESULTS.md").write_text("\n".join(lines) + "\n")
+    parts = dict(part.split("\n", 1) for part in file.read_text().split("\n## ")[1:]) if names else {}
+    for title, measure in (SECTIONS[name] for name in names or SECTIONS):
+        parts[title] = "\n" + "\n".join(measure()) + "\n"
+    titles = [title for title, _ in SECTIONS.values() if title in parts]
+    file.write_text("\n".join(head) + "\n" + "".join(f"\n## {title}\n{parts[title]}" for title in titles))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

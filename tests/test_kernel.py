@@ -9,7 +9,8 @@ import pytest
 
 from ldp_slicing import _kernel
 from ldp_slicing.kernel import VARIANTS, Kernel
-from ldp_slicing.mask import draw
+from ldp_slicing.mask import Blocks
+from ldp_slicing.slicer import Reference
 from tests.cases import PLANS
 
 
@@ -30,16 +31,23 @@ def tie_everywhere(name: str, blocks: int) -> np.ndarray[Any, np.dtype[np.uint16
 def test_more_ties_than_expected_are_all_settled(name: str, variant: str) -> None:
     tables = PLANS[name].tables
     lanes = tie_everywhere(name, 7)
+    lanes = np.stack([lanes, np.zeros_like(lanes), lanes])  # three images
 
-    def blocks(counters: Any) -> bytes:
-        return b"".join(int(index * 0x9E3779B97F4A7C15 & (1 << 48) - 1).to_bytes(16, "little") for _, index in counters.tolist())
+    def blocks_of(image: int) -> Blocks:
+        def blocks(counters: memoryview) -> bytes:
+            rows = np.frombuffer(counters, ">u8").reshape(-1, 2).tolist()
+            return b"".join(int((index + image) * 0x9E3779B97F4A7C15 & (1 << 48) - 1).to_bytes(16, "little") for _, index in rows)
 
-    expected, got = (np.zeros((tables.planes, 500), np.uint8) for _ in range(2))
-    draw(lanes, tables, 1000, blocks, expected, 11)
+        return blocks
+
+    blocks = [blocks_of(image) for image in range(3)]
+    expected, got = (np.zeros((3, tables.planes, 500), np.uint8) for _ in range(2))
+    Reference.draw(lanes, tables, 1000, blocks, expected, 11)
     Kernel(variant).draw(lanes, tables, 1000, blocks, got, 11)
     assert np.array_equal(got, expected)
-    assert not got[:, :11].any()
-    assert not got[:, 11 + 7 * 64 :].any()
+    assert not np.array_equal(got[0], got[2])
+    assert not got[:, :, :11].any()
+    assert not got[:, :, 11 + 7 * 64 :].any()
 
 
 def arguments(**changed: Any) -> list[Any]:
@@ -54,6 +62,7 @@ def arguments(**changed: Any) -> list[Any]:
         "first_pixel": 0,
         "masks": np.zeros((3, 64), np.uint8),
         "offset": 0,
+        "ties": np.ones(1, np.int64),
     }
     return list((values | changed).values())
 
@@ -70,6 +79,12 @@ WRONG = [
     {"masks": np.zeros((3, 63), np.uint8)},
     {"offset": 1},
     {"offset": -1},
+    {"ties": np.zeros(0, np.int64)},
+    {"ties": np.zeros(7, np.uint8)},
+    {"ties": np.zeros(2, np.int64)},
+    {"ties": np.zeros(2, np.int64), "lanes": np.zeros((2, 3, 64), np.uint16)},
+    {"ties": np.zeros(2, np.int64), "masks": np.zeros((2, 3, 64), np.uint8)},
+    {"ties": np.zeros(2, np.int64), "lanes": np.zeros((2, 3, 64), np.uint16), "masks": np.zeros((2, 3, 63), np.uint8)},
 ]
 
 
@@ -91,18 +106,31 @@ def test_counters_of_other_pixels_are_refused(index: int) -> None:
         _kernel.settle(*arguments(), counters[:0], bytes(16))
 
 
+@pytest.mark.parametrize("ties", [[0, 0], [1, 0], [0, 1], [1, 2], [3, -1], [2, 1], [(1 << 63) - 1, 2], [-(1 << 63), 1]])
+def test_ties_that_are_not_those_of_the_counters_are_refused(ties: list[int]) -> None:
+    """Two counters for two images."""
+    counters = np.array([[1, 0], [1, 191]], ">u8")
+    two = {"lanes": np.zeros((2, 3, 64), np.uint16), "masks": np.zeros((2, 3, 64), np.uint8)}
+    _kernel.settle(*arguments(**two, ties=np.array([1, 1], np.int64)), counters, bytes(32))
+    with pytest.raises(ValueError, match="counters"):
+        _kernel.settle(*arguments(**two, ties=np.array(ties, np.int64)), counters, bytes(32))
+
+
 @pytest.mark.parametrize("variant", [-1, 99])
 def test_a_variant_that_is_not_there_is_refused(variant: int) -> None:
     with pytest.raises(ValueError, match="variant"):
         _kernel.draw(variant, *arguments(), np.zeros((4, 2), ">u8"))
     with pytest.raises(ValueError, match="variant"):
-        _kernel.finish(variant, bytes(3), bytearray(3), bytes(3), 1, 1, 3, 8, 1, 0xFFFFFF, 0, True)
+        _kernel.finish(variant, bytes(3), bytearray(3), bytes(3), 1, 1, 1, 3, 8, 1, 0xFFFFFF, 0, True)
 
 
-FINISH = (bytes(12), 12, bytes(12), 2, 2, 3, 8, 2)
+FINISH = (bytes(24), 24, bytes(24), 2, 2, 2, 3, 8, 2)  # two images of 2 x 2
 
 
-@pytest.mark.parametrize(("position", "value"), [(0, bytes(11)), (1, 11), (2, bytes(9)), (3, 3), (4, -2), (5, 2), (6, 16), (7, 4), (7, 0)])
+@pytest.mark.parametrize(
+    ("position", "value"),
+    [(0, bytes(23)), (1, 23), (2, bytes(18)), (2, bytes(25)), (3, 0), (3, 3), (3, -2), (4, 3), (5, -2), (6, 2), (7, 16), (8, 4), (8, 0)],
+)
 def test_strips_that_do_not_belong_together_are_refused(position: int, value: Any) -> None:
     values = [value if i == position else v for i, v in enumerate(FINISH)]
     values[1] = bytearray(values[1])

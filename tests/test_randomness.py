@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from ldp_slicing import Plan, Slicer, privatize
 from ldp_slicing.errors import CardError
-from ldp_slicing.randomness import Fresh, Keystream, SeededForTests
+from ldp_slicing.randomness import SLACK, Fresh, Keystream, SeededForTests
 
 IMAGE = np.zeros((16, 16, 3), np.uint8)
 
@@ -23,18 +23,37 @@ def ctr(key: bytes, counter: int, size: int) -> bytes:
     return Cipher(AES256(key), CTR(counter.to_bytes(16, "big"))).encryptor().update(bytes(size))
 
 
-def test_lanes_are_aes_256_ctr_from_counter_zero() -> None:
+@pytest.mark.parametrize(
+    "sizes", [(128, 640, 1024), (16,) * 5, (3 << 17,), ((3 << 17) - 32, 16, 16), (3 << 17, 16), (500_000, 300_000), (1_000_000,)]
+)
+def test_lanes_are_aes_256_ctr_from_counter_zero(sizes: tuple[int, ...]) -> None:
+    """Whatever comes from counters that lie ready and whatever from a context that counts."""
     key = bytes(range(32))
-    stream = Keystream(key, 8)
-    got = b"".join(stream.lanes(count).tobytes() for count in (1, 5, 8))
-    assert got == ctr(key, 0, 14 * 128)
+    stream, got = Keystream(key, sum(sizes)), b""
+    for size in sizes:
+        room = bytearray(size + SLACK)
+        stream.fill(memoryview(room))
+        got += room[:size]
+    assert got == ctr(key, 0, sum(sizes))
+
+
+def test_a_keystream_never_ends_without_a_word() -> None:
+    stream = Keystream(bytes(32), 128)
+    stream.fill(memoryview(bytearray((3 << 17) - 16 + SLACK)))
+    with pytest.raises(AssertionError, match=r"32 bytes .* 16 were left"):
+        stream.fill(memoryview(bytearray(32 + SLACK)))
 
 
 def test_ties_read_the_same_cipher_from_two_to_the_64_on() -> None:
     key = bytes(range(32))
     index = [0, 1, 77, 3 * 12_000_000 + 2, (1 << 63) - 1]
-    counters = np.array([[1, i] for i in index], ">u8")
-    assert Keystream(key, 1).blocks(counters) == b"".join(ctr(key, (1 << 64) + i, 16) for i in index)
+    counters = np.array([[1, i] for i in index], ">u8").data.cast("B")
+    for size in (128, 1 << 20):
+        stream = Keystream(key, size)
+        expected = b"".join(ctr(key, (1 << 64) + i, 16) for i in index)
+        assert stream.blocks(counters) == expected
+        stream.fill(memoryview(bytearray(128 + SLACK)))  # neither of the two disturbs the other
+        assert stream.blocks(counters) == expected
 
 
 def test_a_key_comes_from_the_operating_system_for_every_image(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +81,8 @@ def test_threads_never_share_a_mask() -> None:
     slicer = Slicer(Plan.paper(20.0))
     with ThreadPoolExecutor(8) as pool:
         releases = [release.tobytes() for release in pool.map(slicer, [IMAGE] * 200)]
-    assert len(set(releases)) == 200
+        batches = [release.tobytes() for batch in pool.map(slicer, [np.tile(IMAGE, (100, 1, 1, 1))] * 20) for release in batch]
+    assert len(set(releases + batches)) == 2200
 
 
 def test_threads_do_not_disturb_one_another() -> None:
@@ -82,26 +102,26 @@ import numpy as np
 from ldp_slicing import Plan, Slicer
 
 slicer = Slicer(Plan.paper(20.0))
-image = np.zeros((16, 16, 3), np.uint8)
-slicer(image)                                   # used before the fork: nothing of it may be kept
+images = np.zeros((int(sys.argv[2]), 16, 16, 3), np.uint8)
+slicer(images)                                  # used before the fork: nothing of it may be kept
 
 def release(_):
-    return slicer(image).tobytes()
+    return [one.tobytes() for one in slicer(images)]
 
 if __name__ == "__main__":
     with multiprocessing.get_context(sys.argv[1]).Pool(4) as pool:
         releases = pool.map(release, range(40), chunksize=1) + [release(0) for _ in range(10)]
-    print(len(set(releases)))
+    print(len({one for some in releases for one in some}))
 """
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_worker_processes_never_share_a_mask(method: str, tmp_path: os.PathLike[str]) -> None:
+@pytest.mark.parametrize(("method", "batch"), [("fork", 1), ("fork", 300), ("spawn", 1)])
+def test_worker_processes_never_share_a_mask(method: str, batch: int, tmp_path: os.PathLike[str]) -> None:
     script = os.path.join(tmp_path, "workers.py")  # noqa: PTH118
     with open(script, "w") as file:
         file.write(WORKERS)
-    ran = subprocess.run([sys.executable, "-W", "ignore", script, method], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "50"
+    ran = subprocess.run([sys.executable, "-W", "ignore", script, method, str(batch)], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == str(50 * batch)
 
 
 def test_seeded_output_is_repeatable_and_gets_no_card() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,49 @@ def test_each_image_of_a_batch_has_its_own_key() -> None:
         one_by_one = Slicer(Plan.paper(20.0), randomness=SeededForTests(7))
         assert all(np.array_equal(release, one_by_one(image)) for release, image in zip(batch, images, strict=True))
         assert not np.array_equal(batch[0], batch[1])
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (8, 8), (32, 32), (28, 29), (33, 70), (257, 300)])
+@pytest.mark.parametrize("name", PLANS)
+def test_a_batch_is_its_images_one_by_one(name: str, shape: tuple[int, int]) -> None:
+    """In the order of their keys, whether they are released together or not."""
+    plan, count = PLANS[name], 5 if shape[0] < 257 else 2
+    images = random_image(plan, (count, *shape))
+    images = images if plan.is_colour else images[..., None]
+    for path in paths():
+        for prune in PRUNES if shape[0] < 33 else PRUNES[:1]:
+            one_by_one = Slicer(plan, prune=prune, path="reference", randomness=SeededForTests(5))
+            expected = [one_by_one(image) for image in images]
+            assert np.array_equal(release_with(path, images, plan, prune, seed=5), expected), path.name
+
+
+@pytest.mark.parametrize("together", [1, 2, 3, 7, 8, 100])
+def test_how_many_images_are_released_together_changes_nothing(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for plan in (COLOUR_PLANS["paper 20"], COLOUR_PLANS["wide and narrow"], DEEP_PLANS["grey 12"]):
+        images = random_image(plan, (8, 9, 15))
+        images = images if plan.is_colour else images[..., None]
+        turned = np.moveaxis(np.moveaxis(images, -1, 1).astype(images.dtype.newbyteorder(">")), 1, -1)  # as tensors lie in memory
+        for path in paths():
+            expected = release_with(path, images, plan)
+            with monkeypatch.context() as patch:
+                patch.setattr(slicer, "STRIP_BYTES", together * 3 * 64 * 2 * plan.tables.lanes)  # 9 x 15 pixels are three blocks
+                for layout in (images, turned, turned[::-1][::-1]):
+                    got = release_with(path, layout, plan)
+                    assert got.dtype == images.dtype
+                    assert np.array_equal(got, expected)
+
+
+def test_memory_does_not_grow_with_the_batch() -> None:
+    images = np.zeros((1500, 3, 16, 16), np.uint8).transpose(0, 2, 3, 1)  # not contiguous, so that sources are copied
+    for path in paths():
+        made = Slicer(Plan.paper(20.0))
+        made.path = path
+        made(images[:2])  # makes the tables
+        tracemalloc.start()
+        release = made(images)
+        beside = tracemalloc.get_traced_memory()[1] - release.nbytes
+        tracemalloc.stop()
+        assert beside < 1.8e6, path.name  # masks, keystream and copies of all images would take 4.6 MB
 
 
 @pytest.mark.parametrize(
@@ -236,5 +280,10 @@ def test_a_release_can_be_written_where_memory_is(name: str) -> None:
         Slicer(plan, randomness=SeededForTests(4)).release_into(image, target)
         assert np.array_equal(target, expected)
     assert not roomy[1::2].any()
+    images = np.stack([image.reshape(50, 37, -1)] * 3)
+    expected = Slicer(plan, randomness=SeededForTests(4))(images)
+    batch = np.zeros((3, 50, 37, 2 * images.shape[-1]), image.dtype.newbyteorder(">"))[..., ::2]
+    Slicer(plan, randomness=SeededForTests(4)).release_into(images, batch)
+    assert np.array_equal(batch, expected)
     with pytest.raises(ImageError, match="shape"):
         Slicer(plan).release_into(image, roomy)

@@ -149,7 +149,7 @@ def test_the_sampler_itself_gives_those_weights(name: str) -> None:
         lane += 1 + tables.uniform_lanes * int(tables.uniform[group])
     for path, (more, tie_goes_to) in itertools.product(paths(), ((b"\x00" * 16, 0), (b"\xff" * 16, 1))):
         masks = np.empty((tables.planes, 1 << 16), np.uint8)
-        path.draw(lanes.reshape(-1, 64), tables, 0, lambda counters, more=more: more * len(counters), masks, 0)
+        path.draw(lanes.reshape(1, -1, 64), tables, 0, [lambda counters, more=more: more * (len(counters) // 16)], masks[None], 0)
         words = sum(plane.astype(np.uint32) << 8 * p for p, plane in enumerate(masks))
         for group, bits in enumerate(tables.group_bits):
             expected = tables.cells[group].copy()

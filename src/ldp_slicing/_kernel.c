@@ -1,4 +1,4 @@
-/* The fused fast path: the arithmetic of view.py and mask.py, byte for byte, on strips of one image.
+/* The fused fast path: the arithmetic of view.py and mask.py, byte for byte, on a strip of one image or on several small images.
  *
  * It holds no probability and no cipher: tables and keystream are handed in. Three calls make a strip:
  *   draw    keystream -> masks; writes the counter of every tie;
@@ -38,6 +38,7 @@ typedef struct {
     uint64_t first_pixel;
     uint8_t *out;           /* [planes][stride] */
     Py_ssize_t stride;
+    uint64_t empty[MAX_PLANES]; /* bit g: group g never changes this plane */
 } Masks;
 
 typedef struct {
@@ -203,13 +204,11 @@ static Py_ssize_t draw_masks(const Masks *m, Lookup lookup, uint8_t *counters, P
     const uint8_t *lanes = m->lanes;
     for (Py_ssize_t p = 0; p < m->planes; p++) memset(m->out + p * m->stride, 0, (size_t)(m->blocks * BLOCK_PIXELS));
     for (Py_ssize_t g = 0; g < m->groups; lanes += lanes_of(m, g) * 2 * BLOCK_PIXELS, g++) {
-        int empty[MAX_PLANES];
-        for (Py_ssize_t p = 0; p < m->planes; p++) empty[p] = is_empty(m, g, p);
         for (Py_ssize_t at = 0; at < m->blocks; at += RUN) {
             const uint8_t *lane = lanes + at * step;
             Py_ssize_t blocks = m->blocks - at < RUN ? m->blocks - at : RUN;
             for (Py_ssize_t p = 0; p < m->planes; p++)
-                if (!empty[p])
+                if (!(m->empty[p] >> g & 1))
                     lookup(columns_of(m, g, p), (Run){lane, uniform_of(m, lane, g, p), m->out + p * m->stride + at * BLOCK_PIXELS, ties, blocks, step});
             for (Py_ssize_t b = 0; b < blocks; b++) /* every plane of a group has the same ties */
                 for (uint64_t left = ties[b]; left; left &= left - 1) {
@@ -523,13 +522,14 @@ static int supported(void) { return 1; }
 /* ---------------------------------------------------------------- Python */
 
 typedef struct {
-    Py_buffer lanes, first, rest, outcome, uniform, out;
-    Masks m;
+    Py_buffer lanes, first, rest, outcome, uniform, out, ties; /* lanes, out and ties begin with an axis of images */
+    Py_ssize_t images;
+    Masks m; /* of the first image */
 } MaskArguments;
 
 static void release_arguments(MaskArguments *a) {
-    Py_buffer *all[] = {&a->lanes, &a->first, &a->rest, &a->outcome, &a->uniform, &a->out};
-    for (int i = 0; i < 6; i++) PyBuffer_Release(all[i]);
+    Py_buffer *all[] = {&a->lanes, &a->first, &a->rest, &a->outcome, &a->uniform, &a->out, &a->ties};
+    for (int i = 0; i < 7; i++) PyBuffer_Release(all[i]);
 }
 
 static int check_variant(int variant) {
@@ -541,30 +541,38 @@ static int check_variant(int variant) {
 /* Sizes are checked against each other, so that no call from Python can read or write outside a buffer. */
 static int check_arguments(MaskArguments *a, Py_ssize_t offset) {
     Masks *m = &a->m;
+    Py_ssize_t images = a->ties.len / (Py_ssize_t)sizeof(int64_t);
     m->groups = a->uniform.len;
+    if (images < 1 || a->ties.len % (Py_ssize_t)sizeof(int64_t)) goto wrong;
     if (m->groups < 1 || m->groups > 64 || m->planes < 1 || m->planes > MAX_PLANES) goto wrong;
     if (a->first.len != m->groups * COLUMNS || a->rest.len != a->first.len * 8 || a->outcome.len != m->groups * 2 * m->planes * COLUMNS) goto wrong;
     m->uniform = a->uniform.buf;
     m->per_block = 0;
     for (Py_ssize_t g = 0; g < m->groups; g++) m->per_block += lanes_of(m, g);
     Py_ssize_t block_bytes = m->per_block * 2 * BLOCK_PIXELS;
-    m->blocks = a->lanes.len / block_bytes;
-    m->stride = a->out.len / m->planes;
-    if (a->lanes.len % block_bytes || a->out.len % m->planes || offset < 0 || offset + m->blocks * BLOCK_PIXELS > m->stride) goto wrong;
+    m->blocks = a->lanes.len / block_bytes / images;
+    m->stride = a->out.len / m->planes / images;
+    if (a->lanes.len != images * m->blocks * block_bytes || a->out.len != images * m->planes * m->stride || offset < 0 || offset + m->blocks * BLOCK_PIXELS > m->stride) goto wrong;
     m->lanes = a->lanes.buf;
     m->first = a->first.buf;
     m->rest = a->rest.buf;
     m->outcome = a->outcome.buf;
     m->out = (uint8_t *)a->out.buf + offset;
+    a->images = images;
     return 1;
 wrong:
     PyErr_SetString(PyExc_ValueError, "the sizes of lanes, tables and masks do not belong together");
     return 0;
 }
 
-#define TABLE_FORMAT "y*y*y*y*y*nKw*n"
+static void to_next_image(Masks *m) {
+    m->lanes += m->blocks * m->per_block * 2 * BLOCK_PIXELS;
+    m->out += m->planes * m->stride;
+}
+
+#define TABLE_FORMAT "y*y*y*y*y*nKw*nw*"
 #define TABLE_TARGETS(a, first_pixel, offset) \
-    &a.lanes, &a.first, &a.rest, &a.outcome, &a.uniform, &a.m.planes, &first_pixel, &a.out, &offset
+    &a.lanes, &a.first, &a.rest, &a.outcome, &a.uniform, &a.m.planes, &first_pixel, &a.out, &offset, &a.ties
 
 static PyObject *py_draw(PyObject *self, PyObject *args) {
     (void)self;
@@ -576,8 +584,20 @@ static PyObject *py_draw(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "i" TABLE_FORMAT "w*", &variant, TABLE_TARGETS(a, first_pixel, offset), &counters)) return NULL;
     a.m.first_pixel = first_pixel;
     if (check_arguments(&a, offset) && check_variant(variant)) {
+        Masks m = a.m;
+        int64_t *found = a.ties.buf;
+        Py_ssize_t room = counters.len / 16;
         Py_BEGIN_ALLOW_THREADS
-        ties = draw_masks(&a.m, variants[variant].lookup, counters.buf, counters.len / 16);
+        ties = 0;
+        for (Py_ssize_t p = 0; p < m.planes; p++) {
+            m.empty[p] = 0;
+            for (Py_ssize_t g = 0; g < m.groups; g++) m.empty[p] |= (uint64_t)is_empty(&m, g, p) << g;
+        }
+        for (Py_ssize_t i = 0; i < a.images; i++, to_next_image(&m)) {
+            Py_ssize_t used = ties < room ? ties : room;
+            found[i] = draw_masks(&m, variants[variant].lookup, (uint8_t *)counters.buf + 16 * used, room - used);
+            ties += (Py_ssize_t)found[i];
+        }
         Py_END_ALLOW_THREADS
     }
     release_arguments(&a);
@@ -595,11 +615,18 @@ static PyObject *py_settle(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, TABLE_FORMAT "y*y*", TABLE_TARGETS(a, first_pixel, offset), &counters, &blocks)) return NULL;
     a.m.first_pixel = first_pixel;
     if (check_arguments(&a, offset)) {
-        if (counters.len == blocks.len && counters.len % 16 == 0) {
-            Py_BEGIN_ALLOW_THREADS
-            ok = settle_ties(&a.m, counters.buf, blocks.buf, counters.len / 16);
-            Py_END_ALLOW_THREADS
+        Masks m = a.m;
+        const int64_t *ties = a.ties.buf;
+        Py_ssize_t at = 0, end = counters.len / 16;
+        ok = counters.len == blocks.len && counters.len % 16 == 0;
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t i = 0; ok && i < a.images; i++, to_next_image(&m)) {
+            Py_ssize_t count = ties[i] >= 0 && ties[i] <= end - at ? (Py_ssize_t)ties[i] : -1;
+            ok = count >= 0 && settle_ties(&m, (uint8_t *)counters.buf + 16 * at, (uint8_t *)blocks.buf + 16 * at, count);
+            at += count;
         }
+        ok = ok && at == end;
+        Py_END_ALLOW_THREADS
         if (!ok) PyErr_SetString(PyExc_ValueError, "the counters are not those of these pixels");
     }
     release_arguments(&a);
@@ -613,24 +640,30 @@ static PyObject *py_finish(PyObject *self, PyObject *args) {
     (void)self;
     Py_buffer source, release, masks;
     Strip s;
+    Py_ssize_t images;
     int variant, channels, item, planes;
     unsigned int keep, drop;
-    if (!PyArg_ParseTuple(args, "iy*w*y*nniiiIIi", &variant, &source, &release, &masks, &s.height, &s.width, &channels, &s.bits, &s.block, &keep, &drop, &s.to_rgb))
+    if (!PyArg_ParseTuple(args, "iy*w*y*nnniiiIIi", &variant, &source, &release, &masks, &images, &s.height, &s.width, &channels, &s.bits, &s.block, &keep, &drop, &s.to_rgb))
         return NULL;
     item = s.bits > 8 ? 2 : 1;
     planes = channels == 3 ? 3 : item;
     int ok = (channels == 3 ? s.bits == 8 : channels == 1 && s.bits >= 1 && s.bits <= 16) && (s.block == 1 || s.block == 2 || s.block == 8) &&
-             s.height >= 0 && s.width >= 0 && source.len == s.height * s.width * channels * item && release.len == source.len &&
-             masks.len % planes == 0 && masks.len / planes >= s.height * s.width;
+             images >= 1 && s.height >= 0 && s.width >= 0 && source.len == images * s.height * s.width * channels * item &&
+             release.len == source.len && masks.len % (images * planes) == 0 && masks.len / planes / images >= s.height * s.width;
     if (ok && (ok = check_variant(variant))) {
         s.source = source.buf;
         s.release = release.buf;
         s.masks = masks.buf;
-        s.stride = masks.len / planes;
+        s.stride = masks.len / planes / images;
         s.keep = keep;
         s.drop = drop;
         Py_BEGIN_ALLOW_THREADS
-        variants[variant].finish(&s, channels);
+        for (Py_ssize_t i = 0; i < images; i++) {
+            variants[variant].finish(&s, channels);
+            s.source = (const uint8_t *)s.source + source.len / images;
+            s.release = (uint8_t *)s.release + source.len / images;
+            s.masks += planes * s.stride;
+        }
         Py_END_ALLOW_THREADS
     } else if (!PyErr_Occurred())
         PyErr_SetString(PyExc_ValueError, "the sizes of source, release and masks do not belong together");
@@ -642,9 +675,9 @@ static PyObject *py_finish(PyObject *self, PyObject *args) {
 }
 
 static PyMethodDef methods[] = {
-    {"draw", py_draw, METH_VARARGS, "draw(variant, lanes, first, rest, outcome, uniform, planes, first_pixel, out, offset, counters) -> ties"},
-    {"settle", py_settle, METH_VARARGS, "settle(lanes, first, rest, outcome, uniform, planes, first_pixel, out, offset, counters, blocks)"},
-    {"finish", py_finish, METH_VARARGS, "finish(variant, source, release, masks, height, width, channels, bits, block, keep, drop, to_rgb)"},
+    {"draw", py_draw, METH_VARARGS, "draw(variant, lanes, first, rest, outcome, uniform, planes, first_pixel, out, offset, ties, counters) -> all ties"},
+    {"settle", py_settle, METH_VARARGS, "settle(lanes, first, rest, outcome, uniform, planes, first_pixel, out, offset, ties, counters, blocks)"},
+    {"finish", py_finish, METH_VARARGS, "finish(variant, source, release, masks, images, height, width, channels, bits, block, keep, drop, to_rgb)"},
     {NULL, NULL, 0, NULL},
 };
 

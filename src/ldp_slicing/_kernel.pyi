@@ -2,7 +2,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-_Array = NDArray[Any] | bytes
+_Array = NDArray[Any] | bytes | memoryview
 
 variants: tuple[str, ...]
 
@@ -17,6 +17,7 @@ def draw(
     first_pixel: int,
     masks: _Array,
     offset: int,
+    ties: _Array,
     counters: _Array,
     /,
 ) -> int: ...
@@ -30,6 +31,7 @@ def settle(
     first_pixel: int,
     masks: _Array,
     offset: int,
+    ties: _Array,
     counters: _Array,
     blocks: _Array,
     /,
@@ -39,6 +41,7 @@ def finish(
     source: _Array,
     release: _Array,
     masks: _Array,
+    images: int,
     height: int,
     width: int,
     channels: int,

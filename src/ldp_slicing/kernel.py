@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ldp_slicing.errors import KernelError
-from ldp_slicing.mask import BLOCK_PIXELS, Blocks
+from ldp_slicing.mask import Blocks
 from ldp_slicing.plan import Plan
 from ldp_slicing.tables import Tables
 
@@ -35,11 +37,12 @@ class Kernel:
         lanes: NDArray[np.uint16],
         tables: Tables,
         first_pixel: int,
-        blocks: Blocks,
+        blocks: Sequence[Blocks],
         masks: NDArray[np.uint8],
         offset: int,
     ) -> None:
-        """mask.draw, compiled."""
+        """slicer.Reference.draw, compiled."""
+        ties = np.empty(len(lanes), np.int64)  # of each image
         arguments = (
             lanes,
             tables.first,
@@ -50,15 +53,21 @@ class Kernel:
             first_pixel,
             masks,
             offset,
+            ties,
         )
-        draws = len(lanes) // tables.lanes * tables.groups * BLOCK_PIXELS
+        draws = lanes.size // tables.lanes * tables.groups
         counters = np.empty((draws // 128 + 64, 2), ">u8")  # one draw in 256 ties; more than fit are only a matter of asking again
-        ties = _kernel.draw(self._variant, *arguments, counters)
-        if ties > len(counters):
-            counters = np.empty((ties, 2), ">u8")
+        count = _kernel.draw(self._variant, *arguments, counters)
+        if count > len(counters):
+            counters = np.empty((count, 2), ">u8")
             _kernel.draw(self._variant, *arguments, counters)
-        if ties:
-            _kernel.settle(*arguments, counters[:ties], blocks(counters[:ties]))
+        if count:
+            wanted, start, parts = counters.data.cast("B"), 0, []
+            for own, number in zip(blocks, ties.tolist(), strict=True):
+                end = start + 16 * number
+                parts.append(own(wanted[start:end]))
+                start = end
+            _kernel.settle(*arguments, wanted[:start], b"".join(parts))
 
     def finish(
         self,
@@ -70,13 +79,14 @@ class Kernel:
         to_rgb: bool,
     ) -> None:
         """slicer.Reference.finish, compiled."""
-        height, width, channels = source.shape
+        images, height, width, channels = source.shape
         bits = 8 if plan.is_colour else plan.word_bits
         _kernel.finish(
             self._variant,
             source,
             release,
             masks,
+            images,
             height,
             width,
             channels,

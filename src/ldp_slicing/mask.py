@@ -19,8 +19,7 @@ from ldp_slicing.tables import Tables
 BLOCK_PIXELS = 64
 TIE = np.uint32(1 << 31)
 
-Counters = NDArray[np.uint64]  # [n, 2] big-endian: rows (1, index), that is 128-bit counters from 2^64 on
-Blocks = Callable[[Counters], bytes]  # 16 bytes of keystream at each counter; a tie takes the first six
+Blocks = Callable[[memoryview], bytes]  # from 16-byte big-endian counters to the keystream's 16 bytes at each; a tie takes the first six
 
 
 def draw(lanes: NDArray[np.uint16], tables: Tables, first_pixel: int, blocks: Blocks, masks: NDArray[np.uint8], offset: int) -> None:
@@ -52,8 +51,8 @@ def draw(lanes: NDArray[np.uint16], tables: Tables, first_pixel: int, blocks: Bl
 def _settle(draws: NDArray[np.uint16], pixels: NDArray[np.intp], group: int, tables: Tables, blocks: Blocks) -> NDArray[np.uint32]:
     """The masks of draws whose first 8 bits equal their column's: the other 48 decide."""
     counters = np.empty((len(pixels), 2), ">u8")
-    counters[:, 0], counters[:, 1] = 1, pixels * tables.groups + group
-    more = np.frombuffer(blocks(counters), "<u8")[::2] & np.uint64((1 << 48) - 1)
+    counters[:, 0], counters[:, 1] = 1, pixels * tables.groups + group  # 2^64 + index
+    more = np.frombuffer(blocks(counters.data.cast("B")), "<u8")[::2] & np.uint64((1 << 48) - 1)
     column = draws >> 8
     side = (more >= tables.rest[group, column]).astype(np.intp)
     settled: NDArray[np.uint32] = tables.outcome_words[group, side, column]

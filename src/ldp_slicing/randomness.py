@@ -5,20 +5,21 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
+from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import CTR, ECB
-from numpy.typing import NDArray
 
-from ldp_slicing.mask import BLOCK_PIXELS, Counters
+from ldp_slicing.mask import Blocks
 
 KEY_BYTES = 32
 _AES_BLOCK = 16
+SLACK = _AES_BLOCK - 1  # bytes of room that the library wants behind what it writes
 _ZEROS = memoryview(bytes(1 << 17))  # what CTR adds its keystream to
+_COUNTERS = memoryview(np.insert(np.arange(3 << 13, dtype=">u8")[:, None], 0, 0, axis=1).tobytes())  # 0, 1, ...: for 256 x 256 pixels
+_ECB = ECB()  # noqa: S305
 
 
 class Randomness(Protocol):
@@ -52,24 +53,26 @@ class SeededForTests:
 
 
 class Keystream:
-    """The keystream of one image: AES-256-CTR from counter 0 for the draws, the counters from 2^64 on for ties."""
+    """The keystream of one image: AES-256-CTR from counter 0 for the draws, ``size`` bytes of it, the counters from 2^64 on for ties.
 
-    def __init__(self, key: bytes, max_lanes: int) -> None:
-        self._key = key
-        self._stream = Cipher(AES256(key), CTR(bytes(_AES_BLOCK))).encryptor()
-        self._buffer = np.empty(2 * BLOCK_PIXELS * max_lanes + _AES_BLOCK - 1, np.uint8)
+    CTR is ECB of the counters. The first of them are the same for every image and lie ready, so a small image needs one cipher
+    context, which costs more time than its keystream; a large one has a second for its draws, which counts by itself.
+    """
 
-    def lanes(self, count: int) -> NDArray[np.uint16]:
-        """The next ``count`` lanes, uint16 [count, 64], valid until the next call."""
-        size = 2 * BLOCK_PIXELS * count
+    def __init__(self, key: bytes, size: int) -> None:
+        single = Cipher(AES256(key), _ECB).encryptor()
+        self.blocks: Blocks = single.update
+        self._small, self._done = size <= len(_COUNTERS), 0
+        self._stream = single if self._small else Cipher(AES256(key), CTR(bytes(_AES_BLOCK))).encryptor()
+
+    def fill(self, room: memoryview) -> None:
+        """Write the next bytes of the draws' keystream, a multiple of 16, to all of ``room`` but its last SLACK bytes."""
+        size = len(room) - SLACK
+        if self._small:
+            written = self._stream.update_into(_COUNTERS[self._done : self._done + size], room)
+            if written != size:  # never let a mask be made of what lay in memory
+                raise AssertionError(f"{size} bytes of keystream were asked for, {written} were left")
+            self._done += size
+            return
         for start in range(0, size, len(_ZEROS)):
-            self._stream.update_into(_ZEROS[: size - start], self._buffer[start:].data)
-        return self._buffer[:size].view("<u2").reshape(count, BLOCK_PIXELS)
-
-    def blocks(self, counters: Counters) -> bytes:
-        """The keystream's 16 bytes at each counter: CTR at scattered counters is ECB of those counters."""
-        return self._single.update(counters.data.cast("B"))
-
-    @cached_property
-    def _single(self) -> CipherContext:
-        return Cipher(AES256(self._key), ECB()).encryptor()  # noqa: S305
+            self._stream.update_into(_ZEROS[: size - start], room[start:])

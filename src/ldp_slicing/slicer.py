@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, Protocol, overload
 
@@ -13,7 +14,7 @@ from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import CardError, ImageError, LdpSlicingError
 from ldp_slicing.kernel import VARIANTS, Kernel
 from ldp_slicing.plan import COLOUR_BITS, Plan
-from ldp_slicing.randomness import Fresh, Keystream, Randomness
+from ldp_slicing.randomness import SLACK, Fresh, Keystream, Randomness
 from ldp_slicing.tables import Tables
 from ldp_slicing.view import Prune
 
@@ -27,7 +28,11 @@ STRIP_BYTES = 3 << 17  # of keystream: what a strip needs stays in the processor
 
 
 class Path(Protocol):
-    """The two steps that a strip of an image goes through, in NumPy or compiled."""
+    """The two steps that strips of an image, or several small images at once, go through, in NumPy or compiled.
+
+    lanes: uint16 [images, lanes, 64]; blocks: one for each image; masks: uint8 [images, planes, pixels], plane 0 the lowest byte of
+    the word; source, release: [images, H, W, C].
+    """
 
     name: str
 
@@ -36,7 +41,7 @@ class Path(Protocol):
         lanes: NDArray[np.uint16],
         tables: Tables,
         first_pixel: int,
-        blocks: mask.Blocks,
+        blocks: Sequence[mask.Blocks],
         masks: NDArray[np.uint8],
         offset: int,
     ) -> None: ...
@@ -47,11 +52,27 @@ class Reference:
     """The mechanism as it is defined. The kernel must equal it byte for byte."""
 
     name = "reference (NumPy)"
-    draw = staticmethod(mask.draw)
+
+    @staticmethod
+    def draw(
+        lanes: NDArray[np.uint16],
+        tables: Tables,
+        first_pixel: int,
+        blocks: Sequence[mask.Blocks],
+        masks: NDArray[np.uint8],
+        offset: int,
+    ) -> None:
+        for image in range(len(lanes)):
+            mask.draw(lanes[image], tables, first_pixel, blocks[image], masks[image], offset)
 
     @staticmethod
     def finish(source: Array, release: Array, masks: NDArray[np.uint8], plan: Plan, block: int, to_rgb: bool) -> None:
-        """source, release: [H, W, C]; masks: uint8 [planes, at least H * W], plane 0 the lowest byte of the word."""
+        for image in range(len(source)):
+            Reference._finish_one(source[image], release[image], masks[image], plan, block, to_rgb)
+
+    @staticmethod
+    def _finish_one(source: Array, release: Array, masks: NDArray[np.uint8], plan: Plan, block: int, to_rgb: bool) -> None:
+        """source, release: [H, W, C]; masks: uint8 [planes, at least H * W]."""
         height, width, channels = source.shape
         bits = 8 if plan.is_colour else plan.word_bits
         words = np.array(np.moveaxis(source, -1, 0), order="C")  # a copy: the source stays as it is
@@ -119,17 +140,16 @@ class Slicer:
         return Card((Statement(self.plan, self.prune, self.output, ((width, height),)),))
 
     def release_into(self, image: Array, target: Array) -> None:
-        """A release of one array image, written to memory that is there already: ``target`` has its shape, any strides and byte order."""
-        (source,) = as_batch(image, self.plan)
+        """A release of an array, written to memory that is there already: ``target`` has its shape, any strides and byte order."""
+        images = as_batch(image, self.plan)
         if target.shape != image.shape:
             raise ImageError(f"the target has shape {target.shape}, the image {image.shape}")
-        self._release_one(source, target[..., None] if target.ndim == 2 else target)
+        self._release_batch(images, target.reshape(images.shape))
 
     def _release_array(self, array: Array) -> Array:
         images = as_batch(array, self.plan)
         release = np.empty(images.shape, images.dtype.newbyteorder("="))
-        for source, target in zip(images, release, strict=True):
-            self._release_one(source, target)
+        self._release_batch(images, release)
         return release.reshape(array.shape)
 
     def _release_pil(self, image: Image.Image) -> Image.Image:
@@ -146,29 +166,46 @@ class Slicer:
             return Image.frombytes("YCbCr", image.size, release.tobytes())
         return Image.fromarray(release)
 
-    def _release_one(self, source: Array, release: Array) -> None:
-        """source, release: one image, [H, W, C]. Strip by strip, so that memory does not grow with the image."""
-        height, width, _ = source.shape
-        tables = self.plan.tables
+    def _release_batch(self, sources: Array, releases: Array) -> None:
+        """sources, releases: [N, H, W, C]. So many at once that their keystream makes a strip: memory does not grow with the batch."""
+        count, height, width, _ = sources.shape
+        together = max(1, STRIP_BYTES // (2 * self.plan.tables.lanes * -(-height * width // mask.BLOCK_PIXELS) * mask.BLOCK_PIXELS))
+        for first in range(0, count, together):
+            self._release_some(sources[first : first + together], releases[first : first + together])
+
+    def _release_some(self, sources: Array, releases: Array) -> None:
+        """sources, releases: [images, H, W, C]. Strip by strip, so that memory does not grow with the images."""
+        images, height, width, _ = sources.shape
+        tables, path = self.plan.tables, self.path
         rows = max(1, STRIP_BYTES // (2 * tables.lanes) // width // self._block) * self._block
         pixels = min(rows, height) * width
-        masks = np.empty((tables.planes, pixels + 2 * mask.BLOCK_PIXELS), np.uint8)
-        keystream = Keystream(self.randomness.key(), tables.lanes * (pixels // mask.BLOCK_PIXELS + 1))
+        masks = np.empty((images, tables.planes, pixels + mask.BLOCK_PIXELS), np.uint8)
+        block_bytes = 2 * tables.lanes * mask.BLOCK_PIXELS
+        buffer = np.empty(images * -(-pixels // mask.BLOCK_PIXELS) * block_bytes + SLACK, np.uint8)
+        room = buffer.data
+        whole = -(-height * width // mask.BLOCK_PIXELS) * block_bytes
+        keystreams = [Keystream(self.randomness.key(), whole) for _ in range(images)]
+        answers = [keystream.blocks for keystream in keystreams]
         drawn = spare = 0  # pixels whose masks were drawn; how many of those wait at the front of `masks`
         for top in range(0, height, rows):
-            strip = np.ascontiguousarray(source[top : top + rows], source.dtype.newbyteorder("="))
-            need = strip.shape[0] * width
+            strips = np.ascontiguousarray(sources[:, top : top + rows], sources.dtype.newbyteorder("="))
+            need = strips.shape[1] * width
             blocks = max(0, -(-(need - spare) // mask.BLOCK_PIXELS))
             if blocks:
-                self.path.draw(keystream.lanes(blocks * tables.lanes), tables, drawn, keystream.blocks, masks, spare)
-            target = release[top : top + rows]
-            direct = target.flags.c_contiguous and target.dtype.isnative
-            done = target if direct else np.empty(strip.shape, strip.dtype)
-            self.path.finish(strip, done, masks, self.plan, self._block, self.output == "rgb")
+                size = blocks * block_bytes
+                for image, keystream in enumerate(keystreams):
+                    keystream.fill(room[image * size : (image + 1) * size + SLACK])
+                lanes = buffer[: images * size].view("<u2").reshape(images, -1, mask.BLOCK_PIXELS)
+                path.draw(lanes, tables, drawn, answers, masks, spare)
+            targets = releases[:, top : top + rows]
+            direct = targets.flags.c_contiguous and targets.dtype.isnative
+            done = targets if direct else np.empty(strips.shape, strips.dtype)
+            path.finish(strips, done, masks, self.plan, self._block, self.output == "rgb")
             if not direct:
-                target[...] = done
+                targets[...] = done
             drawn, spare = drawn + blocks * mask.BLOCK_PIXELS, spare + blocks * mask.BLOCK_PIXELS - need
-            masks[:, :spare] = masks[:, need : need + spare]
+            if spare:
+                masks[..., :spare] = masks[..., need : need + spare]
 
 
 @overload

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -23,10 +24,15 @@ class OneBitOff(Reference):
 
     @staticmethod
     def draw(
-        lanes: NDArray[np.uint16], tables: Tables, first_pixel: int, blocks: mask.Blocks, masks: NDArray[np.uint8], offset: int
+        lanes: NDArray[np.uint16],
+        tables: Tables,
+        first_pixel: int,
+        blocks: Sequence[mask.Blocks],
+        masks: NDArray[np.uint8],
+        offset: int,
     ) -> None:
-        mask.draw(lanes, tables, first_pixel, blocks, masks, offset)
-        masks[0, 1000] ^= 1
+        Reference.draw(lanes, tables, first_pixel, blocks, masks, offset)
+        masks[0, 0, 1000] ^= 1
 
 
 def doctor(*arguments: str) -> tuple[int, str]:

@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ from torchvision.transforms import v2
 from ldp_slicing import Plan, Slicer
 from ldp_slicing.errors import CardError, ImageError, LdpSlicingError, ReleaseError
 from ldp_slicing.randomness import Fresh, SeededForTests
-from ldp_slicing.torch import ReleasedDataset
+from ldp_slicing.torch import ReleasedDataset, dataset
 from tests.cases import random_image
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # Python 3.12 on
@@ -132,6 +133,65 @@ def test_each_item_is_touched_once_and_has_one_key() -> None:
         assert [label for _, label in released] == list(range(7))
     assert sources.touched == [1] * 7
     assert len(set(randomness.keys)) == 7 == len(randomness.keys)
+
+
+@pytest.mark.parametrize("room", [1, 121, 400, 3 << 18])
+@pytest.mark.parametrize("kind", ["PIL RGB", "PIL L", "tensor, colour", "tensor, deep", "array, colour", "array, H x W", "array, deep"])
+def test_items_are_released_in_their_order_however_many_together(kind: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dataset, "BATCH_BYTES", room)
+    plan = KINDS[kind][0]
+    arrays = [random_image(plan, (side, 5), side) for side in (4, 4, 7, 4, 4, 4, 7, 7)]
+    one_by_one = Slicer(plan, randomness=SeededForTests(3))
+    expected = [one_by_one(array) for array in arrays]
+    if "PIL" in kind:
+        items: list[Any] = [PIL.Image.fromarray(array) for array in arrays]
+    elif "tensor" in kind:
+        items = [torch.from_numpy(array.reshape(*array.shape[:2], -1).transpose(2, 0, 1).copy()) for array in arrays]
+        expected = [array.reshape(*array.shape[:2], -1).transpose(2, 0, 1) for array in expected]
+    else:
+        items = [array.astype(array.dtype.newbyteorder(">")) for array in arrays]
+    steps: list[int] = []
+    released = ReleasedDataset(items, Slicer(plan, randomness=SeededForTests(3)), progress=lambda done, of: steps.append(done))
+    assert steps == [*range(1, 9)]
+    for release, wanted in zip(released, expected, strict=True):
+        assert values(release).dtype == wanted.dtype
+        assert np.array_equal(values(release), wanted)
+
+
+def test_a_data_set_may_use_its_memory_again() -> None:
+    class Again(Sources):
+        def __getitem__(self, i: int) -> Any:
+            memory[:] = self.items[i]
+            return memory
+
+    arrays = [random_image(COLOUR, (5, 4), seed) for seed in range(6)]
+    memory = np.empty_like(arrays[0])
+    expected = Slicer(COLOUR, randomness=SeededForTests(2))(np.stack(arrays))
+    released = ReleasedDataset(Again(arrays), Slicer(COLOUR, randomness=SeededForTests(2)))
+    assert np.array_equal(np.stack([*released]), expected)
+
+
+def test_what_is_refused_costs_nothing() -> None:
+    randomness = Counted()
+    deep = random_image(DEEP, (5, 4))
+    for items, plan, message in (
+        ([IMAGE, IMAGE / 255], COLOUR, "item 1: floats"),
+        ([IMAGE, (IMAGE, 1)], COLOUR, "item 1: .* must agree"),
+        ([deep, deep, deep | 4096], DEEP, "item 2: the image has the value"),
+    ):
+        with pytest.raises(LdpSlicingError, match=message):
+            ReleasedDataset(items, Slicer(plan, randomness=randomness))
+    assert randomness.keys == []
+
+
+def test_memory_does_not_grow_with_the_data_set(tmp_path: Path) -> None:
+    sources = TensorDataset(torch.zeros(1, 3, 32, 32, dtype=torch.uint8).expand(3000, -1, -1, -1))
+    ReleasedDataset(sources, SLICER, store=tmp_path / "first")
+    tracemalloc.start()
+    ReleasedDataset(sources, SLICER, store=tmp_path / "s")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5e6  # the releases are 9.2 MB
 
 
 def test_the_source_and_the_slicer_are_let_go() -> None:

@@ -8,7 +8,7 @@ import operator
 import os
 import shutil
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,13 +20,14 @@ from torch.utils.data import Dataset, IterableDataset
 from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import CardError, ImageError, LdpSlicingError, ReleaseError
 from ldp_slicing.plan import Plan, Slice
-from ldp_slicing.slicer import Slicer
+from ldp_slicing.slicer import Slicer, as_batch
 from ldp_slicing.tables import LAYOUT_VERSION
 from ldp_slicing.torch.labels import from_column, own, stored_kind, to_column
-from ldp_slicing.torch.pictures import image_of, release_image
+from ldp_slicing.torch.pictures import image_of, source_of
 from ldp_slicing.view import Prune
 
 STORE_VERSION = 1
+BATCH_BYTES = 3 << 18  # of sources that are released together
 HEADER_BYTES = 128  # of pixels.npy: written last, when the number of pixels is known
 Array = NDArray[Any]
 Transform = Callable[[Any], Any] | None
@@ -173,31 +174,61 @@ def dtype_of(plan: Plan) -> np.dtype[Any]:
     return np.dtype(np.uint16 if 8 < plan.word_bits <= 16 else np.uint8)
 
 
+def gather(images: Iterable[Array]) -> Iterator[Array]:
+    """Images [H, W, C] as batches [N, H, W, C] of one shape, in their order: one image, or copies of as many as BATCH_BYTES hold."""
+    room, waiting = np.empty((0, 0, 0, 0), np.uint8), 0
+    for image in images:
+        if image.shape != room.shape[1:]:
+            if waiting:
+                yield room[:waiting]
+            room, waiting = np.empty((max(1, BATCH_BYTES // image.nbytes), *image.shape), image.dtype), 0
+        room[waiting] = image
+        waiting += 1
+        if waiting == len(room):
+            yield room
+            waiting = 0
+    if waiting:
+        yield room[:waiting]
+
+
 def release_all(dataset: Any, slicer: Slicer, file: BinaryIO, progress: Progress, label_kind: Callable[[Any], str]) -> Index:  # noqa: ANN401
-    """Release each item once and append its pixels to ``file``: no more than one release is held beside it."""
+    """Release each item once and append its pixels to ``file``: no more than a batch is held beside it."""
     count = count_items(dataset)
-    form, shapes, labels = None, [], []
-    for i in range(count):
-        item = dataset[i]
-        try:
-            if isinstance(item, dict) or (isinstance(item, tuple | list) and not item):
-                raise ImageError(f"an item is an image, or a tuple or list that begins with one; got {type(item).__name__}")
-            items = "tuple" if isinstance(item, tuple) else "list" if isinstance(item, list) else "image"
-            image, *rest = (item,) if items == "image" else item
-            kept = tuple(own(label, getattr(image, "ndim", 3)) for label in rest)  # before the release: what is refused costs nothing
-            kind, pixels = release_image(image, slicer)
-            here = (items, kind, pixels.ndim, tuple(label_kind(label) for label in kept))
-            form = form or here
-            if form != here:
-                raise ReleaseError(f"(item, image, dimensions, labels) are {here}, but {form} before: all items must agree")
-        except LdpSlicingError as error:
-            raise type(error)(f"item {i}: {error}") from error
-        file.write(pixels.data)
-        shapes.append(pixels.shape)
-        labels.append(kept)
+    forms: list[tuple[str, str, int, tuple[str, ...]]] = []  # one, that of the first item
+    shapes, labels = [], []
+
+    def sources() -> Iterator[Array]:
+        """Item by item, checked before the release: what is refused costs nothing."""
+        for i in range(count):
+            item = dataset[i]
+            try:
+                if isinstance(item, dict) or (isinstance(item, tuple | list) and not item):
+                    raise ImageError(f"an item is an image, or a tuple or list that begins with one; got {type(item).__name__}")
+                items = "tuple" if isinstance(item, tuple) else "list" if isinstance(item, list) else "image"
+                image, *rest = (item,) if items == "image" else item
+                kept = tuple(own(label, getattr(image, "ndim", 3)) for label in rest)
+                kind, pixels = source_of(image)
+                (source,) = as_batch(pixels, slicer.plan)
+                here = (items, kind, pixels.ndim, tuple(label_kind(label) for label in kept))
+                if not forms:
+                    forms.append(here)
+                if here != forms[0]:
+                    raise ReleaseError(f"(item, image, dimensions, labels) are {here}, but {forms[0]} before: all items must agree")
+            except LdpSlicingError as error:
+                raise type(error)(f"item {i}: {error}") from error
+            shapes.append((pixels.shape[2], *pixels.shape[:2]) if "tensor" in kind else pixels.shape)
+            labels.append(kept)
+            yield source
+
+    done = 0
+    for batch in gather(sources()):
+        release = slicer(batch)
+        file.write(np.ascontiguousarray(release.transpose(0, 3, 1, 2) if "tensor" in forms[0][1] else release).data)
         if progress is not None:
-            progress(i + 1, count)
-    items, kind, _, kinds = here
+            for number in range(done + 1, done + 1 + len(batch)):
+                progress(number, count)
+        done += len(batch)
+    ((items, kind, _, kinds),) = forms
     return Index(kind, items, np.array(shapes, np.int64), kinds, labels)
 
 

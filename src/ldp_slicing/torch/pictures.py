@@ -25,6 +25,12 @@ def release_pixels(image: Tensor, slicer: Slicer) -> NDArray[np.unsignedinteger]
     >>> release_pixels(torch.zeros(2, 3, 4, 4, dtype=torch.uint8), Slicer(Plan.paper(20.0))).shape
     (2, 3, 4, 4)
     """
+    release = slicer(sources_of(image))
+    return np.ascontiguousarray(release.transpose(0, 3, 1, 2)).reshape(image.shape)
+
+
+def sources_of(image: Tensor) -> NDArray[np.unsignedinteger]:
+    """[..., C, H, W] as the slicer takes it, [N, H, W, C], or a refusal."""
     shape = tuple(image.shape)
     if image.dtype.is_floating_point:
         raise ImageError(
@@ -37,28 +43,27 @@ def release_pixels(image: Tensor, slicer: Slicer) -> NDArray[np.unsignedinteger]
         raise ImageError(f"a tensor is an image as C x H x W with 3 channels or 1; got {shape}; image.permute(2, 0, 1) turns H x W x C")
     if isinstance(image, tv_tensors.TVTensor) and not isinstance(image, EXPLICIT):
         raise ImageError(f"a {type(image).__name__} is not an image that can be released; wrap an image in tv_tensors.Image")
-    batch = image.as_subclass(Tensor).reshape(-1, *shape[-3:]).cpu().numpy()
-    release = slicer(batch.transpose(0, 2, 3, 1))
-    return np.ascontiguousarray(release.transpose(0, 3, 1, 2)).reshape(shape)
+    batch: NDArray[np.unsignedinteger] = image.as_subclass(Tensor).reshape(-1, *shape[-3:]).cpu().numpy()
+    return batch.transpose(0, 2, 3, 1)
 
 
-def release_image(image: object, slicer: Slicer) -> tuple[str, NDArray[np.unsignedinteger]]:
-    """What kind of image it is ("pil", "tensor", "tv_tensor" or "array"), and the pixels of its one release: [C, H, W] for tensors."""
+def source_of(image: object) -> tuple[str, NDArray[np.unsignedinteger]]:
+    """What kind of image it is ("pil", "tensor", "tv_tensor" or "array"), and its pixels: [H, W, C], or [H, W] as a grey image has them."""
     if isinstance(image, PIL.Image.Image):
         if image.mode not in PIL_MODES:  # others have pixels too, such as places in a palette
             raise ImageError(f'a PIL image has mode RGB, L or I;16; got {image.mode!r}: convert it first, such as image.convert("RGB")')
-        return "pil", slicer(np.asarray(image))  # as an array: an image on the way out would only be taken apart again
+        return "pil", np.asarray(image)
     if isinstance(image, Tensor | np.ndarray) and not (image.ndim == 3 or (image.ndim == 2 and isinstance(image, np.ndarray))):
         raise ImageError(f"one image has 3 dimensions, or 2 as an array of greys; got {tuple(image.shape)}")
     if isinstance(image, Tensor):
-        return "tv_tensor" if isinstance(image, tv_tensors.TVTensor) else "tensor", release_pixels(image, slicer)
+        return "tv_tensor" if isinstance(image, tv_tensors.TVTensor) else "tensor", sources_of(image)[0]
     if isinstance(image, np.ndarray):
-        return "array", slicer(image)
+        return "array", image
     raise ImageError(f"an image is a PIL image, a tensor or an array; got {type(image).__name__}")
 
 
 def image_of(kind: str, pixels: NDArray[np.unsignedinteger], *, ycbcr: bool = False) -> Any:  # noqa: ANN401
-    """The way back from ``release_image``, in memory of its own, so that nobody changes the release."""
+    """A release in the kind its source had, tensors from [C, H, W], in memory of its own, so that nobody changes the release."""
     if kind == "pil":
         mode = ("YCbCr" if ycbcr else "RGB") if pixels.ndim == 3 else "L" if pixels.dtype == np.uint8 else "I;16"
         return PIL.Image.frombytes(mode, (pixels.shape[1], pixels.shape[0]), pixels.tobytes())
