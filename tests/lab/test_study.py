@@ -1,0 +1,124 @@
+"""`ldp-slicing lab train`: one network on one data set, as a user runs it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from torch import nn
+from typer.testing import CliRunner, Result
+
+from ldp_slicing.cli import app
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.lab.data import ImageSet, Split
+from ldp_slicing.lab.models import MODELS
+from ldp_slicing.lab.study import make_task, open_set
+
+RNG = np.random.default_rng(3)
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder set of dark cats and bright dogs, and a network for it that trains in no time."""
+    for split, count in (("train", 20), ("test", 6)):
+        for kind, low in (("cat", 0), ("dog", 120)):
+            place = tmp_path / "data" / "pets" / split / kind
+            place.mkdir(parents=True)
+            for i in range(count):
+                Image.fromarray(RNG.integers(low, low + 130, (16, 16, 3), dtype=np.uint8)).save(place / f"{i}.png")
+    network = (nn.Conv2d(3, 8, 3, 4), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    monkeypatch.setitem(MODELS, "tiny", lambda classes: nn.Sequential(*network, nn.Linear(8, classes)))
+    return tmp_path / "data"
+
+
+def run(data: Path, folder: Path, *options: str) -> Result:
+    arguments = ["lab", "train", "pets", "--data", str(data), "--out", str(folder), "--model", "tiny", "--epochs", "3", "--device", "cpu"]
+    return CliRunner().invoke(app, [*arguments, *options])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ((), "has spent eps 20 per"),
+        (("--release", "every-epoch"), "has spent eps 60 per"),
+        (("--release", "view"), "nothing is private"),
+        (("--release", "none", "--recipe", "cifar-authors"), "nothing is private"),
+        (("--epsilon", "58", "--prune", "none", "--weights", "1:1:1", "--seed", "4"), "has spent eps 58 per"),
+    ],
+)
+def test_it_trains_and_says_what_was_spent(data: Path, tmp_path: Path, options: tuple[str, ...], told: str) -> None:
+    ran = run(data, tmp_path / "out", *options)
+    assert ran.exit_code == 0, ran.output
+    assert told in ran.output
+    row = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert (row["finished"], row["epochs_done"], row["held_out_for_validation"], row["training_images"]) == (True, 3, 4, 36)
+    assert "model tiny" in row["recipe"]["deviations"][-1]
+    assert row["best_test_epoch"] is None  # the test set chooses nothing
+    with (tmp_path / "out" / "log.csv").open() as file:
+        log = list(csv.DictReader(file))
+    assert [int(line["epoch"]) for line in log] == [0, 1, 2]
+    assert all(line["test_accuracy"] == "" and line["validation_accuracy"] for line in log)
+    assert (tmp_path / "out" / "model.pt").is_file()
+
+
+def test_stopped_it_goes_on_and_ended_it_stays(data: Path, tmp_path: Path) -> None:
+    first = run(data, tmp_path / "out", "--minutes", "-1")
+    assert first.exit_code == 0
+    assert "stopped after 0 of 3 epochs" in first.output
+    assert not (tmp_path / "out" / "result.json").exists()
+    second = run(data, tmp_path / "out")
+    assert "test accuracy" in second.output
+    before = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert "test accuracy" in run(data, tmp_path / "out").output
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["accuracy"] == before["accuracy"]
+
+
+def test_a_folder_belongs_to_one_task(data: Path, tmp_path: Path) -> None:
+    assert run(data, tmp_path / "out", "--minutes", "-1").exit_code == 0
+    for options, word in ((("--epsilon", "5"), "slices"), (("--seed", "1"), "seed 0"), (("--release", "none"), "release 'once'")):
+        ran = run(data, tmp_path / "out", *options)
+        assert ran.exit_code == 2
+        assert word in ran.output
+
+
+def test_tensorboard_can_read_its_log(data: Path, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    assert run(data, tmp_path / "out", "--log", "tensorboard").exit_code == 0
+    events = EventAccumulator(str(tmp_path / "out" / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("loss")] == [0, 1, 2]
+    assert "test_accuracy" not in events.Tags()["scalars"]
+
+
+def test_what_cannot_be_done_is_refused(data: Path, tmp_path: Path) -> None:
+    for options, word in (
+        (("--validation", "0"), "between 0 and 1"),
+        (("--recipe", "faces-arcface"), "for faces"),
+        (("--recipe", "nothing"), "no recipe"),
+        (("--model", "vgg"), "no model 'vgg'"),
+    ):
+        ran = run(data, tmp_path / "out", *options)
+        assert ran.exit_code == 2, ran.output
+        assert word in ran.output
+    ran = CliRunner().invoke(app, ["lab", "train", "cifar10", "--data", str(tmp_path)])
+    assert ran.exit_code == 2
+    assert "cifar-10-batches-py" in ran.output
+
+
+def test_grey_images_get_a_grey_plan_and_recipe() -> None:
+    split = Split(np.zeros((20, 8, 8, 1), np.uint8), np.arange(20) % 2)
+    task = make_task(ImageSet("grey", 2, split, split), epsilon=5.2)
+    assert task.plan is not None
+    assert task.plan.word_bits == 8
+    assert (task.recipe.name, task.validation) == ("chest", 2)
+
+
+def test_named_sets_are_looked_for_where_they_belong(tmp_path: Path) -> None:
+    for name, place in (("cifar100", "cifar-100-python"), ("chest", "chest_xray"), ("mine", "mine")):
+        with pytest.raises(LdpSlicingError, match=place):
+            open_set(name, tmp_path)
