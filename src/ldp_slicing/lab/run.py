@@ -53,8 +53,8 @@ class Run:
         self.task, self.device, recipe = task, device, task.recipe
         torch.backends.cudnn.benchmark = True  # every step has the same shapes, so that looking for the fastest algorithm pays
         torch.manual_seed(task.seed)
-        if recipe.loss == "classes":
-            model, self.head = build(recipe.model, task.data.classes), None
+        if recipe.loss in ("classes", "pairs"):
+            model, self.head = self._build(), None
         else:
             model, size = build_embedder(recipe.model)
             self.head = ArcFaceHead(task.data.classes, embedding=size).to(device) if recipe.loss == "arcface" else None
@@ -78,6 +78,9 @@ class Run:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._left, self._began = 0, 0.0
         self._waiting: deque[torch.cuda.Event] = deque()
+
+    def _build(self) -> nn.Module:
+        return build(self.task.recipe.model, self.task.data.classes)
 
     def _make_optimiser(self) -> torch.optim.Optimizer:
         recipe, fused = self.task.recipe, self.device.type == "cuda"  # fused reads the learning rate on the device
@@ -131,29 +134,39 @@ class Run:
             outputs: Tensor = self.model(inputs)
         return outputs.float()
 
-    def _batch(self) -> tuple[Tensor, Tensor]:
-        """The next images, cropped and flipped at random: uint8 [B, C, H, W]."""
-        recipe, device = self.task.recipe, self.device
+    def _next(self) -> Tensor:
+        """int64 [B]: which images are next."""
+        count = min(self.task.recipe.batch, len(self.order))
+        return self.order[self.at * count + torch.arange(count, device=self.device)]
+
+    def _cut(self, index: Tensor) -> Tensor:
+        """int64 [B] to those images, cropped and flipped at random: uint8 [B, C, H, W]."""
+        recipe, device, count = self.task.recipe, self.device, len(index)
         height, width = (side - 2 * recipe.pad for side in self.padded.shape[1:3])
-        count = min(recipe.batch, len(self.order))
-        index = self.order[self.at * count + torch.arange(count, device=device)]
         shift = torch.randint(2 * recipe.pad + 1, (2, count, 1), device=device, generator=self.generator)
         rows, columns = shift[0] + torch.arange(height, device=device), torch.arange(width, device=device).expand(count, width)
         if recipe.flip:
             turned = torch.randint(2, (count, 1), device=device, generator=self.generator) == 1
             columns = torch.where(turned, width - 1 - columns, columns)
         columns = columns + shift[1]
-        return self.padded[index[:, None, None], rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2), self.labels[index]
+        return self.padded[index[:, None, None], rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+    def _loss(self) -> Tensor:
+        """Of the next batch."""
+        index = self._next()
+        labels = self.labels[index]
+        outputs = self.forward(self.noise(self._cut(index)))
+        if self.task.recipe.loss == "teacher":
+            return resemblance_loss(outputs, labels, self.task.recipe.temperature)
+        return self._against(self.head(outputs, labels) if self.head else outputs, labels)
+
+    def _against(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Cross-entropy, and how many were right."""
+        self.right += (outputs.detach().argmax(1) == labels).sum()
+        return functional.cross_entropy(outputs, labels)
 
     def _step(self) -> None:
-        images, labels = self._batch()
-        outputs = self.forward(self.noise(images))
-        if self.task.recipe.loss == "teacher":
-            loss = resemblance_loss(outputs, labels, self.task.recipe.temperature)
-        else:
-            outputs = self.head(outputs, labels) if self.head else outputs
-            loss = functional.cross_entropy(outputs, labels)
-            self.right += (outputs.detach().argmax(1) == labels).sum()
+        loss = self._loss()
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         clip = self.task.recipe.clip or (self.task.recipe.clip_private if self.task.plan else 0.0)
@@ -245,7 +258,7 @@ class Run:
             loss, right = self.loss_sum.item() / self.steps, self.right.item() / trained
             held = len(self.validation[1]) > 0
             validated = self.accuracy(*self.validation) if look and held else None
-            tested = self.accuracy(*self.test) if look and not held and self.task.recipe.loss == "classes" else None
+            tested = self.accuracy(*self.test) if look and not held and self.task.recipe.loss in ("classes", "pairs") else None
             rate = self.task.recipe.learning_rate_at(self.epoch)
             done = Epoch(self.epoch, rate, loss, right if classes else None, validated, tested, time.monotonic() - self._began)
             if validated is not None and validated > max((e.validation_accuracy or 0.0 for e in self.history), default=0.0):

@@ -30,6 +30,7 @@ class Task:
     validation: so many training images are held out to choose the epoch by; 0 keeps the last epoch. The test set chooses nothing.
     targets: float32 [N, D], one row per training image, for recipes with the loss "teacher".
     weights: a state dict to start from.
+    pairs: int64 [M, 3] for the loss "pairs": test image that is released, test image that is public, whether they go together.
     """
 
     name: str
@@ -42,12 +43,15 @@ class Task:
     validation: int = 0
     targets: NDArray[np.float32] | None = None
     weights: Path | None = None
+    pairs: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if (self.plan is None) != (self.release in ("none", "view")):
             raise LdpSlicingError(f"task {self.name!r}: release={self.release!r} does not go with plan={self.plan!r}")
         if (self.targets is None) != (self.recipe.loss != "teacher"):
             raise LdpSlicingError(f"task {self.name!r}: the loss {self.recipe.loss!r} and targets do not go together")
+        if (self.pairs is None) != (self.recipe.loss != "pairs"):
+            raise LdpSlicingError(f"task {self.name!r}: the loss {self.recipe.loss!r} and pairs do not go together")
 
     @property
     def key(self) -> tuple[str, int]:

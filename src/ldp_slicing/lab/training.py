@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ldp_slicing.lab.data import Split
+from ldp_slicing.lab.pairs import PairRun
 from ldp_slicing.lab.run import Epoch, Run
 from ldp_slicing.lab.task import Task
 
@@ -86,7 +87,7 @@ def train(
 
 
 def _start(task: Task, device: torch.device, folder: Path, splits: Splits) -> Run:
-    run = Run(task, device, splits)
+    run = (PairRun if task.recipe.loss == "pairs" else Run)(task, device, splits)
     if (path := _checkpoint(task, folder)).is_file():
         run.resume(path)
     if not run.finished:
