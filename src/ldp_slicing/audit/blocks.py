@@ -133,12 +133,13 @@ def check_blocks(plan: Plan, prune: Prune, tables: Tables) -> list[Check]:
     found, pixel = search(plan, prune, groups), worst_ratio(groups, plan.kept_bits)
     bound = None if pixel is None else pixel ** (side * side)
     needed = pixel is not None and (found.ratio is None or found.ratio > pixel)
+    times = epsilon_of(found.ratio) / epsilon_of(pixel) if pixel is not None and pixel > 1 else 1.0
     checks.append(
         Check(
             SECTION,
             "source pixel",
             f"{found.tried:,} pairs of {size} sources that differ in one pixel, climbing: the worst is "
-            f"{epsilon_of(found.ratio) / epsilon_of(pixel):.2f} x the released pixel's epsilon, the bound {side * side} x",
+            f"{times:.2f} x the released pixel's epsilon, the bound {side * side} x",
             bound is not None and found.ratio is not None and found.ratio <= bound,
             "epsilon",
             epsilon_of(found.ratio),

@@ -116,7 +116,7 @@ def _check_epsilons(law: Law, masks: Words, words: Words, error_rate: float, pat
     """The measured eps of each slice, and their sum: bounds that all hold together, so the sum costs no error rate of its own."""
     intervals = measured_epsilons(law, masks, words, error_rate)
     complaints = tuple(f"{each.name}: at least {each.low:.6g}, should be {each.limit:.6g}" for each in intervals if each.low > each.limit)
-    nearest = max(intervals, key=lambda each: each.low / each.limit)
+    nearest = max(intervals, key=lambda each: each.low - each.limit)
     confidence = f"confidence 1 - {error_rate:.0e}"
     details = {
         "confidence": 1 - error_rate,

@@ -65,10 +65,10 @@ def read_card(found: ReleaseSet) -> tuple[list[Claim], list[str]]:
     """The statements of the card with the releases each is about, and what is wrong with the card."""
     try:
         card = json.loads(found.card_path.read_bytes())
-        version, statements = card["card"], card["statements"]
+        version, statements = card["card"], list(card["statements"])
     except OSError as error:
         return [], [f"{found.card_path.name} cannot be read: {error.strerror}"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return [], [f"{found.card_path.name} is not a card"]
     if version != CARD_VERSION:
         return [], [f"the card has version {version!r}; this software reads version {CARD_VERSION}"]
@@ -76,6 +76,7 @@ def read_card(found: ReleaseSet) -> tuple[list[Claim], list[str]]:
     for number, written in enumerate(statements, 1):
         try:
             claim = _read_statement(written, left)
+            wrong = _wrong_sums(claim)
         except LdpSlicingError as error:
             problems.append(f"statement {number}: {error}")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -83,7 +84,7 @@ def read_card(found: ReleaseSet) -> tuple[list[Claim], list[str]]:
         else:
             claims.append(claim)
             left = [release for release in left if release not in claim.releases]
-            problems += [f"statement {number}, {line}" for line in _wrong_sums(claim)]
+            problems += [f"statement {number}, {line}" for line in wrong]
     if left and not problems:
         problems.append(f"{len(left)} releases, such as {left[0].path}, are of a kind that no statement is about")
     return claims, problems
@@ -122,7 +123,7 @@ def _differences(written: Any, right: Any, where: str = "") -> Iterator[tuple[st
 
 
 def _check_card(found: ReleaseSet, claims: list[Claim], problems: list[str]) -> Check:
-    tried = f"{found.card_path.name}: {len(claims)} statements recomputed from their plans and from the sizes of the files"
+    tried = f"{found.card_path.name}: {len(claims)} statement{'s' * (len(claims) != 1)}, recomputed from plan and files"
     return Check(SECTION, "card", tried, not problems, complaints=tuple(problems))
 
 
@@ -152,7 +153,7 @@ def _check_duplicates(claims: list[Claim], error_rate: float) -> Check:
                 small += 1
             else:
                 complaints.append(f"{other.path} and {release.path} have the same pixels")
-    tried = f"{pairs:,} pairs of releases" + f"; {small} too small to tell from chance" * bool(small)
+    tried = f"{count:,} releases, all pairs" + f"; {small} too small to tell from chance" * bool(small)
     return Check(SECTION, "duplicates", tried, not complaints, "equal", len(complaints), "<=", 0, error_rate, "", tuple(complaints))
 
 

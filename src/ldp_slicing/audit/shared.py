@@ -49,10 +49,10 @@ class _Question:
 class Comparison:
     """Releases of one size and one plan, in the order of their names."""
 
-    def __init__(self, releases: list[ReleaseFile], groups: tuple[Group, ...], comparisons: int = COMPARISONS) -> None:
+    def __init__(self, releases: list[ReleaseFile], groups: tuple[Group, ...]) -> None:
         self.releases = releases
         self.places = releases[0].left.size
-        self.distances = distances(len(releases), comparisons // (len(releases) * self.places))
+        self.distances = distances(len(releases), COMPARISONS // (len(releases) * self.places))
         left, right = np.stack([release.left for release in releases]), np.stack([release.right for release in releases])
         sure = np.stack([release.sure for release in releases])
         kept = sum(group.bits for group in groups)

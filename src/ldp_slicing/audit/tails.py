@@ -20,16 +20,13 @@ _HALVINGS = 32  # of an interval about as long as the bound is uncertain
 def tail_above(counts: ArrayLike, trials: ArrayLike, probability: ArrayLike) -> Floats:
     """P(X >= count) for X ~ Binomial(trials, probability), element by element, rounded up."""
     k, n, p = _broadcast(counts, trials, probability)
-    inside = (k > 0) & (k <= n) & (p > 0) & (p < 1)
-    out = np.where((k <= 0) | ((p >= 1) & (k <= n)), 1.0, 0.0)
-    out[inside] = _incomplete_beta(p[inside], k[inside], n[inside] - k[inside] + 1)
-    return out
+    return _tail(k, n, p, 1 - p)
 
 
 def tail_below(counts: ArrayLike, trials: ArrayLike, probability: ArrayLike) -> Floats:
     """P(X <= count), rounded up."""
     k, n, p = _broadcast(counts, trials, probability)
-    return tail_above(n - k, n, 1 - p)
+    return _tail(n - k, n, 1 - p, p)
 
 
 def two_sided(counts: ArrayLike, trials: ArrayLike, probability: ArrayLike) -> Floats:
@@ -37,7 +34,7 @@ def two_sided(counts: ArrayLike, trials: ArrayLike, probability: ArrayLike) -> F
     k, n, p = _broadcast(counts, trials, probability)
     high = k > n * p
     # The tail towards the mean is larger, so it need not be computed. As a tail above: X below k is n - X above n - k.
-    return np.minimum(1.0, 2 * tail_above(np.where(high, k, n - k), n, np.where(high, p, 1 - p)))
+    return np.minimum(1.0, 2 * _tail(np.where(high, k, n - k), n, np.where(high, p, 1 - p), np.where(high, 1 - p, p)))
 
 
 def upper_bound(counts: ArrayLike, trials: ArrayLike, error_rate: float) -> Floats:
@@ -66,16 +63,25 @@ def _broadcast(counts: ArrayLike, trials: ArrayLike, probability: ArrayLike) -> 
     return k.copy(), n.copy(), p.copy()
 
 
-def _incomplete_beta(x: Floats, a: Floats, b: Floats) -> Floats:
-    """I_x(a, b), rounded up. The fraction converges fast on one side of the mean; on the other the complement is taken."""
+def _tail(k: Floats, n: Floats, p: Floats, q: Floats) -> Floats:
+    """P(X >= k), rounded up. ``q`` is 1 - p, given by itself so that neither loses digits."""
+    inside = (k > 0) & (k <= n) & (p > 0) & (q > 0)
+    out = np.where((k <= 0) | ((q <= 0) & (k <= n)), 1.0, 0.0)
+    out[inside] = _incomplete_beta(p[inside], q[inside], k[inside], n[inside] - k[inside] + 1)
+    return out
+
+
+def _incomplete_beta(x: Floats, y: Floats, a: Floats, b: Floats) -> Floats:
+    """I_x(a, b), rounded up; y = 1 - x. The fraction converges fast on one side of the mean; on the other the complement is taken."""
     swap = x > (a + 1) / (a + b + 2)
-    x_, a_, b_ = np.where(swap, 1 - x, x), np.where(swap, b, a), np.where(swap, a, b)
-    log_gammas = np.array([[math.lgamma(value) for value in values] for values in (a_ + b_, a_, b_)])
-    log_front = log_gammas[0] - log_gammas[1] - log_gammas[2] + a_ * np.log(x_) + b_ * np.log1p(-x_) - np.log(a_)
-    value = np.exp(log_front) * _continued_fraction(x_, a_, b_)
-    # Every term of log_front is off by a few units in its last place; the largest term bounds them all.
-    slack = 1e-12 + 64 * np.spacing(np.abs(log_gammas).max(axis=0) + np.abs(a_ * np.log(x_)) + np.abs(b_ * np.log1p(-x_)))
-    rounded: Floats = np.minimum(1.0, np.where(swap, 1 - value * (1 - slack), value * (1 + slack)))
+    x, y, a, b = np.where(swap, y, x), np.where(swap, x, y), np.where(swap, b, a), np.where(swap, a, b)
+    log_gammas = np.array([[math.lgamma(value) for value in values] for values in (a + b, a, b)])
+    powers = a * np.where(x < 0.5, np.log(x), np.log1p(-y)), b * np.where(y < 0.5, np.log(y), np.log1p(-x))
+    log_front = log_gammas[0] - log_gammas[1] - log_gammas[2] + powers[0] + powers[1] - np.log(a)
+    value = np.exp(log_front) * _continued_fraction(x, a, b)
+    # Every term of log_front is off by a few units in its last place; all of them together are of the size of this sum.
+    slack = 1e-12 + 64 * np.spacing(np.abs(log_gammas).max(axis=0) - powers[0] - powers[1])
+    rounded: Floats = np.minimum(1.0, np.where(swap, 1 - value * (1 - slack) + 2.0**-52, value * (1 + slack) + _TINY))
     return rounded
 
 
