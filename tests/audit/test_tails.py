@@ -44,6 +44,8 @@ def test_large_counts_against_scipy() -> None:
 def test_degenerate_probabilities() -> None:
     assert tail_above([0, 1, 5], 5, 0.0).tolist() == [1, 0, 0]
     assert tail_above([0, 1, 5, 6], 5, 1.0).tolist() == [1, 1, 1, 0]
+    assert tail_below([0, 1], 10, 1e-30).tolist() == pytest.approx([1, 1])
+    assert tail_above([1, 2], 10, 1e-30).tolist() == pytest.approx([1e-29, 4.5e-59])
     assert two_sided(5, 5, 1.0).tolist() == [1]
     assert two_sided(4, 5, 1.0).tolist() == [0]
 

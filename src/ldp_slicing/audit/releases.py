@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class Claim:
     written: dict[str, Any]
     releases: list[ReleaseFile]
 
-    @property
+    @cached_property
     def groups(self) -> tuple[Group, ...]:
         return read_groups(self.plan.tables)
 

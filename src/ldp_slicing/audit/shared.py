@@ -18,7 +18,7 @@ from ldp_slicing.audit.files import ReleaseFile
 from ldp_slicing.audit.tails import tail_above
 from ldp_slicing.audit.words import Words
 
-COMPARISONS = 1 << 30  # of places, for each question: bounds how many pairs of releases are looked at
+COMPARISONS = 1 << 31  # of places, for each question: bounds how many pairs of releases are looked at
 SHARES = 64  # the work may have been split into this many parts, each with the same randomness
 CHROMA = 0xFFFF
 QUESTIONS = 3

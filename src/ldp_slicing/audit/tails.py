@@ -76,13 +76,18 @@ def _incomplete_beta(x: Floats, y: Floats, a: Floats, b: Floats) -> Floats:
     swap = x > (a + 1) / (a + b + 2)
     x, y, a, b = np.where(swap, y, x), np.where(swap, x, y), np.where(swap, b, a), np.where(swap, a, b)
     log_gammas = np.array([[math.lgamma(value) for value in values] for values in (a + b, a, b)])
-    powers = a * np.where(x < 0.5, np.log(x), np.log1p(-y)), b * np.where(y < 0.5, np.log(y), np.log1p(-x))
+    powers = a * _log(x, y), b * _log(y, x)
     log_front = log_gammas[0] - log_gammas[1] - log_gammas[2] + powers[0] + powers[1] - np.log(a)
     value = np.exp(log_front) * _continued_fraction(x, a, b)
     # Every term of log_front is off by a few units in its last place; all of them together are of the size of this sum.
     slack = 1e-12 + 64 * np.spacing(np.abs(log_gammas).max(axis=0) - powers[0] - powers[1])
     rounded: Floats = np.minimum(1.0, np.where(swap, 1 - value * (1 - slack) + 2.0**-52, value * (1 + slack) + _TINY))
     return rounded
+
+
+def _log(x: Floats, complement: Floats) -> Floats:
+    """ln(x), from whichever of x and 1 - x has the digits."""
+    return np.where(x < 0.5, np.log(x), np.log1p(-np.minimum(complement, 0.75)))
 
 
 def _continued_fraction(x: Floats, a: Floats, b: Floats) -> Floats:
