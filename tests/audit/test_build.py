@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from ldp_slicing import Plan
+from ldp_slicing import Plan, Slicer
 from ldp_slicing.audit import subject as subjects
 from ldp_slicing.audit.build import audit_build, audit_paths
 from ldp_slicing.audit.faults import one_path
@@ -28,6 +28,15 @@ def test_this_installation_keeps_its_promise_on_every_path() -> None:
     assert (content["audit"], content["holds"]) == (1, True)
     assert len(content["checks"]) == len(report.checks) == 7 + 7 * len(paths)
     assert "the promise holds" in report.verdict
+    flips = next(check for check in report.checks if check.name == "flip rates")
+    assert flips.limit == pytest.approx(flips.error_rate / 24)
+
+
+def test_each_path_is_the_one_it_is_called() -> None:
+    subject = installed(Plan.paper(20.0), "haar")
+    made = {name: make() for name, make in subject.paths.items()}
+    assert all(isinstance(slicer, Slicer) and slicer.path.name.startswith(name) for name, slicer in made.items())
+    assert len(made) == 1 + len(VARIANTS)
 
 
 @pytest.mark.parametrize("name", ["grey 12", "wide and narrow", "paper, chroma dropped", "paper 200 (eight groups)"])

@@ -3,13 +3,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from ldp_slicing import Plan, Slice
-from ldp_slicing.audit.exact import Group, check_tables, epsilon_of, is_within, read_groups, worst_ratio
+from ldp_slicing.audit.exact import Group, check_tables, epsilon_of, is_within, measure, read_groups, worst_ratio
 from ldp_slicing.audit.faults import less_noise
 from ldp_slicing.audit.report import Check
 from ldp_slicing.tables import submasks
@@ -81,9 +82,10 @@ def test_the_probability_that_masks_cancel(name: str, masks: int) -> None:
 
 
 def test_e_to_the_epsilon_is_compared_from_below() -> None:
-    e = Fraction("2.71828182845904523536028747135266249775724709369995957496696762772407663035354759")
-    assert is_within(e - Fraction(1, 10**75), Fraction(1))
-    assert not is_within(e + Fraction(1, 10**75), Fraction(1))
+    with localcontext(prec=150):
+        e = Fraction(Decimal(1).exp())
+    assert is_within(e - Fraction(1, 10**97), Fraction(1))
+    assert not is_within(e, Fraction(1))
     assert is_within(Fraction(1), Fraction(0))
     assert not is_within(1 + Fraction(1, 10**90), Fraction(0))
     assert not is_within(None, Fraction(1000))
@@ -141,3 +143,21 @@ def test_a_card_that_says_less_is_found() -> None:
     assert not checks["released pixel"].holds
     assert "THE CARD SAYS 19." in checks["released pixel"].tried
     assert any("the card says" in line for line in checks["slices"].complaints)
+
+
+def test_what_rounding_to_integers_allows() -> None:
+    plan = PLANS["paper 20"]
+    groups = read_groups(plan.tables)
+    smallest = min(groups[0].weights.values())
+    assert measure(plan, groups, "Y7", 0x800000).allowance == 1 + Fraction(1, smallest - 1)
+    assert measure(plan, groups, "pixel", 0xFFFFFF, rounded=False).allowance == 1
+    alone = PLANS["thick, across channels"]
+    assert measure(alone, read_groups(alone.tables), "all", 0xC08080).allowance == 1
+
+
+def test_more_than_the_card_says_is_found_though_less_than_was_asked() -> None:
+    plan = Plan.paper(5000.0)  # realises a fifth of it, as its card says
+    pixel = by_name(check_tables(plan, "haar", less_noise(plan.tables)))["released pixel"]
+    assert pixel.found is not None
+    assert plan.realised_epsilon < pixel.found < 5000
+    assert not pixel.holds

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import shutil
@@ -70,6 +71,8 @@ def test_releases_as_they_are_made_hold(folder: Path) -> None:
     assert set(checks) == {"card", "files", "metadata", "duplicates", "noise", "shared masks"}
     assert "3 statements" in checks["card"].tried
     assert "3 of 3 pairs" in checks["shared masks"].tried
+    assert checks["shared masks"].limit == pytest.approx(ERROR_RATE / 3 / (3 * 3))
+    assert checks["noise"].limit == pytest.approx(ERROR_RATE / 3 / 6)
 
 
 def test_one_release_with_its_card(tmp_path: Path) -> None:
@@ -298,6 +301,27 @@ def test_the_bounds_are_those_of_equal_flat_sources() -> None:
     assert np.mean(one.left == one.right) == pytest.approx(equal, abs=6 * math.sqrt(equal * (1 - equal) / one.left.size))
     found = np.mean(one.left ^ one.right == two.left ^ two.right)
     assert found == pytest.approx(steps, abs=6 * math.sqrt(steps * (1 - steps) / one.left.size))
+
+
+def test_clamped_colours_do_not_count() -> None:
+    """Where RGB ran out, different words look alike: taken for equal, they would accuse fresh masks."""
+    saturated = [np.tile(np.array([255, 0, 255], np.uint8), (128, 128, 1))] * 4
+    plan = Plan.paper(58.0)
+    releases = [describe(PurePath(str(number)), Slicer(plan, prune=None)(image)) for number, image in enumerate(saturated)]
+    assert Comparison(releases, read_groups(plan.tables)).compare(LIMIT)[1] == []
+    believed = [dataclasses.replace(release, sure=np.ones_like(release.sure)) for release in releases]
+    assert Comparison(believed, read_groups(plan.tables)).compare(LIMIT)[1]
+    pair = describe(PurePath("x"), np.array([[[9, 9, 9], [9, 255, 9], [9, 9, 9], [8, 8, 8]]], np.uint8))
+    assert pair.sure.tolist() == [False, True]
+    assert pair.certain == 3
+
+
+def test_what_is_compared_and_how_often_it_may_be_equal() -> None:
+    plan = Plan.paper(20.0)
+    groups = read_groups(plan.tables)
+    questions = releases_of(photos(16)[:2], plan, shared=False).questions
+    two, four = ([group.equal_draws(masks) for group in groups] for masks in (2, 4))
+    assert [question.probability for question in questions] == pytest.approx([math.prod(two), math.prod(four), math.prod(four[1:])])
 
 
 def test_grey_releases_have_no_chroma_and_a_high_epsilon_no_power() -> None:

@@ -88,6 +88,13 @@ def test_noise_that_depends_on_the_source_raises_the_measured_epsilon() -> None:
     assert lowest.low > 5 > lowest.limit
 
 
+def test_flips_that_only_hide_the_bit_cost_nothing() -> None:
+    plan = Plan.paper(20.0)
+    masks, words = released(plan, (100, 100))
+    always_one = masks & np.uint32(0x7FFFFF) | ~words & np.uint32(0x800000)
+    assert measured_epsilons(Law(plan), always_one, words, 1e-6)[0].low == 0
+
+
 def test_a_slice_that_is_never_changed_has_no_upper_bound() -> None:
     plan = Plan.paper(20.0)
     masks, words = released(plan, (100, 100))

@@ -40,7 +40,9 @@ class Suspicion:
 
 
 @dataclass(frozen=True)
-class _Question:
+class Question:
+    """What is compared at each place."""
+
     what: str
     places: NDArray[np.uint32]  # [releases, places]; a place that is not certain has a value that no other release has
     probability: float  # that two independent releases are equal at a place, at most
@@ -57,14 +59,14 @@ class Comparison:
         sure = np.stack([release.sure for release in releases])
         kept = sum(group.bits for group in groups)
         chroma = tuple(group for group in groups if not group.bits & ~CHROMA) if kept >> 16 else ()
-        self._questions = [
-            _Question("the words are equal", _only(left & np.uint32(kept), sure), equal_at(groups, 2)),
-            _Question("the step to the next pixel is equal", _only((left ^ right) & np.uint32(kept), sure), equal_at(groups, 4)),
+        self.questions = [
+            Question("the words are equal", _only(left & np.uint32(kept), sure), equal_at(groups, 2)),
+            Question("the step to the next pixel is equal", _only((left ^ right) & np.uint32(kept), sure), equal_at(groups, 4)),
         ]
         if chroma:
             bits = np.uint32(sum(group.bits for group in chroma))
-            self._questions.append(
-                _Question("the step to the next pixel is equal in Cb and Cr", _only((left ^ right) & bits, sure), equal_at(chroma, 4))
+            self.questions.append(
+                Question("the step to the next pixel is equal in Cb and Cr", _only((left ^ right) & bits, sure), equal_at(chroma, 4))
             )
 
     @property
@@ -78,12 +80,12 @@ class Comparison:
 
     def can_see(self, limit: float) -> bool:
         """Whether any releases of this size could be suspected."""
-        return any(self.places * math.log(question.probability) < math.log(limit) for question in self._questions)
+        return any(self.places * math.log(question.probability) < math.log(limit) for question in self.questions)
 
     def compare(self, limit: float) -> tuple[float, list[Suspicion]]:
         """The smallest p-value, and the pairs of releases with one below ``limit``."""
         smallest, found = 1.0, list[Suspicion]()
-        for question in self._questions:
+        for question in self.questions:
             for distance in self.distances:
                 counts = np.count_nonzero(question.places[:-distance] == question.places[distance:], axis=1)
                 smallest = min(smallest, self._p_value(question, int(counts.max())))
@@ -94,7 +96,7 @@ class Comparison:
                             found.append(Suspicion(one, other, question.what, count, self.places, p_value))
         return smallest, found
 
-    def _p_value(self, question: _Question, count: int) -> float:
+    def _p_value(self, question: Question, count: int) -> float:
         return float(tail_above(count, self.places, question.probability)[0])
 
 
