@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 
 import numpy as np
@@ -10,7 +11,7 @@ from ldp_slicing.audit import subject as subjects
 from ldp_slicing.audit.build import audit_build, audit_paths
 from ldp_slicing.audit.faults import one_path
 from ldp_slicing.audit.report import ERROR_RATE, Check, Report
-from ldp_slicing.audit.subject import installed, release_elsewhere, sources
+from ldp_slicing.audit.subject import answer, installed, release_elsewhere, sources
 from ldp_slicing.errors import AuditError
 from ldp_slicing.kernel import VARIANTS
 from tests.cases import PLANS
@@ -62,6 +63,13 @@ def test_a_new_process_makes_releases_of_the_same_kind() -> None:
     assert one.shape == source.shape
     assert one.dtype == source.dtype
     assert not np.array_equal(one, two)
+
+
+def test_what_a_new_process_is_asked() -> None:
+    image = io.BytesIO()
+    np.save(image, np.zeros((2, 3, 3), np.uint8))
+    release = np.load(io.BytesIO(answer('{"slices": [[8388608, 100.0]], "word_bits": 24, "prune": null}', image.getvalue())))
+    assert (release == [0x40, 0x80, 0x80]).all()  # of a black source, with all bits dropped but the highest of Y
 
 
 def test_a_new_process_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

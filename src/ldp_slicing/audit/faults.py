@@ -1,4 +1,4 @@
-"""Known faults, planted from outside: each is this installation with one piece replaced. An audit must reject them all."""
+"""Known faults of colour releases, planted from outside: each is this installation with one piece replaced. An audit must reject all."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _with_masks(change: Callable[[Words, Words, Plan], Words]) -> Callable[[Plan
             def release(source: Pixels) -> Pixels:
                 words = view_words(source, plan, prune)
                 masks, more = (release_words(slicer(source), plan) ^ words for _ in range(2))
-                return _pixels(words ^ change(masks, more, plan), source)
+                return _pixels(words ^ change(masks, more, plan))
 
             return release
 
@@ -78,18 +78,14 @@ def _subject(plan: Plan, prune: Prune, make: Callable[[], Release]) -> Subject:
     return dataclasses.replace(one_path(plan, prune), paths={"planted": make}, elsewhere=lambda source: make()(source))
 
 
-def _pixels(words: Words, source: Pixels) -> Pixels:
-    if source.ndim == 2:
-        return words.astype(source.dtype)
+def _pixels(words: Words) -> Pixels:
     return np.stack([words >> np.uint32(shift) & np.uint32(255) for shift in (16, 8, 0)], axis=-1).astype(np.uint8)
 
 
 def _reversed(masks: Words, _: Words, plan: Plan) -> Words:
-    width = 8 if plan.is_colour else plan.word_bits
     out = np.zeros_like(masks)
     for b in range(plan.word_bits):
-        to = b - b % width + width - 1 - b % width
-        out |= (masks >> np.uint32(b) & np.uint32(1)) << np.uint32(to)
+        out |= (masks >> np.uint32(b) & np.uint32(1)) << np.uint32(b ^ 7)  # within its byte, its channel
     return out
 
 
@@ -110,7 +106,7 @@ def _one_mask(plan: Plan, prune: Prune) -> Subject:
             words = view_words(source, plan, prune)
             if words.shape not in kept:
                 kept[words.shape] = release_words(slicer(source), plan) ^ words
-            return _pixels(words ^ kept[words.shape], source)
+            return _pixels(words ^ kept[words.shape])
 
         return release
 

@@ -25,7 +25,7 @@ class NotARelease(Exception):  # noqa: N818
     """The file is not what ``images.encode_png`` writes; the text says in what."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ReleaseFile:
     """One release. ``left`` and ``right``: words of neighbouring pixels; ``sure``: where both of them are certain."""
 

@@ -84,7 +84,8 @@ def read_card(found: ReleaseSet) -> tuple[list[Claim], list[str]]:
             problems.append(f"statement {number} cannot be read: {type(error).__name__}: {error}")
         else:
             claims.append(claim)
-            left = [release for release in left if release not in claim.releases]
+            taken = set(claim.releases)
+            left = [release for release in left if release not in taken]
             problems += [f"statement {number}, {line}" for line in wrong]
     if left and not problems:
         problems.append(f"{len(left)} releases, such as {left[0].path}, are of a kind that no statement is about")

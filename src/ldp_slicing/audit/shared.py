@@ -22,6 +22,7 @@ COMPARISONS = 1 << 31  # of places, for each question: bounds how many pairs of 
 SHARES = 64  # the work may have been split into this many parts, each with the same randomness
 CHROMA = 0xFFFF
 QUESTIONS = 3
+LISTED = 1000  # suspicions, of releases of one size
 
 
 @dataclass(frozen=True)
@@ -83,21 +84,19 @@ class Comparison:
         return any(self.places * math.log(question.probability) < math.log(limit) for question in self.questions)
 
     def compare(self, limit: float) -> tuple[float, list[Suspicion]]:
-        """The smallest p-value, and the pairs of releases with one below ``limit``."""
+        """The smallest p-value, and pairs of releases with one below ``limit``: the first LISTED of them."""
         smallest, found = 1.0, list[Suspicion]()
         for question in self.questions:
             for distance in self.distances:
                 counts = np.count_nonzero(question.places[:-distance] == question.places[distance:], axis=1)
-                smallest = min(smallest, self._p_value(question, int(counts.max())))
-                if self._p_value(question, int(counts.max())) < limit:
-                    for i, count in enumerate(counts.tolist()):
-                        if (p_value := self._p_value(question, count)) < limit:
-                            one, other = self.releases[i], self.releases[i + distance]
-                            found.append(Suspicion(one, other, question.what, count, self.places, p_value))
+                worst = float(tail_above(counts.max(), self.places, question.probability)[0])
+                smallest = min(smallest, worst)
+                if worst < limit and len(found) < LISTED:
+                    p_values = tail_above(counts, self.places, question.probability)
+                    for i in np.flatnonzero(p_values < limit)[: LISTED - len(found)].tolist():
+                        one, other = self.releases[i], self.releases[i + distance]
+                        found.append(Suspicion(one, other, question.what, int(counts[i]), self.places, float(p_values[i])))
         return smallest, found
-
-    def _p_value(self, question: Question, count: int) -> float:
-        return float(tail_above(count, self.places, question.probability)[0])
 
 
 def equal_at(groups: tuple[Group, ...], masks: int) -> float:

@@ -22,7 +22,7 @@ from ldp_slicing.tables import Tables
 from ldp_slicing.view import Prune
 
 Release = Callable[[Pixels], Pixels]  # a source to its release, as YCbCr or grey
-PROGRAM = "from ldp_slicing.audit.subject import release_here; release_here()"
+PROGRAM = "import sys; from ldp_slicing.audit.subject import answer; sys.stdout.buffer.write(answer(sys.argv[1], sys.stdin.buffer.read()))"
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,13 @@ def release_elsewhere(plan: Plan, prune: Prune, source: Pixels) -> Pixels:
     return release
 
 
-def release_here() -> None:
-    """The other end of ``release_elsewhere``: the order is the argument, the source comes in and the release goes out as .npy."""
-    order = json.loads(sys.argv[1])
+def answer(text: str, image: bytes) -> bytes:
+    """The other end of ``release_elsewhere``: source and release are .npy files."""
+    order = json.loads(text)
     plan = Plan([Slice(bits, epsilon) for bits, epsilon in order["slices"]], order["word_bits"])
-    source = np.load(io.BytesIO(sys.stdin.buffer.read()))
-    np.save(sys.stdout.buffer, Slicer(plan, prune=order["prune"], output="ycbcr")(source))
+    release = io.BytesIO()
+    np.save(release, Slicer(plan, prune=order["prune"], output="ycbcr")(np.load(io.BytesIO(image))))
+    return release.getvalue()
 
 
 def sources(plan: Plan, pixels: int) -> list[Pixels]:
