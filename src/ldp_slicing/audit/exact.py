@@ -1,7 +1,8 @@
 """The worst likelihood ratios, in exact rationals, counted from the arrays that the sampler reads.
 
-Nothing here calls the arithmetic of ``tables.py`` that the card's numbers come from: every 16-bit draw of every group is gone through as
-the sampler does, and ratios are compared with e^eps itself. Proofs: docs/proofs.md, 3, 4 and 6. Tests: tests/audit/test_exact.py.
+The weights do not come from ``tables.py``: every 16-bit draw of every group is gone through as the sampler does, and ratios are
+compared with e^eps itself (``ln_up`` only writes them as eps, beside the card's). Proofs: docs/proofs.md, 3, 4, 6 and 12. Tests:
+tests/audit/test_exact.py.
 """
 
 from __future__ import annotations

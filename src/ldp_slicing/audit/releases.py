@@ -160,7 +160,7 @@ def _check_duplicates(claims: list[Claim], error_rate: float) -> Check:
 
 
 def _check_noise(claims: list[Claim], error_rate: float) -> Check:
-    """A release whose neighbouring words are equal more often than two masks are: it has no noise, or not this plan's."""
+    """A release whose neighbouring words are equal more often than two masks are, or in which dropped bits are not constant."""
     complaints, smallest, blind = list[str](), 1.0, 0
     count = sum(len(claim.releases) for claim in claims)
     limit = error_rate / max(1, count)
@@ -174,6 +174,8 @@ def _check_noise(claims: list[Claim], error_rate: float) -> Check:
             blind += release.left.size * math.log(equal) > math.log(limit)
             if p_value < limit:
                 complaints.append(f"{release.path}: {same} of {release.left.size} neighbouring pixels are equal (p = {p_value:.1e})")
+            if np.any(release.left[release.sure] & ~kept != claim.plan.dropped_value):
+                complaints.append(f"{release.path}: bits that its plan drops are not constant")
     tried = f"{count} releases: neighbours equal too often for the plan's masks" + f"; {blind} too small to tell" * bool(blind)
     return Check(SECTION, "noise", tried, not complaints, "smallest p", smallest, ">=", limit, error_rate, "", tuple(complaints))
 

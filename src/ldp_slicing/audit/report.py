@@ -19,7 +19,7 @@ ERROR_RATE = 1e-6  # of a whole audit: the chance that it rejects though every p
 class Check:
     """One question with its answer.
 
-    ``found`` is compared with ``limit`` in the way that ``relation`` says ("<=", ">" or ">="); both are None where the answer is not a
+    ``found`` is compared with ``limit`` in the way that ``relation`` says ("<=" or ">="); both are None where the answer is not a
     number. ``error_rate`` is the chance of a wrong "no": 0 for what is computed and not drawn. ``where`` is the path that was measured.
     """
 
@@ -139,7 +139,7 @@ def _with_paths(check: Check, paths: int) -> Check:
 def _nearer(check: Check, other: Check) -> bool:
     if check.found is None or other.found is None:
         return False
-    return check.found < other.found if check.relation.startswith(">") else check.found > other.found
+    return check.found < other.found if check.relation == ">=" else check.found > other.found
 
 
 def _visible(text: str) -> str:
