@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from ldp_slicing import Plan, Slice, Slicer
+from ldp_slicing.audit.statistics import complaints
+from ldp_slicing.audit.words import Words, masks_of
 from ldp_slicing.kernel import VARIANTS
 from tests.cases import COLOUR_PLANS, PLANS, random_image
-from tests.mask_statistics import Words, complaints, masks_of
 
 GREY_SOURCE = np.uint8(200)  # Y = 200, Cb = Cr = 128, known without knowing the view
-VIEW = np.array([200, 128, 128], np.uint8)
+VIEW = np.array(0xC88080, np.uint32)
 
 
 def released_masks(plan: Plan, height: int, width: int, path: str = "auto") -> Words:
@@ -37,7 +38,7 @@ def test_every_kind_of_colour_plan(name: str) -> None:
 def test_every_kind_of_grey_plan(name: str) -> None:
     plan = PLANS[name]
     source = random_image(plan, (500, 701))
-    words, other = (masks_of(plan, Slicer(plan, prune=None)(source), source) for _ in range(2))
+    words, other = (masks_of(plan, Slicer(plan, prune=None)(source), source.astype(np.uint32)) for _ in range(2))
     assert complaints(words, plan, other) == []
 
 

@@ -25,3 +25,7 @@ class CardError(LdpSlicingError):
 
 class KernelError(LdpSlicingError):
     """The compiled kernel was asked for and is not there."""
+
+
+class AuditError(LdpSlicingError):
+    """What was to be audited cannot be."""

@@ -106,7 +106,7 @@ def test_wrong_values_are_shown(option: str, value: str, shown: str) -> None:
     assert shown in err
 
 
-@pytest.mark.parametrize("command", ["privatize", "plan", "show", "doctor"])
+@pytest.mark.parametrize("command", ["privatize", "plan", "show", "doctor", "audit"])
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_help_begins_with_an_example_and_offers_no_seed(command: str, flag: str) -> None:
     result = CliRunner().invoke(app, [command, flag])
@@ -120,7 +120,7 @@ def test_help_begins_with_an_example_and_offers_no_seed(command: str, flag: str)
 def test_the_general_help_names_every_command() -> None:
     result = CliRunner().invoke(app, ["--help"])
     assert result.exit_code == 0
-    assert all(command in result.stdout for command in ("privatize", "plan", "show", "doctor"))
+    assert all(command in result.stdout for command in ("privatize", "plan", "show", "doctor", "audit"))
     assert "seed" not in result.stdout.lower()
     lines = [line.strip() for line in result.stdout.splitlines() if line.strip()]
     assert lines[1].startswith("ldp-slicing privatize")

@@ -5,12 +5,13 @@ import pytest
 import torch
 
 from ldp_slicing import Plan, Slicer, view
+from ldp_slicing.audit.statistics import complaints
+from ldp_slicing.audit.words import masks_of
 from ldp_slicing.errors import ImageError
 from ldp_slicing.sheet import look
 from ldp_slicing.torch.simulate import see, simulate, to_rgb
 from ldp_slicing.view import Prune
 from tests.cases import COLOUR_PLANS, GREY_PLANS, PRUNES
-from tests.mask_statistics import complaints, masks_of
 
 
 def random_batch(height: int, width: int, channels: int = 3) -> torch.Tensor:
@@ -39,7 +40,7 @@ def test_masks_have_the_distribution_of_the_tables(name: str) -> None:
         masks_of(
             plan,
             simulate(batch, plan, generator, prune=None, output="ycbcr").permute(0, 2, 3, 1).numpy(),
-            np.array([200, 128, 128], np.uint8),
+            np.array(0xC88080, np.uint32),
         )
         for _ in range(2)
     )

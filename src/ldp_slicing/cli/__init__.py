@@ -9,6 +9,7 @@ import warnings
 import typer
 
 from ldp_slicing.cli import lab
+from ldp_slicing.cli.audit import audit
 from ldp_slicing.cli.doctor import doctor
 from ldp_slicing.cli.plan import plan
 from ldp_slicing.cli.privatize import privatize
@@ -51,6 +52,7 @@ for command, summary in (
     (plan, "Show what a budget buys: slices, flip rates, promises."),
     (show, "Draw what the mechanism does to an image, for its owner."),
     (doctor, "Say which path is in use and check it."),
+    (audit, "Check whether the promise holds, here or in a folder of releases."),
 ):
     app.command(short_help=summary)(command)
 app.add_typer(lab.app, name="lab")

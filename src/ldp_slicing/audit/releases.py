@@ -1,0 +1,203 @@
+"""The audit of a set of releases, by somebody who has nothing but the releases and their card.
+
+Every test of pixels is one-sided and holds for any sources: docs/proofs.md, 12. Tests: tests/audit/test_releases.py.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ldp_slicing.audit.exact import Group, read_groups
+from ldp_slicing.audit.files import ReleaseFile, ReleaseSet, read_set
+from ldp_slicing.audit.report import ERROR_RATE, Check, Report
+from ldp_slicing.audit.shared import QUESTIONS, Comparison, equal_at
+from ldp_slicing.audit.tails import tail_above
+from ldp_slicing.card import CARD_VERSION, Statement
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.plan import COLOUR_BITS, Plan, Slice
+
+SECTION = "releases"
+PROSE = frozenset({"why", "remark", "name"})  # on a card: words, not sums
+BLIND = (
+    "whether the noise is just the plan's: without the sources only its absence shows (the owner runs `ldp-slicing audit`)",
+    "shared masks where releases are small or of different size, epsilon is high or the sources have much texture",
+    "whether a source was released before, or is a near-duplicate of another: that is the owner's to count",
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement of the card: the plan it speaks of, and the sums it gives."""
+
+    plan: Plan
+    statement: Statement | None  # recomputed for the releases it is about; None where there are none
+    written: dict[str, Any]
+    releases: list[ReleaseFile]
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        return read_groups(self.plan.tables)
+
+
+def audit_releases(target: Path, *, error_rate: float = ERROR_RATE) -> Report:
+    """Every check of a folder of releases, or of one release with its card."""
+    started = time.monotonic()
+    found = read_set(target)
+    claims, problems = read_card(found)
+    each = error_rate / len(PIXEL_CHECKS)
+    checks = [_check_card(found, claims, problems), _check_files(found), _check_metadata(found)]
+    # A check of the manifest goes here: it is given `found`, and its file's name goes into files.BESIDE.
+    if claims:
+        checks += [check(claims, each) for check in PIXEL_CHECKS]
+    count = len(found.releases)
+    return Report(f"{count} release{'s' * (count != 1)} in {found.name}", tuple(checks), BLIND, time.monotonic() - started)
+
+
+def read_card(found: ReleaseSet) -> tuple[list[Claim], list[str]]:
+    """The statements of the card with the releases each is about, and what is wrong with the card."""
+    try:
+        card = json.loads(found.card_path.read_bytes())
+        version, statements = card["card"], list(card["statements"])
+    except OSError as error:
+        return [], [f"{found.card_path.name} cannot be read: {error.strerror}"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return [], [f"{found.card_path.name} is not a card"]
+    if version != CARD_VERSION:
+        return [], [f"the card has version {version!r}; this software reads version {CARD_VERSION}"]
+    claims, problems, left = list[Claim](), list[str](), list(found.releases)
+    for number, written in enumerate(statements, 1):
+        try:
+            claim = _read_statement(written, left)
+            wrong = _wrong_sums(claim)
+        except LdpSlicingError as error:
+            problems.append(f"statement {number}: {error}")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            problems.append(f"statement {number} cannot be read: {type(error).__name__}: {error}")
+        else:
+            claims.append(claim)
+            taken = set(claim.releases)
+            left = [release for release in left if release not in taken]
+            problems += [f"statement {number}, {line}" for line in wrong]
+    if left and not problems:
+        problems.append(f"{len(left)} releases, such as {left[0].path}, are of a kind that no statement is about")
+    return claims, problems
+
+
+def _read_statement(written: dict[str, Any], releases: list[ReleaseFile]) -> Claim:
+    order, prune = written["plan"], written["view"]["prune"]
+    slices = [Slice(int(part["bits"], 16), part["epsilon"]) for part in order["slices"]]
+    plan = Plan(slices, order["word_bits"], requested=order["epsilon_requested"])
+    file_bits = COLOUR_BITS if plan.is_colour else 8 if plan.word_bits <= 8 else 16
+    mine = [release for release in releases if release.word_bits == file_bits]
+    sizes = tuple(release.size for release in mine)
+    return Claim(plan, Statement(plan, None if prune == "none" else prune, "rgb", sizes) if sizes else None, written, mine)
+
+
+def _wrong_sums(claim: Claim) -> list[str]:
+    if claim.statement is None:
+        return [f"releases: the card says {claim.written.get('releases')!r}, there are 0"]
+    return [
+        f"{where}: the card says {said!r}, should be {right!r}"
+        for where, said, right in _differences(claim.written, claim.statement.to_dict())
+    ]
+
+
+def _differences(written: Any, right: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:  # noqa: ANN401
+    """Where a card departs from its recomputation. What it says beyond that is not judged."""
+    if isinstance(right, dict) and isinstance(written, dict):
+        for key, value in right.items():
+            if key not in PROSE:
+                yield from _differences(written.get(key), value, f"{where}.{key}" if where else key)
+    elif isinstance(right, list) and isinstance(written, list) and len(right) == len(written):
+        for i, value in enumerate(right):
+            yield from _differences(written[i], value, f"{where}[{i}]")
+    elif written != right:
+        yield where, written, right
+
+
+def _check_card(found: ReleaseSet, claims: list[Claim], problems: list[str]) -> Check:
+    tried = f"{found.card_path.name}: {len(claims)} statement{'s' * (len(claims) != 1)}, recomputed from plan and files"
+    return Check(SECTION, "card", tried, not problems, complaints=tuple(problems))
+
+
+def _check_files(found: ReleaseSet) -> Check:
+    complaints = [*found.odd, *([] if found.releases else ["there is no release"])]
+    return Check(SECTION, "files", "nothing but releases and what belongs to them", not complaints, "others", len(found.odd), "<=", 0,
+                 complaints=tuple(complaints))  # fmt: skip
+
+
+def _check_metadata(found: ReleaseSet) -> Check:
+    tried = f"{len(found.releases)} PNG files: pixels and nothing else"
+    return Check(SECTION, "metadata", tried, not found.metadata, "leaks", len(found.metadata), "<=", 0, complaints=tuple(found.metadata))
+
+
+def _check_duplicates(claims: list[Claim], error_rate: float) -> Check:
+    """Equal releases. That two fresh masks make them equal has at most P(likeliest mask)^(certain pixels)."""
+    complaints, small, count = list[str](), 0, sum(len(claim.releases) for claim in claims)
+    pairs = max(1, count * (count - 1) // 2)
+    for claim in claims:
+        likeliest = math.prod(float(group.largest) for group in claim.groups)
+        seen: dict[bytes, ReleaseFile] = {}
+        for release in claim.releases:
+            other = seen.setdefault(release.digest, release)
+            if other is release:
+                continue
+            if math.log(pairs) + release.certain * math.log(likeliest) > math.log(error_rate):
+                small += 1
+            else:
+                complaints.append(f"{other.path} and {release.path} have the same pixels")
+    tried = f"{count:,} releases, all pairs" + f"; {small} too small to tell from chance" * bool(small)
+    return Check(SECTION, "duplicates", tried, not complaints, "equal", len(complaints), "<=", 0, error_rate, "", tuple(complaints))
+
+
+def _check_noise(claims: list[Claim], error_rate: float) -> Check:
+    """A release whose neighbouring words are equal more often than two masks are, or in which dropped bits are not constant."""
+    complaints, smallest, blind = list[str](), 1.0, 0
+    count = sum(len(claim.releases) for claim in claims)
+    limit = error_rate / max(1, count)
+    for claim in claims:
+        equal = equal_at(claim.groups, 2)
+        kept = np.uint32(claim.plan.kept_bits)
+        for release in claim.releases:
+            same = np.count_nonzero(release.sure & ((release.left ^ release.right) & kept == 0))
+            p_value = float(tail_above(same, release.left.size, equal)[0])
+            smallest = min(smallest, p_value)
+            blind += release.left.size * math.log(equal) > math.log(limit)
+            if p_value < limit:
+                complaints.append(f"{release.path}: {same} of {release.left.size} neighbouring pixels are equal (p = {p_value:.1e})")
+            if np.any(release.left[release.sure] & ~kept != claim.plan.dropped_value):
+                complaints.append(f"{release.path}: bits that its plan drops are not constant")
+    tried = f"{count} releases: neighbours equal too often for the plan's masks" + f"; {blind} too small to tell" * bool(blind)
+    return Check(SECTION, "noise", tried, not complaints, "smallest p", smallest, ">=", limit, error_rate, "", tuple(complaints))
+
+
+def _check_masks(claims: list[Claim], error_rate: float) -> Check:
+    """Pairs of releases of one size under one mask."""
+    sets = [Comparison(same_size, claim.groups) for claim in claims for same_size in _by_size(claim.releases)]
+    pairs, possible = sum(each.pairs for each in sets), sum(each.possible for each in sets)
+    limit = error_rate / max(1, QUESTIONS * pairs)
+    blind = sum(each.pairs for each in sets if not each.can_see(limit))
+    answers = [each.compare(limit) for each in sets]
+    complaints = tuple(str(suspicion) for _, found in answers for suspicion in found)
+    smallest = min((p_value for p_value, _ in answers), default=1.0)
+    tried = f"{pairs:,} of {possible:,} pairs of releases of equal size" + f"; {blind:,} too small to tell" * bool(blind)
+    return Check(SECTION, "shared masks", tried, not complaints, "smallest p", smallest, ">=", limit, error_rate, "", complaints)
+
+
+PIXEL_CHECKS: tuple[Callable[[list[Claim], float], Check], ...] = (_check_duplicates, _check_noise, _check_masks)
+
+
+def _by_size(releases: list[ReleaseFile]) -> list[list[ReleaseFile]]:
+    sizes: dict[tuple[int, int], list[ReleaseFile]] = {}
+    for release in releases:
+        sizes.setdefault(release.size, []).append(release)
+    return [same for same in sizes.values() if len(same) > 1 and same[0].left.size]

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from ldp_slicing import Plan, Slice
+from ldp_slicing.audit.exact import Group, check_tables, epsilon_of, is_within, measure, read_groups, worst_ratio
+from ldp_slicing.audit.faults import less_noise
+from ldp_slicing.audit.report import Check
+from ldp_slicing.tables import submasks
+from tests.cases import PLANS
+
+
+def by_name(checks: list[Check]) -> dict[str, Check]:
+    return {check.name: check for check in checks}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_every_plan_holds_and_the_numbers_are_those_of_the_card(name: str) -> None:
+    plan = PLANS[name]
+    checks = by_name(check_tables(plan, "haar", plan.tables))
+    assert all(check.holds and not check.complaints and check.error_rate == 0 for check in checks.values())
+    assert checks["released pixel"].found == plan.realised_epsilon
+    assert set(checks) - {"channels"} == {"draws", "slices", "released pixel"}
+    assert ("channels" in checks) == plan.is_colour
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_weights_are_counted_again_from_the_arrays(name: str) -> None:
+    tables = PLANS[name].tables
+    assert [group.weights for group in read_groups(tables)] == [tables.weights(g) for g in range(tables.groups)]
+
+
+@pytest.mark.parametrize("name", ["paper 20", "wide and narrow", "grey 20", "grey, top 4 as one", "grey 16, top 12 as one"])
+def test_each_slice_has_the_ratio_that_the_card_counts(name: str) -> None:
+    plan = PLANS[name]
+    groups = read_groups(plan.tables)
+    for part in plan.slices:
+        assert worst_ratio(groups, part.bits) == plan.tables.slice_ratio(part.bits)
+
+
+def test_the_ratio_over_all_pairs_of_words_and_all_outputs_by_brute_force() -> None:
+    plan = Plan([Slice(0b100, 1.1), Slice(0b011, 0.7)], 3)
+    groups = read_groups(plan.tables)
+    law = [math.prod((group.masks[mask & group.bits] for group in groups), start=Fraction(1)) for mask in range(8)]
+    for bits in range(1, 8):
+        pairs = [(x, y) for x, y in itertools.product(range(8), repeat=2) if (x ^ y) & ~bits == 0]
+        assert worst_ratio(groups, bits) == max(law[z ^ x] / law[z ^ y] for x, y in pairs for z in range(8))
+    for group in groups:
+        for difference in submasks(group.bits):
+            assert group.ratio_of(difference) == max(p / group.masks[mask ^ difference] for mask, p in group.masks.items())
+
+
+def test_the_masks_of_a_wide_slice_stand_for_all() -> None:
+    plan = PLANS["wide: 11 bits as one"]
+    (group,) = read_groups(plan.tables)
+    zero, other = group.masks.values()
+    assert zero + other * (2**11 - 1) == 1
+    assert group.ratio_of(1 << 23) == group.worst_ratio(0xFFFFFF) == zero / other
+    assert group.ratio_of(1) == group.worst_ratio(1) == 1
+
+
+@pytest.mark.parametrize("name", ["grey, top 4 as one", "paper 20", "wide: 11 bits as one"])
+@pytest.mark.parametrize("masks", [2, 4])
+def test_the_probability_that_masks_cancel(name: str, masks: int) -> None:
+    group = read_groups(PLANS[name].tables)[0]
+    k = 1 << group.bits.bit_count()
+    zero, *others = (float(p) for p in group.masks.values())
+    law = np.array([zero, *(others * (k - 1) if group.uniform else others)])
+    index = np.arange(k)
+    total = law
+    for _ in range(masks - 1):
+        total = sum(law[m] * total[index ^ m] for m in range(k))
+    assert group.equal_draws(masks) == pytest.approx(total[0], rel=1e-9)
+    assert total.max() == total[0]
+
+
+def test_e_to_the_epsilon_is_compared_from_below() -> None:
+    with localcontext(prec=150):
+        e = Fraction(Decimal(1).exp())
+    assert is_within(e - Fraction(1, 10**97), Fraction(1))
+    assert not is_within(e, Fraction(1))
+    assert is_within(Fraction(1), Fraction(0))
+    assert not is_within(1 + Fraction(1, 10**90), Fraction(0))
+    assert not is_within(None, Fraction(1000))
+    assert epsilon_of(None) == math.inf
+
+
+def test_thresholds_off_by_a_little_are_found_in_every_plan() -> None:
+    for name in ("paper 20", "paper 1, 1:1:1", "grey 16", "thick, across channels", "wide: the whole word", "grey, 1 bit"):
+        plan = PLANS[name]
+        wrong = less_noise(plan.tables)
+        assert not np.array_equal(wrong.rest, plan.tables.rest), name
+        checks = by_name(check_tables(plan, "haar", wrong))
+        assert checks["draws"].holds, name
+        assert not checks["released pixel"].holds, name
+        assert not checks["slices"].holds, name
+        assert "epsilon" in checks["slices"].complaints[0], name
+
+
+def test_a_bit_that_is_never_drawn_is_found() -> None:
+    plan = PLANS["paper 20"]
+    outcome = plan.tables.outcome & np.array([255, 255, 127], np.uint8)[:, None]
+    checks = by_name(check_tables(plan, None, dataclasses.replace(plan.tables, outcome=outcome)))
+    assert "0x800000 of the plan are never changed" in checks["draws"].complaints[0]
+    assert checks["released pixel"].found == math.inf
+    assert not checks["slices"].holds
+    assert checks["released pixel"].to_dict()["found"] == "inf"
+
+
+def test_a_mask_that_never_comes_makes_the_ratio_unbounded() -> None:
+    group = Group({0b00: 1 << 63, 0b01: 1 << 62, 0b10: 1 << 62}, uniform=False)
+    assert group.worst_ratio(0b01) is None
+    assert group.ratio_of(0b10) is None
+    assert group.ratio_of(0b100) == 1
+    assert group.worst_ratio(0b100) == 1
+
+
+def test_tables_that_are_not_tables_are_found() -> None:
+    plan, narrow = PLANS["wide and narrow"], PLANS["thick, across channels"]
+    lowest_too = plan.tables.outcome | np.array([0, 1, 0], np.uint8)[:, None]
+    found = by_name(check_tables(plan, None, dataclasses.replace(plan.tables, outcome=lowest_too)))["draws"]
+    assert any("drawn by two groups" in line for line in found.complaints)
+    foreign = narrow.tables.outcome | np.array([1, 0, 0], np.uint8)[:, None]
+    found = by_name(check_tables(narrow, None, dataclasses.replace(narrow.tables, outcome=foreign)))["draws"]
+    assert any("0x1 are changed and in no slice" in line for line in found.complaints)
+    wide = PLANS["wide: 11 bits as one"]
+    odd = wide.tables.outcome.copy()
+    odd[0, :, :, 7] = [0x20, 0, 0]
+    found = by_name(check_tables(wide, None, dataclasses.replace(wide.tables, outcome=odd)))["draws"]
+    assert any("other than hit and miss" in line for line in found.complaints)
+
+
+def test_a_card_that_says_less_is_found() -> None:
+    plan = PLANS["paper 20"]
+    checks = by_name(check_tables(Plan.paper(19.9), "haar", plan.tables))
+    assert not checks["released pixel"].holds
+    assert "THE CARD SAYS 19." in checks["released pixel"].tried
+    assert any("the card says" in line for line in checks["slices"].complaints)
+
+
+def test_what_rounding_to_integers_allows() -> None:
+    plan = PLANS["paper 20"]
+    groups = read_groups(plan.tables)
+    smallest = min(groups[0].weights.values())
+    assert measure(plan, groups, "Y7", 0x800000).allowance == 1 + Fraction(1, smallest - 1)
+    assert measure(plan, groups, "pixel", 0xFFFFFF, rounded=False).allowance == 1
+    alone = PLANS["thick, across channels"]
+    assert measure(alone, read_groups(alone.tables), "all", 0xC08080).allowance == 1
+
+
+def test_more_than_the_card_says_is_found_though_less_than_was_asked() -> None:
+    plan = Plan.paper(5000.0)  # realises a fifth of it, as its card says
+    pixel = by_name(check_tables(plan, "haar", less_noise(plan.tables)))["released pixel"]
+    assert pixel.found is not None
+    assert plan.realised_epsilon < pixel.found < 5000
+    assert not pixel.holds

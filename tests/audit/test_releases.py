@@ -1,0 +1,362 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from ldp_slicing import Plan, Slicer
+from ldp_slicing.audit.exact import read_groups
+from ldp_slicing.audit.faults import picture
+from ldp_slicing.audit.files import NotARelease, describe, read_png
+from ldp_slicing.audit.releases import audit_releases
+from ldp_slicing.audit.report import ERROR_RATE, Check, Report
+from ldp_slicing.audit.shared import Comparison, distances
+from ldp_slicing.errors import AuditError
+from ldp_slicing.images import encode_png
+from ldp_slicing.randomness import SeededForTests
+from ldp_slicing.release.run import Recipe, prepare
+from tests.cases import photographs
+
+LIMIT = 1e-9
+
+
+def png(pixels: NDArray[Any], level: int = 0) -> bytes:
+    return b"".join(encode_png(pixels, level))
+
+
+def chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def by_name(report: Report) -> dict[str, Check]:
+    return {check.name: check for check in report.checks}
+
+
+def failed(report: Report) -> set[str]:
+    return {check.name for check in report.checks if not check.holds}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Releases of colour, grey and 16-bit grey sources of several sizes, in folders."""
+    source = tmp_path / "photos"
+    (source / "more").mkdir(parents=True)
+    for number in range(3):
+        (source / f"{number}.png").write_bytes(png(picture(number)))
+    (source / "more" / "odd.png").write_bytes(png(picture(3)[:33, :57]))
+    (source / "more" / "grey.png").write_bytes(png(picture(4)[..., 0]))
+    (source / "more" / "deep.png").write_bytes(png(picture(5)[..., 0].astype(np.uint16) * 200))
+    target = tmp_path / "releases"
+    list(prepare(source, target, Recipe(compression=1)).run())
+    return target
+
+
+def test_releases_as_they_are_made_hold(folder: Path) -> None:
+    report = audit_releases(folder)
+    assert report.holds, str(report)
+    assert report.subject == f"6 releases in {folder}"
+    assert report.error_rate == pytest.approx(ERROR_RATE)
+    checks = by_name(report)
+    assert set(checks) == {"card", "files", "metadata", "duplicates", "noise", "shared masks"}
+    assert "3 statements" in checks["card"].tried
+    assert "3 of 3 pairs" in checks["shared masks"].tried
+    assert checks["shared masks"].limit == pytest.approx(ERROR_RATE / 3 / (3 * 3))
+    assert checks["noise"].limit == pytest.approx(ERROR_RATE / 3 / 6)
+
+
+def test_one_release_with_its_card(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png(picture(0)))
+    list(prepare(tmp_path / "a.png", tmp_path / "release.png", Recipe(prune="dct")).run())
+    report = audit_releases(tmp_path / "release.png")
+    assert report.holds, str(report)
+    (tmp_path / "release.card.json").unlink()
+    report = audit_releases(tmp_path / "release.png")
+    assert failed(report) == {"card"}
+    assert "release.card.json cannot be read" in by_name(report)["card"].complaints[0]
+    assert set(by_name(report)) == {"card", "files", "metadata"}  # without a plan nothing can be said of the pixels
+
+
+def test_nothing_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AuditError, match="neither a folder"):
+        audit_releases(tmp_path / "nothing")
+
+
+def test_an_empty_folder_is_no_set_of_releases(tmp_path: Path) -> None:
+    assert failed(audit_releases(tmp_path)) == {"card", "files"}
+
+
+@pytest.mark.parametrize(
+    ("tamper", "complaint"),
+    [
+        (lambda card: card["statements"][0]["levels"][1].update(epsilon=10.0), "statement 1, levels[1].epsilon: the card says 10.0"),
+        (lambda card: card["statements"][0]["levels"][3].update(vacuous=False), "levels[3].vacuous"),
+        (lambda card: card["statements"][0]["levels"].pop(), "statement 1, levels"),
+        (lambda card: card["statements"][0]["plan"].update(epsilon_realised=1.0), "plan.epsilon_realised: the card says 1.0"),
+        (lambda card: card["statements"][0]["plan"].update(epsilon_requested=1.0), "more than the requested epsilon 1.0"),
+        (lambda card: card["statements"][0]["plan"]["slices"].pop(), "plan.epsilon_realised"),
+        (lambda card: card["statements"][0]["plan"]["slices"][0].update(bits="red"), "statement 1 cannot be read"),
+        (lambda card: card["statements"][0].update(releases=5), "releases: the card says 5, should be 4"),
+        (lambda card: card["statements"][0].update(width=[57, 64]), "width[1]: the card says 64, should be 128"),
+        (lambda card: card["statements"][0]["view"].update(prune="none"), "levels[2].epsilon"),
+        (lambda card: card["statements"][0]["view"].update(prune="all"), "prune is"),
+        (lambda card: card["statements"][0].update(plan=7), "statement 1 cannot be read"),
+        (lambda card: card["statements"].pop(), "1 releases, such as more/grey.png, are of a kind that no statement is about"),
+        (lambda card: card.update(card=2), "version 2"),
+        (lambda card: card.pop("statements"), "is not a card"),
+        (lambda card: card.update(statements=7), "is not a card"),
+    ],
+)
+def test_a_card_whose_sums_are_wrong(folder: Path, tamper: Callable[[dict[str, Any]], object], complaint: str) -> None:
+    path = folder / "card.json"
+    card = json.loads(path.read_text())
+    tamper(card)
+    path.write_text(json.dumps(card))
+    report = audit_releases(folder)
+    assert failed(report) - {"noise"} == {"card"}  # without one of its slices, bits that are released should be constant
+    assert any(complaint in line for line in by_name(report)["card"].complaints), by_name(report)["card"].complaints
+
+
+def test_a_statement_about_releases_that_are_not_there(folder: Path) -> None:
+    (folder / "more" / "grey.png").unlink()
+    assert by_name(audit_releases(folder))["card"].complaints == ("statement 3, releases: the card says 1, there are 0",)
+
+
+def test_a_card_that_is_no_json(folder: Path) -> None:
+    (folder / "card.json").write_text("{")
+    assert by_name(audit_releases(folder))["card"].complaints == ("card.json is not a card",)
+
+
+def test_words_on_a_card_are_not_judged(folder: Path) -> None:
+    path = folder / "card.json"
+    card = json.loads(path.read_text())
+    card["remark"] = "more"
+    card["statements"][0]["levels"][0]["why"] = "other words"
+    path.write_text(json.dumps(card))
+    assert audit_releases(folder).holds
+
+
+def test_files_that_are_no_releases(folder: Path) -> None:
+    (folder / "notes.txt").write_text("x")
+    (folder / ".0123.partial").write_bytes(b"")
+    Image.fromarray(picture(0)).save(folder / "other.png")  # Pillow filters rows
+    (folder / "link.png").symlink_to(folder / "0.png")
+    (folder / "more" / "card.json").write_text("{}")
+    report = audit_releases(folder)
+    assert failed(report) == {"files"}
+    told = "\n".join(by_name(report)["files"].complaints)
+    for line in (
+        ".0123.partial: is not a PNG",
+        "notes.txt: is not a PNG",
+        "other.png: was not written by this software",
+        "link.png: is a symbolic link",
+    ):
+        assert line in told
+    assert "more/card.json" in told
+
+
+def test_a_name_cannot_write_lines_into_the_report(folder: Path) -> None:
+    (folder / "x\n  holds  files.txt").write_text("x")
+    assert "x\\n  holds  files.txt: is not a PNG" in str(audit_releases(folder))
+
+
+SMALL = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
+GOOD = png(SMALL)
+HEADER = GOOD[:33]
+
+
+@pytest.mark.parametrize("pixels", [SMALL, SMALL[..., 0], SMALL[..., 0].astype(np.uint16) * 999])
+@pytest.mark.parametrize("level", [0, 9])
+def test_what_the_encoder_writes_is_read_back_and_has_nothing_more(pixels: NDArray[Any], level: int) -> None:
+    found, more = read_png(png(pixels, level))
+    assert np.array_equal(found, pixels)
+    assert found.dtype == pixels.dtype
+    assert more == []
+
+
+def test_everything_but_pixels_is_named() -> None:
+    body, end = GOOD[33:-12], GOOD[-12:]
+    assert read_png(HEADER + chunk(b"tEXt", b"Author\0me") + body + end)[1] == ["chunks tEXt"]
+    assert read_png(HEADER + body + chunk(b"eXIf", b"II*\0") + end)[1] == ["chunks eXIf"]
+    assert read_png(GOOD + b"thumbnail")[1] == ["9 bytes after the end of the PNG"]
+    assert read_png(HEADER + body + chunk(b"IEND", b"hello"))[1] == ["its chunks are not one IHDR, one IDAT and an empty IEND"]
+    stream = zlib.compress(b"".join(b"\0" + row.tobytes() for row in SMALL))
+    assert read_png(HEADER + chunk(b"IDAT", stream + b"hidden") + end)[1] == ["6 bytes hidden behind the pixels"]
+    halves = chunk(b"IDAT", stream[:9]) + chunk(b"IDAT", stream[9:])
+    assert read_png(HEADER + halves + end)[1] == ["its chunks are not one IHDR, one IDAT and an empty IEND"]
+
+
+def header(width: int, height: int, depth: int, colour: int, interlace: int = 0) -> bytes:
+    return GOOD[:8] + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, interlace))
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (b"GIF89a", "not a PNG"),
+        (GOOD[:50], "cut off"),
+        (GOOD[:-1] + b"\0", "wrong checksum"),
+        (GOOD[:8] + GOOD[-12:], "cut off or damaged"),
+        (header(3, 2, 8, 6) + GOOD[33:], "colour type 6"),
+        (header(3, 2, 16, 2) + GOOD[33:], "16 bits"),
+        (header(3, 2, 8, 2, 1) + GOOD[33:], "no release has"),
+        (header(0, 2, 8, 2) + GOOD[33:], "no release has"),
+        (header(3, 3, 8, 2) + GOOD[33:], "more or fewer pixels"),
+        (header(3, 1, 8, 2) + GOOD[33:], "more or fewer pixels"),
+        (HEADER + chunk(b"IDAT", b"junk") + GOOD[-12:], "is damaged"),
+    ],
+)
+def test_what_is_no_release(data: bytes, complaint: str) -> None:
+    with pytest.raises(NotARelease, match=complaint):
+        read_png(data)
+
+
+def test_a_file_that_cannot_be_read_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Path.read_bytes
+
+    def failing(path: Path) -> bytes:
+        if path.name == "1.png":
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", failing)
+    with pytest.raises(AuditError, match=r"1\.png cannot be read: Permission denied"):
+        audit_releases(folder)
+
+
+def test_duplicates_count_by_their_pixels(folder: Path) -> None:
+    pixels, _ = read_png((folder / "0.png").read_bytes())
+    (folder / "2.png").write_bytes(png(pixels, 9))
+    report = audit_releases(folder)
+    assert by_name(report)["duplicates"].complaints == ("0.png and 2.png have the same pixels",)
+
+
+def test_equal_releases_of_single_pixels_may_be_chance(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    for number in range(2):
+        (tmp_path / "photos" / f"{number}.png").write_bytes(png(np.full((1, 1, 3), 7, np.uint8)))
+    list(prepare(tmp_path / "photos", tmp_path / "releases", Recipe()).run())
+    shutil.copy(tmp_path / "releases" / "0.png", tmp_path / "releases" / "1.png")
+    report = audit_releases(tmp_path / "releases")
+    assert report.holds
+    assert "1 too small to tell from chance" in by_name(report)["duplicates"].tried
+    assert "2 too small to tell" in by_name(report)["noise"].tried
+
+
+def test_bits_that_the_plan_drops_are_constant(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    for number in range(2):
+        (tmp_path / "photos" / f"{number}.png").write_bytes(png(picture(number)))
+    recipe = Recipe(epsilon=5.2, weights=(4, 0, 0))  # without chroma
+    list(prepare(tmp_path / "photos", tmp_path / "releases", recipe).run())
+    assert audit_releases(tmp_path / "releases").holds
+    (tmp_path / "releases" / "1.png").write_bytes(png(Slicer(Plan.paper(5.2))(picture(1))))
+    assert by_name(audit_releases(tmp_path / "releases"))["noise"].complaints == ("1.png: bits that its plan drops are not constant",)
+
+
+def photos(side: int) -> list[NDArray[np.uint8]]:
+    """Pieces of real photographs."""
+    pieces = []
+    for photo in photographs().values():
+        pieces += [photo[y : y + side, x : x + side] for y, x in ((0, 0), (20, 100), (100, 200), (60, 30))]
+    return pieces
+
+
+def releases_of(images: list[NDArray[np.uint8]], plan: Plan, *, shared: bool) -> Comparison:
+    out = []
+    for number, image in enumerate(images):
+        slicer = Slicer(plan, randomness=SeededForTests(0 if shared else number + 1))
+        out.append(describe(PurePath(f"{number}"), slicer(image)))
+    return Comparison(out, read_groups(plan.tables))
+
+
+@pytest.mark.parametrize("epsilon", [5.2, 20.0])
+def test_shared_masks_of_photographs_are_found_and_fresh_ones_are_not(epsilon: float) -> None:
+    images = photos(128)
+    fresh, shared = (releases_of(images, Plan.paper(epsilon), shared=how) for how in (False, True))
+    assert fresh.can_see(LIMIT)
+    smallest, found = fresh.compare(LIMIT)
+    assert smallest > LIMIT
+    assert found == []
+    assert shared.pairs == math.comb(len(images), 2)
+    smallest, found = shared.compare(LIMIT)
+    assert smallest < LIMIT
+    assert len({(each.one.path, each.other.path) for each in found}) > (0.5 if epsilon < 20 else 0.8) * shared.pairs
+
+
+def test_fresh_masks_of_one_flat_source_are_not_suspected() -> None:
+    """The worst case of the bounds: equal sources without any detail reach them, and do not pass them."""
+    flat = [np.full((128, 128, 3), 128, np.uint8)] * 30
+    for plan in (Plan.paper(20.0), Plan.paper(58.0)):
+        assert releases_of(flat, plan, shared=False).compare(1e-6 / 3 / 435)[1] == []
+    assert len(releases_of(flat[:3], Plan.paper(20.0), shared=True).compare(LIMIT)[1]) == 9
+
+
+def test_the_bounds_are_those_of_equal_flat_sources() -> None:
+    plan = Plan(Plan.grey(20.0).slices[:3], 8)
+    flat = np.full((256, 256), 77, np.uint8)
+    one, two = (describe(PurePath("x"), Slicer(plan)(flat)) for _ in range(2))
+    groups = read_groups(plan.tables)
+    equal = math.prod(group.equal_draws(2) for group in groups)
+    steps = math.prod(group.equal_draws(4) for group in groups)
+    assert np.mean(one.left == one.right) == pytest.approx(equal, abs=6 * math.sqrt(equal * (1 - equal) / one.left.size))
+    found = np.mean(one.left ^ one.right == two.left ^ two.right)
+    assert found == pytest.approx(steps, abs=6 * math.sqrt(steps * (1 - steps) / one.left.size))
+
+
+def test_clamped_colours_do_not_count() -> None:
+    """Where RGB ran out, different words look alike: taken for equal, they would accuse fresh masks."""
+    saturated = [np.tile(np.array([255, 0, 255], np.uint8), (128, 128, 1))] * 4
+    plan = Plan.paper(58.0)
+    releases = [describe(PurePath(str(number)), Slicer(plan, prune=None)(image)) for number, image in enumerate(saturated)]
+    assert Comparison(releases, read_groups(plan.tables)).compare(LIMIT)[1] == []
+    believed = [dataclasses.replace(release, sure=np.ones_like(release.sure)) for release in releases]
+    assert Comparison(believed, read_groups(plan.tables)).compare(LIMIT)[1]
+    pair = describe(PurePath("x"), np.array([[[9, 9, 9], [9, 255, 9], [9, 9, 9], [8, 8, 8]]], np.uint8))
+    assert pair.sure.tolist() == [False, True]
+    assert pair.certain == 3
+
+
+def test_what_is_compared_and_how_often_it_may_be_equal() -> None:
+    plan = Plan.paper(20.0)
+    groups = read_groups(plan.tables)
+    questions = releases_of(photos(16)[:2], plan, shared=False).questions
+    two, four = ([group.equal_draws(masks) for group in groups] for masks in (2, 4))
+    assert [question.probability for question in questions] == pytest.approx([math.prod(two), math.prod(four), math.prod(four[1:])])
+
+
+def test_grey_releases_have_no_chroma_and_a_high_epsilon_no_power() -> None:
+    grey = [image[..., 1] for image in photos(128)]
+    assert len(releases_of(grey, Plan.grey(5.2), shared=True).compare(LIMIT)[1]) > 20
+    blind = releases_of([image[:4, :4] for image in grey], Plan.grey(58.0), shared=True)
+    assert not blind.can_see(LIMIT)
+
+
+def test_which_pairs_are_compared() -> None:
+    assert distances(5, 100) == [1, 2, 3, 4]
+    some = distances(3000, 300)
+    assert some[:150] == list(range(1, 151))
+    assert {1500, 1000, 750, 600, 500, 375} <= set(some)
+    assert len(some) <= 300
+    assert max(some) < 3000
+    assert distances(200, 1)[0] == 1
+
+
+def test_a_bounded_number_of_pairs_is_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "photos").mkdir()
+    for number in range(8):
+        (tmp_path / "photos" / f"{number}.png").write_bytes(png(picture(number)[:16, :16]))
+    list(prepare(tmp_path / "photos", tmp_path / "releases", Recipe()).run())
+    assert "28 of 28 pairs" in by_name(audit_releases(tmp_path / "releases"))["shared masks"].tried
+    monkeypatch.setattr("ldp_slicing.audit.shared.COMPARISONS", 128 * 8)
+    assert "22 of 28 pairs" in by_name(audit_releases(tmp_path / "releases"))["shared masks"].tried

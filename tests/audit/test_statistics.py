@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ldp_slicing import Plan, Slicer
+from ldp_slicing.audit.statistics import Law, ask, ask_two, joint_counts, measured_epsilons, pairs_apart, repeated_runs, run_length
+from ldp_slicing.audit.words import Words, masks_of, recover_words, release_words, view_words
+from ldp_slicing.view import to_rgb
+from tests.cases import PLANS, random_image
+
+
+def released(plan: Plan, shape: tuple[int, int]) -> tuple[Words, Words]:
+    """The masks of a release, and the words before them."""
+    source = random_image(plan, shape)
+    words = view_words(source, plan, "haar")
+    return masks_of(plan, Slicer(plan, output="ycbcr")(source), words), words.ravel()
+
+
+def test_all_words_come_back_from_rgb_where_nothing_was_clamped() -> None:
+    words = np.arange(1 << 24, dtype=np.uint32)
+    channels = np.stack([words >> 16 & 255, words >> 8 & 255, words & 255]).astype(np.uint8)
+    found, certain = recover_words(np.moveaxis(to_rgb(channels), 0, -1))
+    assert certain.sum() > 3_800_000
+    assert np.array_equal(found[certain], words[certain])
+    grey, sure = recover_words(np.array([[1, 300]], np.uint16))
+    assert grey.tolist() == [[1, 300]]
+    assert sure.all()
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_law_has_the_change_probabilities_of_the_tables(name: str) -> None:
+    plan = PLANS[name]
+    law = Law(plan)
+    for part in plan.slices:
+        if part.bits.bit_count() == 1:
+            flip = law.flips[law.bits.index(part.bits.bit_length() - 1)]
+            assert flip == pytest.approx(float(plan.tables.change_probability(part.bits)), rel=1e-12)
+        assert law.slice_epsilon(part.bits) <= part.epsilon * (1 + 1e-6)
+    assert np.array_equal(law.together, law.together.T)
+
+
+def test_bits_of_one_slice_are_flipped_together() -> None:
+    law = Law(PLANS["thick, across channels"])
+    assert np.all(law.together[~np.eye(4, dtype=bool)] > 1.5 * law.flips[0] ** 2)
+    apart = Law(PLANS["top planes"])
+    assert np.allclose(apart.together[0, 1], apart.flips[0] * apart.flips[1])
+
+
+def test_counts() -> None:
+    one, two = np.array([0b01, 0b11, 0b10, 0b00], np.uint32), np.array([0b11, 0b10, 0b10, 0b01], np.uint32)
+    assert joint_counts(one, two, [0, 1]).tolist() == [[1, 2], [0, 2]]
+    first, second = pairs_apart(np.arange(11, dtype=np.uint32), 2)
+    assert (first.tolist(), second.tolist()) == ([0, 1, 4, 5], [2, 3, 6, 7])
+
+
+def test_any_bit_of_one_release_that_has_to_do_with_any_of_another_is_found() -> None:
+    plan = Plan.paper(20.0)
+    law = Law(plan)
+    (one, _), (two, _) = released(plan, (300, 300)), released(plan, (300, 300))
+    limit = 1e-9
+    assert ask_two(law, one, two).complaints(limit) == ()
+    copied = two & np.uint32(~1 & 0xFFFFFF) | one >> np.uint32(8) & np.uint32(1)  # Cr0 of the one is Cb0 of the other
+    complaints = ask_two(law, one, copied).complaints(limit)
+    assert complaints[0].startswith("Cb0 and Cr0 of two releases")
+    shifted = one.copy()
+    shifted[1::2] = shifted[1::2] & np.uint32(~(1 << 18) & 0xFFFFFF) | (shifted[::2] & np.uint32(1 << 19)) >> np.uint32(1)
+    asked = [line for questions in ask(law, shifted, [1]) for line in questions.complaints(limit)]
+    assert any("Y3 and Y2 of pixels 1 apart" in line for line in asked)
+
+
+@pytest.mark.parametrize("name", ["paper 20", "thick, across channels", "wide: 11 bits as one", "grey 12"])
+def test_the_measured_epsilons_enclose_the_real_ones(name: str) -> None:
+    plan = PLANS[name]
+    intervals = measured_epsilons(Law(plan), *released(plan, (700, 701)), 1e-6)
+    assert len(intervals) == len(plan.slices)
+    for interval, part in zip(intervals, plan.slices, strict=True):
+        assert interval.low <= interval.limit <= interval.high
+        assert interval.high - interval.low < 0.35
+        assert interval.limit == pytest.approx(part.epsilon, rel=1e-6)
+
+
+def test_noise_that_depends_on_the_source_raises_the_measured_epsilon() -> None:
+    plan = Plan.paper(20.0)
+    masks, words = released(plan, (300, 300))
+    masks &= ~(words & np.uint32(1 << 16))  # the lowest bit of Y is left as it is where it is 1
+    lowest = next(interval for interval in measured_epsilons(Law(plan), masks, words, 1e-6) if interval.name == "Y0")
+    assert lowest.low > 5 > lowest.limit
+
+
+def test_flips_that_only_hide_the_bit_cost_nothing() -> None:
+    plan = Plan.paper(20.0)
+    masks, words = released(plan, (100, 100))
+    always_one = masks & np.uint32(0x7FFFFF) | ~words & np.uint32(0x800000)
+    assert measured_epsilons(Law(plan), always_one, words, 1e-6)[0].low == 0
+
+
+def test_a_slice_that_is_never_changed_has_no_upper_bound() -> None:
+    plan = Plan.paper(20.0)
+    masks, words = released(plan, (100, 100))
+    highest = measured_epsilons(Law(plan), masks & np.uint32(0x7FFFFF), words, 1e-6)[0]
+    assert highest.high == np.inf
+    assert highest.low > highest.limit
+
+
+def test_repeated_runs_are_found_wherever_they_are() -> None:
+    plan = Plan.paper(20.0)
+    masks, _ = released(plan, (300, 301))
+    length = run_length(Law(plan), masks.size, 1e-9)
+    assert length == 8
+    assert repeated_runs(masks, length) == []
+    masks[1003:1011] = masks[77_777:77_785]
+    assert repeated_runs(masks, length) == [(1003, 77_777)]
+    masks[40_000:40_100] = masks[39_850:39_950]
+    assert len(repeated_runs(masks, length)) > 90
+
+
+def test_how_long_a_run_must_be() -> None:
+    law = Law(Plan.paper(20.0))
+    for pixels in (10**4, 10**6, 10**9):
+        length = run_length(law, pixels, 1e-7)
+        assert length is not None
+        assert pixels**2 / 2 * law.likeliest_mask**length <= 1e-7 < pixels**2 / 2 * law.likeliest_mask ** (length // 2)
+    assert run_length(Law(Plan.paper(5000.0)), 10**6, 1e-7) is None
+
+
+def test_release_words_are_read_as_the_slicer_writes_them() -> None:
+    plan = PLANS["grey 16"]
+    assert release_words(np.array([[0x1234]], np.uint16), plan).tolist() == [[0x1234]]
+    assert release_words(np.array([[[1, 2, 3]]], np.uint8), Plan.paper(1.0)).tolist() == [[0x010203]]

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ldp_slicing.audit import selftest
+from ldp_slicing.audit.faults import BUILD_FAULTS, picture
+from ldp_slicing.cli import app
+from ldp_slicing.images import encode_png
+from ldp_slicing.release.run import Recipe, prepare
+
+
+def audit(*arguments: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["audit", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def releases(tmp_path: Path) -> Path:
+    (tmp_path / "photos").mkdir()
+    for number in range(2):
+        (tmp_path / "photos" / f"{number}.png").write_bytes(b"".join(encode_png(picture(number))))
+    list(prepare(tmp_path / "photos", tmp_path / "releases", Recipe()).run())
+    return tmp_path / "releases"
+
+
+def test_this_installation(tmp_path: Path) -> None:
+    status, out, _ = audit("--pixels", 20_000, "--out", tmp_path / "report.json")
+    assert status == 0
+    assert out.startswith("audit of 24 slices, epsilon 20 ")
+    assert "\nthe promise holds" in out
+    assert "false alarms: at most 1.0e-06 per run" in out
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["audit"], report["holds"]) == (1, True)
+    assert report["cannot_see"]
+
+
+def test_another_plan_as_json() -> None:
+    status, out, _ = audit("--json", "--pixels", 20_000, "--grey", 12, "--epsilon", 5, "--prune", "none")
+    report = json.loads(out)
+    assert (status, report["holds"]) == (0, True)
+    assert report["subject"].startswith("12 slices, epsilon 5 ")
+    assert report["subject"].endswith("pruning none")
+    slices = next(check for check in report["checks"] if check["name"] == "slices")
+    assert len(slices["details"]["parts"]) == 12
+    assert all(part["epsilon"] <= part["asked"] * (1 + 1e-9) for part in slices["details"]["parts"])
+
+
+def test_releases_that_hold_and_that_do_not(releases: Path) -> None:
+    status, out, _ = audit(releases)
+    assert status == 0
+    assert "audit of 2 releases" in out
+    (releases / "1.png").write_bytes((releases / "1.png").read_bytes() + b"[bold]thumbnail")
+    status, out, _ = audit(releases)
+    assert status == 1
+    assert "FAILS  metadata" in out
+    assert "1.png: 15 bytes after the end of the PNG" in out
+    assert "THE PROMISE DOES NOT HOLD: 1 of 6 checks failed" in out
+    status, out, _ = audit(releases, "--json")
+    assert (status, json.loads(out)["holds"]) == (1, False)
+
+
+def test_a_process_of_its_own_ends_with_the_same_status(releases: Path) -> None:
+    (releases / "notes [red].txt").write_text("x")
+    done = subprocess.run([sys.executable, "-m", "ldp_slicing", "audit", str(releases)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "notes [red].txt: is not a PNG" in done.stdout
+    assert done.stderr == ""
+
+
+def test_the_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selftest, "BUILD_FAULTS", BUILD_FAULTS[:2])  # the others take their time in tests/audit
+    status, out, _ = audit("--self-test")
+    assert status == 0
+    assert "every fault is found" in out
+    assert out.count("rejected by") == 7
+    assert out.count(": accepted") == 2
+    monkeypatch.setattr(selftest, "BUILD_FAULTS", (dataclasses.replace(BUILD_FAULTS[1], by=frozenset()),))
+    status, out, _ = audit("--self-test")
+    assert status == 1
+    assert "A FAULT IS NOT FOUND: 1 of 8 checks failed" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["/no/such/place"], "/no/such/place is neither a folder"),
+        (["--epsilon", "0"], "got 0.0"),
+        (["--weights", "4:1"], "'4:1'"),
+        (["--pixels", "10"], "4096"),
+        (["--grey", "7"], "bits=7"),
+        (["--self-test", "--grey", "8"], "leave out --grey"),
+        (["--self-test", "--pixels", "100000"], "leave out --grey and --pixels"),
+        (["DST", "--epsilon", "5"], "leave out --epsilon"),
+        (["DST", "--self-test"], "leave out --self-test"),
+        (["--out", "EXISTING"], "exists already"),
+    ],
+)
+def test_refusals(releases: Path, arguments: list[str], message: str) -> None:
+    names = {"DST": str(releases), "EXISTING": str(releases / "card.json")}
+    status, out, err = audit(*(names.get(argument, argument) for argument in arguments))
+    assert (status, out) == (2, "")
+    assert message in " ".join(err.split())
+
+
+def test_a_report_that_cannot_be_written_is_a_refusal(releases: Path) -> None:
+    status, out, err = audit(releases, "--out", releases / "no" / "report.json")
+    assert (status, out) == (2, "")
+    assert "cannot be written: No such file" in err
