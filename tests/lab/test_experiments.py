@@ -14,9 +14,9 @@ from PIL import Image
 from torch import nn
 
 from ldp_slicing import Plan
-from ldp_slicing.lab import experiments, recipes, results
+from ldp_slicing.lab import experiments, pairs, recipes, results
 from ldp_slicing.lab.data import DataError
-from ldp_slicing.lab.experiments import ablation, curves, faces, overhead
+from ldp_slicing.lab.experiments import ablation, curves, faces, identity, overhead
 from ldp_slicing.lab.experiments.frame import BUDGETS
 from ldp_slicing.lab.folders import load_folder, read_folder
 from ldp_slicing.lab.lfw import images_in_pairs, load_lfw, sides
@@ -44,6 +44,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faces, "BUDGETS", (5.2, 20.0))
     monkeypatch.setattr(faces, "PAPER", (1.0, 2.0))
     monkeypatch.setattr(overhead, "ROUNDS", 1)
+    monkeypatch.setattr(identity, "TARGETS", {"easy": (200.0, None), "eps20": (20.0, "haar")})
+    monkeypatch.setattr(identity, "TRIED", ("easy",))
+    monkeypatch.setattr(pairs, "wide_resnet28", lambda classes, width, channels: tiny(classes, channels))
+    monkeypatch.setitem(MODELS, "resnet9", tiny)
 
 
 def write_cifar(folder: Path) -> None:
@@ -54,10 +58,10 @@ def write_cifar(folder: Path) -> None:
     for path in (ten, hundred):
         path.mkdir(parents=True)
     for i in range(1, 6):
-        (ten / f"data_batch_{i}").write_bytes(batch("labels", 10, 8))
-    (ten / "test_batch").write_bytes(batch("labels", 10, 10))
-    (hundred / "train").write_bytes(batch("fine_labels", 100, 40))
-    (hundred / "test").write_bytes(batch("fine_labels", 100, 10))
+        (ten / f"data_batch_{i}").write_bytes(batch("labels", 10, 10))
+    (ten / "test_batch").write_bytes(batch("labels", 10, 20))
+    (hundred / "train").write_bytes(batch("fine_labels", 100, 200))
+    (hundred / "test").write_bytes(batch("fine_labels", 100, 200))
 
 
 def write_chest(folder: Path) -> None:
@@ -98,6 +102,7 @@ MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are ma
     "faces": (write_lfw, 2 * (4 + 3 + 3 + 5)),  # untuned, labels, public, variants
     "psnr": (write_both, 2 * 2 * 7),
     "overhead": (write_lfw, 5),
+    "identity": (write_both, 2 * 2 + 2 * (2 * 2 + 1)),
 }
 
 

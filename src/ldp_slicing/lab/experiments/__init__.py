@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.experiments import ablation, chest, curves, faces, fidelity, overhead, psnr
+from ldp_slicing.lab.experiments import ablation, chest, curves, faces, fidelity, identity, overhead, psnr
 from ldp_slicing.lab.experiments.frame import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -12,6 +12,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "ablation": ablation.EXPERIMENT,
     "chest": chest.EXPERIMENT,
     "faces": faces.EXPERIMENT,
+    "identity": identity.EXPERIMENT,
     "psnr": psnr.EXPERIMENT,
     "overhead": overhead.EXPERIMENT,
 }

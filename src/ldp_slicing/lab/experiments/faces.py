@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from ldp_slicing.lab.data import DataError, ImageSet, Split
 from ldp_slicing.lab.experiments.ablation import VARIANTS
@@ -39,26 +38,24 @@ WAYS = {
 }
 
 
+@dataclass(frozen=True)
+class Teacher:
+    """float32 [N, 128] embeddings of all originals less their mean, which tells nobody apart; the mean; a file of weights to start from."""
+
+    seen: NDArray[np.float32]
+    mean: NDArray[np.float32]
+    weights: Path
+
+
 def measure(setting: Setting) -> Iterator[Row]:
-    original = setting.data / WEIGHTS
-    if not original.is_file():
-        raise DataError(f"{original} is not there: the Python package face_recognition_models (CC0) carries it")
     faces = load_lfw(setting.data)
-    teacher, _ = build_embedder("dlib")
-    load_weights(teacher, original)
-    teacher.to(setting.device)
-    targets = _teach(faces, teacher)
-    if isinstance(teacher, DlibOfCrop):
-        teacher.unfold(torch.from_numpy(faces.images[:: len(faces.images) // 256]).permute(0, 3, 1, 2))
-    setting.work.mkdir(parents=True, exist_ok=True)
-    weights = setting.work / "start.pt"
-    torch.save(teacher.state_dict(), weights)
+    teacher = teacher_of(faces, setting)
     halves = dict(zip(("first", "second"), sides(faces), strict=True))
-    tasks = [replace(task, name=f"{task.name}-{name}") for name, half in halves.items() for task in _tasks(faces, half, targets, weights)]
+    tasks = [replace(task, name=f"{task.name}-{name}") for name, half in halves.items() for task in _tasks(faces, half, teacher)]
     yield from train_all(tasks, setting, lambda run: judge(faces, halves[run.task.name.rpartition("-")[2]], run))
 
 
-def _tasks(faces: FaceSet, side: Side, targets: NDArray[np.float32], weights: Path) -> list[Task]:
+def _tasks(faces: FaceSet, side: Side, teacher: Teacher) -> list[Task]:
     """Every way of tuning, for every budget and variant, for one side."""
     tested = images_in_pairs(faces, side)
     people = ImageSet(
@@ -71,8 +68,8 @@ def _tasks(faces: FaceSet, side: Side, targets: NDArray[np.float32], weights: Pa
     untuned = replace(labels, name="untuned", epochs=0)
 
     def task(way: str, name: str, how: Recipe, plan: Plan | None, prune: Prune, release: ReleaseMode) -> Task:
-        taught = targets[side.images] if how.loss == "teacher" else None
-        return Task(f"lfw-{way}-{name}", people, how, plan, prune, release, targets=taught, weights=weights)
+        taught = teacher.seen[side.images] if how.loss == "teacher" else None
+        return Task(f"lfw-{way}-{name}", people, how, plan, prune, release, targets=taught, weights=teacher.weights)
 
     budgets = {f"eps{eps:g}": Plan.paper(eps) for eps in BUDGETS}
     tasks = [task("untuned", name, untuned, plan, "haar", "once") for name, plan in budgets.items()]
@@ -85,12 +82,21 @@ def _tasks(faces: FaceSet, side: Side, targets: NDArray[np.float32], weights: Pa
     return [*tasks, *(task("public", name, public, plan, prune, "every-epoch") for name, plan, prune in variants)]
 
 
-def _teach(faces: FaceSet, teacher: nn.Module) -> NDArray[np.float32]:
-    """float32 [N, 128]: what the untouched network sees in the originals, less its mean."""
+def teacher_of(faces: FaceSet, setting: Setting) -> Teacher:
+    """dlib's recogniser: what it sees in the originals, and its weights, ready to be tuned."""
+    original = setting.data / WEIGHTS
+    if not original.is_file():
+        raise DataError(f"{original} is not there: the Python package face_recognition_models (CC0) carries it")
+    network, _ = build_embedder("dlib")
+    load_weights(network, original)
+    network.to(setting.device)
     images = torch.from_numpy(faces.images).permute(0, 3, 1, 2)
-    seen = embed(teacher, images, prepare=lambda x: x.float(), batch=256).numpy()
-    centred: NDArray[np.float32] = seen - seen.mean(0)  # what all faces have in common tells nobody apart
-    return centred
+    seen = embed(network, images, prepare=lambda x: x.float(), batch=256).numpy()
+    if isinstance(network, DlibOfCrop):
+        network.unfold(images[:: len(images) // 256])
+    setting.work.mkdir(parents=True, exist_ok=True)
+    torch.save(network.state_dict(), setting.work / "start.pt")
+    return Teacher(seen - seen.mean(0), seen.mean(0), setting.work / "start.pt")
 
 
 def judge(faces: FaceSet, side: Side, run: Run) -> Row:

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ldp_slicing import Plan
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.lab import pairs
+from ldp_slicing.lab.data import ImageSet, Split
+from ldp_slicing.lab.experiments.identity import advantage
+from ldp_slicing.lab.pairs import PairRun, draw_pairs
+from ldp_slicing.lab.recipes import recipe
+from ldp_slicing.lab.task import Task
+from ldp_slicing.lab.training import Limits, train
+
+CPU = torch.device("cpu")
+LABELS = np.array([0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 0, 1], np.int64)
+
+
+def task(count: int = 12, epochs: int = 1) -> Task:
+    labels = np.resize(LABELS, count)
+    rng = np.random.default_rng(0)
+    images = (60 * labels[:, None, None, None] + rng.integers(0, 60, (count, 8, 8, 3))).astype(np.uint8)
+    split = Split(images, labels)
+    how = replace(recipe("pairs"), batch=48, epochs=epochs, pad=0, learning_rate=0.05)
+    return Task("t", ImageSet("toy", 3, split, split), how, Plan.paper(58.0), None, "every-epoch", pairs=draw_pairs(labels, 200, seed=1))
+
+
+def test_partners_go_together_half_of_the_time_and_never_with_themselves() -> None:
+    run = PairRun(task(), CPU)
+    index = torch.arange(12).repeat(2000)
+    partner, same = run.partners(index)
+    assert not (partner == index).any()
+    assert torch.equal(same == 1, run.labels[partner] == run.labels[index])
+    assert abs(same.float().mean().item() - 0.5) < 0.02
+    for i in range(12):  # every other image of the class, and every image of the others, occurs
+        assert set(partner[index == i].tolist()) == set(range(12)) - {i}
+
+
+def test_test_pairs_are_as_they_should_be() -> None:
+    found = draw_pairs(LABELS, 400, seed=3)
+    first, second, same = found.T
+    assert (first != second).all()
+    assert ((LABELS[first] == LABELS[second]) == (same == 1)).all()
+    assert same.mean() == 0.5
+    assert np.array_equal(found, draw_pairs(LABELS, 400, seed=3))
+    alone = draw_pairs(np.array([0, 0, 1]), 50, seed=0)
+    assert set(alone[:, 0]) == {0, 1}  # class 1 has nobody to be paired with
+
+
+def test_it_learns_what_is_easy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def small(classes: int, width: int, channels: int) -> nn.Module:
+        assert (classes, width, channels) == (2, 4, 6)
+        return nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2)
+        )
+
+    monkeypatch.setattr(pairs, "wide_resnet28", small)
+    (run,) = train([task(192, epochs=60)], CPU, tmp_path, Limits(look_every=20))
+    assert isinstance(run, PairRun)
+    assert run.accuracy(*run.test) > 0.8
+    assert run.history[-1].test_accuracy is not None
+
+
+def test_what_cannot_be_paired_is_refused() -> None:
+    lonely = Split(np.zeros((3, 8, 8, 3), np.uint8), np.array([0, 0, 1], np.int64))
+    good = task()
+    with pytest.raises(LdpSlicingError, match="two images"):
+        PairRun(replace(good, data=ImageSet("x", 2, lonely, lonely)), CPU)
+    with pytest.raises(LdpSlicingError, match="resnet9"):
+        PairRun(replace(good, recipe=replace(good.recipe, model="resnet9")), CPU)
+    with pytest.raises(LdpSlicingError, match="pairs"):
+        replace(good, pairs=None)
+
+
+def test_the_advantage_has_an_interval() -> None:
+    none, some = advantage(500, 1000), advantage(900, 1000)
+    assert none["advantage"] == 0
+    assert none["advantage_interval"][0] == 0
+    assert 0.02 < none["advantage_interval"][1] < 0.04
+    assert some["advantage"] == pytest.approx(0.4)
+    assert some["advantage_interval"][0] < 0.4 < some["advantage_interval"][1]
+    assert advantage(100, 1000)["advantage_interval"] == pytest.approx(some["advantage_interval"], abs=1e-6)
