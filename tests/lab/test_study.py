@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from torch import nn
 from typer.testing import CliRunner, Result
@@ -15,7 +18,8 @@ from typer.testing import CliRunner, Result
 from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.data import ImageSet, Split
-from ldp_slicing.lab.models import MODELS
+from ldp_slicing.lab.models import EMBEDDERS, MODELS
+from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.study import make_task, open_set
 
 RNG = np.random.default_rng(3)
@@ -98,7 +102,7 @@ def test_tensorboard_can_read_its_log(data: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_done_is_refused(data: Path, tmp_path: Path) -> None:
     for options, word in (
         (("--validation", "0"), "between 0 and 1"),
-        (("--recipe", "faces-arcface"), "for faces"),
+        (("--recipe", "faces-arcface"), "lab train-faces"),
         (("--recipe", "nothing"), "no recipe"),
         (("--model", "vgg"), "no model 'vgg'"),
     ):
@@ -122,3 +126,65 @@ def test_named_sets_are_looked_for_where_they_belong(tmp_path: Path) -> None:
     for name, place in (("cifar100", "cifar-100-python"), ("chest", "chest_xray"), ("mine", "mine")):
         with pytest.raises(LdpSlicingError, match=place):
             open_set(name, tmp_path)
+
+
+def write_people(folder: Path) -> Path:
+    """Six people of two photos, and a verification set of ten pairs."""
+    for person in range(6):
+        (folder / "people" / f"p{person}").mkdir(parents=True)
+        for i in range(2):
+            Image.fromarray(RNG.integers(0, 256, (112, 112, 3), dtype=np.uint8)).save(folder / "people" / f"p{person}" / f"{i}.png")
+    buffers = []
+    for _ in range(20):
+        buffer = io.BytesIO()
+        Image.fromarray(RNG.integers(0, 256, (112, 112, 3), dtype=np.uint8)).save(buffer, "PNG")
+        buffers.append(buffer.getvalue())
+    (folder / "toy.bin").write_bytes(pickle.dumps((buffers, [i % 2 == 0 for i in range(10)])))
+    return folder
+
+
+@pytest.mark.parametrize("options", [("--release", "once"), ("--release", "every-epoch"), ("--release", "none")])
+def test_a_recogniser_is_trained_and_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]) -> None:
+    data = write_people(tmp_path)
+    network = nn.Sequential(nn.Conv2d(3, 4, 5, 8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 8))
+    torch.save(network.state_dict(), tmp_path / "start.pt")
+    monkeypatch.setitem(EMBEDDERS, "ir50", (lambda: network, 8))
+    arguments = ["lab", "train-faces", "people", "--data", str(data), "--verify", str(data / "toy.bin"), "--out", str(tmp_path / "out")]
+    rest = ["--start", str(tmp_path / "start.pt"), "--epochs", "1", "--device", "cpu"]
+    ran = CliRunner().invoke(app, [*arguments, *rest, *options])
+    assert ran.exit_code == 0, ran.output
+    assert "toy: " in ran.output
+    row = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert row["verification"][0]["pairs"] == 10
+    assert row["chosen_by"] == "being the last"
+    assert (row["recipe"]["name"], row["recipe"]["margin"]) == ("faces-paper", 0.4)
+
+
+def test_what_a_recogniser_cannot_be_trained_on_is_refused(tmp_path: Path) -> None:
+    data = write_people(tmp_path)
+    arguments = ["lab", "train-faces", "people", "--data", str(data), "--out", str(tmp_path / "out"), "--device", "cpu"]
+    for options, word in (
+        (("--recipe", "cifar-once"), "does not train a recogniser"),
+        (("--verify", str(data / "people" / "p0" / "0.png")), "verification set"),
+        (("--start", str(data / "nothing.pt")), "weights to start from"),
+    ):
+        ran = CliRunner().invoke(app, [*arguments, *options])
+        assert ran.exit_code == 2, ran.output
+        assert word in ran.output.replace("\n", " ")
+    Image.new("RGB", (8, 8)).save(data / "people" / "p0" / "0.png")
+    Image.new("RGB", (8, 8)).save(data / "small.png")
+    for path in (data / "people").glob("*/*.png"):
+        Image.new("RGB", (8, 8)).save(path)
+    ran = CliRunner().invoke(app, arguments)
+    assert ran.exit_code == 2
+    assert "aligned to 112 x 112" in ran.output
+
+
+def test_the_authors_recipe_for_faces_differs_where_their_code_does() -> None:
+    paper, code = recipe("faces-paper"), recipe("faces-authors")
+    assert (paper.margin, paper.learning_rate, code.margin, code.learning_rate) == (0.4, 0.1, 0.5, 0.01)
+    rates = [paper.learning_rate_at(epoch) for epoch in range(paper.epochs)]
+    assert rates[:5] == sorted(rates[:5])
+    assert rates[5] == 0.1
+    assert rates[10] == pytest.approx(0.01)
+    assert rates[22] == pytest.approx(0.0001)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -11,7 +11,9 @@ from ldp_slicing.cli.common import Epsilon, PruneChoice, PruneOption, Weights, e
 from ldp_slicing.errors import LdpSlicingError
 
 if TYPE_CHECKING:
+    from ldp_slicing.lab.experiments.frame import Row
     from ldp_slicing.lab.run import Epoch, Run
+    from ldp_slicing.lab.task import Task
 
 app = typer.Typer(
     no_args_is_help=True, help="The analyst's side: train on releases and measure. Needs the extra: pip install 'ldp-slicing[lab]'."
@@ -35,6 +37,20 @@ class LogChoice(StrEnum):
     tensorboard = "tensorboard"
 
 
+Folder = Annotated[Path, typer.Option("--out", help="Checkpoint, log and result go here; again, and it goes on.")]
+ReleaseOption = Annotated[
+    ReleaseChoice,
+    typer.Option(
+        "--release",
+        help="once: each image is released once. every-epoch: again in every epoch, as the paper's authors do, which costs "
+        "epochs x eps. view: the view without noise; none: sources; neither is private.",
+    ),
+]
+Epochs = Annotated[int | None, typer.Option("--epochs", min=1, help="How long.", show_default="the recipe's")]
+Seed = Annotated[int, typer.Option("--seed", help="Of weights, order and crops. It does not touch the noise of --release once.")]
+LogOption = Annotated[LogChoice, typer.Option("--log", help="log.csv, or TensorBoard's files.")]
+
+
 def missing(error: ModuleNotFoundError) -> LdpSlicingError:
     return LdpSlicingError(f"the lab needs {error.name}: pip install 'ldp-slicing[lab]'")
 
@@ -44,24 +60,17 @@ def missing(error: ModuleNotFoundError) -> LdpSlicingError:
 def train(
     name: Annotated[str, typer.Argument(metavar="SET", help="cifar10, cifar100, chest, or a folder below --data.", show_default=False)],
     data: Data,
-    folder: Annotated[Path, typer.Option("--out", help="Checkpoint, log and result go here; again, and it goes on.")] = Path("lab-run"),
+    folder: Folder = Path("lab-run"),
     epsilon: Epsilon = 20.0,
     weights: Weights = "4:1:1",
     prune: PruneOption = PruneChoice.haar,
-    release: Annotated[
-        ReleaseChoice,
-        typer.Option(
-            "--release",
-            help="once: each image is released once. every-epoch: again in every epoch, as the paper's authors do, which costs "
-            "epochs x eps. view: the view without noise; none: sources; neither is private.",
-        ),
-    ] = ReleaseChoice.once,
+    release: ReleaseOption = ReleaseChoice.once,
     recipe: Annotated[str, typer.Option("--recipe", help="How to train.", show_default="cifar-once; chest for grey images")] = "",
     model: Annotated[str, typer.Option("--model", help="resnet56, resnet9, wrn28 or resnet50-grey", show_default="the recipe's")] = "",
-    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="How long.", show_default="the recipe's")] = None,
+    epochs: Epochs = None,
     validation: Annotated[float, typer.Option("--validation", help="Share of the training images held out to choose the epoch by.")] = 0.1,
-    seed: Annotated[int, typer.Option("--seed", help="Of weights, order and crops. It does not touch the noise of --release once.")] = 0,
-    log: Annotated[LogChoice, typer.Option("--log", help="log.csv, or TensorBoard's files.")] = LogChoice.csv,
+    seed: Seed = 0,
+    log: LogOption = LogChoice.csv,
     minutes: Minutes = NO_LIMIT,
     device: Device = "",
 ) -> None:
@@ -71,8 +80,7 @@ def train(
     looked at once, at the end.
     """
     try:
-        from ldp_slicing.lab.study import make_task, open_set, study
-        from ldp_slicing.lab.training import Limits
+        from ldp_slicing.lab.study import make_task, open_set
     except ModuleNotFoundError as error:
         raise missing(error) from None
     task = make_task(
@@ -87,6 +95,66 @@ def train(
         validation=validation,
         seed=seed,
     )
+    row = with_progress(task, folder, minutes, device=device, log=log.value)
+    if row is not None:
+        held = row["held_out_for_validation"]
+        out.print(f"test accuracy {100 * row['accuracy']:.2f} % at epoch {row['chosen_epoch'] + 1}, chosen on {held} images held out")
+        say_spent(row, folder)
+
+
+@app.command(short_help="Train a face recogniser on releases.")
+@refusals_exit
+def train_faces(
+    name: Annotated[str, typer.Argument(metavar="SET", help="A folder below --data with one folder per person.", show_default=False)],
+    data: Data,
+    verify: Annotated[list[Path] | None, typer.Option("--verify", help="A verification set (InsightFace .bin); may be repeated.")] = None,
+    folder: Folder = Path("lab-run"),
+    epsilon: Epsilon = 20.0,
+    weights: Weights = "4:1:1",
+    prune: PruneOption = PruneChoice.haar,
+    release: ReleaseOption = ReleaseChoice.once,
+    recipe: Annotated[str, typer.Option("--recipe", help="faces-paper, faces-authors or faces-arcface")] = "faces-paper",
+    start: Annotated[Path | None, typer.Option("--start", help="Weights to start from.", show_default="random ones")] = None,
+    epochs: Epochs = None,
+    seed: Seed = 0,
+    log: LogOption = LogChoice.csv,
+    minutes: Minutes = NO_LIMIT,
+    device: Device = "",
+) -> None:
+    """`ldp-slicing lab train-faces ms1m --data data/ --verify data/lfw.bin --start ir50.pt`
+
+    Train a recogniser with the ArcFace loss on releases of 112 x 112 faces, and verify pairs of releases: ten folds, each image of a pair
+    released once, its mirror made of that release.
+    """
+    try:
+        from ldp_slicing.lab.recogniser import make_face_task, open_people, verifier
+    except ModuleNotFoundError as error:
+        raise missing(error) from None
+    task = make_face_task(
+        open_people(name, data),
+        epsilon=epsilon,
+        weights=parse_weights(weights),
+        prune=prune.prune,
+        release=release.value,
+        recipe_name=recipe,
+        start=start,
+        epochs=epochs,
+        seed=seed,
+    )
+    row = with_progress(task, folder, minutes, device=device, log=log.value, judge=verifier(verify or []))
+    if row is not None:
+        for found in row["verification"]:
+            out.print(
+                f"{plain(found['set'])}: {100 * found['accuracy']:.2f} ± {100 * found['standard_error']:.2f} % of {found['pairs']} pairs"
+            )
+        say_spent(row, folder)
+
+
+def with_progress(task: Task, folder: Path, minutes: float, **options: Any) -> Row | None:  # noqa: ANN401 - handed on to study
+    """The finished row; None, and a word about it, when the time was up before."""
+    from ldp_slicing.lab.study import study
+    from ldp_slicing.lab.training import Limits
+
     columns = (
         TextColumn("training"),
         BarColumn(),
@@ -102,12 +170,14 @@ def train(
             held = "" if epoch.validation_accuracy is None else f", validation {100 * epoch.validation_accuracy:.2f} %"
             progress.update(bar, completed=run.epoch, description=f"loss {epoch.loss:.3f}{held}")
 
-        row = study(task, folder, Limits(60 * minutes, look_every=1), device=device, log=log.value, report=report)
+        row = study(task, folder, Limits(60 * minutes, look_every=1), report=report, **options)
     if row is None or not row["finished"]:
         out.print(f"stopped after {row['epochs_done'] if row else 0} of {task.recipe.epochs} epochs; run the same command again to go on")
-        return
-    held = row["held_out_for_validation"]
-    out.print(f"test accuracy {100 * row['accuracy']:.2f} % at epoch {row['chosen_epoch'] + 1}, chosen on {held} images held out")
+        return None
+    return row
+
+
+def say_spent(row: Row, folder: Path) -> None:
     spent = row["epsilon_spent_per_released_pixel"]
     out.print("nothing is private about this run" if spent is None else f"each training image has spent eps {spent:.6g} per released pixel")
     out.print(plain(str(folder / "result.json")))

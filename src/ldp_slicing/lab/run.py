@@ -10,7 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -57,7 +59,9 @@ class Run:
             model, self.head = self._build(), None
         else:
             model, size = build_embedder(recipe.model)
-            self.head = ArcFaceHead(task.data.classes, embedding=size).to(device) if recipe.loss == "arcface" else None
+            self.head = (
+                ArcFaceHead(task.data.classes, embedding=size, margin=recipe.margin).to(device) if recipe.loss == "arcface" else None
+            )
         if task.weights:
             load_weights(model, task.weights)
         self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -100,6 +104,10 @@ class Run:
         self.validation = held.permute(0, 3, 1, 2), held_labels
         self.test = tests.permute(0, 3, 1, 2), test_labels
 
+    def receive(self, images: NDArray[np.uint8]) -> Tensor:
+        """uint8 [N, H, W, C] sources, other than the task's own, to uint8 [N, C, H, W] as the learner would get them."""
+        return self._see(torch.from_numpy(self.task.release_once(images)).to(self.device)).permute(0, 3, 1, 2)
+
     def _see(self, images: Tensor) -> Tensor:
         """The view without noise, where that is what the task asks for."""
         if self.task.release != "view" or not len(images):
@@ -127,11 +135,14 @@ class Run:
             return images
         return simulate(images, self.task.plan, self.generator, prune=self.task.prune)
 
+    def normalise(self, images: Tensor) -> Tensor:
+        """uint8 [N, C, H, W] to the network's input."""
+        return ((images.float() - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
+
     def forward(self, images: Tensor) -> Tensor:
         """uint8 [N, C, H, W] to what the network says about them, float32."""
-        inputs = ((images.float() - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda", cache_enabled=False):
-            outputs: Tensor = self.model(inputs)
+            outputs: Tensor = self.model(self.normalise(images))
         return outputs.float()
 
     def _next(self) -> Tensor:

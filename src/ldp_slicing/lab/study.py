@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -57,14 +58,23 @@ def make_task(
         raise LdpSlicingError(f"the share to hold out for validation must be between 0 and 1, such as 0.1; got {validation:g}")
     how: Recipe = recipe(recipe_name or default_recipe(images))
     if how.loss != "classes":
-        raise LdpSlicingError(f"the recipe {how.name!r} is for faces; `ldp-slicing lab reproduce faces` uses it")
-    changed = {key: value for key, value in (("model", model), ("epochs", epochs)) if value}
-    if changed:
-        said = ", ".join(f"{key} {value}" for key, value in changed.items())
-        how = replace(how, deviations=(*how.deviations, f"asked for: {said}"), **changed)  # type: ignore[arg-type]
+        raise LdpSlicingError(f"the recipe {how.name!r} is for faces: `ldp-slicing lab train-faces`")
     plan = plan_for(images, epsilon, weights) if release in ("once", "every-epoch") else None
     held = max(1, round(validation * len(images.train.labels)))
-    return Task("run", images, how, plan, prune, release, seed, held)
+    return Task("run", images, changed(how, model=model, epochs=epochs), plan, prune, release, seed, held)
+
+
+def changed(how: Recipe, **asked: str | int | None) -> Recipe:
+    """The recipe with what was asked for, which is named among its deviations."""
+    told: dict[str, Any] = {key: value for key, value in asked.items() if value}
+    if not told:
+        return how
+    said = ", ".join(f"{key} {value}" for key, value in told.items())
+    return replace(how, deviations=(*how.deviations, f"asked for: {said}"), **told)
+
+
+def judge_classes(run: Run) -> Row:
+    return {"accuracy": run.accuracy(*run.test)}
 
 
 def study(
@@ -74,6 +84,7 @@ def study(
     *,
     device: str = "",
     log: LogFormat = "csv",
+    judge: Callable[[Run], Row] = judge_classes,
     report: Callable[[Run, Epoch], None] = lambda run, epoch: None,
 ) -> Row | None:
     """Train, or go on training, in ``folder``: checkpoint, log, and at the end ``result.json``. None when the time was up before an epoch.
@@ -92,7 +103,7 @@ def study(
         row = describe(run) | stamp()
         if run.finished:
             run.choose()
-            row["accuracy"] = run.accuracy(*run.test)
+            row |= judge(run)
             torch.save(run.model.state_dict(), folder / "model.pt")
             (folder / "result.json").write_text(json.dumps(row, indent=1) + "\n")
         return row

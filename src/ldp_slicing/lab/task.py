@@ -67,9 +67,11 @@ class Task:
     def released(self) -> tuple[Split, Split, Split]:
         """Training, validation and test images as the learner gets them: with "once" the one release of each, otherwise the sources."""
         train, validation = hold_out(self.data.train, self.validation, self.seed)
-        splits = train, validation, self.data.test
-        if self.release != "once" or self.plan is None:
-            return splits
-        slicer = Slicer(self.plan, prune=self.prune)
-        train, validation, test = (Split(np.asarray(slicer(split.images), np.uint8), split.labels) for split in splits)
+        train, validation, test = (Split(self.release_once(split.images), split.labels) for split in (train, validation, self.data.test))
         return train, validation, test
+
+    def release_once(self, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The one release of each with "once"; the images themselves otherwise."""
+        if self.release != "once" or self.plan is None:
+            return images
+        return np.asarray(Slicer(self.plan, prune=self.prune)(images), np.uint8)

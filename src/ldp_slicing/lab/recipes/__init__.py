@@ -30,22 +30,23 @@ class Recipe:
     schedule: Literal["steps", "one-cycle"] = "steps"
     milestones: tuple[int, ...] = ()  # of "steps": the epochs at which ...
     factor: float = 1.0  # ... the learning rate is multiplied by this
-    warm_up: float = 0.0  # of "one-cycle": the share of the epochs in which it rises; then it falls along a cosine
+    warm_up: float = 0.0  # the share of the epochs in which it rises; in "one-cycle" it then falls along a cosine
     clip: float = 0.0  # gradient norm in every run; 0 is none
     clip_private: float = 0.0  # the same for runs with noise only
     pad: int = 0  # random crop after padding by this
     flip: bool = False
     loss: Literal["classes", "arcface", "teacher", "pairs"] = "classes"
+    margin: float = 0.4  # of "arcface"
     width: int = 10  # of a Wide ResNet for "pairs"
     temperature: float = 0.1  # of "teacher": how sharply resemblances are told apart
 
     def learning_rate_at(self, epoch: int) -> float:
         """Of epoch 0, 1, 2, ..."""
-        if self.schedule == "steps":
-            return self.learning_rate * self.factor ** sum(epoch >= milestone for milestone in self.milestones)
         rising = self.warm_up * self.epochs
         if epoch < rising:
             return self.learning_rate * (epoch + 1) / (rising + 1)
+        if self.schedule == "steps":
+            return self.learning_rate * self.factor ** sum(epoch >= milestone for milestone in self.milestones)
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * (epoch - rising) / (self.epochs - rising)))
 
 

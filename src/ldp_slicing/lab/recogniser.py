@@ -1,0 +1,65 @@
+"""A face recogniser trained on releases of a set of people, and verified on releases of the InsightFace sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.lab.data import DataError, ImageSet, Split
+from ldp_slicing.lab.experiments.frame import Row
+from ldp_slicing.lab.faces import decode_faces, embed, fold_accuracy, read_bin, squared_distances
+from ldp_slicing.lab.folders import read_folder
+from ldp_slicing.lab.recipes import recipe
+from ldp_slicing.lab.run import Run
+from ldp_slicing.lab.study import changed
+from ldp_slicing.lab.task import ReleaseMode, Task
+from ldp_slicing.plan import Plan
+from ldp_slicing.view import Prune
+
+
+def open_people(name: str, data: Path) -> ImageSet:
+    """``data/NAME/PERSON/*``: 112 x 112 faces, one folder per person."""
+    split, people = read_folder(data / name)
+    if split.images.shape[1:3] != (112, 112):
+        raise DataError(f"{data / name} holds images of {split.images.shape[2]} x {split.images.shape[1]}; faces are aligned to 112 x 112")
+    return ImageSet(name, len(people), split, Split(split.images[:0], split.labels[:0]))
+
+
+def make_face_task(
+    people: ImageSet,
+    *,
+    epsilon: float,
+    weights: tuple[float, float, float] = (4, 1, 1),
+    prune: Prune = "haar",
+    release: ReleaseMode = "once",
+    recipe_name: str = "faces-paper",
+    start: Path | None = None,
+    epochs: int | None = None,
+    seed: int = 0,
+) -> Task:
+    """A task from what was asked for. The last epoch is kept: there is nothing in the training set to choose another by."""
+    how = recipe(recipe_name)
+    if how.loss != "arcface":
+        raise LdpSlicingError(f"the recipe {how.name!r} does not train a recogniser; faces-paper, faces-authors and faces-arcface do")
+    plan = Plan.paper(epsilon, weights) if release in ("once", "every-epoch") else None
+    return Task("run", people, changed(how, epochs=epochs), plan, prune, release, seed, weights=start)
+
+
+def verifier(sets: Sequence[Path]) -> Callable[[Run], Row]:
+    """What a finished run is judged by. The sets are read before the training begins, so that a wrong one is refused in time."""
+    read = [(path, *read_bin(path)) for path in sets]
+    decoded = [(path.stem, decode_faces(encoded), same) for path, encoded, same in read]
+
+    def judge(run: Run) -> Row:
+        found = []
+        for name, images, same in decoded:
+            released = torch.cat([run.noise(part) for part in torch.split(run.receive(images), 256)])
+            embedded = embed(run.model, released, prepare=run.normalise, batch=256)
+            verified = fold_accuracy(squared_distances(embedded[0::2], embedded[1::2]), same)
+            found.append({"set": name, "accuracy": verified.accuracy, "standard_error": verified.standard_error, "pairs": len(same)})
+        return {"verification": found}
+
+    return judge
