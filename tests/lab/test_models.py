@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ldp_slicing.lab.data import DataError
 from ldp_slicing.lab.models import faces
 from ldp_slicing.lab.models.classify import resnet50_grey, wide_resnet28
-from ldp_slicing.lab.models.faces import ArcFaceHead, DlibResNet, dlib_header, dlib_input, dlib_resnet, ir50, ir50_input
+from ldp_slicing.lab.models.faces import ArcFaceHead, DlibResNet, dlib_header, dlib_input, ir50, ir50_input
 
 
 def count(network: nn.Module) -> int:
@@ -111,7 +111,7 @@ def test_resnet50_grey() -> None:
 
 def test_dlib_resnet_shapes_and_gradients() -> None:
     torch.manual_seed(0)
-    network = dlib_resnet()
+    network = DlibResNet()
     assert count(network) == 5_614_592
     prepared = dlib_input(torch.randint(0, 256, (1, 3, 112, 112), dtype=torch.uint8))
     assert prepared.shape == (1, 3, 150, 150)
@@ -156,7 +156,7 @@ def flat(network: DlibResNet) -> list[Tensor]:
 
 def test_dlib_file_round_trip(tmp_path: Path) -> None:
     pieces = write_dlib(tmp_path / "net.dat")
-    network = dlib_resnet()
+    network = DlibResNet()
     network.load_dlib(tmp_path / "net.dat", check=False)
     *loaded, head = flat(network)  # torch keeps conv, affine, conv, affine in the order in which they were made, which is the file's
     for parameter, piece in zip(loaded, pieces[:-1], strict=True):
@@ -173,7 +173,7 @@ def test_dlib_header_bytes() -> None:
 def test_dlib_file_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "net.dat"
     write_dlib(path)
-    network = dlib_resnet()
+    network = DlibResNet()
     before = [parameter.clone() for parameter in flat(network)]
     with pytest.raises(DataError, match="SHA-256"):
         network.load_dlib(path)

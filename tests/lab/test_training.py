@@ -1,44 +1,69 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from typer.testing import CliRunner
 
 from ldp_slicing import Plan
 from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab import experiments, results
-from ldp_slicing.lab.data import ImageSet, Split
+from ldp_slicing.lab.data import ImageSet, Split, hold_out
+from ldp_slicing.lab.experiments.frame import Experiment, Findings, Row, Setting, accuracies, markdown, spread, train_all
 from ldp_slicing.lab.models import MODELS, build
-from ldp_slicing.lab.recipes import recipe
+from ldp_slicing.lab.recipes import recipe, recipes
 from ldp_slicing.lab.reproduce import reproduce
-from ldp_slicing.lab.training import Epoch, Limits, Run, Task, train
+from ldp_slicing.lab.run import Run
+from ldp_slicing.lab.task import Task
+from ldp_slicing.lab.training import Limits, train
 
 CPU = torch.device("cpu")
-TINY = replace(recipe("cifar-authors"), model="resnet9", epochs=3, batch=16, learning_rate=0.01, milestones=(2,))
+TINY = replace(recipe("cifar-authors"), model="tiny", epochs=3, batch=16, learning_rate=0.01, milestones=(2,))
+
+
+@pytest.fixture(autouse=True)
+def _a_network_that_trains_in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tiny(classes: int) -> nn.Module:
+        layers = (
+            nn.Conv2d(3, 8, 3, 2),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.Conv2d(8, 8, 3, 2),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.LazyLinear(classes),
+        )
+        network = nn.Sequential(*layers)
+        network(torch.zeros(2, 3, 16, 16))
+        return network
+
+    monkeypatch.setitem(MODELS, "tiny", tiny)
 
 
 def bright_or_dark(count: int = 64) -> ImageSet:
     """Two classes that anything can tell apart, also through noise: bright and dark upper halves."""
     rng = np.random.default_rng(0)
     labels = np.arange(count) % 2
-    images = rng.integers(100, 156, (count, 32, 32, 3), dtype=np.uint8)
-    images[labels == 1, :16] += 90
+    images = rng.integers(100, 156, (count, 16, 16, 3), dtype=np.uint8)
+    images[labels == 1, :8] += 90
     split = Split(images, labels.astype(np.int64))
     return ImageSet("halves", 2, split, Split(images[:20], labels[:20].astype(np.int64)))
 
 
-def silent(_run: Run, _epoch: Epoch) -> None:
-    pass
+def only(task: Task, folder: Path, limits: Limits | None = None) -> Run:
+    (run,) = train([task], CPU, folder, limits or Limits())
+    return run
 
 
 def test_the_networks_are_the_ones_they_are_named_after() -> None:
-    assert {"resnet56", "resnet9", "wrn28", "resnet50-grey", "ir50"} == set(MODELS)
+    assert {"resnet56", "resnet9", "wrn28", "resnet50-grey", "ir50", "tiny"} == set(MODELS)
     assert sum(p.numel() for p in build("resnet56", 10).parameters()) == 853_018  # 0.85 million, no parameters in the shortcuts
     for name in ("resnet56", "resnet9"):
         assert build(name, 7)(torch.zeros(2, 3, 32, 32)).shape == (2, 7)
@@ -49,76 +74,189 @@ def test_the_networks_are_the_ones_they_are_named_after() -> None:
 def test_recipes_name_their_deviations_and_differ_where_paper_and_code_do() -> None:
     code, paper = recipe("cifar-authors"), recipe("cifar-paper")
     assert (code.factor, paper.factor) == (0.5, 0.1)
-    assert code.deviations
+    assert all(recipe(name).deviations for name in recipes())
     assert [round(code.learning_rate_at(epoch), 6) for epoch in (0, 79, 80, 160, 200, 249)] == [0.1, 0.1, 0.05, 0.025, 0.0125, 0.0125]
     with pytest.raises(LdpSlicingError, match="cifar-authors"):
         recipe("nothing")
 
 
-@pytest.mark.parametrize(("release", "plan"), [("none", None), ("once", Plan.paper(58.0)), ("every-epoch", Plan.paper(58.0))])
+def test_one_cycle_rises_and_falls_once() -> None:
+    how = recipe("cifar-once")
+    rates = [how.learning_rate_at(epoch) for epoch in range(how.epochs)]
+    top = rates.index(max(rates))
+    assert max(rates) == how.learning_rate
+    assert top == how.warm_up * how.epochs
+    assert rates[: top + 1] == sorted(rates[: top + 1])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    assert 0 < rates[-1] < 0.02 * how.learning_rate
+
+
+def test_what_is_held_out_is_not_trained_on() -> None:
+    split = Split(np.arange(50, dtype=np.uint8).repeat(12).reshape(50, 2, 2, 3), np.arange(50))
+    kept, held = hold_out(split, 15, seed=1)
+    assert (len(kept.labels), len(held.labels)) == (35, 15)
+    assert sorted([*kept.labels, *held.labels]) == list(range(50))
+    assert (kept.images[:, 0, 0, 0] == kept.labels).all()
+    assert not np.array_equal(hold_out(split, 15, seed=2)[1].labels, held.labels)
+    assert hold_out(split, 0, seed=1)[0] is split
+    with pytest.raises(LdpSlicingError, match="50"):
+        hold_out(split, 50, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("release", "plan"), [("none", None), ("view", None), ("once", Plan.paper(58.0)), ("every-epoch", Plan.paper(58.0))]
+)
 def test_each_way_of_releasing_learns_something_easy(release: str, plan: Plan | None, tmp_path: Path) -> None:
-    longer = replace(TINY, epochs=10, milestones=(8,))  # until the running means have settled
-    run = Run(Task("easy", bright_or_dark(), longer, plan, None, release), CPU)
-    assert train([run], tmp_path, Limits(test_every=1), silent)
+    longer = replace(TINY, epochs=30, learning_rate=0.05, milestones=(25,))  # until the running means have settled
+    run = only(Task("easy", bright_or_dark(), longer, plan, None, release), tmp_path, Limits(look_every=1))
+    assert run.finished
     assert run.history[-1].test_accuracy is not None
     assert run.history[-1].test_accuracy >= 0.9
     assert run.history[-1].loss < run.history[0].loss
+
+
+def test_grey_images_and_another_optimiser(tmp_path: Path) -> None:
+    colour = bright_or_dark(32)
+    grey = ImageSet("grey", 2, *(Split(split.images[..., :1].copy(), split.labels) for split in (colour.train, colour.test)))
+    how = replace(recipe("chest"), epochs=1, batch=16, pad=0, learning_rate=1e-3)
+    run = only(Task("grey", grey, how, Plan.grey(58.0, 8), validation=8), tmp_path)
+    assert run.padded.shape == (24, 16, 16, 1)
+    assert not np.array_equal(run.padded.numpy(), hold_out(grey.train, 8, 0)[0].images)
+    assert run.history[0].validation_accuracy is not None
+
+
+def test_the_view_alone_is_pruned_and_not_noisy() -> None:
+    flat = Split(np.full((2, 4, 4, 3), 77, np.uint8), np.zeros(2, np.int64))
+    run = Run(Task("t", ImageSet("flat", 2, flat, flat), replace(TINY, model="resnet9", pad=0), release="view"), CPU)
+    assert (run.padded == 128).all()  # nothing but the middle is left of a flat image
+    assert (
+        Run(Task("t", ImageSet("flat", 2, flat, flat), replace(TINY, model="resnet9", pad=0), prune=None, release="view"), CPU).padded == 77
+    ).all()
 
 
 def test_what_is_spent_is_told() -> None:
     once, every = (Task("t", bright_or_dark(), TINY, Plan.paper(20.0), release=mode) for mode in ("once", "every-epoch"))
     assert once.epsilon_per_source == pytest.approx(20.0)
     assert every.epsilon_per_source == pytest.approx(60.0)
-    for plan, release in ((None, "once"), (Plan.paper(1.0), "none")):
+    for plan, release in ((None, "once"), (Plan.paper(1.0), "none"), (Plan.paper(1.0), "view")):
         with pytest.raises(LdpSlicingError, match=release):
             Task("t", bright_or_dark(), TINY, plan, release=release)
+    with pytest.raises(LdpSlicingError, match="teacher"):
+        Task("t", bright_or_dark(), replace(TINY, loss="teacher"), release="none")
 
 
 def test_once_means_that_training_sees_the_same_release_in_every_epoch() -> None:
     run = Run(Task("t", bright_or_dark(), TINY, Plan.paper(20.0)), CPU)
     before = run.padded.clone()
     assert not torch.equal(run.padded[:, 4:-4, 4:-4], torch.from_numpy(bright_or_dark().train.images))
-    run.begin_epoch()()
+    run.begin_epoch()
+    run.advance()
     assert torch.equal(run.padded, before)
 
 
-def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(tmp_path: Path) -> None:
-    task = Task("t", bright_or_dark(), TINY, Plan.paper(20.0), release="every-epoch")
-    straight = Run(task, CPU)
-    train([straight], tmp_path / "straight", Limits(), silent)
-    first = Run(replace(task, recipe=replace(TINY, epochs=1)), CPU)
-    train([first], tmp_path / "parts", Limits(), silent)
-    second = Run(task, CPU)
-    assert train([second], tmp_path / "parts", Limits(), silent)
+@pytest.mark.parametrize("release", ["once", "every-epoch"])
+def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(release: str, tmp_path: Path) -> None:
+    task = Task("t", bright_or_dark(), TINY, Plan.paper(20.0), release=release, validation=16)
+    folders = tmp_path / "straight", tmp_path / "parts"
+    straight = only(task, folders[0])
+    if release == "once":  # the same releases for both: they are not repeatable
+        folders[1].mkdir()
+        (folders[1] / "t-0.releases.npz").write_bytes((folders[0] / "t-0.releases.npz").read_bytes())
+    first = only(replace(task, recipe=replace(TINY, epochs=1)), folders[1])
+    second = only(task, folders[1])
+    assert torch.equal(first.padded, second.padded)  # stopped and resumed, it is still one release of each image
     assert [epoch.loss for epoch in second.history] == [epoch.loss for epoch in straight.history]
     assert all(torch.equal(a, b) for a, b in zip(straight.parameters, second.parameters, strict=True))
+    third = only(task, folders[1])
+    assert third.finished
+    assert third.epoch == second.epoch
+
+
+def test_releases_of_different_runs_are_different(tmp_path: Path) -> None:
+    task = Task("t", bright_or_dark(), replace(TINY, epochs=1), Plan.paper(20.0))
+    one, other = train([task, replace(task, seed=1)], CPU, tmp_path, Limits())
+    assert not torch.equal(one.padded, other.padded)
+
+
+def test_the_epoch_is_chosen_on_what_was_held_out_and_the_network_is_that_epochs(tmp_path: Path) -> None:
+    task = Task("t", bright_or_dark(), replace(TINY, epochs=6), Plan.paper(5.2), validation=16)
+    run = only(task, tmp_path, Limits(look_every=1))
+    assert all(epoch.test_accuracy is None for epoch in run.history)
+    best = max(epoch.validation_accuracy or 0.0 for epoch in run.history)
+    run.choose()
+    assert run.accuracy(*run.validation) == pytest.approx(best)
 
 
 def test_when_the_time_is_up_it_stops_and_can_be_resumed(tmp_path: Path) -> None:
-    run = Run(Task("t", bright_or_dark(), TINY, release="none"), CPU)
-    assert not train([run], tmp_path, Limits(seconds=-1.0), silent)
-    assert run.epoch == 0
-    assert (tmp_path / "t.pt").is_file()
+    task = Task("t", bright_or_dark(), TINY, release="none")
+    assert not list(train([task], CPU, tmp_path, Limits(seconds=-1.0)))
+    limits = Limits(seconds=3600.0)
+    (run,) = train([task], CPU, tmp_path, limits, lambda *_: setattr(limits, "seconds", -1.0))
+    assert (run.epoch, run.finished) == (1, False)
+    assert only(task, tmp_path).finished
 
 
-def test_an_experiment_writes_its_numbers_beside_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tasks = [Task("easy", bright_or_dark(), TINY, Plan.paper(58.0), None)]
-    monkeypatch.setitem(experiments.EXPERIMENTS, "easy", experiments.Experiment("an easy one", lambda _: tasks, {"easy": 77.7}))
+def test_learning_from_a_teacher_comes_closer_to_it(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    faces = Split(rng.integers(0, 256, (8, 112, 112, 3), dtype=np.uint8), np.zeros(8, np.int64))
+    how = replace(recipe("faces-teacher"), epochs=3, batch=8)
+    targets = rng.standard_normal((8, 128)).astype(np.float32)
+    run = only(Task("t", ImageSet("faces", 1, faces, faces), how, release="none", targets=targets), tmp_path)
+    assert run.history[-1].loss < run.history[0].loss
+    assert run.history[0].train_accuracy is None
+    assert (run.history[0].test_accuracy, run.head) == (None, None)
+
+
+def easy(setting: Setting) -> Iterator[Row]:
+    yield from train_all([Task("easy", bright_or_dark(), TINY, Plan.paper(58.0), None, validation=16)], setting)
+
+
+def easy_table(rows: list[Row]) -> str:
+    return markdown(["run", "accuracy"], [["easy", spread(accuracies(rows, "easy"))]])
+
+
+def easy_figure(findings: Findings) -> object:
+    from ldp_slicing.lab.figures import line, panels
+
+    figure, (axis,) = panels(1)
+    line(axis, {58.0: accuracies(findings["easy"], "easy"), 60.0: []}, "easy", "black")
+    return figure
+
+
+def test_an_experiment_writes_its_rows_a_table_and_a_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(experiments.EXPERIMENTS, "easy", Experiment("An easy one", easy, easy_table, easy_figure))  # type: ignore[arg-type]
     lines: list[str] = []
-    done, path = reproduce("easy", tmp_path, tmp_path / "results", tmp_path / "work", epochs=2, device="cpu", say=lines.append)
-    content = json.loads(path.read_text())
-    (run,) = content["runs"]
+    where = (tmp_path, tmp_path / "results", tmp_path / "work")
+    done, path = reproduce("easy", *where, epochs=2, device="cpu", say=lines.append)
+    (row,) = json.loads(path.read_text())["rows"]
     assert done
-    assert (run["epochs_done"], run["seed"], run["paper"], run["epsilon_requested"]) == (2, 0, 77.7, 58.0)
-    assert run["test_accuracy_last_epoch"] == run["history"][-1]["test_accuracy"]
-    assert "77.7" in path.with_suffix(".md").read_text()
+    assert (row["epochs_done"], row["seed"], row["epsilon_requested"], row["held_out_for_validation"]) == (2, 0, 58.0, 16)
+    assert row["commit"]
+    assert row["hardware"]
+    assert row["history"]["test_accuracy"] == [None, None]
+    assert f"{100 * row['accuracy']:.2f}" in path.with_suffix(".md").read_text()
+    assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     assert len(lines) == 2
-    assert results.table(content) == path.with_suffix(".md").read_text()
+    assert reproduce("easy", *where, epochs=2, device="cpu", say=lines.append) == (True, path)
+    assert len(lines) == 2  # what is finished is not made again
+    reproduce("easy", *where, epochs=3, device="cpu", say=lines.append)
+    assert len(lines) == 3  # another recipe is; the checkpoint goes on
     ran = CliRunner().invoke(app, ["lab", "results", str(path.parent)])
     assert ran.exit_code == 0
     assert "## easy" in (path.parent / "README.md").read_text()
     with pytest.raises(LdpSlicingError, match="fidelity"):
-        reproduce("nothing", tmp_path, tmp_path, tmp_path)
+        reproduce("nothing", *where)
+
+
+def test_an_experiment_that_is_not_finished_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(experiments.EXPERIMENTS, "easy", Experiment("An easy one", easy, easy_table))  # type: ignore[arg-type]
+    assert spread([]) == "-"
+    unfinished: Row = {"run": "easy", "seed": 0, "finished": False} | results.stamp()
+    path = results.write("easy", "An easy one", results.add(unfinished, [unfinished]), tmp_path)
+    assert len(results.read("easy", tmp_path)) == 1
+    (shown,) = results.show("easy", tmp_path)
+    assert "Not finished: easy" in shown.read_text()
+    assert path.is_file()
 
 
 def test_on_the_command_line_a_missing_data_set_is_a_refusal(tmp_path: Path) -> None:

@@ -1,49 +1,154 @@
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ldp_slicing.cli.common import err, out, plain, refusals_exit
+from ldp_slicing.cli.common import Epsilon, PruneChoice, PruneOption, Weights, err, out, parse_weights, plain, refusals_exit
 from ldp_slicing.errors import LdpSlicingError
+
+if TYPE_CHECKING:
+    from ldp_slicing.lab.run import Epoch, Run
 
 app = typer.Typer(
     no_args_is_help=True, help="The analyst's side: train on releases and measure. Needs the extra: pip install 'ldp-slicing[lab]'."
 )
 
+Data = Annotated[Path, typer.Option("--data", help="The folder that holds the data sets.", show_default=False)]
+Minutes = Annotated[float, typer.Option("--minutes", help="Stop after so long; run again to go on.", show_default="no limit")]
+Device = Annotated[str, typer.Option("--device", help="cuda or cpu", show_default="cuda where there is one")]
+NO_LIMIT = float("inf")
 
-@app.command(name="results", short_help="Make results/README.md from the numbers there.")
-def make_readme(folder: Annotated[Path, typer.Argument(help="Where the numbers are.")] = Path("results")) -> None:
-    """`ldp-slicing lab results`
 
-    Write one page with the tables of all experiments.
+class ReleaseChoice(StrEnum):
+    once = "once"
+    every_epoch = "every-epoch"
+    view = "view"
+    none = "none"
+
+
+class LogChoice(StrEnum):
+    csv = "csv"
+    tensorboard = "tensorboard"
+
+
+def missing(error: ModuleNotFoundError) -> LdpSlicingError:
+    return LdpSlicingError(f"the lab needs {error.name}: pip install 'ldp-slicing[lab]'")
+
+
+@app.command(short_help="Train a network on releases.")
+@refusals_exit
+def train(
+    name: Annotated[str, typer.Argument(metavar="SET", help="cifar10, cifar100, chest, or a folder below --data.", show_default=False)],
+    data: Data,
+    folder: Annotated[Path, typer.Option("--out", help="Checkpoint, log and result go here; again, and it goes on.")] = Path("lab-run"),
+    epsilon: Epsilon = 20.0,
+    weights: Weights = "4:1:1",
+    prune: PruneOption = PruneChoice.haar,
+    release: Annotated[
+        ReleaseChoice,
+        typer.Option(
+            "--release",
+            help="once: each image is released once. every-epoch: again in every epoch, as the paper's authors do, which costs "
+            "epochs x eps. view: the view without noise; none: sources; neither is private.",
+        ),
+    ] = ReleaseChoice.once,
+    recipe: Annotated[str, typer.Option("--recipe", help="How to train.", show_default="cifar-once; chest for grey images")] = "",
+    model: Annotated[str, typer.Option("--model", help="resnet56, resnet9, wrn28 or resnet50-grey", show_default="the recipe's")] = "",
+    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="How long.", show_default="the recipe's")] = None,
+    validation: Annotated[float, typer.Option("--validation", help="Share of the training images held out to choose the epoch by.")] = 0.1,
+    seed: Annotated[int, typer.Option("--seed", help="Of weights, order and crops. It does not touch the noise of --release once.")] = 0,
+    log: Annotated[LogChoice, typer.Option("--log", help="log.csv, or TensorBoard's files.")] = LogChoice.csv,
+    minutes: Minutes = NO_LIMIT,
+    device: Device = "",
+) -> None:
+    """`ldp-slicing lab train cifar10 --data data/ --epsilon 20`
+
+    Train a classifier on releases and measure it on releases. The epoch is chosen on images held out of the training set; the test set is
+    looked at once, at the end.
     """
-    from ldp_slicing.lab.results import summarise
+    try:
+        from ldp_slicing.lab.study import make_task, open_set, study
+        from ldp_slicing.lab.training import Limits
+    except ModuleNotFoundError as error:
+        raise missing(error) from None
+    task = make_task(
+        open_set(name, data),
+        epsilon=epsilon,
+        weights=parse_weights(weights),
+        prune=prune.prune,
+        release=release.value,
+        recipe_name=recipe,
+        model=model,
+        epochs=epochs,
+        validation=validation,
+        seed=seed,
+    )
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("epochs"),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as progress:
+        bar = progress.add_task("", total=task.recipe.epochs)
 
-    out.print(plain(str(summarise(folder))))
+        def report(run: Run, epoch: Epoch) -> None:
+            held = "" if epoch.validation_accuracy is None else f", validation {100 * epoch.validation_accuracy:.2f} %"
+            progress.update(bar, completed=run.epoch, description=f"loss {epoch.loss:.3f}{held}")
+
+        row = study(task, folder, Limits(60 * minutes, look_every=1), device=device, log=log.value, report=report)
+    if row is None or not row["finished"]:
+        out.print(f"stopped after {row['epochs_done'] if row else 0} of {task.recipe.epochs} epochs; run the same command again to go on")
+        return
+    held = row["held_out_for_validation"]
+    out.print(f"test accuracy {100 * row['accuracy']:.2f} % at epoch {row['chosen_epoch'] + 1}, chosen on {held} images held out")
+    spent = row["epsilon_spent_per_released_pixel"]
+    out.print("nothing is private about this run" if spent is None else f"each training image has spent eps {spent:.6g} per released pixel")
+    out.print(plain(str(folder / "result.json")))
 
 
 @app.command(short_help="Run one experiment of the paper; resumes where it stopped.")
 @refusals_exit
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="fidelity", show_default=False)],
-    data: Annotated[Path, typer.Option("--data", help="The folder that holds the data sets.", show_default=False)],
-    results: Annotated[Path, typer.Option("--results", help="Where the numbers go.")] = Path("results"),
-    work: Annotated[Path, typer.Option("--work", help="Where checkpoints go.")] = Path("lab-work"),
-    minutes: Annotated[float, typer.Option("--minutes", help="Stop after so long; run again to go on.", show_default="no limit")] = float(
-        "inf"
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A table or figure; a wrong name lists them all.", show_default=False)],
+    data: Data,
+    results: Annotated[Path, typer.Option("--results", help="Where the numbers go. What is finished there is not run again.")] = Path(
+        "results"
     ),
+    work: Annotated[Path, typer.Option("--work", help="Where checkpoints go.")] = Path("lab-work"),
+    minutes: Minutes = NO_LIMIT,
     epochs: Annotated[int | None, typer.Option("--epochs", help="Fewer epochs, to try it out.", show_default=False)] = None,
-    device: Annotated[str, typer.Option("--device", help="cuda or cpu", show_default="cuda where there is one")] = "",
+    side_by_side: Annotated[int, typer.Option("--side-by-side", min=1, help="Networks trained at once.")] = 4,
+    device: Device = "",
 ) -> None:
-    """`ldp-slicing lab reproduce fidelity --data data/`
+    """`ldp-slicing lab reproduce curves --data data/`
 
     Train what a table or figure of the paper needs, side by side, and write the numbers beside the paper's.
     """
     try:
         from ldp_slicing.lab.reproduce import reproduce as run
     except ModuleNotFoundError as error:
-        raise LdpSlicingError(f"the lab needs {error.name}: pip install 'ldp-slicing[lab]'") from None
-    done, path = run(name, data, results, work, minutes=minutes, epochs=epochs, device=device, say=lambda line: err.print(plain(line)))
+        raise missing(error) from None
+    options = {"minutes": minutes, "epochs": epochs, "device": device, "side_by_side": side_by_side}
+    done, path = run(name, data, results, work, **options, say=lambda line: err.print(plain(line)))  # type: ignore[arg-type]
     out.print(f"{plain(str(path))}{'' if done else ' (not finished: run again to go on)'}")
+
+
+@app.command(name="results", short_help="Make results/README.md from the numbers there.")
+@refusals_exit
+def make_readme(folder: Annotated[Path, typer.Argument(help="Where the numbers are.")] = Path("results")) -> None:
+    """`ldp-slicing lab results`
+
+    Draw all tables and figures again, and write one page with them.
+    """
+    try:
+        from ldp_slicing.lab.results import summarise
+    except ModuleNotFoundError as error:
+        raise missing(error) from None
+    out.print(plain(str(summarise(folder))))

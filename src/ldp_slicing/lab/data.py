@@ -59,20 +59,31 @@ def unpickle_data(path: Path) -> dict[str, Any]:
     return {key.decode() if isinstance(key, bytes) else str(key): value for key, value in content.items()}
 
 
+def hold_out(split: Split, count: int, seed: int) -> tuple[Split, Split]:
+    """The split without ``count`` images drawn at random, and those."""
+    if not 0 <= count < len(split.labels):
+        raise DataError(f"{count} images cannot be held out of {len(split.labels)}")
+    if count == 0:
+        return split, Split(split.images[:0], split.labels[:0])
+    order = np.random.default_rng(seed).permutation(len(split.labels))
+    kept, held = np.sort(order[count:]), np.sort(order[:count])
+    return Split(split.images[kept], split.labels[kept]), Split(split.images[held], split.labels[held])
+
+
 def load(name: str, folder: Path) -> ImageSet:
     """ "cifar10" or "cifar100" from the folders that torchvision and their authors know."""
     if name == "cifar10":
-        root = _need(folder / "cifar-10-batches-py", "the CIFAR-10 python version, unpacked")
+        root = need(folder / "cifar-10-batches-py", "the CIFAR-10 python version, unpacked")
         return ImageSet(
             name, 10, _cifar([root / f"data_batch_{i}" for i in range(1, 6)], "labels"), _cifar([root / "test_batch"], "labels")
         )
     if name == "cifar100":
-        root = _need(folder / "cifar-100-python", "the CIFAR-100 python version, unpacked")
+        root = need(folder / "cifar-100-python", "the CIFAR-100 python version, unpacked")
         return ImageSet(name, 100, _cifar([root / "train"], "fine_labels"), _cifar([root / "test"], "fine_labels"))
     raise DataError(f"no data set {name!r}; there are cifar10 and cifar100")
 
 
-def _need(path: Path, what: str) -> Path:
+def need(path: Path, what: str) -> Path:
     if not path.is_dir():
         raise DataError(f"{path} is not there: put {what} into {path.parent}, or name another folder with --data")
     return path

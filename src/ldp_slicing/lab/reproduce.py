@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from ldp_slicing.lab import results as files
 from ldp_slicing.lab.experiments import experiment
-from ldp_slicing.lab.training import Epoch, Limits, Run, train
+from ldp_slicing.lab.experiments.frame import Setting
+from ldp_slicing.lab.training import Limits
 
 
 def reproduce(
@@ -22,20 +22,19 @@ def reproduce(
     minutes: float = float("inf"),
     epochs: int | None = None,
     device: str = "",
+    side_by_side: int = 4,
     say: Callable[[str], None] = print,
 ) -> tuple[bool, Path]:
-    """Whether the experiment is complete, and the file with its numbers."""
-    limits = Limits(seconds=60 * minutes)
+    """Whether the experiment is complete, and the file with its rows. Rows that are there and finished are not made again."""
+    chosen, rows = experiment(name), files.read(name, results)
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    chosen = experiment(name)
-    tasks = chosen.tasks(data)
-    if epochs is not None:
-        tasks = [replace(task, recipe=replace(task.recipe, epochs=epochs)) for task in tasks]
-    runs = [Run(task, where) for task in tasks]
-
-    def report(run: Run, epoch: Epoch) -> None:
-        accuracy = "" if epoch.test_accuracy is None else f", test {100 * epoch.test_accuracy:.2f} %"
-        say(f"{run.task.name} {epoch.epoch + 1}/{run.task.recipe.epochs}: loss {epoch.loss:.4f}{accuracy}, {epoch.seconds:.1f} s")
-
-    done = train(runs, work / name, limits, report)
-    return done, files.write(name, chosen, runs, results)
+    limits = Limits(seconds=60 * minutes, side_by_side=side_by_side)
+    setting = Setting(data, work / name, where, limits, tuple(rows), epochs, say)
+    done, path = True, results / f"{name}.json"
+    for row in chosen.measure(setting):
+        rows = files.add(row | files.stamp(), rows)
+        path = files.write(name, chosen.about, rows, results)
+        done &= row["finished"]
+    if rows:
+        files.show(name, results)
+    return done, path

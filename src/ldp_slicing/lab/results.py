@@ -1,4 +1,4 @@
-"""What runs have shown, as files: JSON with everything, and a table. A number that did not come out of a run is not in them."""
+"""What runs have shown, as files: JSON with everything, a table and a figure. A number that did not come out of a run is not in them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import os
 import platform
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ldp_slicing.lab.experiments import Experiment
-from ldp_slicing.lab.training import Run
+from ldp_slicing.lab.experiments import EXPERIMENTS
+from ldp_slicing.lab.experiments.frame import Experiment, Findings, Row
 from ldp_slicing.version import __version__
 
 
@@ -30,89 +29,64 @@ def hardware() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU ({platform.machine()})"
 
 
-def describe(run: Run, paper: float | None) -> dict[str, Any]:
-    """One run: what was done and what came of it."""
-    task, tested = run.task, [epoch for epoch in run.history if epoch.test_accuracy is not None]
-    best = max(tested, key=lambda epoch: epoch.test_accuracy or 0.0, default=None)
-    finished = run.epoch >= task.recipe.epochs
-    return {
-        "task": task.name,
-        "data": task.data.name,
-        "release": task.release,
-        "prune": task.prune if task.plan else None,
-        "epsilon_requested": task.plan.epsilon if task.plan else None,
-        "epsilon_realised_per_release": task.plan.realised_epsilon if task.plan else None,
-        "epsilon_spent_per_released_pixel": task.epsilon_per_source,
-        "seed": task.seed,
-        "recipe": asdict(task.recipe),
-        "epochs_done": run.epoch,
-        "finished": finished,
-        "test_accuracy_last_epoch": run.history[-1].test_accuracy if finished else None,
-        "test_accuracy_best_epoch": {
-            "accuracy": best.test_accuracy,
-            "epoch": best.epoch,
-            "note": "chosen on the test set, as the authors do",
-        }
-        if best
-        else None,
-        "paper": paper,
-        "seconds_per_epoch": sum(epoch.seconds for epoch in run.history) / max(1, run.epoch),
-        "history": [asdict(epoch) for epoch in run.history],
-    }
+def stamp() -> Row:
+    """By what a row was made."""
+    return {"software": f"ldp-slicing {__version__}", "commit": commit(), "torch": torch.__version__, "hardware": hardware()}
 
 
-def write(name: str, experiment: Experiment, runs: Sequence[Run], folder: Path) -> Path:
-    """``folder/NAME.json`` and ``folder/NAME.md``."""
-    folder.mkdir(parents=True, exist_ok=True)
-    described = [describe(run, experiment.paper.get(run.task.name)) for run in runs]
-    content = {
-        "experiment": name,
-        "about": experiment.about,
-        "software": f"ldp-slicing {__version__}",
-        "commit": commit(),
-        "torch": torch.__version__,
-        "hardware": hardware(),
-        "runs": described,
-    }
+def read(name: str, folder: Path) -> list[Row]:
+    """The rows that are there already."""
     path = folder / f"{name}.json"
-    path.write_text(json.dumps(content, indent=1) + "\n")
-    (folder / f"{name}.md").write_text(table(content))
+    rows: list[Row] = json.loads(path.read_text())["rows"] if path.is_file() else []
+    return rows
+
+
+def write(name: str, about: str, rows: list[Row], folder: Path) -> Path:
+    """``folder/NAME.json``, one row after the other, whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
+    content: dict[str, Any] = {"experiment": name, "about": about, "rows": sorted(rows, key=lambda row: (row["run"], row["seed"]))}
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(content, indent=1) + "\n")
+    partial.replace(path)
     return path
+
+
+def add(row: Row, rows: list[Row]) -> list[Row]:
+    """``rows`` with ``row`` in place of an earlier one of that run and seed."""
+    return [*(old for old in rows if (old["run"], old["seed"]) != (row["run"], row["seed"])), row]
+
+
+def show(name: str, folder: Path) -> list[Path]:
+    """``folder/NAME.md`` and, where there is one, ``folder/NAME.png``, from the rows."""
+    findings: Findings = {path.stem: read(path.stem, folder) for path in sorted(folder.glob("*.json"))}
+    shown = [folder / f"{name}.md"]
+    experiment = EXPERIMENTS[name]
+    if experiment.figure:
+        from ldp_slicing.lab.figures import save
+
+        shown.append(folder / f"{name}.png")
+        save(experiment.figure(findings), shown[-1])
+    shown[0].write_text(page(name, experiment, findings[name]))
+    return shown
+
+
+def page(name: str, experiment: Experiment, rows: Sequence[Row]) -> str:
+    made = sorted({f"{row['hardware']}, torch {row['torch']}, commit {row['commit'][:12]}" for row in rows})
+    missing = sorted({row["run"] for row in rows if not row["finished"]})
+    parts = [f"# {name}\n\n{experiment.about}.\n", experiment.table(rows)]
+    parts += [f"![{name}]({name}.png)\n"] if experiment.figure else []
+    parts += [f"Not finished: {', '.join(missing)}.\n"] if missing else []
+    return "\n".join([*parts, f"Made by `ldp-slicing lab reproduce {name}` on {'; '.join(made)}.\n"])
 
 
 def summarise(folder: Path) -> Path:
-    """``folder/README.md`` from every experiment's JSON there."""
-    contents = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    head = [
-        "# Results",
-        "",
-        "Made by `ldp-slicing lab results` from the JSON files beside it, which hold every number with its seed, recipe and history.",
-        "",
-    ]
+    """All tables and figures anew, and ``folder/README.md`` with them."""
+    names = [name for name in EXPERIMENTS if (folder / f"{name}.json").is_file()]
+    head = (
+        "# Results\n\nMade by `ldp-slicing lab results` from the JSON files beside it, which hold every number with its seed and recipe.\n"
+    )
+    pages = [show(name, folder)[0].read_text().replace("# ", "## ", 1) for name in names]
     path = folder / "README.md"
-    path.write_text("\n".join([*head, *(table(content).replace("# ", "## ", 1) for content in contents)]))
+    path.write_text("\n".join([head, *pages]))
     return path
-
-
-def table(content: dict[str, Any]) -> str:
-    """The Markdown table of an experiment's JSON."""
-
-    def percent(value: float | None) -> str:
-        return "-" if value is None else f"{100 * value:.2f}"
-
-    lines = [
-        f"# {content['experiment']}",
-        "",
-        f"{content['about']}. {content['hardware']}, torch {content['torch']}, commit {content['commit'][:12]}.",
-        "",
-        "| run | seed | epochs | eps spent per released pixel | last epoch, % | best test epoch, % (as the authors report) | paper, % |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for run in content["runs"]:
-        best = run["test_accuracy_best_epoch"]
-        spent = run["epsilon_spent_per_released_pixel"]
-        lines.append(
-            f"| {run['task']} | {run['seed']} | {run['epochs_done']} | {'-' if spent is None else f'{spent:.6g}'} "
-            f"| {percent(run['test_accuracy_last_epoch'])} | {percent(best and best['accuracy'])} | {run['paper'] or '-'} |"
-        )
-    return "\n".join(lines) + "\n"

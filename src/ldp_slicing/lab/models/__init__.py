@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+import torch
 from torch import nn
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.models.cifar import resnet9, resnet56
 from ldp_slicing.lab.models.classify import resnet50_grey, wide_resnet28
-from ldp_slicing.lab.models.faces import ir50
+from ldp_slicing.lab.models.faces import EMBEDDING, DlibOfCrop, ir50
 
 MODELS: dict[str, Callable[[int], nn.Module]] = {
     "resnet56": resnet56,
@@ -18,10 +20,29 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {
     "resnet50-grey": resnet50_grey,
     "ir50": ir50,
 }
+EMBEDDERS: dict[str, tuple[Callable[[], nn.Module], int]] = {"ir50": (ir50, EMBEDDING), "dlib": (DlibOfCrop, 128)}
 
 
 def build(name: str, classes: int) -> nn.Module:
     """A new network from images to [N, classes]: [N, 3, 32, 32], for ir50 [N, 3, 112, 112], for resnet50-grey [N, 1, H, W]."""
     if name not in MODELS:
-        raise LdpSlicingError(f"no model {name!r}; there are {', '.join(sorted(MODELS))}")
+        raise LdpSlicingError(f"no model {name!r} for classes; there are {', '.join(sorted(MODELS))}")
     return MODELS[name](classes)
+
+
+def build_embedder(name: str) -> tuple[nn.Module, int]:
+    """A new network from [N, 3, 112, 112] to [N, D] embeddings, and D."""
+    if name not in EMBEDDERS:
+        raise LdpSlicingError(f"no model {name!r} for embeddings; there are {', '.join(sorted(EMBEDDERS))}")
+    make, size = EMBEDDERS[name]
+    return make(), size
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Weights to start from: dlib's own ``.dat`` for the model "dlib", a saved state dict otherwise. No code in the file is run."""
+    if not path.is_file():
+        raise LdpSlicingError(f"{path} is not there: it should hold the weights to start from")
+    if path.suffix == ".dat" and isinstance(model, DlibOfCrop):
+        model.network.load_dlib(path)
+    else:
+        model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))

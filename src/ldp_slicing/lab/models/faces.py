@@ -195,11 +195,6 @@ class DlibResNet(nn.Module):
         yield (256, 128, 1, 1), [self.head.weight.T]  # a transposed view of the weight: copying into it fills the weight
 
 
-def dlib_resnet() -> DlibResNet:
-    """A new ``DlibResNet`` with random weights; ``load_dlib`` gives it the trained ones."""
-    return DlibResNet()
-
-
 def dlib_header(shape: tuple[int, int, int, int]) -> bytes:
     """What precedes the float32 values of a tensor in dlib's files: 01 02, then each dimension as a length byte and little-endian bytes."""
     sizes = [(size, max(1, (size.bit_length() + 7) // 8)) for size in shape]
@@ -231,4 +226,17 @@ def dlib_input(images: Tensor) -> Tensor:
     across, down = (2 * (start + steps) / 112 - 1 for start in (DLIB_LEFT, DLIB_TOP))
     grid = torch.stack(torch.meshgrid(across, down, indexing="xy"), -1).expand(len(images), -1, -1, -1)
     cut = functional.grid_sample(images.to(torch.float32), grid, mode="bilinear", padding_mode="border", align_corners=False)
-    return (cut - cut.new_tensor(DLIB_MEAN)[:, None, None]) / 256
+    mean = torch.stack([torch.full((1, 1), value, device=images.device) for value in DLIB_MEAN])  # filled there: a CUDA graph may hold it
+    return (cut - mean) / 256
+
+
+class DlibOfCrop(nn.Module):
+    """float [N, 3, 112, 112] of 0..255, the ArcFace crop, to float32 [N, 128]: ``DlibResNet`` behind ``dlib_input``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = DlibResNet()
+
+    def forward(self, images: Tensor) -> Tensor:
+        out: Tensor = self.network(dlib_input(images))
+        return out

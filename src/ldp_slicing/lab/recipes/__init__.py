@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import Any, Literal
 
 from ldp_slicing.errors import LdpSlicingError
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """SGD with step decay on augmented images."""
+    """How one network is trained, on augmented images."""
 
     name: str
     source: str  # where it comes from
@@ -21,28 +22,40 @@ class Recipe:
     epochs: int
     batch: int
     learning_rate: float
-    momentum: float
     weight_decay: float
-    milestones: tuple[int, ...]  # epochs
-    factor: float  # the learning rate is multiplied by it at each milestone
-    clip_private: float  # gradient norm for runs with noise; 0 is none
-    pad: int  # random crop after padding by this
-    flip: bool
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    mean: tuple[float, ...]  # of 0..1, one number per channel
+    std: tuple[float, ...]
+    momentum: float = 0.9
+    optimiser: Literal["sgd", "adamw"] = "sgd"
+    schedule: Literal["steps", "one-cycle"] = "steps"
+    milestones: tuple[int, ...] = ()  # of "steps": the epochs at which ...
+    factor: float = 1.0  # ... the learning rate is multiplied by this
+    warm_up: float = 0.0  # of "one-cycle": the share of the epochs in which it rises; then it falls along a cosine
+    clip_private: float = 0.0  # gradient norm for runs with noise; 0 is none
+    pad: int = 0  # random crop after padding by this
+    flip: bool = False
+    loss: Literal["classes", "arcface", "teacher"] = "classes"
 
     def learning_rate_at(self, epoch: int) -> float:
         """Of epoch 0, 1, 2, ..."""
-        return self.learning_rate * self.factor ** sum(epoch >= milestone for milestone in self.milestones)
+        if self.schedule == "steps":
+            return self.learning_rate * self.factor ** sum(epoch >= milestone for milestone in self.milestones)
+        rising = self.warm_up * self.epochs
+        if epoch < rising:
+            return self.learning_rate * (epoch + 1) / (rising + 1)
+        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * (epoch - rising) / (self.epochs - rising)))
 
 
 def recipe(name: str) -> Recipe:
     """A recipe by the name of its file."""
     file = resources.files(__package__) / f"{name}.toml"
     if not file.is_file():
-        names = sorted(path.name.removesuffix(".toml") for path in resources.files(__package__).iterdir() if path.name.endswith(".toml"))
-        raise LdpSlicingError(f"no recipe {name!r}; there are {', '.join(names)}")
+        raise LdpSlicingError(f"no recipe {name!r}; there are {', '.join(recipes())}")
     content: dict[str, Any] = {"name": name}
     for key, value in tomllib.loads(file.read_text()).items():
         content[key] = tuple(value) if isinstance(value, list) else value
     return Recipe(**content)
+
+
+def recipes() -> list[str]:
+    return sorted(path.name.removesuffix(".toml") for path in resources.files(__package__).iterdir() if path.name.endswith(".toml"))

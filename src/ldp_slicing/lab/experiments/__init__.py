@@ -1,0 +1,21 @@
+"""The experiments by name; each is a module."""
+
+from __future__ import annotations
+
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.lab.experiments import ablation, chest, curves, faces, fidelity
+from ldp_slicing.lab.experiments.frame import Experiment
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "fidelity": fidelity.EXPERIMENT,
+    "curves": curves.EXPERIMENT,
+    "ablation": ablation.EXPERIMENT,
+    "chest": chest.EXPERIMENT,
+    "faces": faces.EXPERIMENT,
+}
+
+
+def experiment(name: str) -> Experiment:
+    if name not in EXPERIMENTS:
+        raise LdpSlicingError(f"no experiment {name!r}; there are {', '.join(EXPERIMENTS)}")
+    return EXPERIMENTS[name]

@@ -1,0 +1,142 @@
+"""What an experiment is: rows that come out of runs, a table and a figure made of them and of nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ldp_slicing.lab.recipes import Recipe
+from ldp_slicing.lab.run import Epoch, Run
+from ldp_slicing.lab.task import Task
+from ldp_slicing.lab.training import Limits, train
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Row = dict[str, Any]  # one measurement with all that is needed to make it again; "run", "seed" and "finished" are always there
+Findings = Mapping[str, Sequence[Row]]  # the rows of each experiment that was run, by its name
+BUDGETS = (1.0, 2.4, 5.2, 12.0, 20.0, 32.0, 58.0)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where an experiment runs. ``done``: rows of earlier runs, which are not made again. ``epochs``: fewer, to try it out."""
+
+    data: Path
+    work: Path
+    device: torch.device
+    limits: Limits
+    done: tuple[Row, ...] = ()
+    epochs: int | None = None
+    say: Callable[[str], None] = print
+
+    def shortened(self, recipe: Recipe) -> Recipe:
+        return recipe if self.epochs is None else replace(recipe, epochs=self.epochs)
+
+    def is_done(self, run: str, seed: int, recipe: Recipe | None = None) -> bool:
+        """Whether a finished row of that name, seed and recipe is there."""
+        wanted = None if recipe is None else plain(recipe)
+        return any(
+            row["finished"] and (row["run"], row["seed"]) == (run, seed) and (recipe is None or row["recipe"] == wanted)
+            for row in self.done
+        )
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """``measure`` yields rows as they are done; ``table`` makes of them what is shown, ``figure`` of them and their neighbours."""
+
+    about: str
+    measure: Callable[[Setting], Iterator[Row]]
+    table: Callable[[Sequence[Row]], str]
+    figure: Callable[[Findings], Figure] | None = None
+
+
+def plain(recipe: Recipe) -> dict[str, Any]:
+    """A recipe as JSON has it."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(recipe).items()}
+
+
+def train_all(tasks: Sequence[Task], setting: Setting, finish: Callable[[Run], Row] | None = None) -> Iterator[Row]:
+    """Rows of all tasks that are not done yet, trained side by side; ``finish`` adds what is special to an experiment."""
+
+    def report(run: Run, epoch: Epoch) -> None:
+        looked = [
+            f", {kind} {100 * value:.2f} %"
+            for kind, value in (("validation", epoch.validation_accuracy), ("test", epoch.test_accuracy))
+            if value is not None
+        ]
+        total = run.task.recipe.epochs
+        setting.say(
+            f"{run.task.name} seed {run.task.seed} {epoch.epoch + 1}/{total}: loss {epoch.loss:.4f}{''.join(looked)}, {epoch.seconds:.1f} s"
+        )
+
+    short = [replace(task, recipe=setting.shortened(task.recipe)) for task in tasks]
+    pending = [task for task in short if not setting.is_done(task.name, task.seed, task.recipe)]
+    for run in train(pending, setting.device, setting.work, setting.limits, report):
+        row = describe(run)
+        if run.finished:
+            run.choose()
+            row |= finish(run) if finish else {"accuracy": run.accuracy(*run.test)}
+        yield row
+
+
+def describe(run: Run) -> Row:
+    """One run: what was done and how it went."""
+    task, tested = run.task, [epoch for epoch in run.history if epoch.test_accuracy is not None]
+    best = max(tested, key=lambda epoch: epoch.test_accuracy or 0.0, default=None)
+    chosen = max(run.history, key=lambda epoch: (epoch.validation_accuracy or 0.0, epoch.epoch), default=None)
+    columns = ("learning_rate", "loss", "train_accuracy", "validation_accuracy", "test_accuracy")
+    return {
+        "run": task.name,
+        "seed": task.seed,
+        "finished": run.finished,
+        "data": task.data.name,
+        "training_images": len(run.order),
+        "held_out_for_validation": len(run.validation[1]),
+        "release": task.release,
+        "prune": None if task.release == "none" else task.prune,
+        "epsilon_requested": task.plan.epsilon if task.plan else None,
+        "epsilon_realised_per_release": task.plan.realised_epsilon if task.plan else None,
+        "epsilon_spent_per_released_pixel": task.epsilon_per_source,
+        "epochs_done": run.epoch,
+        "chosen_epoch": chosen.epoch if chosen else None,
+        "chosen_by": "accuracy on the images held out" if task.validation else "being the last",
+        "best_test_epoch": {"accuracy": best.test_accuracy, "epoch": best.epoch, "note": "chosen on the test set, as the authors do"}
+        if best
+        else None,
+        "seconds": sum(epoch.seconds for epoch in run.history),
+        "recipe": plain(task.recipe),
+        "history": {name: [_short(getattr(epoch, name)) for epoch in run.history] for name in columns},
+    }
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.5g}")
+
+
+def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.2f}"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Shares as a mean in %, with the smallest and largest where there are several."""
+    if not values:
+        return "-"
+    mean = f"{100 * sum(values) / len(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} ({100 * min(values):.2f} to {100 * max(values):.2f}, {len(values)} seeds)"
+
+
+def accuracies(rows: Sequence[Row], run: str) -> list[float]:
+    """Of all finished rows of that run, by seed."""
+    found = sorted((row for row in rows if row["run"] == run and row["finished"]), key=lambda row: row["seed"])
+    return [row["accuracy"] for row in found]

@@ -1,0 +1,44 @@
+"""How figures look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+COLOURS = ("#0b6e99", "#c8553d", "#588157", "#7b4b94")
+
+
+def panels(count: int, *, logarithmic: bool = True) -> tuple[Figure, list[Any]]:
+    """A figure with panels beside each other; eps runs along a logarithmic axis."""
+    figure = Figure(figsize=(4.4 * count, 3.6), layout="constrained")
+    axes = figure.subplots(1, count, squeeze=False)[0]
+    for axis in axes:
+        axis.grid(color="0.9")
+        axis.set_axisbelow(True)
+        if logarithmic:
+            axis.set_xscale("log")
+    return figure, list(axes)
+
+
+def line(axis: Any, found: Mapping[float, Sequence[float]], label: str, colour: str, style: str = "-") -> None:  # noqa: ANN401 - matplotlib's
+    """Shares over eps, as % in a line through the means, with bars from the smallest to the largest where there are several."""
+    points = {eps: values for eps, values in found.items() if values}
+    if not points:
+        return
+    means = [100 * sum(values) / len(values) for values in points.values()]
+    low = [max(0.0, mean - 100 * min(values)) for mean, values in zip(means, points.values(), strict=True)]
+    high = [max(0.0, 100 * max(values) - mean) for mean, values in zip(means, points.values(), strict=True)]
+    axis.errorbar(list(points), means, yerr=(low, high), color=colour, linestyle=style, marker="o", markersize=3.5, capsize=2, label=label)
+    axis.set_xticks(list(points), [f"{eps:g}" for eps in points])
+    axis.xaxis.set_minor_locator(NullLocator())
+
+
+def save(figure: Figure, path: Path) -> None:
+    """As PNG, the same bytes for the same numbers."""
+    FigureCanvasAgg(figure)
+    figure.savefig(path, dpi=130, metadata={"Software": None})

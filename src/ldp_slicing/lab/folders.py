@@ -1,0 +1,96 @@
+"""Image folders and lists: one folder per class, or a text file of paths and labels."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.images import read_image
+from ldp_slicing.lab.data import DataError, ImageSet, Split, need
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"})
+
+
+def read_images(paths: Sequence[Path], *, size: tuple[int, int] | None = None, grey: bool = False) -> NDArray[np.uint8]:
+    """uint8 [N, H, W, 3], or [N, H, W, 1] with ``grey``, from N files of one size; ``size`` (width, height) resizes them to it."""
+    if not paths:
+        raise DataError("no images to read")
+    first = _read(paths[0], size, grey)
+    images = np.empty((len(paths), *first.shape), np.uint8)
+
+    def fill(i: int) -> None:
+        picture = _read(paths[i], size, grey)
+        if picture.shape != first.shape:
+            found, wanted = (f"{shape[1]} x {shape[0]}" for shape in (picture.shape, first.shape))
+            raise DataError(f"{paths[i]} is {found}, the first image {wanted}: images of one set are of one size")
+        images[i] = picture
+
+    with ThreadPoolExecutor() as pool:  # decoding runs without Python's lock
+        deque(pool.map(fill, range(len(paths))), maxlen=0)
+    return images
+
+
+def _read(path: Path, size: tuple[int, int] | None, grey: bool) -> NDArray[np.uint8]:
+    try:
+        pixels = read_image(path).pixels
+    except LdpSlicingError as error:
+        raise DataError(f"{path}: {error}") from None
+    if pixels.dtype != np.uint8:
+        raise DataError(f"{path} is deeper than 8 bits; such images are not trained on here")
+    picture = Image.fromarray(pixels).convert("L" if grey else "RGB")
+    if size is not None and picture.size != size:
+        picture = picture.resize(size, Image.Resampling.BILINEAR)
+    return np.asarray(picture).reshape(picture.height, picture.width, -1)
+
+
+def read_folder(root: Path, *, size: tuple[int, int] | None = None, grey: bool = False) -> tuple[Split, list[str]]:
+    """``root/CLASS/*`` in the order of names, as torchvision's ImageFolder has it, and the names of the classes."""
+    classes = sorted(path.name for path in need(root, "a folder with one folder per class").iterdir() if path.is_dir())
+    files = [(path, i) for i, name in enumerate(classes) for path in sorted((root / name).rglob("*")) if path.suffix.lower() in SUFFIXES]
+    if not files:
+        raise DataError(f"{root} holds no images in folders of their class")
+    return Split(read_images([path for path, _ in files], size=size, grey=grey), np.array([label for _, label in files], np.int64)), classes
+
+
+def read_list(path: Path, *, size: tuple[int, int] | None = None, grey: bool = False) -> Split:
+    """Lines of ``relative/path.jpg 7``: an image beside the list, or below it, and the number of its class."""
+    files, labels = [], []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        name, _, label = line.strip().rpartition(" ")
+        if not name or not (label.isascii() and label.isdigit()):
+            raise DataError(f"{path}, line {number}: {line!r} is not a path and the number of a class")
+        file = (path.parent / name).resolve()
+        if not file.is_relative_to(path.parent.resolve()):
+            raise DataError(f"{path}, line {number}: {name!r} leads out of the list's folder")
+        files.append(file)
+        labels.append(int(label))
+    return Split(read_images(files, size=size, grey=grey), np.array(labels, np.int64))
+
+
+def load_folder(root: Path, *, size: tuple[int, int] | None = None, grey: bool = False) -> ImageSet:
+    """``root/train`` and ``root/test``, each a folder of classes, or ``train.txt`` and ``test.txt``, each a list."""
+    if (root / "train.txt").is_file():
+        train, test = (read_list(root / f"{name}.txt", size=size, grey=grey) for name in ("train", "test"))
+        classes = 1 + int(max(train.labels.max(), test.labels.max()))
+        return ImageSet(root.name, classes, train, test)
+    (train, names), (test, tested) = (read_folder(root / name, size=size, grey=grey) for name in ("train", "test"))
+    if names != tested:
+        raise DataError(f"{root}: the classes of train, {', '.join(names)}, are not those of test, {', '.join(tested)}")
+    return ImageSet(root.name, len(names), train, test)
+
+
+def load_chest(folder: Path) -> ImageSet:
+    """The chest X-rays of Kermany et al. 2018, grey, 224 x 224; the 16 images of the official validation split go to the training set."""
+    root = need(folder / "chest_xray", "the chest X-ray set of Kermany et al. 2018 (folders train, val, test)")
+    parts = {name: read_folder(root / name, size=(224, 224), grey=True)[0] for name in ("train", "val", "test")}
+    train = Split(*(np.concatenate([getattr(parts[name], kind) for name in ("train", "val")]) for kind in ("images", "labels")))
+    return ImageSet("chest", 2, train, parts["test"])

@@ -1,0 +1,86 @@
+"""Labeled Faces in the Wild: the images, and two-way cross-fitting, so that nobody who is tested was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ldp_slicing.lab.data import DataError, need
+from ldp_slicing.lab.faces import Face, Pairs, Verification, fold_accuracy, read_pairs, squared_distances
+from ldp_slicing.lab.folders import read_images
+
+
+@dataclass(frozen=True)
+class FaceSet:
+    """uint8 [N, 112, 112, 3] faces, where each is, and the pairs of View 2."""
+
+    images: NDArray[np.uint8]
+    index: Mapping[Face, int]
+    pairs: Pairs
+
+    def of(self, faces: tuple[Face, ...]) -> NDArray[np.int64]:
+        return np.array([self.index[face] for face in faces], np.int64)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One half of the ten folds. Trained on: int64 [M] images of people who are in no pair of it, and who is on each, from 0."""
+
+    folds: tuple[int, ...]
+    images: NDArray[np.int64]
+    people: NDArray[np.int64]
+    classes: int
+
+
+def load_lfw(folder: Path) -> FaceSet:
+    """``folder/lfw112/Person_Name/Person_Name_0001.webp`` (or .jpg, .png), aligned to the ArcFace template, and ``pairs.txt``."""
+    root = need(folder / "lfw112", "LFW aligned to 112 x 112, one folder per person, with pairs.txt")
+    files = sorted(path for path in root.glob("*/*") if path.suffix in (".webp", ".jpg", ".png"))
+    index = {Face(path.parent.name, int(path.stem.rpartition("_")[2])): i for i, path in enumerate(files)}
+    faces = FaceSet(read_images(files), index, read_pairs(root / "pairs.txt"))
+    missing = [face for face in (*faces.pairs.first, *faces.pairs.second) if face not in index]
+    if missing:
+        raise DataError(f"{root} lacks {missing[0].file('')} and {len(missing) - 1} more of the faces in pairs.txt")
+    return faces
+
+
+def sides(faces: FaceSet) -> tuple[Side, Side]:
+    """The first and the second half of the folds; each is tested by a network trained on people in none of its pairs."""
+    folds = np.unique(faces.pairs.folds)
+    first, second = (_side(faces, half) for half in np.array_split(folds, 2))
+    return first, second
+
+
+def _side(faces: FaceSet, folds: NDArray[np.int64]) -> Side:
+    tested = np.isin(faces.pairs.folds, folds)
+    named = [*zip(faces.pairs.first, tested, strict=True), *zip(faces.pairs.second, tested, strict=True)]
+    unseen = {face.name for face, is_tested in named if is_tested}
+    kept = [(i, face.name) for face, i in faces.index.items() if face.name not in unseen]
+    numbers = {name: number for number, name in enumerate(sorted({name for _, name in kept}))}
+    people = np.array([numbers[name] for _, name in kept], np.int64)
+    return Side(tuple(int(fold) for fold in folds), np.array([i for i, _ in kept], np.int64), people, len(numbers))
+
+
+def distances(faces: FaceSet, side: Side, embeddings: Tensor, where: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Of the side's pairs; row i of ``embeddings``, [M, D], is of image ``where[i]``."""
+    row = {int(image): i for i, image in enumerate(where)}
+    tested = np.isin(faces.pairs.folds, side.folds)
+    first, second = ([row[int(i)] for i in faces.of(people)[tested]] for people in (faces.pairs.first, faces.pairs.second))
+    return squared_distances(embeddings[first], embeddings[second])
+
+
+def images_in_pairs(faces: FaceSet, side: Side) -> NDArray[np.int64]:
+    """Which images are in the side's pairs."""
+    tested = np.isin(faces.pairs.folds, side.folds)
+    return np.unique(np.concatenate([faces.of(people)[tested] for people in (faces.pairs.first, faces.pairs.second)]))
+
+
+def verify(faces: FaceSet, side: Side, found: NDArray[np.float64]) -> Verification:
+    """Each fold of the side by the threshold that is best on its other folds: people that network has not seen either."""
+    tested = np.isin(faces.pairs.folds, side.folds)
+    return fold_accuracy(found, faces.pairs.same[tested], faces.pairs.folds[tested])

@@ -1,0 +1,41 @@
+"""A run's epochs as they end: a CSV file, or TensorBoard's event files."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Literal
+
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.lab.run import Epoch
+
+LogFormat = Literal["csv", "tensorboard"]
+
+
+def write_log(history: list[Epoch], folder: Path, kind: LogFormat) -> Path:
+    """The whole history anew, so that a run that was stopped and resumed has one log without gaps: ``log.csv`` or ``tensorboard/``."""
+    return _csv(history, folder / "log.csv") if kind == "csv" else _tensorboard(history, folder / "tensorboard")
+
+
+def _csv(history: list[Epoch], path: Path) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Epoch)])
+        writer.writeheader()
+        writer.writerows(asdict(epoch) for epoch in history)
+    return path
+
+
+def _tensorboard(history: list[Epoch], folder: Path) -> Path:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ModuleNotFoundError:
+        raise LdpSlicingError("this log needs tensorboard: pip install tensorboard, or --log csv") from None
+    for old in folder.glob("events.out.tfevents.*"):
+        old.unlink()
+    with SummaryWriter(str(folder)) as writer:
+        for epoch in history:
+            for name, value in asdict(epoch).items():
+                if name != "epoch" and value is not None:
+                    writer.add_scalar(name, value, epoch.epoch)
+    return folder

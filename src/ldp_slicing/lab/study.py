@@ -1,0 +1,120 @@
+"""One network on one data set, as the user asks for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.lab.data import ImageSet, load
+from ldp_slicing.lab.experiments.frame import Row, describe
+from ldp_slicing.lab.folders import load_chest, load_folder
+from ldp_slicing.lab.logs import LogFormat, write_log
+from ldp_slicing.lab.recipes import Recipe, recipe
+from ldp_slicing.lab.results import stamp
+from ldp_slicing.lab.run import Epoch, Run
+from ldp_slicing.lab.task import ReleaseMode, Task
+from ldp_slicing.lab.training import Limits, train
+from ldp_slicing.plan import Plan
+from ldp_slicing.view import Prune
+
+
+def open_set(name: str, data: Path) -> ImageSet:
+    """ "cifar10", "cifar100" or "chest"; any other name is a folder below ``data`` with train/ and test/, or train.txt and test.txt."""
+    if name in ("cifar10", "cifar100"):
+        return load(name, data)
+    return load_chest(data) if name == "chest" else load_folder(data / name)
+
+
+def default_recipe(images: ImageSet) -> str:
+    return "chest" if images.train.images.shape[3] == 1 else "cifar-once"
+
+
+def plan_for(images: ImageSet, epsilon: float, weights: tuple[float, float, float]) -> Plan:
+    """The paper's plan that fits the set's channels."""
+    return Plan.grey(epsilon, 8) if images.train.images.shape[3] == 1 else Plan.paper(epsilon, weights)
+
+
+def make_task(
+    images: ImageSet,
+    *,
+    epsilon: float,
+    weights: tuple[float, float, float] = (4, 1, 1),
+    prune: Prune = "haar",
+    release: ReleaseMode = "once",
+    recipe_name: str = "",
+    model: str = "",
+    epochs: int | None = None,
+    validation: float = 0.1,
+    seed: int = 0,
+) -> Task:
+    """A task from what was asked for; ``validation`` is the share of the training images to hold out."""
+    if not 0 < validation < 1:
+        raise LdpSlicingError(f"the share to hold out for validation must be between 0 and 1, such as 0.1; got {validation:g}")
+    how: Recipe = recipe(recipe_name or default_recipe(images))
+    if how.loss != "classes":
+        raise LdpSlicingError(f"the recipe {how.name!r} is for faces; `ldp-slicing lab reproduce faces` uses it")
+    changed = {key: value for key, value in (("model", model), ("epochs", epochs)) if value}
+    if changed:
+        said = ", ".join(f"{key} {value}" for key, value in changed.items())
+        how = replace(how, deviations=(*how.deviations, f"asked for: {said}"), **changed)  # type: ignore[arg-type]
+    plan = plan_for(images, epsilon, weights) if release in ("once", "every-epoch") else None
+    held = max(1, round(validation * len(images.train.labels)))
+    return Task("run", images, how, plan, prune, release, seed, held)
+
+
+def study(
+    task: Task,
+    folder: Path,
+    limits: Limits,
+    *,
+    device: str = "",
+    log: LogFormat = "csv",
+    report: Callable[[Run, Epoch], None] = lambda run, epoch: None,
+) -> Row | None:
+    """Train, or go on training, in ``folder``: checkpoint, log, and at the end ``result.json``. None when the time was up before an epoch.
+
+    A folder belongs to one task: the parameters it was begun with are kept in ``task.json``, and others are refused.
+    """
+    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    folder.mkdir(parents=True, exist_ok=True)
+    _same_as_before(task, folder / "task.json")
+
+    def note(run: Run, epoch: Epoch) -> None:
+        write_log(run.history, folder, log)
+        report(run, epoch)
+
+    for run in train([task], where, folder, limits, note):
+        row = describe(run) | stamp()
+        if run.finished:
+            run.choose()
+            row["accuracy"] = run.accuracy(*run.test)
+            torch.save(run.model.state_dict(), folder / "model.pt")
+            (folder / "result.json").write_text(json.dumps(row, indent=1) + "\n")
+        return row
+    return None
+
+
+def _same_as_before(task: Task, path: Path) -> None:
+    plan = task.plan
+    wanted = {
+        "data": task.data.name,
+        "model": task.recipe.model,
+        "recipe": task.recipe.name,
+        "release": task.release,
+        "prune": task.prune,
+        "slices": [[part.bits, part.epsilon] for part in plan.slices] if plan else None,
+        "seed": task.seed,
+        "validation": task.validation,
+    }
+    if not path.is_file():
+        path.write_text(json.dumps(wanted, indent=1) + "\n")
+        return
+    began = json.loads(path.read_text())
+    for key, value in wanted.items():
+        if began.get(key) != value:
+            raise LdpSlicingError(f"{path.parent} was begun with {key} {began.get(key)!r}, not {value!r}: name another folder")

