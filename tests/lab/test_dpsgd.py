@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +20,12 @@ from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab import dpsgd
 from ldp_slicing.lab.data import ImageSet, Split
 from ldp_slicing.lab.dpsgd import RECIPE, DpSgdRecipe, Schedule, Stack
+from ldp_slicing.lab.experiments.frame import BUDGETS
 from ldp_slicing.lab.scattering import scatter
 
 CPU = torch.device("cpu")
+ROWS = np.random.default_rng(5).normal(size=(48, 6)).astype(np.float16)
+RECIPE_OF_40 = replace(RECIPE, epochs=3, batch=10)  # 12 steps on 40 examples
 TINY = replace(RECIPE, epochs=6, batch=32)
 
 
@@ -33,14 +37,6 @@ def halves(count: int = 96, size: int = 16) -> ImageSet:
     images[labels == 1, : size // 2] += 90
     splits = [Split(images[part], labels[part].astype(np.int64)) for part in (slice(0, 64), slice(64, None))]
     return ImageSet("halves", 2, *splits)
-
-
-def never(_run: str, _seed: int) -> bool:
-    return False
-
-
-def silent(_line: str) -> None:
-    pass
 
 
 # --- scattering
@@ -110,32 +106,32 @@ def test_scattering_never_stretches_and_hardly_minds_a_shift() -> None:
 
 def test_features_are_normalised_image_by_image() -> None:
     images = np.random.default_rng(2).integers(0, 256, (4, 16, 16, 3), dtype=np.uint8)
-    found = dpsgd.features(images, 27, CPU)
+    found = dpsgd.features(images, RECIPE, CPU)
     assert (found.shape, found.dtype) == ((4, 3 * 81 * 16), np.float16)
     groups = found.astype(np.float64).reshape(4, 27, -1)
     assert np.abs(groups.mean(2)).max() < 1e-3
     assert ((groups.std(2) > 0.85) & (groups.std(2) < 1.001)).all()
-    assert np.allclose(dpsgd.features(images[2:3], 27, CPU)[0], found[2], atol=2e-3)
+    assert np.allclose(dpsgd.features(images[2:3], RECIPE, CPU)[0], found[2], atol=2e-3)
 
 
 def test_the_feature_file_is_made_once_for_the_same_images_and_groups(tmp_path: Path) -> None:
     data, said = halves(), list[str]()
     threads = torch.get_num_threads()
-    rows = dpsgd.feature_file(data, tmp_path, 27, CPU, said.append)
+    rows = dpsgd.feature_file(data, tmp_path, RECIPE, CPU, said.append)
     assert torch.get_num_threads() == threads
     assert rows.shape == (96, 3 * 81 * 16)
-    assert np.allclose(rows[64:66], dpsgd.features(data.test.images[:2], 27, CPU), atol=2e-3)
-    assert np.array_equal(dpsgd.feature_file(data, tmp_path, 27, CPU, said.append), rows)
+    assert np.allclose(rows[64:66], dpsgd.features(data.test.images[:2], RECIPE, CPU), atol=2e-3)
+    assert np.array_equal(dpsgd.feature_file(data, tmp_path, RECIPE, CPU, said.append), rows)
     assert len(said) == 1
-    dpsgd.feature_file(data, tmp_path, 9, CPU, said.append)
-    dpsgd.feature_file(replace(data, test=data.train), tmp_path, 27, CPU, said.append)
+    dpsgd.feature_file(data, tmp_path, replace(RECIPE, groups=9), CPU, said.append)
+    dpsgd.feature_file(replace(data, test=data.train), tmp_path, RECIPE, CPU, said.append)
     assert len(said) == len(list(tmp_path.iterdir())) == 3
 
 
 # --- accounting
 
 
-@pytest.mark.parametrize("budget", dpsgd.BUDGETS)
+@pytest.mark.parametrize("budget", BUDGETS)
 def test_the_noise_spends_the_budget_and_no_more(budget: float) -> None:
     schedule = Schedule.of(RECIPE, 50_000)
     assert (schedule.rate, schedule.steps, schedule.delta) == (0.16384, 366, 1e-10)
@@ -172,14 +168,18 @@ def test_poisson_samples_vary_in_size_and_take_each_example_at_the_rate() -> Non
 # --- learning
 
 
-def stack(recipe: DpSgdRecipe, noises: Sequence[float], *, scale: float = 1.0) -> Stack:
-    """On 40 training and 8 test rows of 6 numbers in 3 classes."""
-    rng = np.random.default_rng(5)
-    rows = (scale * rng.normal(size=(48, 6))).astype(np.float16)
-    labels = rng.integers(0, 3, 48)
-    blank = np.zeros((48, 4, 4, 1), np.uint8)
+def stack(recipe: DpSgdRecipe, noises: Mapping[int, float], *, seed: int = 0, rows: np.ndarray = ROWS) -> Stack:
+    """40 training and 8 test rows in 3 classes."""
+    labels = np.random.default_rng(6).integers(0, 3, 48)
+    blank = np.zeros((48, 4, 4, 3), np.uint8)
     data = ImageSet("rows", 3, *(Split(blank[part], labels[part]) for part in (slice(0, 40), slice(40, None))))
-    return Stack(rows, data, noises, recipe, CPU)
+    return Stack(rows, data, noises, recipe, seed=seed, device=CPU)
+
+
+def to_the_end(one: Stack) -> Stack:
+    while not one.finished:
+        one.advance()
+    return one
 
 
 @pytest.mark.parametrize("clip", [0.1, 1.0, 100.0])
@@ -209,8 +209,7 @@ def test_clipping_without_writing_gradients_out_is_opacus_clipping(clip: float) 
 def test_without_noise_and_sampling_the_steps_are_those_of_opacus_optimiser() -> None:
     """Every example in every batch: five steps of ours beside five of Opacus's engine, momentum and expected batch size included."""
     recipe = replace(RECIPE, epochs=5, batch=40, clip=0.5)
-    ours = stack(recipe, [0.0, 0.0])
-    ours.train(0, [1, 2])
+    ours = to_the_end(stack(recipe, {1: 0.0, 2: 0.0}))
     layer = GradSampleModule(nn.Linear(6, 3), loss_reduction="mean")
     for parameter in layer.parameters():
         nn.init.zeros_(parameter)
@@ -223,41 +222,60 @@ def test_without_noise_and_sampling_the_steps_are_those_of_opacus_optimiser() ->
         theirs.step()
         iterates.append([parameter.detach().clone() for parameter in layer.parameters()])
     for at in (slice(0, 3), slice(3, 6)):
-        assert torch.allclose(ours.models[0][:, at], iterates[-1][0].T, rtol=1e-3, atol=1e-5)
-        assert torch.allclose(ours.models[1][at], iterates[-1][1], rtol=1e-3, atol=1e-5)
+        assert torch.allclose(ours.weights[0][:, at], iterates[-1][0].T, rtol=1e-3, atol=1e-5)
+        assert torch.allclose(ours.weights[1][at], iterates[-1][1], rtol=1e-3, atol=1e-5)
         averaged = torch.stack([weight for weight, _ in iterates[2:]]).mean(0)  # the last half, from step round(2.5) = 2 on
-        assert torch.allclose(ours.totals[0][:, at], averaged.T, rtol=1e-3, atol=1e-5)
+        assert torch.allclose(ours.means[0][:, at], averaged.T, rtol=1e-3, atol=1e-5)
 
 
 def test_the_noise_has_the_deviation_that_was_accounted_for() -> None:
     """Rows of zeros have no gradient but for the bias: after one step the weights are noise, of deviation noise x clip / batch x rate."""
-    recipe = replace(RECIPE, epochs=1, batch=40, learning_rate=40.0, clip=0.1)
+    recipe = replace(RECIPE, epochs=1, batch=40, learning_rate=40.0, learning_rate_at_noise_1=1e9)
     width = 4000
-    one = stack(recipe, [2.0, 10.0, 0.0], scale=0.0)
-    one.rows = np.zeros((48, width), np.float16)
-    one.models[0], one.momenta[0], one.totals[0] = (torch.zeros(width, 9) for _ in range(3))
-    one.train(0, [1, 2, 3])
-    first, second, silent_one = one.models[0].split(3, 1)
+    one = to_the_end(stack(recipe, {1: 2.0, 2: 10.0, 3: 0.0}, rows=np.zeros((48, width), np.float16)))
+    first, second, none = one.weights[0].split(3, 1)
     for drawn, expected in ((first, 0.2), (second, 1.0)):
         assert drawn.std().item() == pytest.approx(expected, rel=5 / math.sqrt(2 * 3 * width))
         assert abs(drawn.mean().item()) < 5 * expected / math.sqrt(3 * width)
-    assert not silent_one.any()
+    assert not none.any()
     assert abs(torch.corrcoef(torch.stack([first.flatten(), second.flatten()]))[0, 1]) < 5 / math.sqrt(3 * width)
 
 
+def test_the_learning_rate_falls_with_the_noise_and_is_each_models_own() -> None:
+    assert RECIPE.learning_rate_for(0.0) == RECIPE.learning_rate_for(0.1) == 16.0
+    assert RECIPE.learning_rate_for(8.0) == pytest.approx(3.0)
+    both = stack(RECIPE_OF_40, {1: 0.0, 2: 8.0})
+    assert both.rates.tolist() == pytest.approx([16.0] * 3 + [3.0] * 3)
+
+
 def test_a_model_does_not_depend_on_who_learns_beside_it() -> None:
-    recipe = replace(RECIPE, epochs=3, batch=10)
-    together, alone, other = stack(recipe, [3.0, 1.0]), stack(recipe, [1.0]), stack(recipe, [1.0])
-    together.train(4, [100, 200])
-    alone.train(4, [200])
-    other.train(5, [200])
-    assert torch.allclose(together.models[0][:, 3:], alone.models[0], atol=1e-5)
-    assert not torch.allclose(other.models[0], alone.models[0], atol=1e-2)
+    together, alone = (to_the_end(stack(RECIPE_OF_40, noises, seed=4)) for noises in ({100: 3.0, 200: 1.0}, {200: 1.0}))
+    other = to_the_end(stack(RECIPE_OF_40, {200: 1.0}, seed=5))
+    assert torch.allclose(together.weights[0][:, 3:], alone.weights[0], atol=1e-5)
+    assert not torch.allclose(other.weights[0], alone.weights[0], atol=1e-2)
+
+
+def test_an_interrupted_stack_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
+    whole, halted, resumed = (stack(RECIPE_OF_40, {1: 1.0, 2: 0.5}) for _ in range(3))
+    to_the_end(whole)
+    for _ in range(5):
+        halted.advance()
+    halted.save(tmp_path / "x.pt")
+    resumed.resume(tmp_path / "x.pt")
+    assert resumed.step == 5
+    assert resumed.seconds == halted.seconds > 0
+    to_the_end(resumed)
+    for ours, theirs in zip([*whole.weights, *whole.means], [*resumed.weights, *resumed.means], strict=True):
+        assert torch.equal(ours, theirs)
+    assert whole.accuracies(whole.means) == resumed.accuracies(resumed.means)
+
+
+def rows_of(work: Path, budgets: Sequence[float] = (20.0,), **options: Any) -> list[dict[str, Any]]:
+    return list(dpsgd.measure(halves(), work, recipe=TINY, budgets=budgets, seeds=(0, 1), device=CPU, say=lambda _: None, **options))
 
 
 def test_rows_hold_all_that_was_done_and_what_is_done_is_skipped(tmp_path: Path) -> None:
-    data = halves()
-    rows = list(dpsgd.measure(data, tmp_path, recipe=TINY, budgets=(1.0, 58.0), seeds=(0, 1), device=CPU, is_done=never, say=silent))
+    rows = rows_of(tmp_path, (1.0, 58.0))
     assert [(row["run"], row["seed"]) for row in rows] == [
         (run, seed) for seed in (0, 1) for run in ("halves-eps1", "halves-eps58", "halves-no-noise")
     ]
@@ -271,9 +289,17 @@ def test_rows_hold_all_that_was_done_and_what_is_done_is_skipped(tmp_path: Path)
     assert "whole training image" in strict["epsilon_unit"]
     assert "not comparable" in strict["epsilon_unit"]
     assert without["accuracy"] == without["accuracy_last_iterate"] == 1.0
-
-    def all_but_one(run: str, seed: int) -> bool:
-        return (run, seed) != ("halves-eps1", 1)
-
-    (again,) = dpsgd.measure(data, tmp_path, recipe=TINY, budgets=(1.0, 58.0), seeds=(0, 1), device=CPU, is_done=all_but_one, say=silent)
+    assert all(row["finished"] for row in rows)
+    (again,) = rows_of(tmp_path, (1.0, 58.0), is_done=lambda run, seed: (run, seed) != ("halves-eps1", 1))
     assert {**again, "wall_seconds": 0, "models_side_by_side": 3} == {**rows[3], "wall_seconds": 0}
+
+
+def test_when_the_time_is_up_the_rows_say_so_and_the_next_call_goes_on(tmp_path: Path) -> None:
+    clock = iter(range(100))
+    halted = rows_of(tmp_path, time_is_up=lambda: next(clock) >= 7)
+    assert [(row["seed"], row["finished"], row["steps_done"]) for row in halted] == [(0, False, 7)] * 2
+    assert not any("accuracy" in row for row in halted)
+    seconds = halted[0]["wall_seconds"]
+    rows = rows_of(tmp_path)
+    assert rows[0]["wall_seconds"] > seconds
+    assert [row["accuracy"] for row in rows] == [row["accuracy"] for row in rows_of(tmp_path / "elsewhere")]

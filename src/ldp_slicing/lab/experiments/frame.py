@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]  # one measurement with all that is needed to make it again; "run", "seed" and "finished" are always there
 Findings = Mapping[str, Sequence[Row]]  # the rows of each experiment that was run, by its name
+SomeRecipe = TypeVar("SomeRecipe", bound=Recipe)
 BUDGETS = (1.0, 2.4, 5.2, 12.0, 20.0, 32.0, 58.0)
 
 
@@ -34,7 +35,7 @@ class Setting:
     epochs: int | None = None
     say: Callable[[str], None] = print
 
-    def shortened(self, recipe: Recipe) -> Recipe:
+    def shortened(self, recipe: SomeRecipe) -> SomeRecipe:
         return recipe if self.epochs is None else replace(recipe, epochs=self.epochs)
 
     def is_done(self, run: str, seed: int, recipe: Recipe | None = None) -> bool:
