@@ -52,11 +52,11 @@ RECIPE = DpSgdRecipe(
     name="scatter-linear",
     source="Tramèr and Boneh, Differentially Private Learning Needs Better Features (ICLR 2021): scattering and a linear model",
     deviations=(
-        "batches are Poisson samples, as the accountant takes them to be; theirs are shuffled",
+        "batches are Poisson samples, as the accountant takes them to be; their published code shuffles batches of this size",
         "delta 1e-10 instead of 1e-5",
-        "the learning rate is 12 x noise^(-2/3), at most 16: about theirs (4) at the noise of their eps 3; the rule was chosen in one run "
-        "with 5,000 training images held out, which is not accounted for",
-        "the model is the mean of the last half of the iterates; weights begin at zero",
+        "the learning rate is 12 x noise^(-2/3), at most 16 (they search 2 to 16 at this batch): a rule for all budgets, chosen on 5,000 "
+        "training images held out in an earlier run; that choice is not accounted for",
+        "the model is the mean of the iterates of the last half; weights begin at zero",
         "pixels are scaled by constants, not by the data's mean and deviation, which would cost privacy",
     ),
     model="linear on scattering features (J = 2, L = 8, order 2)",
@@ -115,7 +115,7 @@ def features(images: NDArray[np.uint8], recipe: DpSgdRecipe, device: torch.devic
 def feature_file(data: ImageSet, work: Path, recipe: DpSgdRecipe, device: torch.device, say: Callable[[str], None]) -> NDArray[np.float16]:
     """Features of the training set and then of the test set, memory-mapped; kept in ``work`` under a name made from the images."""
     images = np.concatenate([data.train.images, data.test.images])
-    name = f"scattering-{_digest(images.shape, images.tobytes(), recipe.mean, recipe.std, recipe.groups)}"
+    name = f"scattering-{_digest(images.shape, hashlib.sha256(images).digest(), recipe.mean, recipe.std, recipe.groups)}"
     path, partial = work / f"{name}.npy", work / f"{name}.partial"
     if not path.is_file():
         say(f"scattering features of {len(images)} images: {path}")
