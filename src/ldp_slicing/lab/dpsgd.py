@@ -115,7 +115,7 @@ def features(images: NDArray[np.uint8], recipe: DpSgdRecipe, device: torch.devic
 def feature_file(data: ImageSet, work: Path, recipe: DpSgdRecipe, device: torch.device, say: Callable[[str], None]) -> NDArray[np.float16]:
     """Features of the training set and then of the test set, memory-mapped; kept in ``work`` under a name made from the images."""
     images = np.concatenate([data.train.images, data.test.images])
-    name = f"scattering-{_digest(images.shape, hashlib.sha256(images).digest(), recipe.mean, recipe.std, recipe.groups)}"
+    name = f"scattering-{_digest(images.shape, hashlib.sha256(images.data).digest(), recipe.mean, recipe.std, recipe.groups)}"
     path, partial = work / f"{name}.npy", work / f"{name}.partial"
     if not path.is_file():
         say(f"scattering features of {len(images)} images: {path}")
