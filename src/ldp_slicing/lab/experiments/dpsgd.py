@@ -69,7 +69,8 @@ def figure(findings: Findings) -> Figure:
 
 
 EXPERIMENT = Experiment(
-    "DP-SGD on CIFAR-10: a linear model on scattering features (Tramèr and Boneh 2021), Poisson samples, eps by Opacus's Rényi accountant. "
+    "DP-SGD on CIFAR-10: a linear model on scattering features (Tramèr and Boneh 2021), Poisson samples, eps by Opacus's Rényi accountant "
+    "for all steps and for the statistics that normalise the features. "
     "Its eps is that of **a whole training image**, added or removed, under a curator who is trusted with every source; ours is that of "
     "one released pixel and trusts nobody, so that the two must not be compared as numbers. "
     "Test images are not protected here and are classified as they are; the noise comes from an ordinary generator, as befits a study",
