@@ -73,7 +73,9 @@ EXPERIMENT = Experiment(
     "for all steps and for the statistics that normalise the features. "
     "Its eps is that of **a whole training image**, added or removed, under a curator who is trusted with every source; ours is that of "
     "one released pixel and trusts nobody, so that the two must not be compared as numbers. "
-    "Test images are not protected here and are classified as they are; the noise comes from an ordinary generator, as befits a study",
+    "Test images are not protected here and are classified as they are; the noise comes from an ordinary generator, as befits a study. "
+    "Learning rates and normalisation were chosen on 5,000 training images held out, which eps does not count; the test set had been "
+    "looked at once before, for one seed with group normalisation instead (64.62 % at eps 5.2)",
     measure,
     table,
     figure,
