@@ -97,6 +97,7 @@ def write_lfw(folder: Path, people: int = 16, folds: int = 4) -> None:
 MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are made, and how many rows it has
     "fidelity": (write_cifar, 5),
     "curves": (write_cifar, 2 * (7 + 1 + 2 * 3) + 1),
+    "dp-sgd": (write_cifar, 3 * (7 + 1)),
     "ablation": (write_cifar, 6),
     "chest": (write_chest, 9),
     "faces": (write_lfw, 2 * (4 + 3 + 3 + 5)),  # untuned, labels, public, variants

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.experiments import ablation, chest, curves, faces, fidelity, identity, overhead, psnr
+from ldp_slicing.lab.experiments import ablation, chest, curves, dpsgd, faces, fidelity, identity, overhead, psnr
 from ldp_slicing.lab.experiments.frame import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
     "fidelity": fidelity.EXPERIMENT,
     "curves": curves.EXPERIMENT,
+    "dp-sgd": dpsgd.EXPERIMENT,
     "ablation": ablation.EXPERIMENT,
     "chest": chest.EXPERIMENT,
     "faces": faces.EXPERIMENT,

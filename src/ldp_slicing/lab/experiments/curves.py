@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ldp_slicing.lab.data import load
+from ldp_slicing.lab.experiments.dpsgd import PAPER as PAPER_DP_SGD
 from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Findings, Row, Setting, accuracies, markdown, spread, train_all
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.task import Task
@@ -80,10 +81,11 @@ def figure(findings: Findings) -> Figure:
         axis.set(title=f"{title}, ResNet-56", xlabel="eps of one released pixel, per release (local)")
     if central:
         axis = axes[2]
-        line(axis, {eps: accuracies(central, f"cifar10-eps{eps:g}") for eps in BUDGETS}, "DP-SGD on scattering features", COLOURS[2])
+        line(axis, {eps: accuracies(central, f"cifar10-eps{eps:g}") for eps in BUDGETS}, "DP-SGD on scattering features (ours)", COLOURS[2])
+        line(axis, {eps: [value / 100] for eps, value in zip(BUDGETS, PAPER_DP_SGD, strict=True)}, "DP-SGD in the paper", COLOURS[1], "--")
         axis.set(title="CIFAR-10, DP-SGD", xlabel="eps of one whole image (central, delta 1e-10)")
     for axis in axes:
-        axis.set_ylabel("test accuracy, %")
+        axis.set(ylabel="test accuracy, %", ylim=(0, 100))
         legend(axis)
     return drawn
 

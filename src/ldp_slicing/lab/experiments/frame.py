@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]  # one measurement with all that is needed to make it again; "run", "seed" and "finished" are always there
 Findings = Mapping[str, Sequence[Row]]  # the rows of each experiment that was run, by its name
+SomeRecipe = TypeVar("SomeRecipe", bound=Recipe)
 BUDGETS = (1.0, 2.4, 5.2, 12.0, 20.0, 32.0, 58.0)
 
 
@@ -35,13 +36,13 @@ class Setting:
     only: str = ""  # runs that have this in their names
     say: Callable[[str], None] = print
 
-    def shortened(self, recipe: Recipe) -> Recipe:
+    def shortened(self, recipe: SomeRecipe) -> SomeRecipe:
         return recipe if self.epochs is None else replace(recipe, epochs=self.epochs)
 
     def is_done(self, run: str, seed: int, recipe: Recipe) -> bool:
         """Whether a finished row of that name, seed and recipe is there; what a recipe says about itself may have changed."""
         done = [row["recipe"] for row in self.done if row["finished"] and (row["run"], row["seed"]) == (run, seed)]
-        return any(replace(read_recipe(kept), source=recipe.source, deviations=recipe.deviations) == recipe for kept in done)
+        return any(replace(read_recipe(kept, type(recipe)), source=recipe.source, deviations=recipe.deviations) == recipe for kept in done)
 
 
 @dataclass(frozen=True)

@@ -58,10 +58,10 @@ def recipe(name: str) -> Recipe:
     return read_recipe({"name": name} | tomllib.loads(file.read_text()))
 
 
-def read_recipe(content: dict[str, Any]) -> Recipe:
+def read_recipe(content: dict[str, Any], kind: type[Recipe] = Recipe) -> Recipe:
     """A recipe from TOML's or JSON's content."""
     plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
-    return Recipe(**plain)
+    return kind(**plain)
 
 
 def recipes() -> list[str]:
