@@ -53,11 +53,7 @@ class Run:
         self.task, self.device, recipe = task, device, task.recipe
         torch.backends.cudnn.benchmark = True  # every step has the same shapes, so that looking for the fastest algorithm pays
         torch.manual_seed(task.seed)
-        if recipe.loss == "classes":
-            model, self.head = build(recipe.model, task.data.classes), None
-        else:
-            model, size = build_embedder(recipe.model)
-            self.head = ArcFaceHead(task.data.classes, embedding=size).to(device) if recipe.loss == "arcface" else None
+        model, self.head = self._build()
         if task.weights:
             load_weights(model, task.weights)
         self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -78,6 +74,14 @@ class Run:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._left, self._began = 0, 0.0
         self._waiting: deque[torch.cuda.Event] = deque()
+
+    def _build(self) -> tuple[nn.Module, ArcFaceHead | None]:
+        """A new network, and the head that its loss needs."""
+        task, recipe = self.task, self.task.recipe
+        if recipe.loss == "classes":
+            return build(recipe.model, task.data.classes), None
+        model, size = build_embedder(recipe.model)
+        return model, ArcFaceHead(task.data.classes, embedding=size).to(self.device) if recipe.loss == "arcface" else None
 
     def _make_optimiser(self) -> torch.optim.Optimizer:
         recipe, fused = self.task.recipe, self.device.type == "cuda"  # fused reads the learning rate on the device
@@ -145,15 +149,17 @@ class Run:
         columns = columns + shift[1]
         return self.padded[index[:, None, None], rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2), self.labels[index]
 
-    def _step(self) -> None:
-        images, labels = self._batch()
+    def _loss(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Of a batch of uint8 [B, C, H, W]. Part of the graph: nothing may go to or come from the host."""
         outputs = self.forward(self.noise(images))
         if self.task.recipe.loss == "teacher":
-            loss = resemblance_loss(outputs, labels, self.task.recipe.temperature)
-        else:
-            outputs = self.head(outputs, labels) if self.head else outputs
-            loss = functional.cross_entropy(outputs, labels)
-            self.right += (outputs.detach().argmax(1) == labels).sum()
+            return resemblance_loss(outputs, labels, self.task.recipe.temperature)
+        outputs = self.head(outputs, labels) if self.head else outputs
+        self.right += (outputs.detach().argmax(1) == labels).sum()
+        return functional.cross_entropy(outputs, labels)
+
+    def _step(self) -> None:
+        loss = self._loss(*self._batch())
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         clip = self.task.recipe.clip or (self.task.recipe.clip_private if self.task.plan else 0.0)
@@ -241,7 +247,7 @@ class Run:
     def end_epoch(self, *, look: bool) -> Epoch:
         """Writes the epoch down; ``look`` asks for accuracies. The best network by validation is kept."""
         with self.on_stream():
-            trained, classes = self.steps * min(self.task.recipe.batch, len(self.order)), self.task.recipe.loss != "teacher"
+            trained, classes = self.steps * min(self.task.recipe.batch, len(self.order)), self.task.recipe.loss in ("classes", "arcface")
             loss, right = self.loss_sum.item() / self.steps, self.right.item() / trained
             held = len(self.validation[1]) > 0
             validated = self.accuracy(*self.validation) if look and held else None

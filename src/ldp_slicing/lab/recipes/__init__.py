@@ -35,7 +35,7 @@ class Recipe:
     clip_private: float = 0.0  # the same for runs with noise only
     pad: int = 0  # random crop after padding by this
     flip: bool = False
-    loss: Literal["classes", "arcface", "teacher"] = "classes"
+    loss: Literal["classes", "arcface", "teacher", "source"] = "classes"  # "source": an adversary gives the source back
     temperature: float = 0.1  # of "teacher": how sharply resemblances are told apart
 
     def learning_rate_at(self, epoch: int) -> float:
