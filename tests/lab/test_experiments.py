@@ -14,7 +14,8 @@ from PIL import Image
 from torch import nn
 
 from ldp_slicing import Plan
-from ldp_slicing.lab import experiments, pairs, recipes, results
+from ldp_slicing.lab import experiments, recipes, results
+from ldp_slicing.lab.attacks import pairs
 from ldp_slicing.lab.data import DataError
 from ldp_slicing.lab.experiments import ablation, curves, faces, identity, overhead
 from ldp_slicing.lab.experiments.frame import BUDGETS
@@ -107,13 +108,18 @@ MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are ma
 }
 
 
+COMMANDS = {name: experiment.command for name, experiment in experiments.EXPERIMENTS.items()}
+
+
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("name", MAKERS)
 def test_an_experiment_runs_from_data_to_page(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make, count = MAKERS[name]
     make(tmp_path / "data")
     monkeypatch.setattr(experiments.frame.Setting, "shortened", lambda _, how: replace(how, epochs=min(how.epochs, 1), batch=16))
-    done, path = reproduce(name, tmp_path / "data", tmp_path / "results", tmp_path / "work", device="cpu", say=lambda _: None)
+    done, path = reproduce(
+        name, tmp_path / "data", tmp_path / "results", tmp_path / "work", device="cpu", command=COMMANDS[name], say=lambda _: None
+    )
     rows = results.read(name, tmp_path / "results")
     assert done
     assert len(rows) == count

@@ -22,6 +22,10 @@ app = typer.Typer(
 Data = Annotated[Path, typer.Option("--data", help="The folder that holds the data sets.", show_default=False)]
 Minutes = Annotated[float, typer.Option("--minutes", help="Stop after so long; run again to go on.", show_default="no limit")]
 Device = Annotated[str, typer.Option("--device", help="cuda or cpu", show_default="cuda where there is one")]
+Results = Annotated[Path, typer.Option("--results", help="Where the numbers go. What is finished there is not run again.")]
+Work = Annotated[Path, typer.Option("--work", help="Where checkpoints go.")]
+SideBySide = Annotated[int, typer.Option("--side-by-side", min=1, help="Networks trained at once.")]
+Only = Annotated[str, typer.Option("--only", help="Only runs that have this in their names.", show_default="all")]
 NO_LIMIT = float("inf")
 
 
@@ -46,13 +50,45 @@ ReleaseOption = Annotated[
         "epochs x eps. view: the view without noise; none: sources; neither is private.",
     ),
 ]
-Epochs = Annotated[int | None, typer.Option("--epochs", min=1, help="How long.", show_default="the recipe's")]
+Epochs = Annotated[int | None, typer.Option("--epochs", min=1, help="How long.", show_default="as the recipe says")]
 Seed = Annotated[int, typer.Option("--seed", help="Of weights, order and crops. It does not touch the noise of --release once.")]
 LogOption = Annotated[LogChoice, typer.Option("--log", help="log.csv, or TensorBoard's files.")]
 
 
 def missing(error: ModuleNotFoundError) -> LdpSlicingError:
     return LdpSlicingError(f"the lab needs {error.name}: pip install 'ldp-slicing[lab]'")
+
+
+def _experiment(
+    command: str,
+    name: str,
+    data: Path,
+    results: Path,
+    work: Path,
+    minutes: float,
+    epochs: int | None,
+    side_by_side: int,
+    only: str,
+    device: str,
+) -> None:
+    try:
+        from ldp_slicing.lab.reproduce import reproduce as run
+    except ModuleNotFoundError as error:
+        raise missing(error) from None
+    done, path = run(
+        name,
+        data,
+        results,
+        work,
+        minutes=minutes,
+        epochs=epochs,
+        device=device,
+        side_by_side=side_by_side,
+        only=only,
+        command=command,
+        say=lambda line: err.print(plain(line)),
+    )
+    out.print(f"{plain(str(path))}{'' if done else ' (not finished: run again to go on)'}")
 
 
 @app.command(short_help="Train a network on releases.")
@@ -188,27 +224,42 @@ def say_spent(row: Row, folder: Path) -> None:
 def reproduce(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A table or figure; a wrong name lists them all.", show_default=False)],
     data: Data,
-    results: Annotated[Path, typer.Option("--results", help="Where the numbers go. What is finished there is not run again.")] = Path(
-        "results"
-    ),
-    work: Annotated[Path, typer.Option("--work", help="Where checkpoints go.")] = Path("lab-work"),
+    results: Results = Path("results"),
+    work: Work = Path("lab-work"),
     minutes: Minutes = NO_LIMIT,
-    epochs: Annotated[int | None, typer.Option("--epochs", help="Fewer epochs, to try it out.", show_default=False)] = None,
-    side_by_side: Annotated[int, typer.Option("--side-by-side", min=1, help="Networks trained at once.")] = 4,
-    only: Annotated[str, typer.Option("--only", help="Only runs that have this in their names.", show_default="all")] = "",
+    epochs: Epochs = None,
+    side_by_side: SideBySide = 4,
+    only: Only = "",
     device: Device = "",
 ) -> None:
     """`ldp-slicing lab reproduce curves --data data/`
 
     Train what a table or figure of the paper needs, side by side, and write the numbers beside the paper's.
     """
-    try:
-        from ldp_slicing.lab.reproduce import reproduce as run
-    except ModuleNotFoundError as error:
-        raise missing(error) from None
-    options = {"minutes": minutes, "epochs": epochs, "device": device, "side_by_side": side_by_side, "only": only}
-    done, path = run(name, data, results, work, **options, say=lambda line: err.print(plain(line)))  # type: ignore[arg-type]
-    out.print(f"{plain(str(path))}{'' if done else ' (not finished: run again to go on)'}")
+    _experiment("reproduce", name, data, results, work, minutes, epochs, side_by_side, only, device)
+
+
+@app.command(short_help="Attack releases; resumes where it stopped.")
+@refusals_exit
+def attack(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="averaging, bayes, black-box, white-box; a wrong name lists them all.", show_default=False)
+    ],
+    data: Data,
+    results: Results = Path("results"),
+    work: Work = Path("lab-work"),
+    minutes: Minutes = NO_LIMIT,
+    epochs: Epochs = None,
+    side_by_side: SideBySide = 4,
+    only: Only = "",
+    device: Device = "",
+) -> None:
+    """`ldp-slicing lab attack white-box --data data/`
+
+    Reconstruct sources from their releases, for every budget, with and without pruning, and write how near the reconstructions come and
+    who is recognised on them. The sources here are public data sets: an attack never needs yours.
+    """
+    _experiment("attack", name, data, results, work, minutes, epochs, side_by_side, only, device)
 
 
 @app.command(name="results", short_help="Make results/README.md from the numbers there.")

@@ -55,13 +55,7 @@ class Run:
         self.task, self.device, recipe = task, device, task.recipe
         torch.backends.cudnn.benchmark = True  # every step has the same shapes, so that looking for the fastest algorithm pays
         torch.manual_seed(task.seed)
-        if recipe.loss in ("classes", "pairs"):
-            model, self.head = self._build(), None
-        else:
-            model, size = build_embedder(recipe.model)
-            self.head = (
-                ArcFaceHead(task.data.classes, embedding=size, margin=recipe.margin).to(device) if recipe.loss == "arcface" else None
-            )
+        model, self.head = self._build()
         if task.weights:
             load_weights(model, task.weights)
         self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -83,8 +77,15 @@ class Run:
         self._left, self._began = 0, 0.0
         self._waiting: deque[torch.cuda.Event] = deque()
 
-    def _build(self) -> nn.Module:
-        return build(self.task.recipe.model, self.task.data.classes)
+    def _build(self) -> tuple[nn.Module, ArcFaceHead | None]:
+        """A new network, and the head that its loss needs."""
+        task, recipe = self.task, self.task.recipe
+        if recipe.loss == "classes":
+            return build(recipe.model, task.data.classes), None
+        model, size = build_embedder(recipe.model)
+        return model, ArcFaceHead(task.data.classes, embedding=size, margin=recipe.margin).to(
+            self.device
+        ) if recipe.loss == "arcface" else None
 
     def _make_optimiser(self) -> torch.optim.Optimizer:
         recipe, fused = self.task.recipe, self.device.type == "cuda"  # fused reads the learning rate on the device
@@ -163,7 +164,7 @@ class Run:
         return self.padded[index[:, None, None], rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
     def _loss(self) -> Tensor:
-        """Of the next batch."""
+        """Of the next batch. Part of the graph: nothing may go to or come from the host."""
         index = self._next()
         labels = self.labels[index]
         outputs = self.forward(self.noise(self._cut(index)))
@@ -265,7 +266,7 @@ class Run:
     def end_epoch(self, *, look: bool) -> Epoch:
         """Writes the epoch down; ``look`` asks for accuracies. The best network by validation is kept."""
         with self.on_stream():
-            trained, classes = self.steps * min(self.task.recipe.batch, len(self.order)), self.task.recipe.loss != "teacher"
+            trained, classes = self.steps * min(self.task.recipe.batch, len(self.order)), self.task.recipe.loss in ("classes", "arcface")
             loss, right = self.loss_sum.item() / self.steps, self.right.item() / trained
             held = len(self.validation[1]) > 0
             validated = self.accuracy(*self.validation) if look and held else None

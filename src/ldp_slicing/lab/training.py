@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from ldp_slicing.lab.data import Split
-from ldp_slicing.lab.pairs import PairRun
 from ldp_slicing.lab.run import Epoch, Run
 from ldp_slicing.lab.task import Task
 
@@ -31,6 +30,11 @@ class Limits:
     save_every: int = 10
     started: float = field(default_factory=time.monotonic)
 
+    @property
+    def over(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() - self.started > self.seconds
+
     def looks(self, run: Run) -> bool:
         epochs = run.task.recipe.epochs
         return run.epoch + 1 == epochs or run.epoch % self.look_every == 0 or run.epoch >= self.look_always_from * epochs
@@ -42,8 +46,12 @@ def train(
     folder: Path,
     limits: Limits,
     report: Callable[[Run, Epoch], None] = lambda run, epoch: None,
+    make: Callable[[Task, torch.device, Splits], Run] = Run,
 ) -> Iterator[Run]:
-    """Yields each run as it ends; when the time is up, those that have not ended too (``run.finished`` tells), saved to go on later."""
+    """Yields each run as it ends; when the time is up, those that have not ended too (``run.finished`` tells), saved to go on later.
+
+    ``make`` makes a run of a task where it is of a kind of its own.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     waiting, active = deque(tasks), list[Run]()
     longest = 0.0
@@ -61,7 +69,7 @@ def train(
                 coming.append((task, ahead.submit(_releases, task, folder)))
             if coming and not over() and len(active) < limits.side_by_side and (not active or coming[0][1].done()):
                 task, splits = coming.popleft()
-                run = _start(task, device, folder, splits.result())
+                run = _start(make(task, device, splits.result()), folder)
                 if run.finished:
                     yield run
                 else:
@@ -86,9 +94,8 @@ def train(
                 time.sleep(0.0002)
 
 
-def _start(task: Task, device: torch.device, folder: Path, splits: Splits) -> Run:
-    run = (PairRun if task.recipe.loss == "pairs" else Run)(task, device, splits)
-    if (path := _checkpoint(task, folder)).is_file():
+def _start(run: Run, folder: Path) -> Run:
+    if (path := _checkpoint(run.task, folder)).is_file():
         run.resume(path)
     if not run.finished:
         run.begin_epoch()

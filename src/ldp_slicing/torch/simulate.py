@@ -5,7 +5,7 @@ The view is the same to the bit; masks have the distribution of the same tables,
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -89,7 +89,7 @@ def draw_masks(plan: Plan, pixels: int, device: torch.device, generator: torch.G
     return masks
 
 
-@lru_cache(maxsize=32)
+@cache  # for good: a CUDA graph reads them where they are
 def _on_device(plan: Plan, device: str) -> tuple[Tensor, Tensor, Tensor]:
     """The cells (ties are negative), the last 48 bits of the thresholds, and the outcome words of each column."""
     tables = plan.tables

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.experiments import ablation, chest, curves, dpsgd, faces, fidelity, identity, overhead, psnr
+from ldp_slicing.lab.experiments import (
+    ablation,
+    averaging,
+    bayes,
+    chest,
+    curves,
+    dpsgd,
+    faces,
+    fidelity,
+    identity,
+    overhead,
+    psnr,
+    reconstruction,
+)
 from ldp_slicing.lab.experiments.frame import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -16,10 +29,16 @@ EXPERIMENTS: dict[str, Experiment] = {
     "identity": identity.EXPERIMENT,
     "psnr": psnr.EXPERIMENT,
     "overhead": overhead.EXPERIMENT,
+    "averaging": averaging.EXPERIMENT,
+    "bayes": bayes.EXPERIMENT,
+    "black-box": reconstruction.BLACK_BOX,
+    "white-box": reconstruction.WHITE_BOX,
 }
 
 
-def experiment(name: str) -> Experiment:
-    if name not in EXPERIMENTS:
-        raise LdpSlicingError(f"no experiment {name!r}; there are {', '.join(EXPERIMENTS)}")
+def experiment(name: str, command: str = "reproduce") -> Experiment:
+    """By name, of those that the command runs: "reproduce", or "attack"."""
+    names = [known for known, chosen in EXPERIMENTS.items() if chosen.command == command]
+    if name not in names:
+        raise LdpSlicingError(f"`ldp-slicing lab {command}` knows no {name!r}; there are {', '.join(names)}")
     return EXPERIMENTS[name]

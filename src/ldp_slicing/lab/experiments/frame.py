@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 
 from ldp_slicing.lab.recipes import Recipe, read_recipe
 from ldp_slicing.lab.run import Epoch, Run
 from ldp_slicing.lab.task import Task
-from ldp_slicing.lab.training import Limits, train
+from ldp_slicing.lab.training import Limits, Splits, train
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,6 +35,11 @@ class Setting:
     epochs: int | None = None
     only: str = ""  # runs that have this in their names
     say: Callable[[str], None] = print
+    pictures: Path = Path("results")  # where contact sheets go, beside the page that shows them
+
+    def has(self, run: str) -> bool:
+        """Whether a finished row of that name is there, of an experiment that trains nothing."""
+        return any(row["finished"] and row["run"] == run for row in self.done)
 
     def shortened(self, recipe: SomeRecipe) -> SomeRecipe:
         return recipe if self.epochs is None else replace(recipe, epochs=self.epochs)
@@ -53,6 +58,7 @@ class Experiment:
     measure: Callable[[Setting], Iterator[Row]]
     table: Callable[[Sequence[Row]], str]
     figure: Callable[[Findings], Figure] | None = None
+    command: Literal["reproduce", "attack"] = "reproduce"  # of `ldp-slicing lab` by which it is run
 
 
 def plain(recipe: Recipe) -> dict[str, Any]:
@@ -60,7 +66,12 @@ def plain(recipe: Recipe) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(recipe).items()}
 
 
-def train_all(tasks: Sequence[Task], setting: Setting, finish: Callable[[Run], Row] | None = None) -> Iterator[Row]:
+def train_all(
+    tasks: Sequence[Task],
+    setting: Setting,
+    finish: Callable[[Run], Row] | None = None,
+    make: Callable[[Task, torch.device, Splits], Run] = Run,
+) -> Iterator[Row]:
     """Rows of all tasks that are not done yet, trained side by side; ``finish`` adds what is special to an experiment."""
 
     def report(run: Run, epoch: Epoch) -> None:
@@ -77,7 +88,7 @@ def train_all(tasks: Sequence[Task], setting: Setting, finish: Callable[[Run], R
     short = [replace(task, recipe=setting.shortened(task.recipe)) for task in tasks]
     wanted = [task for task in short if setting.only in task.name]
     pending = [task for task in wanted if not setting.is_done(task.name, task.seed, task.recipe)]
-    for run in train(pending, setting.device, setting.work, setting.limits, report):
+    for run in train(pending, setting.device, setting.work, setting.limits, report, make):
         row = describe(run)
         if run.finished:
             run.choose()

@@ -9,16 +9,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ldp_slicing.audit.tails import lower_bound, upper_bound
+from ldp_slicing.lab.attacks.measures import Share
+from ldp_slicing.lab.attacks.pairs import PairRun, draw_pairs
 from ldp_slicing.lab.data import ImageSet, Split, load
 from ldp_slicing.lab.experiments.faces import Teacher, teacher_of
 from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Row, Setting, markdown, train_all
 from ldp_slicing.lab.faces import best_threshold, embed
 from ldp_slicing.lab.lfw import FaceSet, Side, images_in_pairs, load_lfw, sides
-from ldp_slicing.lab.pairs import draw_pairs
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import Task
+from ldp_slicing.lab.training import Splits
 from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
 
@@ -27,7 +28,6 @@ TARGETS: dict[str, tuple[float, Prune]] = {EASY: (200.0, None), **{f"eps{eps:g}"
 TRIED = (EASY, "eps5.2", "eps20", "eps58")  # by the adversaries that have to be trained for long
 PAPER = {"cifar10": 0.25, "cifar100": 0.1, "lfw": 4.5}  # % at eps 20
 PAIRS = 10_000  # of CIFAR's test set
-CONFIDENCE = 0.95
 ADVERSARIES = {
     "wrn": "Wide-ResNet-28 on both (the paper's)",
     "classifier": "a classifier of releases; the photo's class is known",
@@ -53,7 +53,11 @@ def _of_classes(setting: Setting) -> Iterator[Row]:
             plan, prune = Plan.paper(TARGETS[target][0]), TARGETS[target][1]
             tasks.append(Task(f"{name}-wrn-{target}", images, pairs_recipe, plan, prune, "every-epoch", pairs=pairs))
             tasks.append(Task(f"{name}-classifier-{target}", images, fast, plan, prune, "every-epoch"))
-    yield from train_all(tasks, setting, _judge_classes)
+    yield from train_all(tasks, setting, _judge_classes, make)
+
+
+def make(task: Task, device: torch.device, splits: Splits) -> Run:
+    return (PairRun if task.recipe.loss == "pairs" else Run)(task, device, splits)
 
 
 def _judge_classes(run: Run) -> Row:
@@ -76,7 +80,7 @@ def _of_people(setting: Setting) -> Iterator[Row]:
     teacher = teacher_of(faces, setting)
     halves = dict(zip(("first", "second"), sides(faces), strict=True))
     tasks = [task for name, half in halves.items() for task in _tasks(faces, half, teacher, name)]
-    yield from train_all(tasks, setting, lambda run: _judge_people(faces, halves[run.task.name.rpartition("-")[2]], teacher, run))
+    yield from train_all(tasks, setting, lambda run: _judge_people(faces, halves[run.task.name.rpartition("-")[2]], teacher, run), make)
 
 
 def _tasks(faces: FaceSet, side: Side, teacher: Teacher, name: str) -> list[Task]:
@@ -135,7 +139,7 @@ def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def advantage(right: int, pairs: int) -> Row:
     """|P(right) - 1/2| with a Clopper-Pearson interval; below a coin toss it is what guessing the other way would have."""
-    low, high = (bound(right, pairs, (1 - CONFIDENCE) / 2).item() for bound in (lower_bound, upper_bound))
+    low, high = Share(right, pairs).interval
     inside = low <= 0.5 <= high
     ends = sorted((abs(low - 0.5), abs(high - 0.5)))
     return {
@@ -144,7 +148,7 @@ def advantage(right: int, pairs: int) -> Row:
         "accuracy": right / pairs,
         "advantage": abs(right / pairs - 0.5),
         "advantage_interval": [0.0 if inside else ends[0], ends[1]],
-        "confidence": CONFIDENCE,
+        "confidence": 0.95,
         "bound": "the image-level one, 1/2 tanh(pixels x eps / 2): vacuous",
     }
 
@@ -181,4 +185,5 @@ EXPERIMENT = Experiment(
     "is released once. The only bound that applies is the one for whole images, and it is vacuous at these budgets",
     measure,
     table,
+    command="attack",
 )

@@ -35,7 +35,7 @@ class Recipe:
     clip_private: float = 0.0  # the same for runs with noise only
     pad: int = 0  # random crop after padding by this
     flip: bool = False
-    loss: Literal["classes", "arcface", "teacher", "pairs"] = "classes"
+    loss: Literal["classes", "arcface", "teacher", "pairs", "source"] = "classes"  # "source": an adversary gives the source back
     margin: float = 0.4  # of "arcface"
     width: int = 10  # of a Wide ResNet for "pairs"
     temperature: float = 0.1  # of "teacher": how sharply resemblances are told apart

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.data import Split
 from ldp_slicing.lab.models.classify import wide_resnet28
+from ldp_slicing.lab.models.faces import ArcFaceHead
 from ldp_slicing.lab.run import Run
 
 
@@ -20,10 +21,10 @@ class PairRun(Run):
     first of a pair gets fresh noise. A photo is never paired with its own release.
     """
 
-    def _build(self) -> nn.Module:
+    def _build(self) -> tuple[nn.Module, ArcFaceHead | None]:
         if self.task.recipe.model != "wrn28":
             raise LdpSlicingError(f"pairs are told apart by wrn28, not by {self.task.recipe.model!r}")
-        return wide_resnet28(2, width=self.task.recipe.width, channels=6)
+        return wide_resnet28(2, width=self.task.recipe.width, channels=6), None
 
     def _load(self, splits: tuple[Split, Split, Split]) -> None:
         super()._load(splits)

@@ -10,10 +10,10 @@ from torch import nn
 
 from ldp_slicing import Plan
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab import pairs
+from ldp_slicing.lab.attacks import pairs
+from ldp_slicing.lab.attacks.pairs import PairRun, draw_pairs
 from ldp_slicing.lab.data import ImageSet, Split
 from ldp_slicing.lab.experiments.identity import advantage
-from ldp_slicing.lab.pairs import PairRun, draw_pairs
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.task import Task
 from ldp_slicing.lab.training import Limits, train
@@ -61,7 +61,7 @@ def test_it_learns_what_is_easy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         )
 
     monkeypatch.setattr(pairs, "wide_resnet28", small)
-    (run,) = train([task(192, epochs=60)], CPU, tmp_path, Limits(look_every=20))
+    (run,) = train([task(192, epochs=60)], CPU, tmp_path, Limits(look_every=20), make=PairRun)
     assert isinstance(run, PairRun)
     assert run.accuracy(*run.test) > 0.8
     assert run.history[-1].test_accuracy is not None

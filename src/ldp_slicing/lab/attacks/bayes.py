@@ -1,0 +1,136 @@
+"""No network: what each pixel's released bits say under a public prior, then non-local means over what the pixels say.
+
+The prior is the histogram of each channel in the views of a public set. What a plan's tables flip is known exactly, so the posterior of
+each pixel is too: for slices within a channel, and for one slice across channels, if the channels of the prior are independent;
+several slices across channels are taken one after the other. Of a pruned view this reconstructs the detail only: nothing in a
+release or in this prior tells the low band.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ldp_slicing.lab.attacks.bits import channels_of, float_rgb, miss_probability
+from ldp_slicing.plan import Plan
+from ldp_slicing.torch.simulate import see, simulate
+from ldp_slicing.view import Prune
+
+TOGETHER = 1 << 16  # pixels whose posteriors are in memory at once
+PATCH, REACH = 5, 7  # of non-local means: patches of 5 x 5, compared up to 7 pixels away
+STRENGTHS = (0.0, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)  # its h, in standard deviations of the noise; the public set chooses
+
+
+@dataclass(frozen=True)
+class Bayes:
+    """The attack, made ready on public images.
+
+    prior: float32 [C, 256]. noise: float32 [C], the standard deviation of the posterior mean around a line through the true values.
+    lines: float32 [C, 2], offset and slope. The posterior mean of a noisy pixel lies near the prior's mean, and averaging over
+    neighbours does not bring it back; a line per channel, fitted to public images, does.
+    """
+
+    plan: Plan
+    prune: Prune
+    prior: Tensor
+    noise: Tensor
+    strength: float
+    lines: Tensor
+
+    def reconstruct(self, released: Tensor) -> Tensor:
+        """Releases as uint8 [N, C, H, W] of words (Y, Cb, Cr) to float32 [N, C, H, W], RGB of 0..255."""
+        smooth = _smooth(posterior_mean(released, self.plan, self.prior), self.noise, self.strength)
+        return float_rgb(_along(self.lines, smooth)).clamp_(0, 255)
+
+
+def prepare(public: Tensor, plan: Plan, generator: torch.Generator | None = None, *, prune: Prune = "haar") -> Bayes:
+    """The attack on a plan and view, from uint8 [N, C, H, W] public images: prior, strength and lines come from them."""
+    seen = see(public, prune, colour=plan.is_colour)
+    prior = torch.stack([torch.bincount(channel.flatten(), minlength=256) + 1.0 for channel in seen.unbind(1)])
+    prior = prior / prior.sum(1, keepdim=True)
+    mean = posterior_mean(simulate(public, plan, generator, prune=prune, output="ycbcr"), plan, prior)
+    noise = (mean - _along(_fit(seen, mean), seen)).square().mean((0, 2, 3)).sqrt().clamp_min(0.01)
+    tried = []
+    for strength in STRENGTHS:
+        smooth = _smooth(mean, noise, strength)
+        lines = _fit(smooth, seen)
+        tried.append(((_along(lines, smooth) - seen).square().mean().item(), strength, lines))
+    _, strength, lines = min(tried, key=lambda one: one[0])
+    return Bayes(plan, prune, prior, noise, strength, lines)
+
+
+def posterior_mean(released: Tensor, plan: Plan, prior: Tensor) -> Tensor:
+    """uint8 [N, C, H, W] released words and float32 [C, 256] to float32 [N, C, H, W]: the mean of each value, given its pixel's release."""
+    pixels = released.transpose(0, 1).flatten(1).long()
+    means = torch.cat([_means(part, plan, prior) for part in torch.split(pixels, TOGETHER, dim=1)], 1)
+    return means.view(released.transpose(0, 1).shape).transpose(0, 1)
+
+
+def _means(pixels: Tensor, plan: Plan, prior: Tensor) -> Tensor:
+    """int64 [C, P] released values to float32 [C, P]."""
+    channels, device = channels_of(plan), pixels.device
+    values = torch.arange(256, device=device)
+    differ = values[:, None] ^ values  # [released, source]
+    tables, across = [prior[c].expand(256, 256) for c in range(channels)], []
+    for part in plan.slices:
+        masks = [part.bits >> 8 * (channels - 1 - c) & 255 for c in range(channels)]
+        miss = float(miss_probability(plan, part))
+        floor = (1 - miss) / (1 << part.bits.bit_count())  # of every released value when the slice is hit, also of the one it was
+        if sum(map(bool, masks)) > 1:
+            across.append((masks, miss, floor))
+            continue
+        c = next(c for c, mask in enumerate(masks) if mask)
+        tables[c] = tables[c] * (miss * (differ & masks[c] == 0).to(prior.dtype) + floor)
+    beliefs = [_normal(table)[pixels[c]] for c, table in enumerate(tables)]  # [P, 256] each
+    for masks, miss, floor in across:
+        same = [(differ & mask == 0).to(prior.dtype)[pixels[c]] for c, mask in enumerate(masks)]
+        agree = [(belief * match).sum(1, keepdim=True) for belief, match in zip(beliefs, same, strict=True)]
+        others = [torch.stack([a for d, a in enumerate(agree) if d != c]).prod(0) for c in range(channels)]
+        beliefs = [_normal(b * (miss * match * other + floor)) for b, match, other in zip(beliefs, same, others, strict=True)]
+    return torch.stack([belief @ values.to(prior.dtype) for belief in beliefs])
+
+
+def _normal(table: Tensor) -> Tensor:
+    return table / table.sum(-1, keepdim=True)
+
+
+def _smooth(mean: Tensor, noise: Tensor, strength: float) -> Tensor:
+    """Non-local means of [N, C, H, W]; channels are compared in units of their own noise."""
+    if strength == 0:
+        return mean
+    units = noise.view(1, -1, 1, 1)
+    return torch.cat([non_local_means(part / units, strength, patch=PATCH, reach=REACH) for part in torch.split(mean, 256)]) * units
+
+
+def non_local_means(images: Tensor, strength: float, *, patch: int, reach: int) -> Tensor:
+    """float32 [N, C, H, W] to the same: every pixel the mean of its neighbourhood, weighed by how alike the patches around are.
+
+    The weight is exp(-d / strength^2), d the mean squared difference of the patches (Buades et al. 2005).
+    """
+    half, (height, width) = patch // 2, images.shape[2:]
+    around = functional.pad(images, (reach + half,) * 4, mode="reflect")
+    centre = around[:, :, reach : reach + height + 2 * half, reach : reach + width + 2 * half]
+    total, weights = torch.zeros_like(images), torch.zeros_like(images[:, :1])
+    for down in range(2 * reach + 1):
+        for right in range(2 * reach + 1):
+            moved = around[:, :, down : down + height + 2 * half, right : right + width + 2 * half]
+            apart = functional.avg_pool2d((moved - centre).square().mean(1, keepdim=True), patch, 1)
+            weight = torch.exp(-apart / strength**2)
+            total += weight * moved[:, :, half : half + height, half : half + width]
+            weights += weight
+    return total / weights
+
+
+def _fit(found: Tensor, wanted: Tensor) -> Tensor:
+    """Two [N, C, H, W] to float32 [C, 2]: the line of least squares from one to the other, for each channel."""
+    x, y = (values.transpose(0, 1).flatten(1).double() for values in (found, wanted))
+    centred = x - x.mean(1, keepdim=True)
+    slope = (centred * y).mean(1) / centred.square().mean(1).clamp_min(1e-9)
+    return torch.stack((y.mean(1) - slope * x.mean(1), slope), 1).float()
+
+
+def _along(lines: Tensor, values: Tensor) -> Tensor:
+    return lines[:, 0].view(1, -1, 1, 1) + lines[:, 1].view(1, -1, 1, 1) * values

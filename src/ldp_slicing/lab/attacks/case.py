@@ -1,0 +1,66 @@
+"""Whose pictures are attacked: the adversary's own public images, the sources it wants, and how well it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ldp_slicing.lab.attacks.measures import CRITERIA, psnr, share_within, ssim
+from ldp_slicing.lab.attacks.recognise import Recogniser, load_recogniser, on_pairs
+from ldp_slicing.lab.data import load
+from ldp_slicing.lab.lfw import load_lfw, sides
+
+SETS = {"lfw": "LFW, 112 x 112", "cifar10": "CIFAR-10, 32 x 32"}
+COUNT = 2000  # test images of CIFAR-10 that are attacked
+TOGETHER = 250
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """public: uint8 [N, H, W, 3], the adversary's. sources: uint8 [M, 3, H, W] on the device, which only their owners have.
+
+    No person and no picture is in both.
+    """
+
+    name: str
+    public: NDArray[np.uint8]
+    sources: Tensor
+    faces: Recogniser | None = None
+
+    @torch.no_grad()
+    def judge(self, images: Tensor) -> dict[str, object]:
+        """[M, 3, H, W] of 0..255, row i made from a release of source i, to how near it comes, as JSON has it."""
+        pairs = list(zip(torch.split(images, TOGETHER), torch.split(self.sources, TOGETHER), strict=True))
+
+        def over(measure: Callable[[Tensor, Tensor], Tensor]) -> NDArray[np.float64]:
+            values: NDArray[np.float64] = torch.cat([measure(a, b) for a, b in pairs]).double().cpu().numpy()
+            return values
+
+        row: dict[str, object] = {
+            "psnr_db": float(over(psnr).mean()),
+            "ssim": float(over(ssim).mean()),
+            "success": {criterion.name: share_within(over(criterion.distance), criterion.radius).row() for criterion in CRITERIA},
+        }
+        return row | (self.faces.judge(images) if self.faces else {})
+
+
+def open_case(name: str, folder: Path, device: torch.device) -> Case:
+    """ "lfw": people in pairs of the first five folds are attacked, all others are public. "cifar10": half the training set is public."""
+    if name == "lfw":
+        faces = load_lfw(folder)
+        side, _ = sides(faces)
+        recogniser = on_pairs(load_recogniser(folder, device), faces, side)
+        return Case(name, faces.images[side.images], _on_device(faces.images[recogniser.attacked], device), recogniser)
+    images = load(name, folder)
+    chosen = np.linspace(0, len(images.test.images) - 1, min(COUNT, len(images.test.images))).astype(int)
+    return Case(name, images.train.images[: len(images.train.images) // 2], _on_device(images.test.images[chosen], device))
+
+
+def _on_device(images: NDArray[np.uint8], device: torch.device) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2))).to(device)

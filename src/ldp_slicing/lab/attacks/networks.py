@@ -1,0 +1,226 @@
+"""The adversary's networks. Each is told what it may know of the plan, so that one network serves all budgets of a view."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ldp_slicing.lab.attacks.bits import float_rgb, log_odds, mean_words, to_bits
+from ldp_slicing.plan import Plan
+
+
+class Adversary(Protocol):
+    """sees: releases as RGB, or as the released words. knows: what it is told of a plan, K numbers.
+
+    Called with uint8 [N, C, H, W] releases and float32 [N, K], it gives float32 [N, C, H, W], RGB of about 0..255, and float32
+    [N, 8 C, H, W], the log-odds of every bit of the view being 1, or None where it does not think in bits.
+    """
+
+    sees: Literal["rgb", "ycbcr"]
+
+    def knows(self, plan: Plan) -> list[float]: ...
+    def __call__(self, releases: Tensor, known: Tensor) -> tuple[Tensor, Tensor | None]: ...
+
+
+class _Block(nn.Module):
+    """Two 3 x 3 convolutions beside a shortcut; what is known scales and shifts the features between them (FiLM)."""
+
+    def __init__(self, inside: int, outside: int, known: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inside, outside, 3, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(outside)
+        self.conv2 = nn.Conv2d(outside, outside, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(outside)
+        self.film = nn.Linear(known, 2 * outside)
+        self.shortcut = nn.Conv2d(inside, outside, 1) if inside != outside else nn.Identity()
+        nn.init.zeros_(self.film.weight)
+        nn.init.zeros_(self.film.bias)
+
+    def forward(self, x: Tensor, known: Tensor) -> Tensor:
+        scale, shift = self.film(known)[:, :, None, None].chunk(2, 1)
+        out = functional.relu(self.norm1(self.conv1(x)) * (1 + scale) + shift)
+        return functional.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
+
+
+def _filled(x: Tensor, multiple: int) -> Tensor:
+    """[N, C, H, W] with zeros below and to the right, up to the next multiple, and two planes that say where a pixel is."""
+    height, width = x.shape[2:]
+    x = functional.pad(x, (0, -width % multiple, 0, -height % multiple))
+    rows, columns = (torch.linspace(-1, 1, side, device=x.device, dtype=x.dtype) for side in x.shape[2:])
+    grid = torch.stack(torch.meshgrid(rows, columns, indexing="ij")).expand(len(x), -1, -1, -1)
+    return torch.cat((x, grid), 1)
+
+
+def _larger(x: Tensor, times: int) -> Tensor:
+    return functional.interpolate(x, scale_factor=float(times), mode="nearest")
+
+
+class UNet(nn.Module):
+    """[N, inside, H, W] of any size and [N, known] to [N, outside, H, W] (Ronneberger et al. 2015)."""
+
+    def __init__(self, inside: int, outside: int, known: int, *, width: int = 48, scales: int = 4) -> None:
+        super().__init__()
+        widths = [width << i for i in range(scales)]
+        self.multiple = 1 << scales - 1
+        self.down = nn.ModuleList(_Block(a, b, known) for a, b in zip([inside + 2, *widths], widths, strict=False))
+        self.up = nn.ModuleList(_Block(a + b, b, known) for a, b in zip(widths[:0:-1], widths[-2::-1], strict=True))
+        self.head = nn.Conv2d(width, outside, 1)
+
+    def forward(self, x: Tensor, known: Tensor) -> Tensor:
+        height, width = x.shape[2:]
+        x, kept = _filled(x, self.multiple), list[Tensor]()
+        for i, block in enumerate(self.down):
+            x = block(functional.max_pool2d(x, 2) if i else x, known)
+            kept.append(x)
+        for block, skipped in zip(self.up, kept[-2::-1], strict=True):
+            x = block(torch.cat((_larger(x, 2), skipped), 1), known)
+        out: Tensor = self.head(x)
+        return out[:, :, :height, :width]
+
+
+class FullScaleUNet(nn.Module):
+    """As ``UNet``, but each scale of the way up sees all scales: the finer ones of the way down, the coarser ones of the way up.
+
+    The full-scale connections of UNet 3+ (Huang et al. 2020).
+    """
+
+    def __init__(self, inside: int, outside: int, known: int, *, width: int = 48, scales: int = 4) -> None:
+        super().__init__()
+        widths = [width << i for i in range(scales)]
+        self.multiple, together = 1 << scales - 1, width * scales
+        self.down = nn.ModuleList(_Block(a, b, known) for a, b in zip([inside + 2, *widths], widths, strict=False))
+        # scale i takes down[0..i] and up[i + 1..]; the coarsest scale of the way up is that of the way down
+        self.takes = nn.ModuleList(
+            nn.ModuleList(
+                nn.Conv2d(widths[j] if j <= i or j == scales - 1 else together, width, 3, padding=1, bias=False) for j in range(scales)
+            )
+            for i in range(scales - 1)
+        )
+        self.fuse = nn.ModuleList(_Block(together, together, known) for _ in range(scales - 1))
+        self.head = nn.Conv2d(together, outside, 1)
+
+    def forward(self, x: Tensor, known: Tensor) -> Tensor:
+        height, width = x.shape[2:]
+        x, ways = _filled(x, self.multiple), list[Tensor]()
+        for i, block in enumerate(self.down):
+            x = block(functional.max_pool2d(x, 2) if i else x, known)
+            ways.append(x)
+        for i in range(len(ways) - 2, -1, -1):  # from here on ways[i + 1:] are of the way up
+            takes = self.takes[i]
+            assert isinstance(takes, nn.ModuleList)  # noqa: S101 - a ModuleList forgets the type
+            sized = [
+                functional.max_pool2d(way, 1 << i - j) if j < i else _larger(way, 1 << j - i) if j > i else way
+                for j, way in enumerate(ways)
+            ]
+            ways[i] = self.fuse[i](torch.cat([take(way) for take, way in zip(takes, sized, strict=True)], 1), known)
+        out: Tensor = self.head(ways[0])
+        return out[:, :, :height, :width]
+
+
+class BlackBox(nn.Module):
+    """A U-Net from releases to sources, as somebody trains it who can ask for releases and knows the eps they are sold under."""
+
+    sees: Literal["rgb", "ycbcr"] = "rgb"
+
+    def __init__(self, channels: int = 3, *, width: int = 48, scales: int = 4) -> None:
+        super().__init__()
+        self.network = UNet(channels, channels, 1, width=width, scales=scales)
+
+    def knows(self, plan: Plan) -> list[float]:
+        return [math.log(plan.epsilon) / 3]
+
+    def forward(self, releases: Tensor, known: Tensor) -> tuple[Tensor, None]:
+        out: Tensor = self.network(releases / 127.5 - 1, known)
+        return 127.5 * (out.float() + 1), None
+
+
+class _PlaneAttention(nn.Module):
+    """Looks over the whole image for what tells one bit-plane: self-attention over squares of 4 x 4 pixels."""
+
+    def __init__(self, features: int, channels: int, width: int, heads: int = 4) -> None:
+        super().__init__()
+        self.heads = heads
+        self.enter = nn.Conv2d(features + 16 * channels, width, 1)
+        self.norm = nn.LayerNorm(width)
+        self.ask = nn.Linear(width, 3 * width)
+        self.answer = nn.Linear(width, width)
+
+    def forward(self, features: Tensor, plane: Tensor) -> Tensor:
+        """[N, F, H / 4, W / 4] of the whole word and [N, C, H, W] of the plane to [N, width, H / 4, W / 4]."""
+        x = self.enter(torch.cat((features, functional.pixel_unshuffle(plane, 4)), 1))
+        tokens = x.flatten(2).transpose(1, 2)
+        query, key, value = self.ask(self.norm(tokens)).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        seen = functional.scaled_dot_product_attention(query, key, value)
+        out: Tensor = x + self.answer(seen.transpose(1, 2).flatten(2)).transpose(1, 2).view(x.shape)
+        return out
+
+
+class Denoiser(nn.Module):
+    """An autoencoder with eight attention modules side by side, one for each bit-plane: the paper's first stage.
+
+    float32 [N, 8 C, H, W], what the release says of each bit as log-odds, to the log-odds of the bits of the view. What the network
+    finds in the context is added to what the bit itself says, which is how evidence adds up.
+    """
+
+    def __init__(self, channels: int, known: int, *, width: int = 48) -> None:
+        super().__init__()
+        self.channels = channels
+        self.down = nn.ModuleList(_Block(a, b, known) for a, b in ((8 * channels + 2, width), (width, 2 * width), (2 * width, 4 * width)))
+        self.planes = nn.ModuleList(_PlaneAttention(4 * width, channels, width) for _ in range(8))
+        self.middle = _Block(8 * width, 4 * width, known)
+        self.up = nn.ModuleList(_Block(a, b, known) for a, b in ((6 * width, 2 * width), (3 * width, width)))
+        self.head = nn.Conv2d(width, 8 * channels, 1)
+
+    def forward(self, evidence: Tensor, known: Tensor) -> Tensor:
+        height, width = evidence.shape[2:]
+        x = _filled(torch.tanh(evidence / 2), 4)  # the mean of a bit of -1 or 1, by its own release
+        bits, kept = x[:, : 8 * self.channels], list[Tensor]()
+        for i, block in enumerate(self.down):
+            x = block(functional.max_pool2d(x, 2) if i else x, known)
+            kept.append(x)
+        x = self.middle(torch.cat([attend(x, bits[:, b::8]) for b, attend in enumerate(self.planes)], 1), known)
+        for block, skipped in zip(self.up, kept[1::-1], strict=True):
+            x = block(torch.cat((_larger(x, 2), skipped), 1), known)
+        context: Tensor = self.head(x)
+        return evidence + context.float()[:, :, :height, :width]
+
+
+class WhiteBox(nn.Module):
+    """The paper's two stages: the denoiser, then a full-scale U-Net that predicts the low band from the denoised detail.
+
+    block: the side of the view's blocks; 2 also where nothing is pruned, where the second stage corrects the low band. The low band
+    is one value for each block, and the reconstruction is the detail with it.
+    """
+
+    sees: Literal["rgb", "ycbcr"] = "ycbcr"
+
+    def __init__(self, channels: int = 3, *, block: int = 2, width: int = 48, scales: int = 4) -> None:
+        super().__init__()
+        self.block = max(block, 2)
+        self.denoiser = Denoiser(channels, 8 * channels, width=width)
+        self.low = FullScaleUNet(4 * channels, channels, 8 * channels, width=width // 2, scales=scales)
+
+    def knows(self, plan: Plan) -> list[float]:
+        """The log-odds of every bit, in the order of ``to_bits``."""
+        return [float(value) for value in log_odds(plan).flatten()]
+
+    def forward(self, releases: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+        height, width = releases.shape[2:]
+        levels = torch.log1p(known)
+        bits = self.denoiser((2.0 * to_bits(releases) - 1) * known[:, :, None, None], levels)
+        detail = mean_words(torch.sigmoid(bits))
+        filled = functional.pad(detail, (0, -width % self.block, 0, -height % self.block), mode="replicate")
+        low: Tensor = self.low(functional.pixel_unshuffle(filled / 127.5 - 1, 2), levels).float()
+        low = _larger(functional.avg_pool2d(low, self.block // 2), self.block)[:, :, :height, :width]
+        return float_rgb(detail + 127.5 * low), bits
+
+
+NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {  # by the recipe's name of it, from channels and the view's block
+    "unet": lambda channels, _block: BlackBox(channels),
+    "two-stage": lambda channels, block: WhiteBox(channels, block=block),
+}

@@ -1,0 +1,62 @@
+"""Contact sheets: what reconstructions look like beside their sources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from ldp_slicing.lab.attacks.bits import float_rgb
+from ldp_slicing.torch.simulate import see
+from ldp_slicing.view import Prune
+
+GAP, TEXT = 4, 13
+SMALLEST = 64  # smaller tiles are enlarged, each pixel whole
+EYES = ((202.0, 101.0), (247.0, 102.5))  # of the portrait
+TEMPLATE = ((38.29, 51.70), (73.53, 51.50))  # where ArcFace's 112 x 112 crop has them
+
+
+def contact_sheet(columns: Mapping[str, Tensor]) -> Image.Image:
+    """Titles to [K, 3, H, W] of 0..255: a column for each, a row for each of the K images."""
+    tiles = {title: _tiles(images) for title, images in columns.items()}
+    rows, height, width, _ = next(iter(tiles.values())).shape
+    times = -(-SMALLEST // width)
+    across, down = times * width + GAP, times * height + GAP
+    sheet = Image.new("RGB", (GAP + len(tiles) * across, GAP + 2 * TEXT + rows * down), (250, 250, 248))
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(TEXT - 2)
+    for column, (title, images) in enumerate(tiles.items()):
+        for number, words in enumerate(title.split("\n")):
+            draw.text((GAP + column * across, 2 + number * TEXT), words, fill=(30, 30, 34), font=font)
+        for row, image in enumerate(images):
+            tile = Image.fromarray(image).resize((times * width, times * height), Image.Resampling.NEAREST)
+            sheet.paste(tile, (GAP + column * across, GAP + 2 * TEXT + row * down))
+    return sheet
+
+
+def view_of(sources: Tensor, prune: Prune) -> Tensor:
+    """uint8 [K, 3, H, W] to float32 [K, 3, H, W]: the view as a picture."""
+    return float_rgb(see(sources, prune, colour=True).float()).clamp_(0, 255)
+
+
+def _tiles(images: Tensor) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(images.float().round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy())
+
+
+def portrait() -> Tensor:
+    """uint8 [1, 3, 112, 112]: NASA's portrait of Eileen Collins, in the public domain, cut as ArcFace has it.
+
+    The faces of LFW may be evaluated on and not passed on, so that this is the face on sheets that are.
+    """
+    from skimage import data
+
+    (left, right), (to_left, to_right) = np.array(EYES), np.array(TEMPLATE)
+    scale = np.linalg.norm(right - left) / np.linalg.norm(to_right - to_left)
+    x, y = (left + right) / 2 - scale * (to_left + to_right) / 2
+    box = (x, y, x + 112 * scale, y + 112 * scale)
+    whole = Image.fromarray(data.astronaut())  # type: ignore[no-untyped-call]
+    cut = whole.resize((112, 112), Image.Resampling.LANCZOS, box=box)
+    return torch.from_numpy(np.asarray(cut).copy()).permute(2, 0, 1)[None]

@@ -1,0 +1,172 @@
+"""What the attacks have in common: targets, rows, tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ldp_slicing.lab.attacks.case import SETS, Case, open_case
+from ldp_slicing.lab.attacks.measures import CRITERIA
+from ldp_slicing.lab.attacks.sheet import contact_sheet, portrait, view_of
+from ldp_slicing.lab.experiments.frame import BUDGETS, Findings, Row, Setting, markdown
+from ldp_slicing.plan import Plan
+from ldp_slicing.view import Prune
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+EASY = 200.0  # an attack that does not succeed here, without pruning, is not to be believed anywhere
+TARGETS = (*BUDGETS, EASY)
+VIEWS: dict[str, Prune] = {"whole": None, "pruned": "haar"}
+WORDS = {"whole": "not pruned", "pruned": "pruned"}
+SHOWN = 6  # images on a contact sheet
+
+Record = dict[str, Any]  # one target: "epsilon_requested", "release" and "reconstruction", each as Case.judge has it
+
+
+def record(plan: Plan, release: dict[str, object], reconstruction: dict[str, object]) -> Record:
+    return {
+        "epsilon_requested": plan.epsilon,
+        "epsilon_realised_per_release": plan.realised_epsilon,
+        "release": release,
+        "reconstruction": reconstruction,
+    }
+
+
+def grid(name: str) -> dict[str, tuple[Prune, float]]:
+    """The runs of a set by name, the easy targets first."""
+    return {f"{name}-{view}-eps{eps:g}": (prune, eps) for view, prune in VIEWS.items() for eps in reversed(TARGETS)}
+
+
+def shown(case: Case) -> Tensor:
+    """uint8 [K, 3, H, W]: sources that a sheet may show to everybody."""
+    return portrait().to(case.sources.device) if case.faces else case.sources[:SHOWN]
+
+
+def attack_all(setting: Setting, attack: Callable[[Case, str, Plan, Prune], Row]) -> Iterator[Row]:
+    """Rows of all budgets, views and sets that are not done yet, of an attack that trains nothing; unfinished ones when the time is up."""
+    for name in SETS:
+        wanted = {run: target for run, target in grid(name).items() if setting.only in run and not setting.has(run)}
+        case = None
+        for run, (prune, eps) in wanted.items():
+            row: Row = {"run": run, "seed": 0, "finished": not setting.limits.over, "prune": prune}
+            if row["finished"]:
+                case = case or open_case(name, setting.data, setting.device)
+                row |= attack(case, run, Plan.paper(eps), prune) | {"originals": originals(case)}
+                setting.say(f"{run}: SSIM {row['found'][-1]['reconstruction']['ssim']:.3f}")
+            yield row
+
+
+def sheet(setting: Setting, case: Case, name: str, prune: Prune, tiles: Mapping[str, tuple[Tensor, Tensor]]) -> list[str]:
+    """Adds to the picture ``name`` of the page, and gives its name: from titles to releases and reconstructions of what ``shown`` has.
+
+    What was there already is kept with the checkpoints.
+    """
+    setting.work.mkdir(parents=True, exist_ok=True)
+    setting.pictures.mkdir(parents=True, exist_ok=True)
+    kept = setting.work / f"{name}.tiles.pt"
+    known: dict[str, list[Tensor]] = torch.load(kept, weights_only=True) if kept.is_file() else {}
+    known |= {title: [image.cpu() for image in images] for title, images in tiles.items()}
+    torch.save(known, kept)
+    sources = shown(case)
+    columns = {"source": sources, "view": view_of(sources, prune)}
+    for title in sorted(known, key=lambda title: float(title.split()[-1])):
+        columns |= {f"{title}\n{word}": images for word, images in zip(("release", "attack"), known[title], strict=True)}
+    contact_sheet(columns).save(setting.pictures / f"{name}.png")
+    return [f"{name}.png"]
+
+
+def records(rows: Sequence[Row], prefix: str) -> list[Record]:
+    """Of all finished rows of a set and view, by budget."""
+    found = [one for row in rows if row["finished"] and row["run"].startswith(prefix) for one in row["found"]]
+    return sorted(found, key=lambda one: (one["epsilon_requested"], one.get("releases", 1)))
+
+
+def _share(value: Record) -> str:
+    return f"{100 * value['share']:.1f} ({100 * value['low_95']:.1f} to {100 * value['high_95']:.1f})"
+
+
+def heads(faces: bool) -> list[str]:
+    """Of the columns that ``judged`` fills."""
+    criteria = [f"success, %: {criterion.name}" for criterion in CRITERIA]
+    people = ["same person for the recogniser, %", "rank-1, %", "verification, %", "perceptual distance"]
+    return ["PSNR, dB", "SSIM", *criteria, *(people if faces else [])]
+
+
+def judged(value: Record) -> list[str]:
+    """What ``Case.judge`` found, as cells; shares with 95 % intervals."""
+    cells = [f"{value['psnr_db']:.2f}", f"{value['ssim']:.3f}", *(_share(value["success"][criterion.name]) for criterion in CRITERIA)]
+    if "rank_1" in value:
+        verified = value["verification"]
+        cells += [_share(value["same_person"]), _share(value["rank_1"])]
+        cells += [f"{100 * verified['accuracy']:.2f} ± {100 * verified['standard_error']:.2f}", f"{value['perceptual_distance']:.3f}"]
+    return cells
+
+
+def title_of(eps: float, view: str) -> str:
+    return f"{eps:g} (the easy target)" if (eps, view) == (EASY, "whole") else f"{eps:g}"
+
+
+def table_of(rows: Sequence[Row], name: str, view: str, *, what: str = "reconstruction") -> str:
+    """One set and view: every budget with its release (the floor) and what was made of it, and the originals (the ceiling)."""
+    found = [one for one in records(rows, f"{name}-{view}") if "releases" not in one]
+    if not found:
+        return ""
+    lines = []
+    for one in found:
+        lines.append([title_of(one["epsilon_requested"], view), "release", *judged(one["release"])])
+        lines.append(["", one.get("by", what), *judged(one["reconstruction"])])
+    return (
+        f"**{SETS[name]}, {WORDS[view]}**\n\n"
+        + markdown(["eps of a released pixel", "", *heads(name == "lfw")], lines)
+        + ceiling(rows, name)
+    )
+
+
+def ceiling(rows: Sequence[Row], name: str) -> str:
+    """What the recogniser says of the originals themselves."""
+    found = next((row["originals"] for row in rows if row["finished"] and row["run"].startswith(name) and row.get("originals")), None)
+    if not found:
+        return "\n"
+    verified, first = found["verification"], found["rank_1"]
+    return (
+        f"\nThe originals themselves: rank-1 {100 * first['share']:.1f} % in a gallery of {found['gallery']} people (chance "
+        f"{100 / found['gallery']:.2f} %), verification {100 * verified['accuracy']:.2f} %. The same person: a squared distance of the "
+        f"recogniser's embeddings of at most {found['same_person']['radius']:.3f}, its own threshold between originals.\n\n"
+    )
+
+
+def originals(case: Case) -> Record | None:
+    """The ceiling of a set of faces."""
+    return case.faces.judge(case.sources) if case.faces else None
+
+
+def over_eps(rows: Sequence[Row], prefix: str, part: str, measure: str) -> dict[float, float]:
+    """eps to a measure of the release or the reconstruction; of several records for one eps the first."""
+    points: dict[float, float] = {}
+    for one in records(rows, prefix):
+        value = one[part].get(measure)
+        points.setdefault(one["epsilon_requested"], value["share"] if isinstance(value, dict) else value)
+    return points
+
+
+def figure_of(name: str, findings: Findings) -> Figure:
+    """SSIM of both sets, and rank-1 of the faces, over eps: releases dotted, reconstructions drawn through."""
+    from ldp_slicing.lab.figures import COLOURS, legend, panels
+
+    drawn, axes = panels(3)
+    for axis, (case, measure, words) in zip(
+        axes, (("cifar10", "ssim", "SSIM"), ("lfw", "ssim", "SSIM"), ("lfw", "rank_1", "rank-1")), strict=True
+    ):
+        for (view, text), colour in zip(WORDS.items(), COLOURS, strict=False):
+            for part, style in (("reconstruction", "-"), ("release", ":")):
+                points = over_eps(findings[name], f"{case}-{view}", part, measure)
+                axis.plot(list(points), list(points.values()), style, color=colour, marker="o", markersize=3.5, label=f"{part}, {text}")
+        axis.set_xticks(TARGETS, [f"{eps:g}" for eps in TARGETS])
+        axis.minorticks_off()
+        axis.set(title=SETS[case], xlabel="eps of one released pixel, per release (local)", ylabel=words, ylim=(-0.02, 1.02))
+        legend(axis)
+    return drawn

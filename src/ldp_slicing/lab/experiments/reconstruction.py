@@ -1,0 +1,90 @@
+"""Networks that reconstruct sources from releases: black box and white box, one for each view, told the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+
+from ldp_slicing.lab.attacks.bits import float_rgb
+from ldp_slicing.lab.attacks.case import SETS, Case, open_case
+from ldp_slicing.lab.attacks.reconstruct import Reconstruction
+from ldp_slicing.lab.data import ImageSet, Split
+from ldp_slicing.lab.experiments.frame import Experiment, Row, Setting, train_all
+from ldp_slicing.lab.experiments.leakage import TARGETS, VIEWS, figure_of, originals, record, sheet, shown, table_of
+from ldp_slicing.lab.recipes import recipe
+from ldp_slicing.lab.run import Run
+from ldp_slicing.lab.task import Task
+from ldp_slicing.lab.training import Splits
+from ldp_slicing.plan import Plan
+
+RECIPES = {"lfw": "faces", "cifar10": "cifar"}
+DEDICATED = 20.0  # the budget at which a network that knows no other is trained for comparison
+
+
+def measure(kind: str, setting: Setting) -> Iterator[Row]:
+    """One network for all budgets of each set and view, and one for eps 20 alone; ``kind``: "black-box" or "white-box"."""
+    plans, tasks, found = dict[str, tuple[Plan, ...]](), list[Task](), dict[str, Case]()
+    for name in SETS:
+        how = recipe(f"{kind}-{RECIPES[name]}")
+        budgets = {"": tuple(Plan.paper(eps) for eps in TARGETS), f"-only{DEDICATED:g}": (Plan.paper(DEDICATED),)}
+        wanted = {f"{name}-{view}{tail}": (prune, under) for tail, under in budgets.items() for view, prune in VIEWS.items()}
+        if all(setting.only not in run or setting.is_done(run, 0, setting.shortened(how)) for run in wanted):
+            continue
+        case = found[name] = open_case(name, setting.data, setting.device)
+        labels = np.zeros(len(case.public), np.int64)
+        images = ImageSet(name, 1, Split(case.public, labels), Split(case.public[:0], labels[:0]))
+        for run, (prune, under) in wanted.items():
+            plans[run] = under
+            tasks.append(Task(run, images, how, prune=prune, release="none"))
+
+    def make(task: Task, device: torch.device, splits: Splits) -> Run:
+        return Reconstruction(task, device, splits, plans[task.name])
+
+    def finish(run: Run) -> Row:
+        assert isinstance(run, Reconstruction)  # noqa: S101 - make makes no other
+        return judge(run, found[run.task.data.name], setting, kind)
+
+    yield from train_all(sorted(tasks, key=lambda task: "only" in task.name), setting, finish, make)
+
+
+def judge(run: Reconstruction, case: Case, setting: Setting, kind: str) -> Row:
+    """Every budget that the network was trained for: the releases of the attacked sources, and what it makes of them."""
+    found, tiles = [], {}
+    for plan in run.plans:
+        seen = [run.release(some, plan) for some in (shown(case), *torch.split(case.sources, 250))]
+        pictures = [float_rgb(part.float()).clamp_(0, 255) if run.adversary.sees == "ycbcr" else part for part in seen]
+        guesses = torch.cat([run.attack(part, plan) for part in seen[1:]])
+        found.append(record(plan, case.judge(torch.cat(pictures[1:])), case.judge(guesses)))
+        if len(run.plans) == 1:
+            found[-1]["by"] = f"reconstruction, a network for eps {plan.epsilon:g} alone"
+        tiles[f"eps {plan.epsilon:g}"] = (pictures[0], run.attack(seen[0], plan))
+    made = sheet(setting, case, f"{kind}-{run.task.name}", run.task.prune, tiles) if len(run.plans) > 1 else []
+    size = sum(parameter.numel() for parameter in run.parameters)
+    row: Row = {"prune": run.task.prune, "steps": run.epoch * run.steps, "parameters": size, "found": found}
+    return row | {"originals": originals(case), "pictures": made}
+
+
+def table(rows: Sequence[Row]) -> str:
+    trained = {row["run"]: row["steps"] for row in rows if row["finished"]}
+    steps = "; ".join(f"{run} {count}" for run, count in sorted(trained.items()))
+    return "\n".join([*(table_of(rows, name, view) for name in SETS for view in VIEWS), f"Steps trained: {steps}.\n"])
+
+
+def _experiment(kind: str, about: str) -> Experiment:
+    return Experiment(about, partial(measure, kind), table, partial(figure_of, kind), "attack")
+
+
+BLACK_BOX = _experiment(
+    "black-box",
+    "A U-Net from releases (RGB) to sources, trained on public images with fresh noise in every step; it is told eps and nothing else of "
+    "the mechanism. The people and pictures that are attacked are not among the public ones",
+)
+WHITE_BOX = _experiment(
+    "white-box",
+    "The paper's two stages, trained on public images with fresh noise in every step and given the released words and the flip "
+    "probability of every bit: an autoencoder with eight attention modules, one for each bit-plane, predicts the bits of the view; a "
+    "full-scale U-Net predicts the low band from them. The people and pictures that are attacked are not among the public ones",
+)

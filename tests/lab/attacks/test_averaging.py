@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import torch
+
+from ldp_slicing import Plan, Slice
+from ldp_slicing.lab.attacks.averaging import average
+from ldp_slicing.lab.attacks.measures import psnr
+from ldp_slicing.lab.attacks.sheet import view_of
+from ldp_slicing.torch.simulate import simulate, to_rgb
+from tests.lab.attacks.pictures import pictures
+
+
+def test_one_vote_is_the_release_and_many_are_the_source() -> None:
+    sources, plan = pictures(3), Plan.paper(20.0)
+    found = dict(average(sources, plan, (1, 2, 5, 40), torch.Generator().manual_seed(3), prune=None))
+    release = simulate(sources, plan, torch.Generator().manual_seed(3), prune=None, output="ycbcr")
+    assert (found[1] - to_rgb(release.to(torch.int32))).abs().max() <= 1
+    assert torch.equal(found[2], found[1])  # a draw is settled by the first release
+    near = [psnr(found[t], sources).mean().item() for t in (1, 5, 40)]
+    assert near[0] < near[1] - 3 < near[2] - 8
+
+
+def test_of_a_pruned_view_it_finds_the_view() -> None:
+    sources = pictures(2)
+    ((_, found),) = average(sources, Plan.paper(200.0), (9,), torch.Generator().manual_seed(0), prune="haar")
+    assert psnr(found, view_of(sources, "haar")).min() > 35
+    assert psnr(found, sources).max() < 20
+
+
+def test_thick_slices_and_grey_plans_are_voted_on_too() -> None:
+    sources, thick = pictures(2), Plan([Slice(0xF0C0C0, 5.2)])
+    one, many = (image for _, image in average(sources, thick, (1, 32), torch.Generator().manual_seed(0), prune=None))
+    assert psnr(many, sources).mean() > psnr(one, sources).mean() + 4
+    assert next(average(sources[:, :1], Plan.grey(8.0, 8), (2,)))[1].shape == (2, 1, 24, 24)

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ldp_slicing import Plan, Slice
+from ldp_slicing.lab.attacks import networks
+from ldp_slicing.lab.attacks.measures import psnr, ssim
+from ldp_slicing.lab.attacks.networks import BlackBox, WhiteBox
+from ldp_slicing.lab.attacks.reconstruct import Reconstruction
+from ldp_slicing.lab.data import ImageSet, Split
+from ldp_slicing.lab.recipes import recipe
+from ldp_slicing.lab.task import Task
+from ldp_slicing.lab.training import Limits, train
+from ldp_slicing.torch.simulate import see, to_rgb
+from ldp_slicing.view import Prune
+from tests.lab.attacks.pictures import pictures
+
+CPU = torch.device("cpu")
+PLANS = (Plan.paper(200.0), Plan.paper(20.0), Plan([Slice(0xE0C0C0, 5.2)]))
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(networks.NETWORKS, "unet", lambda channels, _block: BlackBox(channels, width=12, scales=2))
+    monkeypatch.setitem(networks.NETWORKS, "two-stage", lambda channels, block: WhiteBox(channels, block=block, width=8, scales=2))
+
+
+def task(kind: str, *, prune: Prune = None, epochs: int = 12, batch: int = 12, sources: torch.Tensor | None = None) -> Task:
+    images = np.ascontiguousarray((pictures(60) if sources is None else sources).permute(0, 2, 3, 1).numpy())
+    labels = np.zeros(60, np.int64)
+    data = ImageSet("pictures", 1, Split(images, labels), Split(images[:0], labels[:0]))
+    how = replace(recipe(f"{kind}-cifar"), epochs=epochs, batch=batch, learning_rate=4e-3)
+    return Task(kind, data, how, prune=prune, release="none")
+
+
+def trained(what: Task, folder: Path, limits: Limits | None = None) -> Reconstruction:
+    def make(task: Task, device: torch.device, splits: tuple[Split, Split, Split]) -> Reconstruction:
+        return Reconstruction(task, device, splits, PLANS)
+
+    (run,) = train([what], CPU, folder, limits or Limits(), make=make)
+    assert isinstance(run, Reconstruction)
+    return run
+
+
+@pytest.mark.parametrize("kind", ["black-box", "white-box"])
+def test_trained_adversaries_see_more_than_the_release_shows(kind: str, tmp_path: Path) -> None:
+    run, sources = trained(task(kind), tmp_path), pictures(8, seed=9)
+    assert run.finished
+    assert run.history[-1].loss < 0.8 * run.history[0].loss
+    assert all(epoch.train_accuracy is None and epoch.test_accuracy is None for epoch in run.history)
+    for plan in PLANS[1:]:
+        releases = run.release(sources, plan)
+        shown = to_rgb(releases.to(torch.int32)) if run.adversary.sees == "ycbcr" else releases
+        found = run.attack(releases, plan)
+        assert found.shape == sources.shape
+        assert 0 <= found.min() <= found.max() <= 255
+        assert psnr(found, sources).mean() > psnr(shown, sources).mean() + 1
+        assert ssim(found, sources).mean() > ssim(shown, sources).mean()
+    if kind == "white-box":  # the easy target falls; at this size the U-Net has not the steps for it
+        assert psnr(run.attack(run.release(sources, PLANS[0]), PLANS[0]), sources).mean() > 20
+
+
+def test_the_low_band_that_was_pruned_is_guessed_from_what_all_have_in_common(tmp_path: Path) -> None:
+    sources = pictures(68) // 3
+    sources[:, :, :12] += 150  # as faces are bright and what is below them is not
+    run = trained(task("white-box", prune="haar", epochs=16, sources=sources[:60]), tmp_path)
+    found = run.attack(run.release(sources[60:], PLANS[0]), PLANS[0])
+    view = to_rgb(see(sources[60:], "haar", colour=True))
+    assert psnr(found, sources[60:]).mean() > psnr(view, sources[60:]).mean() + 3
+
+
+def test_every_budget_gets_its_share_of_a_batch() -> None:
+    run = Reconstruction(task("white-box"), CPU, None, PLANS)
+    assert run.which.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert run.known.shape == (3, 24)
+    few = Reconstruction(task("black-box", batch=2), CPU, None, PLANS)  # fewer images than budgets
+    assert few.which.tolist() == [0, 1]
+    assert torch.isfinite(few._loss())
+
+
+def test_noise_is_fresh_in_every_step() -> None:
+    run, sources = Reconstruction(task("white-box"), CPU, None, PLANS), pictures(2)
+    assert not torch.equal(run.release(sources, PLANS[1]), run.release(sources, PLANS[1]))
+
+
+def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    whole = trained(task("black-box", epochs=3), tmp_path / "whole")
+
+    def losses(run: Reconstruction) -> list[float]:
+        return [epoch.loss for epoch in run.history]
+
+    begun = Reconstruction(task("black-box", epochs=3), CPU, None, PLANS)
+    begun.begin_epoch()
+    while begun.advance():
+        pass
+    begun.end_epoch(look=False)
+    (tmp_path / "parts").mkdir()
+    begun.save(tmp_path / "parts" / "black-box-0.pt")
+    again = trained(task("black-box", epochs=3), tmp_path / "parts")
+    assert losses(again) == losses(whole)
+    for one, other in zip(whole.model.state_dict().values(), again.model.state_dict().values(), strict=True):
+        assert torch.equal(one, other)
