@@ -25,3 +25,11 @@ class CardError(LdpSlicingError):
 
 class KernelError(LdpSlicingError):
     """The compiled kernel was asked for and is not there."""
+
+
+class KeyFileError(LdpSlicingError):
+    """A key is missing, is no key, can be read by others, or was used before."""
+
+
+class LedgerError(LdpSlicingError):
+    """The ledger cannot be read or written, so nothing may be released."""
