@@ -8,8 +8,9 @@ import warnings
 
 import typer
 
-from ldp_slicing.cli import lab
+from ldp_slicing.cli import key, lab
 from ldp_slicing.cli.doctor import doctor
+from ldp_slicing.cli.ledger import ledger
 from ldp_slicing.cli.plan import plan
 from ldp_slicing.cli.privatize import privatize
 from ldp_slicing.cli.show import show
@@ -50,7 +51,9 @@ for command, summary in (
     (privatize, "Release an image, or a folder of images."),
     (plan, "Show what a budget buys: slices, flip rates, promises."),
     (show, "Draw what the mechanism does to an image, for its owner."),
+    (ledger, "Show what was released so far, and from which sources most."),
     (doctor, "Say which path is in use and check it."),
 ):
     app.command(short_help=summary)(command)
+app.add_typer(key.app, name="key")
 app.add_typer(lab.app, name="lab")
