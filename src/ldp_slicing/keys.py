@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import secrets
 import stat
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -96,14 +97,18 @@ class ForOneImage:
         return key
 
 
-def new_key_file(path: Path, key: bytes | None = None) -> bytes:
+def new_key_file(path: Path) -> bytes:
     """A new key from the operating system, in a new file that only its owner can read, on the disk before anything is made with it."""
-    key = os.urandom(KEY_BYTES) if key is None else key
+    key, temporary = os.urandom(KEY_BYTES), path.with_name(f".{secrets.token_hex(8)}.key")
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(_HEADER + key.hex().encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+        try:
+            os.link(temporary, path)  # the whole file or none, and of several processes the first wins
+        finally:
+            temporary.unlink()
         sync_folder(path.parent)
     except FileExistsError:
         raise KeyFileError(f"{path} exists already: a key is never overwritten, or nobody could repeat what was made with it") from None

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ldp_slicing.errors import KeyFileError, LedgerError
-from ldp_slicing.keys import frame, new_key_file, read_key_file, sync_folder, tables_digest
+from ldp_slicing.keys import frame, new_key_file, read_key_file, tables_digest
 from ldp_slicing.plan import Plan
 from ldp_slicing.tables import LAYOUT_VERSION, round_up
 from ldp_slicing.view import Prune, block_of
@@ -296,15 +296,11 @@ class Ledger:
             return read_key_file(key_path)
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not key_path.exists():
-            temporary = key_path.with_name(f".{secrets.token_hex(8)}.key")
-            new_key_file(temporary)
             try:
-                os.link(temporary, key_path)  # of several processes the first wins, with a whole file
-            except FileExistsError:
-                pass
-            finally:
-                temporary.unlink()
-            sync_folder(self.path.parent)
+                new_key_file(key_path)
+            except KeyFileError:
+                if not key_path.exists():  # else another process was first
+                    raise
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         return read_key_file(key_path)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -21,6 +22,7 @@ from typer.testing import CliRunner
 
 from ldp_slicing.cli import app
 from ldp_slicing.images import read_image
+from ldp_slicing.ledger import default_ledger
 from tests.markers import PAST, PLANTS, encoded, picture, png_chunks
 
 PNG = encoded(picture(9, 7), "PNG")
@@ -62,7 +64,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
     for path in sources.iterdir():
         os.utime(path, (PAST, PAST))
         path.chmod(0o640)
-    status, out, err = privatize(sources, folder / "out", "--json")
+    status, out, err = privatize(sources, folder / "out", "--json", "--ledger", folder / "ledger.sqlite")
     assert status == 0, out + err
     return Planted(marker, sources, folder / "out", out + err)
 
@@ -90,8 +92,8 @@ def test_nothing_planted_gets_through(name: str, planted: Planted) -> None:
 
 def test_nothing_planted_is_said_or_on_the_card(planted: Planted) -> None:
     files = everything(planted.releases)
-    assert {path.name for path in files} == {f"{name}.png" for name in PLANTS} | {"card.json"}
-    said = planted.said.encode() + (planted.releases / "card.json").read_bytes()
+    assert {path.name for path in files} == {f"{name}.png" for name in PLANTS} | {"card.json", "manifest.jsonl"}
+    said = planted.said.encode() + b"".join((planted.releases / name).read_bytes() for name in ("card.json", "manifest.jsonl"))
     assert not any(form in said for form in forms(planted.marker))
 
 
@@ -122,7 +124,7 @@ def test_the_report_for_people(tmp_path: Path) -> None:
     assert "1 not" in out
     assert "3 releases of up to 851 pixels, colour" in out
     assert "1 release of 37 x 23, 8-bit grey" in out
-    assert str(tmp_path / "out" / "card.json") in out
+    assert f"to {tmp_path / 'out'}; the promise is in card.json" in out
 
 
 def test_the_report_for_machines(tmp_path: Path) -> None:
@@ -138,7 +140,8 @@ def test_the_report_for_machines(tmp_path: Path) -> None:
         "stopped": False,
         "card_problem": None,
     }
-    assert result["card"] == str(tmp_path / "out" / "card.json")
+    assert result["card"] == "card.json"
+    assert result["complete"]
     assert [problem["source"] for problem in result["problems"]] == ["bad.jpg"]
     assert [notice["source"] for notice in result["notices"]] == ["alpha.png"]
 
@@ -173,10 +176,13 @@ def test_names_of_all_kinds(encoding: str, good: bool, tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
     for options in ([], ["--json"]):
         target = tmp_path / f"größer{len(options)}"
+        options = [*options, "--ledger", str(tmp_path / f"{len(options)}.sqlite")]
         command = [sys.executable, "-m", "ldp_slicing", "privatize", *options, str(source), str(target)]
         run = subprocess.run(command, capture_output=True, env=environment, check=False)
         assert run.returncode == (0 if good else 1), run.stderr
-        assert {str(path.relative_to(target)) for path in everything(target)} == (names | {"card.json"} if good else set())
+        assert {str(path.relative_to(target)) for path in everything(target)} == (
+            names | {"card.json", "manifest.jsonl"} if good else set()
+        )
     result = json.loads(run.stdout)
     assert {item["source"] for item in result["notices" if good else "problems"]} == names
 
@@ -218,6 +224,7 @@ def test_refusals_exit_with_2_and_write_nothing(arguments: tuple[str, ...], tmp_
     assert (status, out) == (2, "")
     assert err
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")} == {"in", "in/a.png", "full", "full/b.png"}
+    assert not default_ledger().exists()
 
 
 def test_a_pipe_as_the_source_does_not_hang(tmp_path: Path) -> None:
@@ -226,16 +233,21 @@ def test_a_pipe_as_the_source_does_not_hang(tmp_path: Path) -> None:
     run = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     assert (run.returncode, "not released: pipe.png: is not a regular file" in run.stderr) == (1, True)
     assert everything(tmp_path) == [tmp_path / "pipe.png"]
+    assert not (tmp_path / "out.png.owner").exists()
 
 
 def test_without_a_card_the_exit_status_is_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = plant(tmp_path / "in", {"a.png": PNG})
-    monkeypatch.setattr("ldp_slicing.release.run.CARD_NAME", "no such folder/card.json")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("ldp_slicing.release.run.write_manifest", full)
     status, out, err = privatize(source, tmp_path / "out")
     assert status == 1
-    assert "no card: the card could not be written: No such file or directory" in err
+    assert "no card: the card could not be written: No space left on device" in err
     assert "1 of 1 released" in out
-    status, out, _ = privatize(source, tmp_path / "out2", "--json")
+    status, out, _ = privatize(source, tmp_path / "out", "--json")
     assert (status, json.loads(out)["card"]) == (1, None)
 
 
@@ -246,7 +258,7 @@ def test_without_a_card_the_exit_status_is_1(tmp_path: Path, monkeypatch: pytest
 def test_interrupted_it_stops_soon_with_whole_files_and_a_true_card(signals: list[signal.Signals], tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     data = encoded(picture(500, 500), "PNG")
-    plant(source, {f"{number:04}.png": data for number in range(400)})
+    plant(source, dict.fromkeys((f"{number:04}.png" for number in range(400)), data))
     command = [sys.executable, "-m", "ldp_slicing", "privatize", str(source), str(target), "--json", "--compress", "9", "--workers", "2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         deadline = time.monotonic() + 20
@@ -258,9 +270,9 @@ def test_interrupted_it_stops_soon_with_whole_files_and_a_true_card(signals: lis
             time.sleep(0.02)
         out, err = run.communicate(timeout=20)
     assert (run.returncode, err) == (128 + signals[0], "")
-    assert time.monotonic() - interrupted < 3
+    assert time.monotonic() - interrupted < 2
     result, card = json.loads(out), json.loads((target / "card.json").read_text())
-    releases = [path for path in everything(target) if path.name != "card.json"]
+    releases = [path for path in everything(target) if path.suffix == ".png"]
     assert 2 <= len(releases) < 400
     assert result["stopped"]
     assert result["released"] == len(releases) == card["statements"][0]["releases"]

@@ -14,6 +14,7 @@ from ldp_slicing.cli.ledger import ledger
 from ldp_slicing.cli.plan import plan
 from ldp_slicing.cli.privatize import privatize
 from ldp_slicing.cli.show import show
+from ldp_slicing.cli.verify import verify
 from ldp_slicing.version import __version__
 
 app = typer.Typer(
@@ -51,6 +52,7 @@ for command, summary in (
     (privatize, "Release an image, or a folder of images."),
     (plan, "Show what a budget buys: slices, flip rates, promises."),
     (show, "Draw what the mechanism does to an image, for its owner."),
+    (verify, "Check releases against their manifest and card."),
     (ledger, "Show what was released so far, and from which sources most."),
     (doctor, "Say which path is in use and check it."),
 ):

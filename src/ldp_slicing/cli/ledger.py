@@ -35,7 +35,10 @@ def ledger(
             typer.echo(f"{',' * (position > 0)}\n    {json.dumps(row)}", nl=False)
         typer.echo("\n  ]\n}")
         return
-    out.print(f"{plain(str(opened.path))}: {total.releases:,} releases of {sources:,} sources", end="")
+    out.print(
+        f"{plain(str(opened.path))}: {total.releases:,} release{'s' * (total.releases != 1)} of {sources:,} source{'s' * (sources != 1)}",
+        end="",
+    )
     out.print(f", {total.unfinished:,} of them perhaps (their run did not finish)" if total.unfinished else "")
     columns = (Column("source", no_wrap=True), "releases", "epsilon, released pixel", "epsilon, source pixel", Column("last", no_wrap=True))
     table = Table(*columns, title="most spent", title_justify="left")

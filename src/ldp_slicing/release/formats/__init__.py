@@ -1,0 +1,69 @@
+"""Kinds of files: how sources are read from each and releases written to each. Many small readers and writers behind one factory.
+
+A *reader* takes an open file and yields its entries, one at a time; a *writer* takes releases one at a time. One file becomes one file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import PurePosixPath
+from types import ModuleType
+from typing import BinaryIO
+
+from ldp_slicing.errors import ReleaseError
+
+VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".wmv", ".flv", ".ogv", ".3gp")
+_CIFAR_NAMES = re.compile(r"(.*/)?(cifar-10-batches-py/)?(data_batch_\d+|test_batch)|(.*/)?cifar-100-python/(train|test)")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """``reader`` and ``writers`` name modules of this package; ``writers``: by the ending of what is written, the usual one first."""
+
+    reader: str
+    writers: dict[str, str]
+    extra: str = ""
+    is_container: bool = True  # holds several entries, or one that is large
+
+
+_SHARDS = {".tar": "tar", ".parquet": "parquet"}
+KINDS = {
+    "image": Kind("image", {".png": "image"}, is_container=False),
+    "tar": Kind("tar", _SHARDS),
+    "parquet": Kind("parquet", {".parquet": "parquet", ".tar": "tar"}, "parquet"),
+    "cifar": Kind("cifar", _SHARDS),
+    "dicom": Kind("dicom", {".dcm": "dicom"}, "dicom"),
+    "video": Kind("video", {".mkv": "video"}, "video"),
+}
+WRITERS = {suffix: writer for kind in KINDS.values() for suffix, writer in kind.writers.items()}
+
+
+def kind_of(path: str, peek: Callable[[], bytes]) -> str:
+    """The kind of a file, by its name; where it has no ending, ``peek`` gives its first bytes."""
+    suffix = PurePosixPath(path).suffix.lower()
+    if suffix in (".tar", ".parquet"):
+        return suffix[1:]
+    if suffix in (".dcm", ".dicom"):
+        return "dicom"
+    if suffix in VIDEO_SUFFIXES:
+        return "video"
+    if _CIFAR_NAMES.fullmatch(path):
+        return "cifar"
+    if not suffix or suffix[1:].isdigit():  # DICOM files are often called IM0001, or by a UID
+        return "dicom" if peek()[128:132] == b"DICM" else "image"
+    return "image"
+
+
+def module_of(name: str, extra: str = "") -> ModuleType:
+    try:
+        return import_module(f"{__name__}.{name}")
+    except ModuleNotFoundError as error:
+        raise ReleaseError(f"needs {error.name}: pip install 'ldp-slicing[{extra or name}]'") from None
+
+
+def first_bytes(file: BinaryIO) -> bytes:
+    with file:
+        return file.read(132)
