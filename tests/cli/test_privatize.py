@@ -278,3 +278,73 @@ def test_interrupted_it_stops_soon_with_whole_files_and_a_true_card(signals: lis
     assert result["released"] == len(releases) == card["statements"][0]["releases"]
     sizes = Counter(Image.open(io.BytesIO(path.read_bytes())).convert("RGB").size for path in releases)
     assert sizes == {(500, 500): len(releases)}
+
+
+# One source, one release
+
+
+def test_going_on_after_an_interruption_and_again_when_all_is_done(tmp_path: Path) -> None:
+    source, target = plant(tmp_path / "in", {"a.png": PNG, "bad.png": b"text"}), tmp_path / "out"
+    assert privatize(source, target)[0] == 1
+    (source / "bad.png").write_bytes(encoded(picture(4, 4), "PNG"))
+    status, out, err = privatize(source, target)
+    assert (status, err) == (0, "")
+    assert "2 of 2 released" in out
+    assert "1 of them before" in out
+    status, _, err = privatize(source, target, "--epsilon", 3)
+    assert status == 2
+    assert "epsilon: 20.0 then, 3.0 now" in err
+    status, _, err = privatize(source, tmp_path / "out2")
+    assert status == 1
+    assert "not released: a.png: was released before, 1 time" in err
+    assert "another release would add up to epsilon 40" in err
+    assert privatize(source, tmp_path / "out2", "--spend")[0] == 0
+    result = CliRunner().invoke(app, ["verify", str(target)])
+    assert (result.exit_code, result.stdout) == (0, "2 releases, 2 files: all well\n")
+
+
+def test_copies_keys_and_many_problems(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.png": PNG, "b.png": PNG, **{f"bad{i}.png": b"text" for i in range(30)}})
+    status, out, err = privatize(source, tmp_path / "out", "--duplicates", "once", "--names", "random")
+    assert status == 1
+    assert "copy: b.png equals" in err
+    assert "10 more; --json names them all" in err
+    assert "1 of 32 released" in out
+    assert "1 copies left out, 30 not" in out
+    CliRunner().invoke(app, ["key", "new", str(tmp_path / "key")])
+    ledger = ("--ledger", tmp_path / "other.sqlite")
+    assert json.loads(privatize(source, tmp_path / "out2", "--key", tmp_path / "key", "--json", *ledger)[1])["released"] == 2
+    status, _, err = privatize(source, tmp_path / "out3", "--key", tmp_path / "nokey")
+    assert status == 2
+    assert "ldp-slicing key new" in err
+
+
+def test_what_failed_for_want_of_room_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    source = plant(tmp_path / "in", {"a.png": PNG})
+    with monkeypatch.context() as patch:
+        patch.setattr("ldp_slicing.release.places.Folder.draft", full)
+        status, _, err = privatize(source, tmp_path / "out")
+    assert status == 1
+    assert "not released: a.png: could not be released: No space left on device" in err
+    assert "not complete: run the same command" in err
+    assert privatize(source, tmp_path / "out")[0] == 0
+
+
+def test_verify_says_what_is_wrong(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {f"{i}.png": encoded(picture(4 + i, 4), "PNG") for i in range(25)})
+    privatize(source, tmp_path / "out")
+    for path in (tmp_path / "out").glob("*.png"):
+        path.write_bytes(b"")
+    result = CliRunner().invoke(app, ["verify", str(tmp_path / "out")])
+    assert result.exit_code == 1
+    assert "wrong: 0.png is not the file that was released" in result.stderr
+    assert "6 more; --json" in result.stderr
+    assert "25 releases, 25 files: not as they were released" in result.stdout
+    result = CliRunner().invoke(app, ["verify", str(tmp_path / "out"), "--json"])
+    assert len(json.loads(result.stdout)["problems"]) == 26
+    for wrong, why in (("in", "has no manifest"), ("nowhere", "not a folder")):
+        result = CliRunner().invoke(app, ["verify", str(tmp_path / wrong)])
+        assert (result.exit_code, why in result.stderr) == (2, True)

@@ -71,9 +71,9 @@ class Journal:
         self.folder = folder
         self._key_path = folder / "key"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(folder / "journal.sqlite", os.O_RDWR | os.O_CREAT, 0o600))
+        self._database = sqlite3.connect(folder / "journal.sqlite", timeout=0.5, isolation_level=None)
         try:
-            os.close(os.open(folder / "journal.sqlite", os.O_RDWR | os.O_CREAT, 0o600))
-            self._database = sqlite3.connect(folder / "journal.sqlite", timeout=0.5, isolation_level=None)
             run = self._run = self._database.execute
             run("PRAGMA locking_mode = EXCLUSIVE")  # released by the system, also when the process is killed
             run("PRAGMA journal_mode = WAL")
@@ -84,12 +84,15 @@ class Journal:
                     run(statement)
                 self._set("version", JOURNAL_VERSION)
             run("COMMIT")
-        except (sqlite3.Error, OSError) as error:
+            version = self.get("version")
+        except sqlite3.Error as error:
+            self.close()
             if "locked" in str(error):
                 raise ReleaseError(f"another process is at work on this release (it holds {folder}); wait for it, or stop it") from None
             raise ReleaseError(f"the state of this release, {folder}, cannot be used: {error}") from None
-        if self.get("version") != JOURNAL_VERSION:
-            raise ReleaseError(f"{folder} has version {self.get('version')}; this software knows {JOURNAL_VERSION}")
+        if version != JOURNAL_VERSION:
+            self.close()
+            raise ReleaseError(f"{folder} has version {version}; this software knows {JOURNAL_VERSION}")
         self.namer = names.Namer(self._database)
 
     def close(self) -> None:
@@ -166,6 +169,7 @@ class Journal:
         for table in ("skipped", "notices"):
             self._run(f"DELETE FROM {table} WHERE path IN (SELECT path FROM files WHERE state <> ?)", (RELEASED,))  # noqa: S608
         self._run("DELETE FROM files WHERE seen <> ? AND state <> ?", (generation, RELEASED))  # gone from the source
+        self._run("UPDATE files SET changed = NULL WHERE seen <> ?", (generation,))
         self._run("COMMIT")
 
     def name_files(self, name: Callable[[str, str], str]) -> None:
