@@ -207,25 +207,19 @@ class Ledger:
         item = b"" if stream.is_owners else self.keyed("item", intent.item)
         plan = self._plan(intent.plan, intent.prune)
         same, values = self._same(pixels, file if intent.frame < 2 else None)
+        before = self._database.execute(f"SELECT id, stream, item, pixels, plan FROM {same}", values).fetchall()  # noqa: S608
         key = (stream.identity, item, pixels, plan)
-        known = self._database.execute("SELECT id FROM releases WHERE stream = ? AND item = ? AND pixels = ? AND plan = ?", key).fetchone()
-        if known is None:
-            earlier, others = ("stream <> ? OR plan <> ?", (stream.identity, plan)) if stream.is_owners else ("stream <> ?", key[:1])
-            if not stream.spend and self._any(f"SELECT 1 FROM {same} WHERE {earlier} LIMIT 1", (*values, *others)):  # noqa: S608
-                return Verdict(problem=self._refusal((same, values), intent))
-            once = stream.duplicates == "once" and not intent.frame
-            if once and self._any("SELECT 1 FROM releases WHERE pixels = ? AND stream = ? LIMIT 1", (pixels, stream.identity)):
-                return Verdict(problem="is a copy of a picture released in this run (--duplicates once)", is_copy=True)
-            insert = "INSERT INTO releases (stream, item, pixels, plan, file, time) VALUES (?, ?, ?, ?, ?, ?)"
-            entry = self._database.execute(insert, (*key, file, int(time.time()))).lastrowid
-        else:
-            (entry,) = known
+        entry = next((row[0] for row in before if row[1:] == key), None)
+        if entry is not None:
             self._database.execute("UPDATE releases SET claims = claims + 1 WHERE id = ?", (entry,))
-        times = 0 if intent.frame else self._database.execute(f"SELECT COUNT(*) FROM {same}", values).fetchone()[0]  # noqa: S608
-        return Verdict(int(entry or 0), int(times))
-
-    def _any(self, query: str, parameters: tuple[Any, ...]) -> bool:
-        return self._database.execute(query, parameters).fetchone() is not None
+            return Verdict(entry, 0 if intent.frame else len(before))
+        if not stream.spend and any(row[1] != stream.identity or (stream.is_owners and row[4] != plan) for row in before):
+            return Verdict(problem=self._refusal((same, values), intent))
+        if stream.duplicates == "once" and not intent.frame and any((row[1], row[3]) == (stream.identity, pixels) for row in before):
+            return Verdict(problem="is a copy of a picture released in this run (--duplicates once)", is_copy=True)
+        insert = "INSERT INTO releases (stream, item, pixels, plan, file, time) VALUES (?, ?, ?, ?, ?, ?)"
+        entry = self._database.execute(insert, (*key, file, int(time.time()))).lastrowid
+        return Verdict(int(entry or 0), 0 if intent.frame else len(before) + 1)
 
     def _refusal(self, chosen: tuple[str, tuple[Any, ...]], intent: Intent) -> str:
         spent, more = self._spent(chosen), Fraction(intent.plan.realised_epsilon)

@@ -120,9 +120,12 @@ class Folder:
         return open_regular(self.root / path, follow=self.only is not None)
 
     def draft(self, path: str) -> Draft:
-        scratch = self.scratch or self.root / PARTIAL
-        scratch.mkdir(parents=True, exist_ok=True)
-        return _LocalDraft(scratch / secrets.token_hex(16), self.root / path)
+        scratch, name = self.scratch or self.root / PARTIAL, secrets.token_hex(16)
+        try:
+            return _LocalDraft(f"{scratch}/{name}", f"{self.root}/{path}")
+        except FileNotFoundError:
+            scratch.mkdir(parents=True, exist_ok=True)
+            return _LocalDraft(f"{scratch}/{name}", f"{self.root}/{path}")
 
     def size(self, path: str) -> int | None:
         try:
@@ -144,21 +147,23 @@ class Folder:
 
 
 class _LocalDraft(Draft):
-    def __init__(self, temporary: Path, target: Path) -> None:
+    def __init__(self, temporary: str, target: str) -> None:
         self._temporary, self._target = temporary, target
         super().__init__(io.BufferedWriter(io.FileIO(temporary, "x")))
 
     def commit(self) -> None:
         self._file.close()
         try:
-            self._temporary.replace(self._target)
+            os.replace(self._temporary, self._target)
         except FileNotFoundError:
-            self._target.parent.mkdir(parents=True, exist_ok=True)
-            self._temporary.replace(self._target)
+            Path(self._target).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(self._temporary, self._target)
 
     def abort(self) -> None:
-        self._file.close()
-        self._temporary.unlink(missing_ok=True)
+        try:
+            self._file.close()  # which may want to write what it holds, to a disk that is full
+        finally:
+            Path(self._temporary).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
