@@ -155,7 +155,8 @@ class Statement:
 
 @dataclass(frozen=True)
 class Card:
-    """One statement for each plan in use. ``random_names``: names tell nothing; ``owners_key``: equal sources have equal releases.
+    """One statement for each plan in use. ``random_names``: names tell nothing; ``owners_key``: equal sources have equal
+    releases; ``kept``: what was released beside the images, unprotected.
 
     >>> print(Slicer(Plan.paper(20.0)).card(width=112, height=112))     # doctest: +SKIP
     """
@@ -163,6 +164,7 @@ class Card:
     statements: tuple[Statement, ...]
     random_names: bool = False
     owners_key: bool = False
+    kept: tuple[str, ...] = ()
 
     @property
     def not_protected(self) -> tuple[str, ...]:
@@ -176,6 +178,7 @@ class Card:
             "keystream_layout": LAYOUT_VERSION,
             "statements": [statement.to_dict() for statement in self.statements],
             "not_protected": list(self.not_protected),
+            "kept_beside": list(self.kept),
             "read_this": list(COMPOSITION),
         }
 

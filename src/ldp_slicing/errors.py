@@ -33,3 +33,7 @@ class KeyFileError(LdpSlicingError):
 
 class LedgerError(LdpSlicingError):
     """The ledger cannot be read or written, so nothing may be released."""
+
+
+class DataError(LdpSlicingError):
+    """A data set is missing or not what it should be."""

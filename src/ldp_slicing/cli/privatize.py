@@ -46,6 +46,11 @@ class DuplicatesChoice(StrEnum):
     once = "once"
 
 
+class EngineChoice(StrEnum):
+    local = "local"
+    ray = "ray"
+
+
 class Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:.1f} files/s" if task.speed else "- files/s")
@@ -58,7 +63,13 @@ def privatize(
     epsilon: Epsilon = 20.0,
     weights: Weights = "4:1:1",
     prune: PruneOption = PruneChoice.haar,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes at work.", show_default="all processors")] = processors(),
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Processes at work.", show_default="all processors of machine or cluster")
+    ] = None,
+    engine: Annotated[EngineChoice, typer.Option("--engine", help="Where the work is done.")] = EngineChoice.local,
+    address: Annotated[
+        str | None, typer.Option("--address", help="Of the Ray cluster; it must see SRC and DST.", show_default="a Ray of this machine")
+    ] = None,
     compress: Annotated[
         int,
         typer.Option("--compress", min=0, max=9, help="PNG compression. Releases are noise: 0 is fastest and loses little."),
@@ -93,11 +104,13 @@ def privatize(
     completes it holds the key that could remove the noise. Do not hand it on.
     """
     recipe = Recipe(epsilon, parse_weights(weights), prune.prune, compress, names.value, duplicates.value, tuple(sorted(set(keep or ()))))
+    on_ray = engine is EngineChoice.ray
+    place_of_work = choose_ray(address, workers) if on_ray else on_this_machine(workers or processors())
     started = time.monotonic()
     with stop_signals() as received:
-        job = prepare(source, target, recipe, ledger=ledger, key=key, state=state, spend=spend, stop=lambda: bool(received))
+        job = prepare(source, target, recipe, ledger=ledger, key=key, state=state, spend=spend, shared=on_ray, stop=lambda: bool(received))
         with closing(job):
-            run(job, on_this_machine(workers), received, quiet=as_json)
+            run(job, place_of_work, received, quiet=as_json)
             seconds = time.monotonic() - started
             problems = list(job.journal.problems())
             if as_json:
@@ -107,6 +120,12 @@ def privatize(
     if job.stopped and received:
         raise typer.Exit(128 + received[0])
     raise typer.Exit(1 if problems or job.card_problem or job.stopped else 0)
+
+
+def choose_ray(address: str | None, workers: int | None) -> Engine:
+    from ldp_slicing.release.ray import on_ray  # an extra, slow to import
+
+    return on_ray(address, workers)
 
 
 def run(job: Job, engine: Engine, received: list[int], *, quiet: bool) -> None:

@@ -49,6 +49,7 @@ class Findings:
     sizes: dict[int, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
     counts: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     frames: dict[int, int] = field(default_factory=lambda: defaultdict(int))  # the most of one film
+    kept: set[str] = field(default_factory=set)
 
 
 def verify(place: Place, *, progress: Callable[[], None] = lambda: None) -> Findings:
@@ -87,10 +88,13 @@ def _verify_file(place: Place, output: str, lines: list[dict[str, Any]], finding
     for one in seen:
         if one.problem is not None:
             return one.problem if one.member is None else f"{one.member} {one.problem}"
+        if one.kept is not None:
+            findings.kept.add(one.kept)
+            continue
         findings.sizes[one.bits].add((one.width, one.height))
         findings.counts[one.bits] += one.frames
         findings.frames[one.bits] = max(findings.frames[one.bits], one.frames)
-    if [(one.member, one.frames) for one in seen] != [(line.get("member"), line.get("frames", 1)) for line in lines]:
+    if [(one.member, one.frames) for one in seen if one.kept is None] != [(line.get("member"), line.get("frames", 1)) for line in lines]:
         return "does not hold the releases that the manifest names"
     return None
 
@@ -126,6 +130,8 @@ def _verify_card(place: Place, findings: Findings) -> Iterator[str]:
                 wrong = [key for key in again if again[key] != statement.get(key)]
                 if wrong:
                     yield f"does not add up: {', '.join(f'{key} should be {again[key]!r}' for key in wrong)}"
+        if unsaid := sorted(findings.kept - set(card["kept_beside"])):
+            yield f"does not say that these were kept: {', '.join(unsaid)}"
         for bits in set(findings.counts) - set(on_card):
             yield f"says nothing of the {findings.counts[bits]:,} releases of {bits}-bit words"
     except (LdpSlicingError, ValueError, KeyError, TypeError, AttributeError) as error:

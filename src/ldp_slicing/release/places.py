@@ -63,6 +63,13 @@ class Draft:
     def flush(self) -> None:
         """Nothing waits: what is not committed may be lost."""
 
+    def close(self) -> None:
+        """Whoever writes may think it is done; ``commit`` decides."""
+
+    @property
+    def closed(self) -> bool:
+        return False
+
     def commit(self) -> None:
         raise NotImplementedError
 
@@ -179,6 +186,10 @@ class Remote:
 
         system, root = fsspec.core.url_to_fs(self.address)
         return system, root.rstrip("/")
+
+    def is_folder(self) -> bool:
+        system, root = self._system
+        return bool(system.isdir(root))
 
     def files(self) -> Iterator[Found]:
         system, root = self._system

@@ -105,8 +105,7 @@ def _source(source: str) -> tuple[Place, str | None, str]:
     """The place of the sources; the one file of it that is meant, if one is; and how it is called."""
     if is_remote(source):
         place = remote(source)
-        system, root = place._system
-        if system.isfile(root):
+        if not place.is_folder():
             folder, only = source.rstrip("/").rsplit("/", 1)
             return remote(folder, only), only, source
         return place, None, source
@@ -190,7 +189,7 @@ def _take_stock(
     journal.list_files(
         route.source.files(),
         lambda found: _kind(route, found),
-        lambda path: None if route.single or recipe.names == "random" else _in_the_way(path),
+        lambda path: None if route.single else _in_the_way(path, names_are_kept=recipe.names == "keep"),
         copies_again=journal.has_key,
     )
     _check_changed(route.source, journal, ledger)
@@ -267,7 +266,9 @@ def _peek(source: Place, path: str) -> bytes:
         return b""
 
 
-def _in_the_way(path: str) -> str | None:
+def _in_the_way(path: str, *, names_are_kept: bool) -> str | None:
+    if ".." in path.split("/") or path.startswith("/"):  # whatever a server says that it holds
+        return "has a name that leads out of its folder"
     folder, separator, _ = path.partition("/")
-    taken = separator and folder.casefold() in (CARD_NAME, MANIFEST_NAME, PARTIAL)
+    taken = names_are_kept and separator and folder.casefold() in (CARD_NAME, MANIFEST_NAME, PARTIAL)
     return f"is in a folder that has the name of something else here, {folder.casefold()}: rename the folder" if taken else None

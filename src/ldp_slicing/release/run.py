@@ -19,6 +19,7 @@ from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.keys import Secret
 from ldp_slicing.ledger import Ledger, Stream
+from ldp_slicing.release.formats import endings
 from ldp_slicing.release.journal import WAITING, Journal
 from ldp_slicing.release.manifest import write_manifest
 from ldp_slicing.release.places import Place, write_whole
@@ -128,4 +129,6 @@ class Job:
             statements.append(Statement(slicer.plan, slicer.prune, slicer.output, tuple(sizes), count, times))
         if not statements:
             return None
-        return Card(tuple(statements), random_names=self.recipe.names == "random", owners_key=self.secret.is_owners)
+        return Card(
+            tuple(statements), random_names=self.recipe.names == "random", owners_key=self.secret.is_owners, kept=endings(self.recipe.keep)
+        )

@@ -246,13 +246,13 @@ class Worker:
         canvas = self._canvas(output.writer.canvas, entry)
         slicer.randomness = ForOneImage(secret.image_key(ask.item, ask.source, slicer.plan, slicer.prune))
         slicer.release_into(entry.pixels, canvas.pixels)
-        name = entry.name if self.setting.recipe.names == "keep" else secret.output_name(ask.item)
-        output.writer.add(entry, name, canvas)
+        identity = secret.output_name(ask.item)
+        member = output.writer.add(entry, entry.name if self.setting.recipe.names == "keep" else identity, identity, canvas)
         output.notices.update(entry.notices)
         height, width = entry.pixels.shape[:2]
         output.frames = entry.frame
         if entry.frame < 2:
-            output.made.append(Made(name if entry.name and not entry.frame else None, width, height, entry.bits, verdict.times))
+            output.made.append(Made(member, width, height, entry.bits, verdict.times))
 
     def _canvas(self, kind: type[Any], entry: Entry) -> Any:  # noqa: ANN401
         """Memory for a release: the last one where it fits, since fresh memory costs more than the kernel."""

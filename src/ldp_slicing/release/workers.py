@@ -1,19 +1,21 @@
-"""Workers on this machine: the run's own process, or several. Decoding many small files is Python's work, so threads would not do.
+"""Workers: the run's own process, several processes of this machine, or whatever else can be hired (ray.py).
 
-The ledger stays with the run: a worker process asks it through its pipe. Each worker has one batch at a time, so nothing piles up. A worker
-that dies costs nothing: its files are made again by another, under the same keys, so with the same bytes.
+Decoding many small files is Python's work, so threads would not do. The ledger stays with the run, and workers ask it. Each has one batch
+at a time, so nothing piles up. A worker that dies costs nothing: its files are made again by another, under the same keys, so with the
+same bytes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import signal
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, Protocol
 
 from ldp_slicing.errors import LedgerError
 from ldp_slicing.ledger import Verdict
@@ -23,6 +25,9 @@ from ldp_slicing.release.work import BATCH_SOURCES, Ask, Gate, Outcome, Setting,
 BATCH_FILE_BYTES = 8 << 20
 ATTEMPTS = 3  # before a file is taken for one that kills whoever reads it
 PATIENCE = 1.0  # seconds that workers have to come to an end when the run is stopped
+
+Stop = Callable[[], bool]
+Message = tuple[str, Any] | None  # from a worker; None: it died
 
 
 def batches(tasks: Iterable[Task]) -> Iterator[list[Task]]:
@@ -42,7 +47,7 @@ def batches(tasks: Iterable[Task]) -> Iterator[list[Task]]:
         yield batch
 
 
-def run_here(setting: Setting, gate: Gate, tasks: Iterable[Task], stop: Callable[[], bool]) -> Generator[list[Outcome]]:
+def run_here(setting: Setting, gate: Gate, tasks: Iterable[Task], stop: Stop) -> Generator[list[Outcome]]:
     """One batch after the other, in this process."""
     worker = Worker(setting, gate, stop)
     for batch in batches(tasks):
@@ -51,134 +56,136 @@ def run_here(setting: Setting, gate: Gate, tasks: Iterable[Task], stop: Callable
             return
 
 
-def run_in_processes(
-    setting: Setting, gate: Gate, tasks: Iterable[Task], stop: Callable[[], bool], workers: int
-) -> Generator[list[Outcome]]:
+def run_in_processes(setting: Setting, gate: Gate, tasks: Iterable[Task], stop: Stop, workers: int) -> Generator[list[Outcome]]:
     """The same in ``workers`` processes; where there is only one batch, none is started."""
     waiting = batches(tasks)
-    first = list(_take(waiting, 2))
+    first = list(itertools.islice(waiting, 2))
     if len(first) < 2:
-        yield from run_here(setting, gate, (task for batch in first for task in batch), stop)
-        return
-    pool = _Pool(setting, gate, workers)
+        yield from run_here(setting, gate, itertools.chain.from_iterable(first), stop)
+    else:
+        yield from run_crew(Processes(setting), workers, gate, itertools.chain(first, waiting), stop)
+
+
+class Crew(Protocol):
+    """Workers that can be hired. ``hear`` gives what some of the ``busy`` ones say, within about 0.1 s."""
+
+    def hire(self) -> Any: ...  # noqa: ANN401
+    def give(self, worker: Any, message: Any) -> None: ...  # noqa: ANN401
+    def hear(self, busy: list[Any]) -> list[tuple[Any, Message]]: ...
+    def dismiss(self, worker: Any, *, at_once: bool) -> None: ...  # noqa: ANN401
+    def ask_to_stop(self) -> None: ...
+
+
+def run_crew(crew: Crew, workers: int, gate: Gate, waiting: Iterator[list[Task]], stop: Stop) -> Generator[list[Outcome]]:
+    """Give batches to idle workers, answer what they ask the gate, and yield what they come to."""
+    hands: dict[Any, list[Task]] = {crew.hire(): [] for _ in range(workers)}  # what each worker is at
+    again: deque[list[Task]] = deque()
+    deaths: dict[str, int] = {}
+    deadline = float("inf")
     try:
-        yield from pool.run(_chain(first, waiting), stop)
-    finally:
-        pool.end()
-
-
-def _take(batches: Iterator[list[Task]], count: int) -> Iterator[list[Task]]:
-    for _, batch in zip(range(count), batches, strict=False):
-        yield batch
-
-
-def _chain(first: list[list[Task]], rest: Iterator[list[Task]]) -> Iterator[list[Task]]:
-    yield from first
-    yield from rest
-
-
-class _Pool:
-    def __init__(self, setting: Setting, gate: Gate, workers: int) -> None:
-        method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-        self._context = multiprocessing.get_context(method)
-        if method == "forkserver":
-            self._context.set_forkserver_preload(["ldp_slicing.release.workers"])
-        self._setting, self._gate, self._stopped = setting, gate, self._context.Event()
-        self._hands: dict[Connection, list[Task]] = {}  # what each worker is at
-        self._processes: dict[Connection, Any] = {}
-        for _ in range(workers):
-            self._start()
-
-    def _start(self) -> None:
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_serve, args=(theirs, self._setting, self._stopped), daemon=True)  # type: ignore[attr-defined]
-        process.start()
-        theirs.close()
-        self._processes[ours], self._hands[ours] = process, []
-
-    def run(self, waiting: Iterator[list[Task]], stop: Callable[[], bool]) -> Generator[list[Outcome]]:
-        again: deque[list[Task]] = deque()
-        deaths: dict[str, int] = {}
-        deadline = float("inf")
         while True:
-            if stop() and not self._stopped.is_set():
-                self._stopped.set()
+            if deadline == float("inf") and stop():
+                crew.ask_to_stop()
                 deadline = time.monotonic() + PATIENCE
-            for connection in [idle for idle, hand in self._hands.items() if not hand]:
-                batch = [] if self._stopped.is_set() else again.popleft() if again else next(waiting, [])
+            for worker in [idle for idle, hand in hands.items() if not hand]:
+                batch = [] if deadline < float("inf") else again.popleft() if again else next(waiting, [])
                 if batch:
-                    self._hands[connection] = batch
-                    with contextlib.suppress(OSError):  # it died: noticed below
-                        connection.send(batch)
-            busy = [connection for connection, hand in self._hands.items() if hand]
+                    hands[worker] = batch
+                    crew.give(worker, batch)
+            busy = [worker for worker, hand in hands.items() if hand]
             if not busy or time.monotonic() > deadline:
                 return
-            for ready in wait(busy, timeout=0.1):
-                connection = next(one for one in busy if one is ready)
-                try:
-                    outcomes = self._answer(connection, *connection.recv())
-                except (EOFError, OSError):
-                    again.extend(self._lost(connection, deaths))
-                    outcomes = [_fatal(task) for (task,) in _pop_hopeless(again, deaths)]
-                if outcomes:
-                    yield outcomes
-
-    def _answer(self, connection: Connection, kind: str, content: Any) -> list[Outcome]:  # noqa: ANN401
-        """A worker's message: the outcomes it came to, or a question for the gate, which is answered."""
-        if kind == "outcomes":
-            self._hands[connection] = []
-            outcomes: list[Outcome] = content
-            return outcomes
-        try:
-            connection.send(getattr(self._gate, kind)(content))
-        except LedgerError as error:
-            connection.send(error)
-        return []
-
-    def _lost(self, connection: Connection, deaths: dict[str, int]) -> list[list[Task]]:
-        """A worker died. What it was at is tried again, file by file, so that one that kills its reader is found."""
-        tasks = self._hands.pop(connection)
-        self._processes.pop(connection).join()
-        connection.close()
-        self._start()
-        if len(tasks) == 1:
-            deaths[tasks[0].path] = deaths.get(tasks[0].path, 0) + 1
-        return [[task] for task in tasks]
-
-    def end(self) -> None:
-        for connection, process in self._processes.items():
-            if self._hands[connection]:
-                process.kill()  # nothing half-made has a name
-            connection.close()
-        for process in self._processes.values():
-            process.join()
+            for worker, message in crew.hear(busy):
+                if message is None:
+                    tasks = hands.pop(worker)
+                    crew.dismiss(worker, at_once=True)
+                    hands[crew.hire()] = []
+                    if len(tasks) == 1:
+                        deaths[tasks[0].path] = deaths.get(tasks[0].path, 0) + 1
+                    hopeless = [task for task in tasks if deaths.get(task.path, 0) >= ATTEMPTS]
+                    again.extend([task] for task in tasks if task not in hopeless)  # one by one: one that kills its reader is found
+                    if hopeless:
+                        yield [Outcome(task, _KILLS) for task in hopeless]
+                elif message[0] == "outcomes":
+                    hands[worker] = []
+                    yield message[1]
+                else:
+                    crew.give(worker, _answer(gate, *message))
+    finally:
+        for worker, hand in hands.items():
+            crew.dismiss(worker, at_once=bool(hand))  # nothing half-made has a name
 
 
-def _pop_hopeless(again: deque[list[Task]], deaths: dict[str, int]) -> list[list[Task]]:
-    hopeless = [batch for batch in again if len(batch) == 1 and deaths.get(batch[0].path, 0) >= ATTEMPTS]
-    for batch in hopeless:
-        again.remove(batch)
-    return hopeless
+_KILLS = f"its worker died {ATTEMPTS} times: out of memory, or a file that crashes its decoder"
 
 
-def _fatal(task: Task) -> Outcome:
-    return Outcome(task, f"its worker died {ATTEMPTS} times: out of memory, or a file that crashes its decoder")
+def _answer(gate: Gate, kind: str, content: Any) -> Any:  # noqa: ANN401
+    try:
+        return getattr(gate, kind)(content)
+    except LedgerError as error:
+        return error
 
 
-def _serve(connection: Connection, setting: Setting, stopped: Any) -> None:  # noqa: ANN401
-    """A worker process: batches in, outcomes out, until the run is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run is asked, and tells its workers
-    worker = Worker(setting, _PipeGate(connection), stopped.is_set)
+class Processes:
+    """Worker processes of this machine, each at the end of a pipe."""
+
+    def __init__(self, setting: Setting) -> None:
+        method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+        self._context: Any = multiprocessing.get_context(method)
+        if method == "forkserver":
+            self._context.set_forkserver_preload(["ldp_slicing.release.workers"])
+        self._setting, self._stopped = setting, self._context.Event()
+        self._processes: dict[Connection, Any] = {}
+
+    def hire(self) -> Connection:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=serve, args=(theirs, self._setting, self._stopped.is_set), daemon=True)
+        process.start()
+        theirs.close()
+        self._processes[ours] = process
+        connection: Connection = ours
+        return connection
+
+    def give(self, worker: Connection, message: Any) -> None:  # noqa: ANN401
+        with contextlib.suppress(OSError):  # it died: ``hear`` notices
+            worker.send(message)
+
+    def hear(self, busy: list[Connection]) -> list[tuple[Connection, Message]]:
+        heard: list[tuple[Connection, Message]] = []
+        for worker in wait(busy, timeout=0.1):
+            assert isinstance(worker, Connection)  # noqa: S101
+            try:
+                heard.append((worker, worker.recv()))
+            except (EOFError, OSError):
+                heard.append((worker, None))
+        return heard
+
+    def dismiss(self, worker: Connection, *, at_once: bool) -> None:
+        process = self._processes.pop(worker)
+        if at_once:
+            process.kill()
+        worker.close()
+        process.join()
+
+    def ask_to_stop(self) -> None:
+        self._stopped.set()
+
+
+def serve(connection: Any, setting: Setting, stopped: Stop) -> None:  # noqa: ANN401
+    """A worker: batches in, questions and outcomes out, until the run is gone."""
+    with contextlib.suppress(ValueError):  # not in a main thread, where nothing interrupts it anyway
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run is asked, and tells its workers
+    worker = Worker(setting, _FarGate(connection), stopped)
     with contextlib.suppress(EOFError, OSError):
         while True:
             batch = connection.recv()
             connection.send(("outcomes", list(worker.run(batch))))
 
 
-class _PipeGate:
-    """The ledger is at the other end of the pipe."""
+class _FarGate:
+    """The ledger is at the other end."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Any) -> None:  # noqa: ANN401
         self._connection = connection
 
     def _ask(self, kind: str, content: Any) -> Any:  # noqa: ANN401

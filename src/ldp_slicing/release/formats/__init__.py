@@ -16,6 +16,7 @@ from typing import BinaryIO
 from ldp_slicing.errors import ReleaseError
 
 VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".wmv", ".flv", ".ogv", ".3gp")
+CIFAR_ENDINGS = {"labels": "cls", "fine_labels": "cls", "coarse_labels": "coarse.cls"}  # as WebDataset calls a class
 _CIFAR_NAMES = re.compile(r"(.*/)?(cifar-10-batches-py/)?(data_batch_\d+|test_batch)|(.*/)?cifar-100-python/(train|test)")
 
 
@@ -29,12 +30,11 @@ class Kind:
     is_container: bool = True  # holds several entries, or one that is large
 
 
-_SHARDS = {".tar": "tar", ".parquet": "parquet"}
 KINDS = {
     "image": Kind("image", {".png": "image"}, is_container=False),
-    "tar": Kind("tar", _SHARDS),
-    "parquet": Kind("parquet", {".parquet": "parquet", ".tar": "tar"}, "parquet"),
-    "cifar": Kind("cifar", _SHARDS),
+    "tar": Kind("tar", {".tar": "tar"}),
+    "parquet": Kind("parquet", {".parquet": "parquet"}, "parquet"),
+    "cifar": Kind("cifar", {".tar": "tar"}),
     "dicom": Kind("dicom", {".dcm": "dicom"}, "dicom"),
     "video": Kind("video", {".mkv": "video"}, "video"),
 }
@@ -55,6 +55,11 @@ def kind_of(path: str, peek: Callable[[], bytes]) -> str:
     if not suffix or suffix[1:].isdigit():  # DICOM files are often called IM0001, or by a UID
         return "dicom" if peek()[128:132] == b"DICM" else "image"
     return "image"
+
+
+def endings(keep: tuple[str, ...]) -> tuple[str, ...]:
+    """What is kept, as it is called in the output: CIFAR's columns become endings."""
+    return tuple(sorted({*keep, *(CIFAR_ENDINGS[name] for name in keep if name in CIFAR_ENDINGS)}))
 
 
 def module_of(name: str, extra: str = "") -> ModuleType:

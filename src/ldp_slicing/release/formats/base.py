@@ -61,19 +61,21 @@ class Reader(Protocol):
 
 
 class Writer(Protocol):
-    """``canvas`` is the class of memory it likes releases in; ``add`` gets one that was filled, and the name that the entry goes by."""
+    """``canvas`` is the class of memory it likes releases in; ``add`` gets one that was filled, the name that the entry goes by, and 32
+    hexadecimal digits that are its own; it gives back the name of the member that it made, if members have names.
+    """
 
     canvas: type[Any]
 
     def __init__(self, draft: Draft, options: Options) -> None: ...
-    def add(self, entry: Entry, name: str, canvas: Any) -> None: ...  # noqa: ANN401
+    def add(self, entry: Entry, name: str, identity: str, canvas: Any) -> str | None: ...  # noqa: ANN401
     def close(self) -> None: ...
     def abort(self) -> None: ...
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A release found in a file when it is checked: its member's name, size and word; or what should not be there."""
+    """Found in a file when it is checked: a release, with its member's name, size and word; something kept; or what should not be there."""
 
     member: str | None
     width: int = 0
@@ -81,9 +83,10 @@ class Seen:
     bits: int = 0
     frames: int = 1
     problem: str | None = None
+    kept: str | None = None
 
 
-def entry_of(name: str, decoded: Decoded, file: bytes, kept: dict[str, Any] | None = None) -> Entry:
+def entry_of(name: str, decoded: Decoded, file: bytes | None, kept: dict[str, Any] | None = None) -> Entry:
     pixels = decoded.pixels
     bits = COLOUR_BITS if pixels.ndim == 3 else 8 * pixels.dtype.itemsize
     return Entry(name, pixels, bits, file, decoded.notices, kept=kept or {})

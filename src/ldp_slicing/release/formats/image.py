@@ -27,7 +27,7 @@ class Writer:
     def __init__(self, draft: Draft, options: Options) -> None:
         self._draft, self._compression = draft, options.compression
 
-    def add(self, entry: Entry, name: str, canvas: Canvas) -> None:
+    def add(self, entry: Entry, name: str, identity: str, canvas: Canvas) -> None:
         self._draft.writelines(canvas.encode(self._compression))
 
     def close(self) -> None:

@@ -1,0 +1,96 @@
+"""Workers on a Ray cluster: actors that do the same work in the same way, wherever Ray puts them.
+
+The run stays here, with its ledger and journal; an actor gets a batch, asks the run what it may release, and says what came of it. All nodes
+must see the source and the target under the same path or address. A node that is lost costs nothing: what its actors were at is done again
+by others, with the same bytes. The secret travels to the actors: a cluster is part of what the owner trusts.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Generator
+from typing import Any
+
+from ldp_slicing.errors import ReleaseError
+from ldp_slicing.release.journal import Journal
+from ldp_slicing.release.run import Engine
+from ldp_slicing.release.work import Gate, Outcome, Setting
+from ldp_slicing.release.workers import Message, Stop, batches, run_crew, serve
+
+
+def on_ray(address: str | None = None, workers: int | None = None) -> Engine:
+    """An engine on the cluster at ``address`` (by default one of this machine); as many workers as it has processors, unless named."""
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise ReleaseError(f"--engine ray needs {error.name}: pip install 'ldp-slicing[ray]'") from None
+
+    def engine(setting: Setting, gate: Gate, journal: Journal, stop: Stop) -> Generator[list[Outcome]]:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False if address is None else None)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise ReleaseError(f"the Ray cluster {address} cannot be reached: {error}") from None
+        try:
+            count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+            yield from run_crew(Actors(ray, setting), count, gate, batches(journal.waiting()), stop)
+        finally:
+            ray.shutdown()
+
+    return engine
+
+
+class Station:
+    """Runs inside an actor: the worker in a thread of its own, spoken to in turns."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._stopped = threading.Event()
+        threading.Thread(target=serve, args=(self, setting, self._stopped.is_set), daemon=True).start()
+
+    def step(self, message: Any) -> Any:  # noqa: ANN401
+        """Give the worker a batch or an answer; what it says next."""
+        self._inbox.put(message)
+        return self._outbox.get()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def recv(self) -> Any:  # noqa: ANN401
+        return self._inbox.get()
+
+    def send(self, message: Any) -> None:  # noqa: ANN401
+        self._outbox.put(message)
+
+
+class Actors:
+    def __init__(self, ray: Any, setting: Setting) -> None:  # noqa: ANN401
+        self._ray, self._setting = ray, ray.put(setting)
+        self._kind = ray.remote(Station).options(num_cpus=1, max_concurrency=2)
+        self._said: dict[Any, Any] = {}  # what each was last given, as Ray's promise of an answer
+
+    def hire(self) -> Any:  # noqa: ANN401
+        return self._kind.remote(self._setting)
+
+    def give(self, worker: Any, message: Any) -> None:  # noqa: ANN401
+        self._said[worker] = worker.step.remote(message)
+
+    def hear(self, busy: list[Any]) -> list[tuple[Any, Message]]:
+        waiting = {self._said[worker]: worker for worker in busy}
+        ready, _ = self._ray.wait(list(waiting), num_returns=len(waiting), timeout=0.1, fetch_local=False)
+        heard: list[tuple[Any, Message]] = []
+        for promise in ready:
+            try:
+                heard.append((waiting[promise], self._ray.get(promise)))
+            except self._ray.exceptions.RayError:
+                heard.append((waiting[promise], None))
+        return heard
+
+    def dismiss(self, worker: Any, *, at_once: bool) -> None:  # noqa: ANN401
+        self._said.pop(worker, None)
+        self._ray.kill(worker)
+
+    def ask_to_stop(self) -> None:
+        for worker in self._said:
+            worker.stop.remote()
