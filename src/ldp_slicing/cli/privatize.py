@@ -123,7 +123,7 @@ def privatize(
 
 
 def choose_ray(address: str | None, workers: int | None) -> Engine:
-    from ldp_slicing.release.ray import on_ray  # an extra, slow to import
+    from ldp_slicing.release.cluster import on_ray  # an extra, slow to import
 
     return on_ray(address, workers)
 

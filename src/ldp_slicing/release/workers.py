@@ -1,4 +1,4 @@
-"""Workers: the run's own process, several processes of this machine, or whatever else can be hired (ray.py).
+"""Workers: the run's own process, several processes of this machine, or whatever else can be hired (cluster.py).
 
 Decoding many small files is Python's work, so threads would not do. The ledger stays with the run, and workers ask it. Each has one batch
 at a time, so nothing piles up. A worker that dies costs nothing: its files are made again by another, under the same keys, so with the
@@ -67,9 +67,10 @@ def run_in_processes(setting: Setting, gate: Gate, tasks: Iterable[Task], stop: 
 
 
 class Crew(Protocol):
-    """Workers that can be hired. ``hear`` gives what some of the ``busy`` ones say, within about 0.1 s."""
+    """Workers that can be hired. ``hear`` gives what some of the ``busy`` ones say, within 0.1 s; where none is busy, it waits as long."""
 
     def hire(self) -> Any: ...  # noqa: ANN401
+    def has_come(self, worker: Any) -> bool: ...  # noqa: ANN401
     def give(self, worker: Any, message: Any) -> None: ...  # noqa: ANN401
     def hear(self, busy: list[Any]) -> list[tuple[Any, Message]]: ...
     def dismiss(self, worker: Any, *, at_once: bool) -> None: ...  # noqa: ANN401
@@ -79,7 +80,7 @@ class Crew(Protocol):
 def run_crew(crew: Crew, workers: int, gate: Gate, waiting: Iterator[list[Task]], stop: Stop) -> Generator[list[Outcome]]:
     """Give batches to idle workers, answer what they ask the gate, and yield what they come to."""
     hands: dict[Any, list[Task]] = {crew.hire(): [] for _ in range(workers)}  # what each worker is at
-    again: deque[list[Task]] = deque()
+    again: deque[list[Task]] = deque(itertools.islice(waiting, 1))
     deaths: dict[str, int] = {}
     deadline = float("inf")
     try:
@@ -88,12 +89,13 @@ def run_crew(crew: Crew, workers: int, gate: Gate, waiting: Iterator[list[Task]]
                 crew.ask_to_stop()
                 deadline = time.monotonic() + PATIENCE
             for worker in [idle for idle, hand in hands.items() if not hand]:
-                batch = [] if deadline < float("inf") else again.popleft() if again else next(waiting, [])
-                if batch:
-                    hands[worker] = batch
-                    crew.give(worker, batch)
+                if again and deadline == float("inf") and crew.has_come(worker):
+                    hands[worker] = again.popleft()
+                    crew.give(worker, hands[worker])
+                    if not again:
+                        again.extend(itertools.islice(waiting, 1))
             busy = [worker for worker, hand in hands.items() if hand]
-            if not busy or time.monotonic() > deadline:
+            if time.monotonic() > deadline or (not busy and (not again or deadline < float("inf"))):
                 return
             for worker, message in crew.hear(busy):
                 if message is None:
@@ -145,6 +147,9 @@ class Processes:
         self._processes[ours] = process
         connection: Connection = ours
         return connection
+
+    def has_come(self, worker: Connection) -> bool:
+        return worker in self._processes
 
     def give(self, worker: Connection, message: Any) -> None:  # noqa: ANN401
         with contextlib.suppress(OSError):  # it died: ``hear`` notices
