@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
+import socket
 import sys
 import threading
 import time
@@ -30,20 +31,31 @@ def on_ray(address: str | None = None, workers: int | None = None) -> Engine:
         ray: Any = import_module("ray")
     except ModuleNotFoundError as error:
         raise ReleaseError(f"--engine ray needs {error.name}: pip install 'ldp-slicing[ray]'") from None
+    if address is not None and address not in ("auto", "local"):
+        _knock(address)
 
     def engine(setting: Setting, gate: Gate, journal: Journal, stop: Stop) -> Generator[list[Outcome]]:
-        try:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ReleaseError(f"the Ray cluster {address} cannot be reached: {error}") from None
-        try:
-            count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-            with contextlib.redirect_stdout(sys.stderr):  # Ray tells of lost nodes wherever it likes
+        with contextlib.redirect_stdout(sys.stderr):  # Ray tells of lost nodes wherever it likes
+            try:
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                raise ReleaseError(f"the Ray cluster {address} cannot be used: {error}") from None
+            try:
+                count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
                 yield from run_crew(Actors(ray, setting), count, gate, batches(journal.waiting()), stop)
-        finally:
-            ray.shutdown()
+            finally:
+                ray.shutdown()
 
     return engine
+
+
+def _knock(address: str) -> None:
+    """Refuse an address where nobody answers, before anything is written: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, ValueError) as error:
+        raise ReleaseError(f"the Ray cluster {address} cannot be reached: {error}") from None
 
 
 class Station:
