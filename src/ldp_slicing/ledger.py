@@ -126,7 +126,7 @@ class Ledger:
             raise LedgerError(f"the ledger {path} has lost its key, without which it knows no source: {error}") from None
         except (sqlite3.Error, OSError) as error:
             raise LedgerError(f"the ledger {path} cannot be used: {getattr(error, 'strerror', None) or error}") from None
-        self._plans: dict[tuple[Plan, Prune], int] = {}
+        self._plans: dict[tuple[int, Prune], tuple[Plan, int]] = {}  # by identity: hashing a plan costs more than a query
 
     def close(self) -> None:
         self._database.close()
@@ -250,8 +250,8 @@ class Ledger:
         return Spent(sum(row[0] for row in rows), sum(row[1] for row in rows), round_up(epsilon), round_up(source), last)
 
     def _plan(self, plan: Plan, prune: Prune) -> int:
-        if (plan, prune) in self._plans:
-            return self._plans[plan, prune]
+        if (id(plan), prune) in self._plans:
+            return self._plans[id(plan), prune][1]
         about = {
             "word_bits": plan.word_bits,
             "slices": [[f"0x{part.bits:x}", part.epsilon] for part in plan.slices],
@@ -264,7 +264,7 @@ class Ledger:
         insert = "INSERT OR IGNORE INTO plans (digest, epsilon, dependents, about) VALUES (?, ?, ?, ?)"
         self._database.execute(insert, (digest, plan.realised_epsilon, block_of(prune) ** 2, json.dumps(about)))
         (number,) = self._database.execute("SELECT id FROM plans WHERE digest = ?", (digest,)).fetchone()
-        self._plans[plan, prune] = number
+        self._plans[id(plan), prune] = plan, int(number)
         return int(number)
 
     @contextmanager

@@ -148,7 +148,7 @@ class Journal:
         self._set("generation", generation)
         for item in found:
             path, problem = encode(item.path), item.problem or in_the_way(item.path)
-            known = self._run("SELECT state, stamp FROM files WHERE path = ?", (path,)).fetchone()
+            known = generation > 1 and self._run("SELECT state, stamp FROM files WHERE path = ?", (path,)).fetchone()
             if known and known[0] == RELEASED:
                 changed = item.stamp if item.stamp != known[1] else None
                 self._run("UPDATE files SET seen = ?, changed = ? WHERE path = ?", (generation, changed, path))

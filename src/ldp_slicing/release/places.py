@@ -18,6 +18,7 @@ from ldp_slicing.intact import open_regular
 
 PARTIAL = ".ldp-slicing-partial"  # the folder for unfinished files, where they cannot lie outside the target
 _CHUNK = 1 << 20
+_SMALL = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,16 @@ class Draft:
         return len(piece)
 
     def writelines(self, pieces: Iterable[bytes]) -> None:
+        """Small pieces together: each write costs more than copying them."""
+        small = bytearray()
         for piece in pieces:
-            self.write(piece)
+            if len(piece) < _SMALL:
+                small += piece
+            else:
+                self.write(small)
+                self.write(piece)
+                small = bytearray()
+        self.write(small)
 
     def tell(self) -> int:
         return self.size
