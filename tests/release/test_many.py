@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 from tests.release.helpers import BESIDE, pictures, plant, spent, tree, verified
@@ -23,3 +25,18 @@ def test_ten_thousand_small_files_and_a_kill_among_them(tmp_path: Path) -> None:
     total = spent(ledger)
     assert (total.releases, total.unfinished) == (10_000, 0)
     assert verified(target) == []
+
+
+def test_memory_does_not_grow_with_the_number_of_images(tmp_path: Path) -> None:
+    """One process from beginning to end, with a run of every kind of table it keeps; benchmarks/RESULTS.md has 100,000."""
+    peaks = []
+    for count in (300, 6000):
+        files = pictures(count, 3, 3)
+        source = plant(tmp_path / f"in{count}", files)
+        arguments = command(source, tmp_path / f"out{count}", tmp_path / f"{count}.sqlite", "--workers", "1")
+        run = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(run.pid, 0)
+        run.returncode = os.waitstatus_to_exitcode(status)
+        assert run.returncode == 0
+        peaks.append(usage.ru_maxrss / 1024)  # MiB
+    assert peaks[1] - peaks[0] < 8, peaks  # SQLite fills its caches, which are of fixed size

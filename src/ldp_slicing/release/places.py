@@ -18,7 +18,7 @@ from ldp_slicing.intact import open_regular
 
 PARTIAL = ".ldp-slicing-partial"  # the folder for unfinished files, where they cannot lie outside the target
 _CHUNK = 1 << 20
-_SMALL = 1 << 12
+_TOGETHER = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Draft:
         """Small pieces together: each write costs more than copying them."""
         small = bytearray()
         for piece in pieces:
-            if len(piece) < _SMALL:
+            if len(piece) + len(small) <= _TOGETHER:
                 small += piece
             else:
                 self.write(small)
@@ -91,7 +91,6 @@ class Place(Protocol):
     def open(self, path: str) -> BinaryIO: ...
     def draft(self, path: str) -> Draft: ...
     def size(self, path: str) -> int | None: ...
-    def remove(self, path: str) -> None: ...
     def clear_drafts(self) -> None: ...
     def sync(self) -> None: ...
 
@@ -149,9 +148,6 @@ class Folder:
         except OSError:
             return None
         return about.st_size if stat.S_ISREG(about.st_mode) else None
-
-    def remove(self, path: str) -> None:
-        (self.root / path).unlink(missing_ok=True)
 
     def clear_drafts(self) -> None:
         """What a killed process left behind."""
@@ -236,11 +232,6 @@ class Remote:
         except OSError:
             return None
         return None if size is None else int(size)
-
-    def remove(self, path: str) -> None:
-        system, root = self._system
-        if system.exists(f"{root}/{path}"):
-            system.rm_file(f"{root}/{path}")
 
     def clear_drafts(self) -> None:
         system, root = self._system
