@@ -319,9 +319,10 @@ class Runs:
 )
 def test_a_pickle_that_is_no_cifar_file_runs_nothing(content: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    source = plant(tmp_path / "in", {"data_batch_1": pickle.dumps(content), "test_batch": b"garbage"})
+    source = plant(tmp_path / "in", {"data_batch_1": pickle.dumps(content), "test_batch": b"\x80\x02garbage"})
     ran = release(source, tmp_path / "out", Recipe(5.0, keep=("labels",)))
     assert set(ran.problems) == {"data_batch_1", "test_batch"}
+    assert all("not an image" not in problem for problem in ran.problems.values())
     assert not (tmp_path / "it-ran").exists()
 
 

@@ -96,9 +96,10 @@ def privatize(
 
     Release a file, or every file of a folder tree, each source once.
 
-    Images become PNG: JPEG, PNG, WebP, TIFF, BMP and GIF are read, orientation and colour profile applied, then all metadata is gone. A
-    file that cannot be read is named, nothing is written for it, the others go on, and the exit status is 1. A card beside the releases
-    says what is promised about them, a manifest lists them.
+    Images become PNG: JPEG, PNG, WebP, TIFF, BMP and GIF are read, orientation and colour profile applied, then all metadata is gone. Also
+    WebDataset shards (.tar), Parquet, CIFAR's pickles, DICOM and video; SRC and DST may be remote (s3://...). A file that cannot be read
+    is named, nothing is written for it, the others go on, and the exit status is 1. A card beside the releases says what is promised
+    about them, a manifest lists them.
 
     Run the same command again to go on after an interruption, or to release what is new. The folder DST.owner is yours: until the run
     completes it holds the key that could remove the noise. Do not hand it on.

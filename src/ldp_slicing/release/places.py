@@ -9,6 +9,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -19,6 +20,8 @@ from ldp_slicing.intact import open_regular
 PARTIAL = ".ldp-slicing-partial"  # the folder for unfinished files, where they cannot lie outside the target
 _CHUNK = 1 << 20
 _TOGETHER = 1 << 12
+_LARGE = 1 << 19
+_HASHING = ThreadPoolExecutor(1, "hashing")
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,13 @@ class Draft:
     def write(self, data: Any) -> int:  # noqa: ANN401
         """Bytes, or anything that holds them."""
         piece = memoryview(data).cast("B")
-        self._hash.update(piece)
-        self._file.write(piece)
+        if len(piece) < _LARGE:
+            self._hash.update(piece)
+            self._file.write(piece)
+        else:  # at the same time: neither needs Python
+            hashed = _HASHING.submit(self._hash.update, piece)
+            self._file.write(piece)
+            hashed.result()
         self.size += len(piece)
         return len(piece)
 

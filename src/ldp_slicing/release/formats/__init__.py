@@ -5,7 +5,6 @@ A *reader* takes an open file and yields its entries, one at a time; a *writer* 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -17,7 +16,7 @@ from ldp_slicing.errors import ReleaseError
 
 VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".wmv", ".flv", ".ogv", ".3gp")
 CIFAR_ENDINGS = {"labels": "cls", "fine_labels": "cls", "coarse_labels": "coarse.cls"}  # as WebDataset calls a class
-_CIFAR_NAMES = re.compile(r"(.*/)?(cifar-10-batches-py/)?(data_batch_\d+|test_batch)|(.*/)?cifar-100-python/(train|test)")
+_PICKLES = tuple(bytes([0x80, protocol]) for protocol in (2, 3, 4, 5))
 
 
 @dataclass(frozen=True)
@@ -50,11 +49,10 @@ def kind_of(path: str, peek: Callable[[], bytes]) -> str:
         return "dicom"
     if suffix in VIDEO_SUFFIXES:
         return "video"
-    if _CIFAR_NAMES.fullmatch(path):
-        return "cifar"
-    if not suffix or suffix[1:].isdigit():  # DICOM files are often called IM0001, or by a UID
-        return "dicom" if peek()[128:132] == b"DICM" else "image"
-    return "image"
+    if suffix and not suffix[1:].isdigit():
+        return "image"
+    head = peek()  # CIFAR's files have no ending; DICOM's are often called IM0001, or by a UID
+    return "cifar" if head.startswith(_PICKLES) else "dicom" if head[128:132] == b"DICM" else "image"
 
 
 def endings(keep: tuple[str, ...]) -> tuple[str, ...]:
