@@ -145,13 +145,13 @@ class Ledger:
             return [self._approve_one(intent, stream) for intent in intents]
 
     def finish(self, entries: Sequence[int]) -> None:
-        """These releases have their files under their names."""
-        with self._transaction():
+        """These releases have their files under their names. Not flushed: what a power cut takes back is an intent again, and counts."""
+        with self._transaction(flush=False):
             self._database.executemany("UPDATE releases SET done = 1 WHERE id = ?", ((entry,) for entry in entries))
 
     def withdraw(self, entries: Sequence[int]) -> None:
         """These came to nothing: no file was given its name. What was set about more than once stays: the other time may have succeeded."""
-        with self._transaction():
+        with self._transaction(flush=False):
             self._database.executemany("DELETE FROM releases WHERE id = ? AND done = 0 AND claims = 1", ((entry,) for entry in entries))
 
     def times(self, entry: int) -> int:
@@ -268,8 +268,10 @@ class Ledger:
         return int(number)
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, *, flush: bool = True) -> Iterator[None]:
+        """``flush``: on the disk when it returns, as an intent must be."""
         try:
+            self._database.execute(f"PRAGMA synchronous = {'FULL' if flush else 'NORMAL'}")
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -301,7 +303,6 @@ class Ledger:
     def _prepare(self) -> None:
         run = self._database.execute
         run("PRAGMA journal_mode = WAL")  # readers and one writer at once
-        run("PRAGMA synchronous = FULL")  # a commit is on the disk when it returns: an intent must be
         run("BEGIN IMMEDIATE")
         check = self.keyed("check", b"")
         if run("SELECT COUNT(*) FROM sqlite_master").fetchone()[0] == 0:

@@ -304,8 +304,10 @@ class Worker:
     def _tell(self, outputs: list[_Output]) -> None:
         """What was named is done; what was never on its way to a name is withdrawn; whatever is in doubt stays an intent."""
         try:
-            self.gate.finish([entry for output in outputs if output.problem is None for entry in output.entries])
-            self.gate.withdraw([entry for output in outputs if not output.attempted for entry in output.entries])
+            if done := [entry for output in outputs if output.problem is None for entry in output.entries]:
+                self.gate.finish(done)
+            if undone := [entry for output in outputs if not output.attempted for entry in output.entries]:
+                self.gate.withdraw(undone)
             for output in outputs:
                 if output.problem is None and output.frames:
                     (first,) = output.made
