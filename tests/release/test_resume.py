@@ -32,6 +32,7 @@ from tests.release.helpers import (
     tree,
     verified,
 )
+from tests.release.test_formats import FRAMES, film
 
 OTHER = encoded(picture(11, 5), "PNG")
 
@@ -346,6 +347,36 @@ def test_random_names_tell_nothing_and_are_remembered(source: Path, tmp_path: Pa
 
 
 # Other places
+
+
+def test_a_film_that_stands_still_under_an_owners_key(tmp_path: Path) -> None:
+    """Equal frames are one release and one entry; the card still says how many frames there are."""
+    new_key_file(tmp_path / "key")
+    source = plant(tmp_path / "in", {"a.mkv": film([FRAMES[0]] * 5 + [FRAMES[1]])})
+    release(source, tmp_path / "out", key=tmp_path / "key")
+    assert card_of(tmp_path / "out")["statements"][0]["most_releases_of_one_source"] == 6
+    assert spent().releases == 2
+    assert verified(tmp_path / "out") == []
+
+
+def test_a_stop_while_releases_are_checked_changes_nothing(source: Path, tmp_path: Path) -> None:
+    release(source, tmp_path / "out")
+    before = snapshot(tmp_path / "out")
+    plant(source, {"new.png": OTHER})
+    job = prepare(source, tmp_path / "out", RECIPE, stop=lambda: True)
+    assert list(job.run(on_this_machine(1))) == []
+    assert (job.stopped, job.complete) == (True, False)
+    job.close()
+    assert snapshot(tmp_path / "out") == before
+    assert release(source, tmp_path / "out").complete
+
+
+def test_the_folder_one_stands_in(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    release(source, Path())
+    assert len(outputs(tmp_path / "here")) == 150
+    assert (tmp_path / "here.owner" / "journal.sqlite").exists()
 
 
 def test_a_target_on_another_file_system_than_its_state(source: Path, tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ import io
 import os
 import queue
 import signal
+import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from ldp_slicing.release.places import Folder, write_whole
 from ldp_slicing.release.prepare import prepare
 from ldp_slicing.release.run import on_this_machine
 from ldp_slicing.release.work import Ask, LedgerGate, Outcome, Setting, Task, Worker
-from ldp_slicing.release.workers import Message, batches, run_crew
+from ldp_slicing.release.workers import BATCH_FILE_BYTES, Message, batches, run_crew
 from tests.markers import encoded, picture
 from tests.release.helpers import RECIPE, outputs, pictures, plant, release, spent, verified
 from tests.release.test_fire import children
@@ -98,6 +100,22 @@ def test_a_file_that_kills_its_readers_is_found_and_the_others_are_made(setting:
     assert len(outputs(tmp_path / "out")) == 149
     assert (gate.ledger.total().releases, gate.ledger.total().unfinished) == (149, 0)
     assert crew.hired == []
+
+
+def test_workers_in_one_process_do_not_mix_up_their_keys(setting: Setting, gate: LedgerGate, tmp_path: Path) -> None:
+    """As many as there are batches, at the same time, and the same bytes as one alone: a mask used for two images would show both."""
+    todo = [Task(name, "image", name, BATCH_FILE_BYTES // 3) for name in pictures(150)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in run_crew(Stations(setting), 8, gate, batches(todo), lambda: False):
+            pass
+    finally:
+        sys.setswitchinterval(interval)
+    alone = replace(setting, target=Folder(tmp_path / "alone", tmp_path / "drafts"))
+    other = LedgerGate(Ledger(tmp_path / "other.sqlite"), gate.stream, RECIPE)
+    assert all(outcome.problem is None for outcome in Worker(alone, other).run(todo))
+    assert outputs(tmp_path / "alone") == outputs(tmp_path / "out")
 
 
 def test_workers_stop_between_two_files(setting: Setting, gate: LedgerGate, tmp_path: Path) -> None:

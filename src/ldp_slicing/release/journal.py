@@ -38,7 +38,9 @@ CREATE TABLE releases (
     path BLOB, position INTEGER, member TEXT, width INTEGER, height INTEGER, bits INTEGER, times INTEGER, frames INTEGER,
     PRIMARY KEY (path, position)
 ) WITHOUT ROWID;
-CREATE TABLE skipped (path BLOB, position INTEGER, member TEXT, problem TEXT, PRIMARY KEY (path, position)) WITHOUT ROWID;
+CREATE TABLE skipped (
+    path BLOB, position INTEGER, member TEXT, problem TEXT, is_copy INTEGER, PRIMARY KEY (path, position)
+) WITHOUT ROWID;
 CREATE TABLE notices (path BLOB, notice TEXT, PRIMARY KEY (path, notice)) WITHOUT ROWID;
 {names.SCHEMA}
 """
@@ -237,8 +239,8 @@ class Journal:
                 for i, one in enumerate(outcome.made)
             ]
             self._database.executemany("INSERT OR REPLACE INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?)", made)
-            skipped = [(path, i, _text(member), problem) for i, (member, problem) in enumerate(outcome.skipped)]
-            self._database.executemany("INSERT OR REPLACE INTO skipped VALUES (?, ?, ?, ?)", skipped)
+            skipped = [(path, i, _text(one.member), _text(one.problem), one.is_copy) for i, one in enumerate(outcome.skipped)]
+            self._database.executemany("INSERT OR REPLACE INTO skipped VALUES (?, ?, ?, ?, ?)", skipped)
             self._database.executemany("INSERT OR IGNORE INTO notices VALUES (?, ?)", [(path, _text(notice)) for notice in outcome.notices])
         self._run("COMMIT")
 
@@ -262,12 +264,16 @@ class Journal:
             yield decode(path), problem
         for path, remark in self._run("SELECT path, remark FROM files WHERE state = 1 AND remark IS NOT NULL ORDER BY path"):
             yield decode(path), remark
-        for path, member, problem in self._run("SELECT path, member, problem FROM skipped ORDER BY path, position"):
+        for path, member, problem in self._run("SELECT path, member, problem FROM skipped WHERE NOT is_copy ORDER BY path, position"):
             yield f"{decode(path)}: {member}", problem
 
     def copies(self) -> Iterator[str]:
+        """Files, and members of shards, that were left out because they equal one that was released."""
         for (path,) in self._run("SELECT path FROM files WHERE state = 3 ORDER BY path"):
             yield decode(path)
+        query = "SELECT path, member FROM skipped JOIN files USING (path) WHERE is_copy AND state = 1 ORDER BY path, position"
+        for path, member in self._run(query):
+            yield f"{decode(path)}: {member}"
 
     def notices(self) -> Iterator[tuple[str, str]]:
         for path, notice in self._run("SELECT path, notice FROM notices ORDER BY path, notice"):

@@ -163,7 +163,8 @@ class Folder:
 
     def sync(self) -> None:
         """Everything that was written is on the disk: one call for many files, since one each would cost more than making them."""
-        os.sync()
+        if hasattr(os, "sync"):
+            os.sync()
 
 
 class _LocalDraft(Draft):

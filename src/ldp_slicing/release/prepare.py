@@ -86,7 +86,7 @@ def _route(source: str, target: str, state: Path | None, *, shared: bool) -> Rou
     else:
         path = Path(target)
         output = None if only is None else path.name
-        state = state or path.with_name(f"{path.name or path.resolve().name}{STATE_SUFFIX}")
+        state = state or Path(f"{os.path.abspath(path)}{STATE_SUFFIX}")  # noqa: PTH100  # links stay: it lies beside what was named
         if not is_remote(source):
             for place in (path, state):
                 if _overlap(Path(source), place):
@@ -220,6 +220,7 @@ def _take_stock(
         route.single,
         counts[WAITING],
         counts[RELEASED],
+        stop(),
     )
 
 

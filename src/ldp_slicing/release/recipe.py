@@ -30,7 +30,7 @@ class Recipe:
     keep: tuple[str, ...] = ()
 
     def slicer(self, word_bits: int) -> Slicer:
-        """Shared by all images of one process, which are released one after the other."""
+        """Shared: whoever gives it a key of its own takes a copy first."""
         return _slicer(self.epsilon, self.weights, self.prune, word_bits)
 
     def check(self) -> None:

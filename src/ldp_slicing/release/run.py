@@ -61,6 +61,7 @@ class Job:
     single: bool
     waiting: int = 0
     kept: int = 0
+    interrupted: bool = False  # before it was known what is to be done
     done: int = 0
     stopped: bool = False
     complete: bool = False
@@ -72,6 +73,9 @@ class Job:
         stream = Stream(self.secret.identity(), self.secret.is_owners, self.spend, self.recipe.duplicates)
         setting = Setting(self.source, self.target, self.recipe, self.secret)
         gate = LedgerGate(self.ledger, stream, self.recipe)
+        if self.interrupted:
+            self.stopped = True
+            return
         try:
             if self.waiting:
                 with closing(engine(setting, gate, self.journal, stop)) as results:

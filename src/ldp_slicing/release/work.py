@@ -6,6 +6,7 @@ write. A file gets its name when all of its entries are in it; then the gate is 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ from ldp_slicing.release.formats import KINDS, WRITERS, module_of
 from ldp_slicing.release.formats.base import Damaged, Entry, Options
 from ldp_slicing.release.places import Draft, Place
 from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.slicer import Slicer
 
 BATCH_SOURCES = 64  # an intent costs a flush of the disk; so many share one
 BATCH_BYTES = 32 << 20  # of decoded pixels that wait for it
@@ -46,6 +48,15 @@ class Made:
 
 
 @dataclass(frozen=True)
+class Skipped:
+    """A member of a shard that was left out."""
+
+    member: str
+    problem: str
+    is_copy: bool = False
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What became of one file. ``problem``: why nothing was written; ``passing``: trying again may help; ``skipped``: members left out."""
 
@@ -56,7 +67,7 @@ class Outcome:
     stopped: bool = False
     notices: tuple[str, ...] = ()
     made: tuple[Made, ...] = ()
-    skipped: tuple[tuple[str, str], ...] = ()
+    skipped: tuple[Skipped, ...] = ()
     sha256: bytes = b""
     size: int = 0
     file: bytes | None = None
@@ -131,7 +142,7 @@ class _Output:
     file: bytes | None = None
     entries: list[int] = field(default_factory=list)
     made: list[Made] = field(default_factory=list)
-    skipped: list[tuple[str, str]] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
     notices: set[str] = field(default_factory=set)
     frames: int = 0
     attempted: bool = False
@@ -147,6 +158,7 @@ class Worker:
     def __init__(self, setting: Setting, gate: Gate, stop: Callable[[], bool] = lambda: False) -> None:
         self.setting, self.gate, self._stop = setting, gate, stop
         self._canvases: dict[tuple[Any, ...], Any] = {}
+        self._slicers: dict[int, Slicer] = {}  # its own: one that two workers shared could mix up their keys
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
         """The outcome of each task, in order; after a stop the rest come back as stopped."""
@@ -182,7 +194,7 @@ class Worker:
                     if output.problem is not None:
                         return
                     if isinstance(entry, Damaged):
-                        output.skipped.append((entry.name, entry.problem))
+                        output.skipped.append(Skipped(entry.name, entry.problem))
                     else:
                         output.file = entry.file if entry.frame or not entry.name else None  # of the whole file, where it is known
                         yield entry
@@ -226,7 +238,7 @@ class Worker:
     def _refuse(self, output: _Output, entry: Entry, verdict: Verdict) -> None:
         """A copy is left out of a shard; a source that was released before stops its file, or that file could never be completed."""
         if verdict.is_copy and entry.name:
-            output.skipped.append((entry.name, verdict.problem or ""))
+            output.skipped.append(Skipped(entry.name, verdict.problem or "", is_copy=True))
         else:
             output.is_copy = verdict.is_copy
             output.fail(f"{entry.name} {verdict.problem}".strip())
@@ -242,7 +254,9 @@ class Worker:
             writer = module_of(WRITERS[suffix]).Writer
             output.draft = self.setting.target.draft(output.task.output)
             output.writer = writer(output.draft, self.setting.options)
-        slicer, secret = self.setting.recipe.slicer(entry.bits), self.setting.secret
+        if entry.bits not in self._slicers:
+            self._slicers[entry.bits] = copy.copy(self.setting.recipe.slicer(entry.bits))
+        slicer, secret = self._slicers[entry.bits], self.setting.secret
         canvas = self._canvas(output.writer.canvas, entry)
         slicer.randomness = ForOneImage(secret.image_key(ask.item, ask.source, slicer.plan, slicer.prune))
         slicer.release_into(entry.pixels, canvas.pixels)
@@ -286,7 +300,8 @@ class Worker:
 
     def _commit(self, output: _Output) -> None:
         if output.problem is None and output.writer is None:
-            output.fail(f"holds nothing that can be released{f': {output.skipped[0][1]}' if output.skipped else ''}")
+            output.is_copy = bool(output.skipped) and all(one.is_copy for one in output.skipped)
+            output.fail(f"holds nothing that can be released{f': {output.skipped[0].problem}' if output.skipped else ''}")
         if output.draft is None or output.named:
             return
         try:
@@ -311,7 +326,8 @@ class Worker:
             for output in outputs:
                 if output.problem is None and output.frames:
                     (first,) = output.made
-                    output.made = [replace(first, times=self.gate.times(output.entries[-1]), frames=output.frames)]
+                    times = max(output.frames, self.gate.times(output.entries[-1]))  # under an owner's key equal frames are one entry
+                    output.made = [replace(first, times=times, frames=output.frames)]
         except LedgerError as error:  # what has its name keeps it, and is made again, the same, when the run is resumed
             for output in outputs:
                 output.fail(str(error), passing=True)
