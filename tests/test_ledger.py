@@ -211,9 +211,10 @@ from ldp_slicing.ledger import Intent, Ledger, Stream
 ledger = Ledger(Path(sys.argv[1]))
 stream = Stream(sys.argv[2].encode(), is_owners=False)
 got = 0
+plan = Plan.paper(20.0)
 for batch in range(20):
     names = [b"%d" % i for i in range(10 * batch, 10 * batch + 10)]
-    intents = [Intent(name, hashlib.sha256(name).digest(), None, Plan.paper(20.0), "haar") for name in names]
+    intents = [Intent(name, hashlib.sha256(name).digest(), None, plan, "haar") for name in names]
     verdicts = [verdict for verdict in ledger.approve(intents, stream) if not verdict.problem]
     ledger.finish([verdict.entry for verdict in verdicts])
     got += len(verdicts)

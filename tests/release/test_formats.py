@@ -468,6 +468,17 @@ def test_every_frame_is_a_release(bits: int, tmp_path: Path) -> None:
     assert "5 times" in release(source, tmp_path / "out2").problems["a.dcm"]
 
 
+def test_many_scans_share_a_batch_and_are_whole(tmp_path: Path) -> None:
+    stack = np.stack([SLICE, SLICE + 1, SLICE + 2]) & 4095
+    scans = {f"{i:03}.dcm": saved(dicom((SLICE + 7 * i) & 4095, 12)) for i in range(80)}
+    ran = release(plant(tmp_path / "in", scans | {"010b.dcm": saved(dicom(stack ^ 5, 12)), "x.dcm": b"bad"}), tmp_path / "out")
+    assert set(ran.problems) == {"x.dcm"}
+    assert len(outputs(tmp_path / "out")) == 81
+    assert pydicom.dcmread(tmp_path / "out" / "010b.dcm").NumberOfFrames == 3
+    assert verified(tmp_path / "out") == []
+    assert (spent().releases, spent().unfinished) == (83, 0)
+
+
 @pytest.mark.parametrize(
     ("data", "why"),
     [

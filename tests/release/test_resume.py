@@ -346,6 +346,35 @@ def test_random_names_tell_nothing_and_are_remembered(source: Path, tmp_path: Pa
     assert verified(target) == []
 
 
+ODD = [
+    b"two words",
+    b"new\nline",
+    b"\xff\xfe not UTF-8",
+    "größe, 日本".encode(),
+    b"tab\there",
+    b"'quoted' \"twice\"",
+    b"back\\slash",
+    b"%s {x} $HOME",
+]
+
+
+@pytest.mark.parametrize("names", ["keep", "random"])
+def test_odd_names_are_resumed_listed_and_verified(names: str, tmp_path: Path) -> None:
+    odd = [f"{os.fsdecode(name)}/{i} {os.fsdecode(name)}.png" for name in ODD for i in range(20)]
+    files = {name: encoded(picture(4 + i, 5), "PNG") for i, name in enumerate(odd)}
+    source, target, recipe = plant(tmp_path / "in", files), tmp_path / "out", Recipe(5.0, names=names)  # type: ignore[arg-type]
+    assert release(source, target, recipe, after=1).stopped
+    before = outputs(target)
+    ran = release(source, target, recipe, workers=2)
+    assert (ran.complete, ran.problems, ran.kept) == (True, {}, len(before))
+    after = outputs(target)
+    assert {name: after[name] for name in before} == before
+    assert set(after) == set(files) or names == "random"
+    assert len(after) == spent().releases == len(files)
+    assert {line["output"] for line in manifest_of(target)} == set(after)
+    assert verified(target) == []
+
+
 # Other places
 
 

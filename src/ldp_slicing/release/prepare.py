@@ -25,7 +25,7 @@ STATE_SUFFIX = ".owner"
 
 @dataclass(frozen=True)
 class Route:
-    """From where to where. ``suffix``: the ending of a single output, or none for a set."""
+    """From where to where. ``output``: the name of a single release, or none for a set."""
 
     source: Place
     target: Place

@@ -16,7 +16,7 @@ from ldp_slicing.keys import ForOneImage, Secret, source_digest
 from ldp_slicing.ledger import Intent, Ledger, Stream, Verdict
 from ldp_slicing.plan import COLOUR_BITS
 from ldp_slicing.release.formats import KINDS, WRITERS, module_of
-from ldp_slicing.release.formats.base import Damaged, Entry, Options
+from ldp_slicing.release.formats.base import Damaged, Entry, Options, Reader, Writer
 from ldp_slicing.release.places import Draft, Place
 from ldp_slicing.release.recipe import Recipe
 from ldp_slicing.slicer import Slicer
@@ -134,7 +134,7 @@ class _Output:
 
     task: Task
     draft: Draft | None = None
-    writer: Any = None
+    writer: Writer | None = None
     problem: str | None = None
     passing: bool = False
     is_copy: bool = False
@@ -186,7 +186,7 @@ class Worker:
         try:
             if self._stop():
                 raise _StopError
-            read = module_of(kind.reader, kind.extra).read
+            read: Reader = module_of(kind.reader, kind.extra).read
             with self.setting.source.open(output.task.path) as file:
                 for entry in read(file, self.setting.options):
                     if self._stop():
@@ -251,9 +251,9 @@ class Worker:
     def _write(self, output: _Output, entry: Entry, ask: Ask, verdict: Verdict) -> None:
         if output.writer is None:
             suffix = output.task.output[output.task.output.rindex(".") :].lower()
-            writer = module_of(WRITERS[suffix]).Writer
+            kind: type[Writer] = module_of(WRITERS[suffix]).Writer
             output.draft = self.setting.target.draft(output.task.output)
-            output.writer = writer(output.draft, self.setting.options)
+            output.writer = kind(output.draft, self.setting.options)
         if entry.bits not in self._slicers:
             self._slicers[entry.bits] = copy.copy(self.setting.recipe.slicer(entry.bits))
         slicer, secret = self._slicers[entry.bits], self.setting.secret
@@ -305,12 +305,12 @@ class Worker:
         if output.draft is None or output.named:
             return
         try:
-            if output.problem is None:
+            if output.writer is not None and output.problem is None:
                 output.writer.close()
                 output.attempted = True
                 output.draft.commit()
                 output.named = True
-            else:
+            elif output.writer is not None:
                 output.writer.abort()
         finally:
             if not output.named:

@@ -35,7 +35,7 @@ def batches(tasks: Iterable[Task]) -> Iterator[list[Task]]:
     batch: list[Task] = []
     held = 0
     for task in tasks:
-        if KINDS[task.kind].is_container:
+        if KINDS[task.kind].goes_alone:
             yield [task]
             continue
         batch.append(task)

@@ -26,15 +26,16 @@ class Kind:
     reader: str
     writers: dict[str, str]
     extra: str = ""
-    is_container: bool = True  # holds several entries, or one that is large
+    is_container: bool = True  # may hold several entries
+    goes_alone: bool = True  # is large: a batch of its own
 
 
 KINDS = {
-    "image": Kind("image", {".png": "image"}, is_container=False),
+    "image": Kind("image", {".png": "image"}, is_container=False, goes_alone=False),
     "tar": Kind("tar", {".tar": "tar"}),
     "parquet": Kind("parquet", {".parquet": "parquet"}, "parquet"),
     "cifar": Kind("cifar", {".tar": "tar"}),
-    "dicom": Kind("dicom", {".dcm": "dicom"}, "dicom"),
+    "dicom": Kind("dicom", {".dcm": "dicom"}, "dicom", goes_alone=False),
     "video": Kind("video", {".mkv": "video"}, "video"),
 }
 WRITERS = {suffix: writer for kind in KINDS.values() for suffix, writer in kind.writers.items()}
