@@ -15,7 +15,7 @@ demo: .venv/installed
 	$(BIN)/ldp-slicing doctor
 	$(BIN)/ldp-slicing plan --epsilon 20 --size 512x512
 	$(BIN)/ldp-slicing show examples/astronaut.jpg --out demo/sheet.png
-	$(BIN)/ldp-slicing privatize examples/astronaut.jpg demo/release.png --epsilon 20
+	$(BIN)/ldp-slicing privatize examples/astronaut.jpg demo/release.png --epsilon 20 --ledger demo/ledger.sqlite
 	@echo
 	@echo "demo/sheet.png       what the mechanism does to the portrait, for its owner"
 	@echo "demo/release.png     the release, an ordinary image"

@@ -55,6 +55,8 @@ def test_the_public_names() -> None:
 
 @pytest.mark.parametrize("module", ["ldp_slicing", "ldp_slicing.cli"])
 def test_importing_the_owners_side_brings_no_more_than_it_needs(module: str) -> None:
-    unwanted = {"torch", "torchvision", "scipy"} | ({"PIL", "typer", "rich"} if module == "ldp_slicing" else set())
+    unwanted = {"torch", "torchvision", "scipy", "ray", "pyarrow", "pydicom", "av", "fsspec"} | (
+        {"PIL", "typer", "rich"} if module == "ldp_slicing" else set()
+    )
     code = f"import sys, {module}; print(sorted({unwanted!r} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

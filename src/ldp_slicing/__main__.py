@@ -1,3 +1,4 @@
 from ldp_slicing.cli import app
 
-app()
+if __name__ == "__main__":  # a worker process imports this under another name
+    app()

@@ -20,10 +20,12 @@ from ldp_slicing.view import Prune, block_of
 CARD_VERSION = 1
 VACUOUS = 0.4999  # of at most 0.5: a bound that says nothing
 
+NAMES = "file names and folders"
+EQUALITY = "which sources are equal: they were released under an owner's key, so equal sources have equal releases"
 NOT_PROTECTED = (
     "width and height",
     "how many images there are, their order and when they were released",
-    "file names and folders",
+    NAMES,
     "labels or any other data released beside the images",
 )
 COMPOSITION = (
@@ -52,20 +54,27 @@ class Level:
 
 @dataclass(frozen=True)
 class Statement:
-    """The promise about the releases made with one plan and view. ``sizes``: (width, height), one for each release."""
+    """The promise about the releases made with one plan and view. ``sizes``: (width, height), one for each release; or only the different
+    ones, and ``count`` says how many releases there are. ``times``: how many releases the source with most of them has.
+    """
 
     plan: Plan
     prune: Prune
     output: str
     sizes: tuple[tuple[int, int], ...]
+    count: int = 0
+    times: int = 1
 
     def __post_init__(self) -> None:
         if not self.sizes or any(w < 1 or h < 1 for w, h in self.sizes):
             raise CardError(f"a statement is about images of at least one pixel; got sizes {self.sizes[:4]!r}")
+        if self.times < 1 or (self.count and self.count < len(set(self.sizes))):
+            raise CardError(f"{self.count} releases, {self.times} of one source, cannot have {len(set(self.sizes))} different sizes")
+        object.__setattr__(self, "count", self.count or len(self.sizes))
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """Slice, released pixel, source pixel, image; each for the worst of its kind."""
+        """Slice, released pixel, source pixel, image: each for the worst of its kind. Then a source with several releases, if one has."""
         epsilon, block = Fraction(self.plan.realised_epsilon), block_of(self.prune)
         dependents = max(min(block, w) * min(block, h) for w, h in self.sizes)
         pixels = max(w * h for w, h in self.sizes)
@@ -73,7 +82,7 @@ class Statement:
             "one source pixel moves one released pixel" if dependents == 1 else f"one source pixel moves up to {dependents} released pixels"
         )
         weakest, ratio = max(((part, self.plan.tables.slice_ratio(part.bits)) for part in self.plan.slices), key=lambda pair: pair[1])
-        return (
+        single = (
             Level("slice", round_up(ln_up(ratio)), f"the least private one, {self.plan.slice_name(weakest)}"),
             Level("released pixel", round_up(epsilon), "the sum over the slices of the plan"),
             Level("source pixel", round_up(epsilon * dependents), moved),
@@ -83,12 +92,21 @@ class Statement:
                 f"{'the largest has ' if len(set(self.sizes)) > 1 else ''}{pixels:,} pixels, each at the plan's epsilon",
             ),
         )
+        if self.times == 1:
+            return single
+        why = f"the source with most releases (frames, copies, repeats) has {self.times:,}, and they add up"
+        return (
+            *single,
+            Level(f"source pixel, {self.times:,} releases", round_up(epsilon * dependents * self.times), why),
+            Level(f"image, {self.times:,} releases", round_up(epsilon * pixels * self.times), why),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         plan = self.plan
         widths, heights = zip(*self.sizes, strict=True)
         return {
-            "releases": len(self.sizes),
+            "releases": self.count,
+            "most_releases_of_one_source": self.times,
             "width": [min(widths), max(widths)],
             "height": [min(heights), max(heights)],
             "view": {"colour": "YCbCr (JFIF)" if plan.is_colour else "grey", "prune": self.prune or "none"},
@@ -114,7 +132,7 @@ class Statement:
         }
 
     def __str__(self) -> str:
-        plan, count = self.plan, len(self.sizes)
+        plan, count = self.plan, self.count
         size = (
             f"{self.sizes[0][0]} x {self.sizes[0][1]}"
             if len(set(self.sizes)) == 1
@@ -122,26 +140,36 @@ class Statement:
         )
         kind = "colour" if plan.is_colour else f"{plan.word_bits}-bit grey"
         lines = [
-            f"{count} release{'s' * (count > 1)} of {size}, {kind}, pruning: {self.prune or 'none'}",
+            f"{count:,} release{'s' * (count > 1)} of {size}, {kind}, pruning: {self.prune or 'none'}",
             f"plan: {len(plan.slices)} slices, epsilon {plan.realised_epsilon:.6g} realised of {plan.epsilon:.6g} requested",
         ]
         if plan.remark:
             lines.append(f"remark: this plan {plan.remark}")
+        width = max(len(level.unit) for level in self.levels)
         for level in self.levels:
             bound = "vacuous" if level.is_vacuous else f"{level.advantage_bound:.4f}"
-            lines.append(f"  {level.unit:<14}  epsilon {number(level.epsilon):<11}  advantage <= {bound:<7}  {level.why}")
+            lines.append(f"  {level.unit:<{width}}  epsilon {number(level.epsilon):<11}  advantage <= {bound:<7}  {level.why}")
         lines.append("  (advantage: by how much anybody can beat a coin toss between two values; vacuous: the bound says nothing)")
         return "\n".join(lines)
 
 
 @dataclass(frozen=True)
 class Card:
-    """One statement for each plan in use.
+    """One statement for each plan in use. ``random_names``: names tell nothing; ``owners_key``: equal sources have equal
+    releases; ``kept``: what was released beside the images, unprotected.
 
     >>> print(Slicer(Plan.paper(20.0)).card(width=112, height=112))     # doctest: +SKIP
     """
 
     statements: tuple[Statement, ...]
+    random_names: bool = False
+    owners_key: bool = False
+    kept: tuple[str, ...] = ()
+
+    @property
+    def not_protected(self) -> tuple[str, ...]:
+        named = tuple(line for line in NOT_PROTECTED if line != NAMES or not self.random_names)
+        return (*named, EQUALITY) if self.owners_key else named
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -149,7 +177,8 @@ class Card:
             "software": f"ldp-slicing {__version__}",
             "keystream_layout": LAYOUT_VERSION,
             "statements": [statement.to_dict() for statement in self.statements],
-            "not_protected": list(NOT_PROTECTED),
+            "not_protected": list(self.not_protected),
+            "kept_beside": list(self.kept),
             "read_this": list(COMPOSITION),
         }
 
@@ -158,7 +187,7 @@ class Card:
 
     def __str__(self) -> str:
         parts = [str(statement) for statement in self.statements]
-        parts.append("not protected: " + "; ".join(NOT_PROTECTED) + ".")
+        parts.append("not protected: " + "; ".join(self.not_protected) + ".")
         return "\n".join([*parts, *COMPOSITION])
 
 

@@ -29,3 +29,15 @@ class KernelError(LdpSlicingError):
 
 class AuditError(LdpSlicingError):
     """What was to be audited cannot be."""
+
+
+class KeyFileError(LdpSlicingError):
+    """A key is missing, is no key, can be read by others, or was used before."""
+
+
+class LedgerError(LdpSlicingError):
+    """The ledger cannot be read or written, so nothing may be released."""
+
+
+class DataError(LdpSlicingError):
+    """A data set is missing or not what it should be."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
 from ldp_slicing.errors import ImageError
-from ldp_slicing.intact import NO_IMAGE, read_whole
+from ldp_slicing.intact import NO_IMAGE, check_whole, open_regular, read_whole
 
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")  # nothing else is tried on a file from outside
 MAX_PIXELS = 178_956_970  # as Pillow: more is taken for a decompression bomb
@@ -37,7 +37,18 @@ class Decoded:
 def read_image(path: Path) -> Decoded:
     """The pixels of an image file, upright and in sRGB or grey. Whatever cannot be read for certain is refused."""
     try:
-        with Image.open(io.BytesIO(read_whole(path)), formats=FORMATS) as image:
+        with open_regular(path) as file:
+            data = read_whole(file)
+    except OSError as error:
+        raise ImageError(error.strerror or type(error).__name__) from None
+    return decode_image(data)
+
+
+def decode_image(data: bytes) -> Decoded:
+    """The same for the bytes of an image file."""
+    check_whole(data)
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             return _decode(image)
     except ImageError:
         raise

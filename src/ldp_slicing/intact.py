@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import stat
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 from ldp_slicing.errors import ImageError
 
@@ -14,27 +18,45 @@ NO_IMAGE = "not an image of a kind that is read here (JPEG, PNG, WebP, TIFF, BMP
 _TIFF_TYPE_BYTES = {2: 1, 3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8, 18: 8}  # all others: 1
 
 
-def read_whole(path: Path) -> bytes:
-    """The bytes of a regular file that begins as an image does and is not cut off where Pillow would not notice."""
-    with open(path, "rb", opener=_open_now) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ImageError("is not a regular file")
-        head = file.read(8)
-        checks = [check for signature, check in _CHECKS.items() if head.startswith(signature)]
-        if not checks:  # before all of it is read: a film among the photographs can be larger than the memory
-            raise ImageError(NO_IMAGE)
-        file.seek(0)
-        data = file.read()
+def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
+    """A regular file, open for reading; ``follow`` a link to one, or not."""
+
+    def open_now(path: str, flags: int) -> int:
+        """For a pipe, too, without waiting for somebody to write into it."""
+        return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | (0 if follow else getattr(os, "O_NOFOLLOW", 0)))
+
     try:
-        checks[0](data)
+        file = io.FileIO(path, opener=open_now)
+    except OSError as error:
+        link = error.errno == errno.ELOOP and not follow
+        raise ImageError("is a symbolic link; links are not followed" if link else error.strerror or type(error).__name__) from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ImageError("is not a regular file")
+    return io.BufferedReader(file)
+
+
+def read_whole(file: BinaryIO) -> bytes:
+    """The bytes of an open file that begins as an image does. The others are not read: a film can be larger than the memory."""
+    head = file.read(8)
+    if _check_for(head) is None:
+        raise ImageError(NO_IMAGE)
+    return head + file.read()
+
+
+def check_whole(data: bytes) -> None:
+    """Refuse what is no image, or is cut off where Pillow would not notice."""
+    check = _check_for(data[:8])
+    if check is None:
+        raise ImageError(NO_IMAGE)
+    try:
+        check(data)
     except (IndexError, struct.error):
         raise ImageError("is cut off before its end") from None
-    return data
 
 
-def _open_now(path: str, flags: int) -> int:
-    """For a pipe, too, without waiting for somebody to write into it."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+def _check_for(head: bytes) -> Callable[[bytes], None] | None:
+    return next((check for signature, check in _CHECKS.items() if head.startswith(signature)), None)
 
 
 def _check_nothing(data: bytes) -> None:

@@ -25,8 +25,9 @@ from ldp_slicing.audit.shared import Comparison, distances
 from ldp_slicing.errors import AuditError
 from ldp_slicing.images import encode_png
 from ldp_slicing.randomness import SeededForTests
-from ldp_slicing.release.run import Recipe, prepare
+from ldp_slicing.release.recipe import Recipe
 from tests.cases import photographs
+from tests.release.helpers import release
 
 LIMIT = 1e-9
 
@@ -58,7 +59,7 @@ def folder(tmp_path: Path) -> Path:
     (source / "more" / "grey.png").write_bytes(png(picture(4)[..., 0]))
     (source / "more" / "deep.png").write_bytes(png(picture(5)[..., 0].astype(np.uint16) * 200))
     target = tmp_path / "releases"
-    list(prepare(source, target, Recipe(compression=1)).run())
+    release(source, target, Recipe(compression=1))
     return target
 
 
@@ -68,7 +69,7 @@ def test_releases_as_they_are_made_hold(folder: Path) -> None:
     assert report.subject == f"6 releases in {folder}"
     assert report.error_rate == pytest.approx(ERROR_RATE)
     checks = by_name(report)
-    assert set(checks) == {"card", "files", "metadata", "duplicates", "noise", "shared masks"}
+    assert set(checks) == {"card", "files", "metadata", "manifest", "duplicates", "noise", "shared masks"}
     assert "3 statements" in checks["card"].tried
     assert "3 of 3 pairs" in checks["shared masks"].tried
     assert checks["shared masks"].limit == pytest.approx(ERROR_RATE / 3 / (3 * 3))
@@ -77,7 +78,7 @@ def test_releases_as_they_are_made_hold(folder: Path) -> None:
 
 def test_one_release_with_its_card(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png(picture(0)))
-    list(prepare(tmp_path / "a.png", tmp_path / "release.png", Recipe(prune="dct")).run())
+    release(tmp_path / "a.png", tmp_path / "release.png", Recipe(prune="dct"))
     report = audit_releases(tmp_path / "release.png")
     assert report.holds, str(report)
     (tmp_path / "release.card.json").unlink()
@@ -93,7 +94,7 @@ def test_nothing_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_empty_folder_is_no_set_of_releases(tmp_path: Path) -> None:
-    assert failed(audit_releases(tmp_path)) == {"card", "files"}
+    assert failed(audit_releases(tmp_path)) == {"card", "files", "manifest"}
 
 
 @pytest.mark.parametrize(
@@ -245,10 +246,10 @@ def test_equal_releases_of_single_pixels_may_be_chance(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     for number in range(2):
         (tmp_path / "photos" / f"{number}.png").write_bytes(png(np.full((1, 1, 3), 7, np.uint8)))
-    list(prepare(tmp_path / "photos", tmp_path / "releases", Recipe()).run())
+    release(tmp_path / "photos", tmp_path / "releases", Recipe())
     shutil.copy(tmp_path / "releases" / "0.png", tmp_path / "releases" / "1.png")
     report = audit_releases(tmp_path / "releases")
-    assert report.holds
+    assert failed(report) == {"manifest"}
     assert "1 too small to tell from chance" in by_name(report)["duplicates"].tried
     assert "2 too small to tell" in by_name(report)["noise"].tried
 
@@ -258,7 +259,7 @@ def test_bits_that_the_plan_drops_are_constant(tmp_path: Path) -> None:
     for number in range(2):
         (tmp_path / "photos" / f"{number}.png").write_bytes(png(picture(number)))
     recipe = Recipe(epsilon=5.2, weights=(4, 0, 0))  # without chroma
-    list(prepare(tmp_path / "photos", tmp_path / "releases", recipe).run())
+    release(tmp_path / "photos", tmp_path / "releases", recipe)
     assert audit_releases(tmp_path / "releases").holds
     (tmp_path / "releases" / "1.png").write_bytes(png(Slicer(Plan.paper(5.2))(picture(1))))
     assert by_name(audit_releases(tmp_path / "releases"))["noise"].complaints == ("1.png: bits that its plan drops are not constant",)
@@ -356,7 +357,7 @@ def test_a_bounded_number_of_pairs_is_stated(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "photos").mkdir()
     for number in range(8):
         (tmp_path / "photos" / f"{number}.png").write_bytes(png(picture(number)[:16, :16]))
-    list(prepare(tmp_path / "photos", tmp_path / "releases", Recipe()).run())
+    release(tmp_path / "photos", tmp_path / "releases", Recipe())
     assert "28 of 28 pairs" in by_name(audit_releases(tmp_path / "releases"))["shared masks"].tried
     monkeypatch.setattr("ldp_slicing.audit.shared.COMPARISONS", 128 * 8)
     assert "22 of 28 pairs" in by_name(audit_releases(tmp_path / "releases"))["shared masks"].tried

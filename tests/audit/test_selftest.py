@@ -7,7 +7,7 @@ import pytest
 from ldp_slicing.audit import selftest
 from ldp_slicing.audit.faults import BUILD_FAULTS, FOLDER_FAULTS
 from ldp_slicing.audit.selftest import self_test
-from ldp_slicing.release.run import Recipe
+from ldp_slicing.release.recipe import Recipe
 
 STATISTICS = {"flip rates", "bits of one pixel", "neighbouring pixels", "two releases", "repeated masks", "epsilon of each slice"}
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -21,6 +22,7 @@ from typer.testing import CliRunner
 
 from ldp_slicing.cli import app
 from ldp_slicing.images import read_image
+from ldp_slicing.ledger import default_ledger
 from tests.markers import PAST, PLANTS, encoded, picture, png_chunks
 
 PNG = encoded(picture(9, 7), "PNG")
@@ -62,7 +64,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
     for path in sources.iterdir():
         os.utime(path, (PAST, PAST))
         path.chmod(0o640)
-    status, out, err = privatize(sources, folder / "out", "--json")
+    status, out, err = privatize(sources, folder / "out", "--json", "--ledger", folder / "ledger.sqlite")
     assert status == 0, out + err
     return Planted(marker, sources, folder / "out", out + err)
 
@@ -90,8 +92,8 @@ def test_nothing_planted_gets_through(name: str, planted: Planted) -> None:
 
 def test_nothing_planted_is_said_or_on_the_card(planted: Planted) -> None:
     files = everything(planted.releases)
-    assert {path.name for path in files} == {f"{name}.png" for name in PLANTS} | {"card.json"}
-    said = planted.said.encode() + (planted.releases / "card.json").read_bytes()
+    assert {path.name for path in files} == {f"{name}.png" for name in PLANTS} | {"card.json", "manifest.jsonl"}
+    said = planted.said.encode() + b"".join((planted.releases / name).read_bytes() for name in ("card.json", "manifest.jsonl"))
     assert not any(form in said for form in forms(planted.marker))
 
 
@@ -122,7 +124,7 @@ def test_the_report_for_people(tmp_path: Path) -> None:
     assert "1 not" in out
     assert "3 releases of up to 851 pixels, colour" in out
     assert "1 release of 37 x 23, 8-bit grey" in out
-    assert str(tmp_path / "out" / "card.json") in out
+    assert f"to {tmp_path / 'out'}; the promise is in card.json" in out
 
 
 def test_the_report_for_machines(tmp_path: Path) -> None:
@@ -138,7 +140,8 @@ def test_the_report_for_machines(tmp_path: Path) -> None:
         "stopped": False,
         "card_problem": None,
     }
-    assert result["card"] == str(tmp_path / "out" / "card.json")
+    assert result["card"] == "card.json"
+    assert result["complete"]
     assert [problem["source"] for problem in result["problems"]] == ["bad.jpg"]
     assert [notice["source"] for notice in result["notices"]] == ["alpha.png"]
 
@@ -173,10 +176,13 @@ def test_names_of_all_kinds(encoding: str, good: bool, tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
     for options in ([], ["--json"]):
         target = tmp_path / f"größer{len(options)}"
+        options = [*options, "--ledger", str(tmp_path / f"{len(options)}.sqlite")]
         command = [sys.executable, "-m", "ldp_slicing", "privatize", *options, str(source), str(target)]
         run = subprocess.run(command, capture_output=True, env=environment, check=False)
         assert run.returncode == (0 if good else 1), run.stderr
-        assert {str(path.relative_to(target)) for path in everything(target)} == (names | {"card.json"} if good else set())
+        assert {str(path.relative_to(target)) for path in everything(target)} == (
+            names | {"card.json", "manifest.jsonl"} if good else set()
+        )
     result = json.loads(run.stdout)
     assert {item["source"] for item in result["notices" if good else "problems"]} == names
 
@@ -218,6 +224,7 @@ def test_refusals_exit_with_2_and_write_nothing(arguments: tuple[str, ...], tmp_
     assert (status, out) == (2, "")
     assert err
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")} == {"in", "in/a.png", "full", "full/b.png"}
+    assert not default_ledger().exists()
 
 
 def test_a_pipe_as_the_source_does_not_hang(tmp_path: Path) -> None:
@@ -226,16 +233,21 @@ def test_a_pipe_as_the_source_does_not_hang(tmp_path: Path) -> None:
     run = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     assert (run.returncode, "not released: pipe.png: is not a regular file" in run.stderr) == (1, True)
     assert everything(tmp_path) == [tmp_path / "pipe.png"]
+    assert not (tmp_path / "out.png.owner").exists()
 
 
 def test_without_a_card_the_exit_status_is_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = plant(tmp_path / "in", {"a.png": PNG})
-    monkeypatch.setattr("ldp_slicing.release.run.CARD_NAME", "no such folder/card.json")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("ldp_slicing.release.run.write_manifest", full)
     status, out, err = privatize(source, tmp_path / "out")
     assert status == 1
-    assert "no card: the card could not be written: No such file or directory" in err
+    assert "no card: the card could not be written: No space left on device" in err
     assert "1 of 1 released" in out
-    status, out, _ = privatize(source, tmp_path / "out2", "--json")
+    status, out, _ = privatize(source, tmp_path / "out", "--json")
     assert (status, json.loads(out)["card"]) == (1, None)
 
 
@@ -246,7 +258,7 @@ def test_without_a_card_the_exit_status_is_1(tmp_path: Path, monkeypatch: pytest
 def test_interrupted_it_stops_soon_with_whole_files_and_a_true_card(signals: list[signal.Signals], tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     data = encoded(picture(500, 500), "PNG")
-    plant(source, {f"{number:04}.png": data for number in range(400)})
+    plant(source, dict.fromkeys((f"{number:04}.png" for number in range(400)), data))
     command = [sys.executable, "-m", "ldp_slicing", "privatize", str(source), str(target), "--json", "--compress", "9", "--workers", "2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         deadline = time.monotonic() + 20
@@ -258,11 +270,81 @@ def test_interrupted_it_stops_soon_with_whole_files_and_a_true_card(signals: lis
             time.sleep(0.02)
         out, err = run.communicate(timeout=20)
     assert (run.returncode, err) == (128 + signals[0], "")
-    assert time.monotonic() - interrupted < 3
+    assert time.monotonic() - interrupted < 2
     result, card = json.loads(out), json.loads((target / "card.json").read_text())
-    releases = [path for path in everything(target) if path.name != "card.json"]
+    releases = [path for path in everything(target) if path.suffix == ".png"]
     assert 2 <= len(releases) < 400
     assert result["stopped"]
     assert result["released"] == len(releases) == card["statements"][0]["releases"]
     sizes = Counter(Image.open(io.BytesIO(path.read_bytes())).convert("RGB").size for path in releases)
     assert sizes == {(500, 500): len(releases)}
+
+
+# One source, one release
+
+
+def test_going_on_after_an_interruption_and_again_when_all_is_done(tmp_path: Path) -> None:
+    source, target = plant(tmp_path / "in", {"a.png": PNG, "bad.png": b"text"}), tmp_path / "out"
+    assert privatize(source, target)[0] == 1
+    (source / "bad.png").write_bytes(encoded(picture(4, 4), "PNG"))
+    status, out, err = privatize(source, target)
+    assert (status, err) == (0, "")
+    assert "2 of 2 released" in out
+    assert "1 of them before" in out
+    status, _, err = privatize(source, target, "--epsilon", 3)
+    assert status == 2
+    assert "epsilon: 20.0 then, 3.0 now" in err
+    status, _, err = privatize(source, tmp_path / "out2")
+    assert status == 1
+    assert "not released: a.png: was released before, 1 time" in err
+    assert "another release would add up to epsilon 40" in err
+    assert privatize(source, tmp_path / "out2", "--spend")[0] == 0
+    result = CliRunner().invoke(app, ["verify", str(target)])
+    assert (result.exit_code, result.stdout) == (0, "2 releases, 2 files: all well\n")
+
+
+def test_copies_keys_and_many_problems(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.png": PNG, "b.png": PNG, **{f"bad{i}.png": b"text" for i in range(30)}})
+    status, out, err = privatize(source, tmp_path / "out", "--duplicates", "once", "--names", "random")
+    assert status == 1
+    assert "copy: b.png equals" in err
+    assert "10 more; --json names them all" in err
+    assert "1 of 32 released" in out
+    assert "1 copies left out, 30 not" in out
+    CliRunner().invoke(app, ["key", "new", str(tmp_path / "key")])
+    ledger = ("--ledger", tmp_path / "other.sqlite")
+    assert json.loads(privatize(source, tmp_path / "out2", "--key", tmp_path / "key", "--json", *ledger)[1])["released"] == 2
+    status, _, err = privatize(source, tmp_path / "out3", "--key", tmp_path / "nokey")
+    assert status == 2
+    assert "ldp-slicing key new" in err
+
+
+def test_what_failed_for_want_of_room_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    source = plant(tmp_path / "in", {"a.png": PNG})
+    with monkeypatch.context() as patch:
+        patch.setattr("ldp_slicing.release.places.Folder.draft", full)
+        status, _, err = privatize(source, tmp_path / "out")
+    assert status == 1
+    assert "not released: a.png: could not be released: No space left on device" in err
+    assert "not complete: run the same command" in err
+    assert privatize(source, tmp_path / "out")[0] == 0
+
+
+def test_verify_says_what_is_wrong(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {f"{i}.png": encoded(picture(4 + i, 4), "PNG") for i in range(25)})
+    privatize(source, tmp_path / "out")
+    for path in (tmp_path / "out").glob("*.png"):
+        path.write_bytes(b"")
+    result = CliRunner().invoke(app, ["verify", str(tmp_path / "out")])
+    assert result.exit_code == 1
+    assert "wrong: 0.png is not the file that was released" in result.stderr
+    assert "6 more; --json" in result.stderr
+    assert "25 releases, 25 files: not as they were released" in result.stdout
+    result = CliRunner().invoke(app, ["verify", str(tmp_path / "out"), "--json"])
+    assert len(json.loads(result.stdout)["problems"]) == 26
+    for wrong, why in (("in", "has no manifest"), ("nowhere", "not a folder")):
+        result = CliRunner().invoke(app, ["verify", str(tmp_path / wrong)])
+        assert (result.exit_code, why in result.stderr) == (2, True)

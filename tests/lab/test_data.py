@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ldp_slicing.lab.data import DataError, load, unpickle_data
+from ldp_slicing.errors import DataError
+from ldp_slicing.lab.data import load
+from ldp_slicing.pickles import unpickle_data
 
 
 def write(path: Path, content: Any, protocol: int = 2) -> None:
@@ -64,5 +66,5 @@ def test_a_pickle_that_wants_to_run_something_is_not_read(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "evil", {"data": Runs()})
     with pytest.raises(DataError, match="system"):
-        unpickle_data(tmp_path / "evil")
+        unpickle_data((tmp_path / "evil").read_bytes())
     assert not (tmp_path / "it-ran").exists()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
-from ldp_slicing.lab.data import DataError
+from ldp_slicing.errors import DataError
 from ldp_slicing.lab.faces import Face, best_threshold, decode_faces, embed, fold_accuracy, read_bin, read_pairs, squared_distances
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ldp_slicing.lab.data import DataError
+from ldp_slicing.errors import DataError
 from ldp_slicing.lab.models import faces
 from ldp_slicing.lab.models.classify import resnet50_grey, wide_resnet28
 from ldp_slicing.lab.models.faces import ArcFaceHead, DlibResNet, dlib_header, dlib_input, ir50, ir50_input

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
+import sqlite3
 import unicodedata
 from pathlib import Path, PurePath
 
@@ -9,11 +11,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ldp_slicing.release.names import find_files, release_names
+from ldp_slicing.keys import Secret
+from ldp_slicing.release.names import SCHEMA, Namer, random_name
+from ldp_slicing.release.places import Folder, Found
 
 
-def names_of(*sources: str) -> dict[str, str]:
-    return {str(source): str(name) for source, name in release_names([PurePath(source) for source in sources]).items()}
+def names_of(*sources: str, suffix: str = ".png") -> dict[str, str]:
+    database = sqlite3.connect(":memory:")
+    database.executescript(SCHEMA)
+    namer = Namer(database)
+    for source in sources:
+        namer.wish(source, suffix)
+    names = {source: namer.name(source, suffix) for source in sorted(sources)}
+    database.close()
+    return names
+
+
+def find_files(folder: Path) -> list[Found]:
+    return sorted(Folder(folder).files(), key=lambda found: found.path)
 
 
 def test_a_release_has_the_name_of_its_source_and_ends_in_png() -> None:
@@ -56,7 +71,7 @@ PATHS = st.lists(PARTS, min_size=1, max_size=3).map(lambda parts: PurePath(*part
 @given(st.sets(PATHS, min_size=1, max_size=25))
 def test_no_two_releases_share_a_name_on_any_file_system(paths: set[PurePath]) -> None:
     sources = [path for path in paths if not any(path in other.parents for other in paths)]
-    names = release_names(sources)
+    names = {PurePath(source): PurePath(name) for source, name in names_of(*map(str, sources)).items()}
     assert set(names) == set(sources)
     assert len({one_name(name) for name in names.values()}) == len(sources)
     folders = {one_name(folder) for source in sources for folder in source.parents}
@@ -64,7 +79,28 @@ def test_no_two_releases_share_a_name_on_any_file_system(paths: set[PurePath]) -
     for source, name in names.items():
         assert name.parent == source.parent
         assert name.name.endswith(".png")
-    assert names == release_names(sources[::-1])
+    assert names_of(*map(str, sources[::-1])) == names_of(*map(str, sources))
+
+
+def test_what_was_named_before_keeps_its_name_and_new_ones_make_way() -> None:
+    database = sqlite3.connect(":memory:")
+    database.executescript(SCHEMA)
+    namer = Namer(database)
+    namer.wish("a.jpg", ".png")
+    assert namer.name("a.jpg", ".png") == "a.png"
+    namer.forget_wishes()
+    for later in ("a.gif", "a.png"):
+        namer.wish(later, ".png")
+    assert [namer.name(later, ".png") for later in ("a.gif", "a.png")] == ["a.gif.png", "a.png.png"]
+    database.close()
+
+
+def test_a_random_name_says_nothing_and_is_always_the_same() -> None:
+    secret = Secret(bytes(32), is_owners=False)
+    one, two = (random_name(secret.output_name, path, ".png") for path in ("anna/secret.jpg", "anna/other.jpg"))
+    assert one != two
+    assert one == random_name(secret.output_name, "anna/secret.jpg", ".png")
+    assert re.fullmatch(r"([0-9a-f]{2})/\1[0-9a-f]{30}\.png", one)
 
 
 def test_every_file_is_found_and_nothing_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,8 +118,8 @@ def test_every_file_is_found_and_nothing_is_followed(tmp_path: Path, monkeypatch
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("socket")
         found = find_files(source)
-    assert [str(item.path) for item in found if item.problem is None] == ["a/c.txt", "a/deep/.hidden", "b.jpg"]
-    problems = {str(item.path): item.problem for item in found if item.problem}
+    assert [item.path for item in found if item.problem is None] == ["a/c.txt", "a/deep/.hidden", "b.jpg"]
+    problems = {item.path: item.problem for item in found if item.problem}
     links = dict.fromkeys(["dangling", "folder link", "link.jpg", "up"], "is a symbolic link; links are not followed")
     assert problems == links | dict.fromkeys(["pipe.jpg", "socket"], "is not a regular file")
     assert [item.path for item in found] == sorted(item.path for item in found)
@@ -101,7 +137,7 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0)
     if os.access(tmp_path / "closed", os.R_OK):  # root reads everything; then a folder that is gone stands in for a closed one
         (found,) = find_files(tmp_path / "gone")
-        assert found.path == PurePath()
+        assert found.path == "."
     else:
         jpg, found = find_files(tmp_path)
         assert (str(jpg.path), jpg.problem) == ("a.jpg", None)

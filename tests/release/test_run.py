@@ -1,58 +1,29 @@
 from __future__ import annotations
 
-import io
 import json
 import os
 import resource
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path, PurePath
-from typing import Any
+from typing import BinaryIO
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from PIL import Image
 
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.images import read_image
-from ldp_slicing.release.run import CARD_NAME, Item, Job, Recipe, prepare
-from ldp_slicing.slicer import Slicer
+from ldp_slicing.release.formats import image
+from ldp_slicing.release.formats.base import Entry, Options
+from ldp_slicing.release.manifest import CARD_NAME
+from ldp_slicing.release.prepare import prepare
+from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.release.run import on_this_machine
 from tests.markers import encoded, picture, png_16
-
-RECIPE = Recipe(epsilon=5.0)
-PNG = encoded(picture(9, 7), "PNG")
-
-
-def plant(folder: Path, files: dict[str, bytes]) -> Path:
-    for name, data in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
-    return folder
-
-
-def released(job: Job, workers: int = 2) -> dict[str, Item]:
-    return {str(item.source): item for item in job.run(workers)}
-
-
-def tree(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
-
-
-def card_of(folder: Path) -> dict[str, Any]:
-    card: dict[str, Any] = json.loads((folder / CARD_NAME).read_text())
-    return card
-
-
-def on_card(folder: Path) -> int:
-    return sum(statement["releases"] for statement in card_of(folder)["statements"])
-
-
-def pixels(path: Path) -> NDArray[np.unsignedinteger]:
-    with Image.open(io.BytesIO(path.read_bytes())) as image:
-        return np.asarray(image)
-
+from tests.release.helpers import BESIDE, PNG, RECIPE, card_of, on_card, outputs, pixels, plant, release, spent, tree, verified
 
 MIXED = {
     "colour.jpg": encoded(picture(), "JPEG"),
@@ -68,25 +39,27 @@ MIXED = {
 
 def test_a_mixed_folder_is_mirrored_and_each_image_gets_the_plan_that_fits(tmp_path: Path) -> None:
     source, target = plant(tmp_path / "in", MIXED), tmp_path / "new" / "out"
-    items = released(prepare(source, target, RECIPE))
-    assert set(items) == set(MIXED)
-    assert tree(target) == sorted([*(str(PurePath(name).with_suffix(".png")) for name in MIXED), CARD_NAME])
-    for name, item in items.items():
-        assert item.problem is None
-        assert item.release is not None
-        before, after = read_image(source / name).pixels, pixels(target / item.release)
+    ran = release(source, target)
+    assert set(ran.outcomes) == set(MIXED)
+    assert ran.complete
+    assert tree(target) == sorted([*(str(PurePath(name).with_suffix(".png")) for name in MIXED), *BESIDE])
+    for name, outcome in ran.outcomes.items():
+        assert outcome.problem is None
+        before, after = read_image(source / name).pixels, pixels(target / outcome.task.output)
         assert (after.shape, after.dtype) == (before.shape, before.dtype)
         assert before.size == 3 or np.mean(before != after) > 0.5
     statements = {statement["plan"]["word_bits"]: statement for statement in card_of(target)["statements"]}
     assert {bits: statement["releases"] for bits, statement in statements.items()} == {24: 6, 16: 1, 8: 1}
     assert statements[24]["width"] == [1, 37]
     assert all(0 < statement["plan"]["epsilon_realised"] <= RECIPE.epsilon for statement in statements.values())
+    assert verified(target) == []
+    assert (spent().releases, spent().unfinished) == (len(MIXED), 0)
 
 
 def test_what_is_released_does_not_hang_on_the_number_of_workers_but_differs_each_time(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", MIXED)
     for name, workers in (("one", 1), ("four", 4), ("again", 4)):
-        released(prepare(source, tmp_path / name, RECIPE), workers)
+        release(source, tmp_path / name, workers=workers, ledger=tmp_path / f"{name}.sqlite")
     assert tree(tmp_path / "one") == tree(tmp_path / "four") == tree(tmp_path / "again")
     assert card_of(tmp_path / "one") == card_of(tmp_path / "four")
     big = [name for name in tree(tmp_path / "one") if name.endswith(".png") and "one pixel" not in name]
@@ -97,13 +70,11 @@ def test_what_is_released_does_not_hang_on_the_number_of_workers_but_differs_eac
 def test_sources_with_one_stem_do_not_overwrite_one_another(tmp_path: Path) -> None:
     sizes = {"a.jpg": (5, 4), "a.png": (6, 4), "A.PNG": (7, 4), "a.webp": (8, 4)}
     source = plant(tmp_path / "in", {name: encoded(picture(*size), "PNG") for name, size in sizes.items()})
-    items = released(prepare(source, tmp_path / "out", RECIPE))
-    assert len({str(item.release).casefold() for item in items.values()}) == 4
+    made = {name: outcome.task.output for name, outcome in release(source, tmp_path / "out").outcomes.items()}
+    assert len({output.casefold() for output in made.values()}) == 4
     for name, size in sizes.items():
-        release = items[name].release
-        assert release is not None
-        assert pixels(tmp_path / "out" / release).shape == (*size, 3)
-    assert len(tree(tmp_path / "out")) == 5
+        assert pixels(tmp_path / "out" / made[name]).shape == (*size, 3)
+    assert len(outputs(tmp_path / "out")) == 4
 
 
 def test_bad_files_are_named_and_the_others_go_on(tmp_path: Path) -> None:
@@ -112,44 +83,45 @@ def test_bad_files_are_named_and_the_others_go_on(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {**bad, "good.png": PNG, "also good.png": PNG})
     (source / "link.png").symlink_to("good.png")
     os.mkfifo(source / "pipe.png")
-    job = prepare(source, tmp_path / "out", RECIPE)
-    yielded = released(job)
-    assert {str(item.source) for item in job.problems} == {*bad, "link.png", "pipe.png"}
-    assert all(item.problem and item.release is None for item in job.problems)
-    assert set(yielded) == {*bad, "good.png", "also good.png"}
-    assert job.total == len(job.items) == 9
-    assert tree(tmp_path / "out") == ["also good.png", CARD_NAME, "good.png"]
+    ran = release(source, tmp_path / "out")
+    assert set(ran.problems) == {*bad, "link.png", "pipe.png"}
+    assert set(ran.outcomes) == {*bad, "good.png", "also good.png"}
+    assert ran.complete
+    assert list(outputs(tmp_path / "out")) == ["also good.png", "good.png"]
     assert on_card(tmp_path / "out") == 2
+    assert spent().releases == 2
 
 
 def test_files_that_change_between_listing_and_reading(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"good.png": PNG, "vanished.png": PNG, "pipe.png": PNG, "folder.png": PNG})
+    plant(source, {"turned.png": PNG})
     job = prepare(source, tmp_path / "out", RECIPE)
-    for name in ("vanished.png", "pipe.png", "folder.png"):
+    for name in ("vanished.png", "pipe.png", "folder.png", "turned.png"):
         (source / name).unlink()
     os.mkfifo(source / "pipe.png")
     (source / "folder.png").mkdir()
-    released(job)
-    assert {str(item.source): item.problem for item in job.problems} == {
+    (source / "turned.png").symlink_to("good.png")
+    list(job.run(on_this_machine(1)))
+    assert dict(job.journal.problems()) == {
         "vanished.png": "No such file or directory",
         "pipe.png": "is not a regular file",
         "folder.png": "Is a directory",
+        "turned.png": "is a symbolic link; links are not followed",
     }
-    assert tree(tmp_path / "out") == [CARD_NAME, "good.png"]
+    job.close()
+    assert tree(tmp_path / "out") == ["card.json", "good.png", "manifest.jsonl"]
 
 
 def test_where_nothing_is_released_there_is_no_card(tmp_path: Path) -> None:
-    job = prepare(plant(tmp_path / "in", {"a.txt": b"x"}), tmp_path / "out", RECIPE)
-    released(job)
-    assert job.card() is None
+    assert release(plant(tmp_path / "in", {"a.txt": b"x"}), tmp_path / "out").complete
     assert tree(tmp_path / "out") == []
 
 
 def test_a_folder_with_the_name_of_the_card_does_not_cost_the_card(tmp_path: Path) -> None:
-    job = prepare(plant(tmp_path / "in", {"Card.json/a.png": PNG, "b.png": PNG}), tmp_path / "out", RECIPE)
-    released(job)
-    assert [str(item.source) for item in job.problems] == ["Card.json/a.png"]
-    assert tree(tmp_path / "out") == ["b.png", CARD_NAME]
+    taken = {"Card.json/a.png": PNG, "manifest.jsonl/a.png": PNG, ".ldp-slicing-partial/a.png": PNG}
+    ran = release(plant(tmp_path / "in", {**taken, "b.png": PNG}), tmp_path / "out")
+    assert set(ran.problems) == set(taken)
+    assert tree(tmp_path / "out") == ["b.png", *BESIDE]
 
 
 REFUSALS = {
@@ -208,26 +180,27 @@ def test_a_wrong_recipe_is_refused_before_anything_is_touched(recipe: Recipe, pl
 
 def test_an_empty_target_may_exist_or_be_a_link(places: Path) -> None:
     (places / "to empty").symlink_to("empty")
-    released(prepare(places / "in", places / "to empty", RECIPE))
-    assert tree(places / "empty") == ["a.png", "album/b.png", CARD_NAME]
+    release(places / "in", places / "to empty")
+    assert tree(places / "empty") == ["a.png", "album/b.png", *BESIDE]
 
 
 def test_one_file_to_one_file(places: Path) -> None:
-    items = released(prepare(places / "in" / "a.png", places / "new" / "x.y.PNG", RECIPE))
-    assert items["a.png"].problem is None
+    ran = release(places / "in" / "a.png", places / "new" / "x.y.PNG")
+    assert (ran.problems, ran.complete) == ({}, True)
     assert tree(places / "new") == ["x.y.PNG", "x.y.card.json"]
+    assert spent().releases == 1
     assert json.loads((places / "new" / "x.y.card.json").read_text())["statements"][0]["releases"] == 1
     assert pixels(places / "new" / "x.y.PNG").shape == (9, 7, 3)
 
 
 def limit_files() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 
 
 def test_a_disk_that_gives_out_in_the_middle_of_a_file(tmp_path: Path) -> None:
-    """In a process of its own, the system refuses to let any file grow above 60 kB."""
-    big = encoded(picture(200, 200), "PNG")
-    source = plant(tmp_path / "in", {"a.png": PNG, "big.png": big, "z/big too.png": big, "z/small.png": PNG})
+    """In a process of its own, the system refuses to let any file grow above 300 kB."""
+    big, other = encoded(picture(400, 400), "PNG"), encoded(picture(5, 5), "PNG")
+    source = plant(tmp_path / "in", {"a.png": PNG, "big.png": big, "z/big too.png": big, "z/small.png": other})
     command = [sys.executable, "-m", "ldp_slicing", "privatize", str(source), str(tmp_path / "out"), "--json", "--workers", "2"]
     run = subprocess.run(command, preexec_fn=limit_files, capture_output=True, text=True, check=False)
     assert run.returncode == 1, run.stderr
@@ -235,8 +208,18 @@ def test_a_disk_that_gives_out_in_the_middle_of_a_file(tmp_path: Path) -> None:
     assert {problem["source"]: problem["problem"] for problem in result["problems"]} == dict.fromkeys(
         ["big.png", "z/big too.png"], "could not be released: File too large"
     )
-    assert tree(tmp_path / "out") == ["a.png", CARD_NAME, "z/small.png"]
+    assert not result["complete"]
+    assert list(outputs(tmp_path / "out")) == ["a.png", "z/small.png"]
     assert on_card(tmp_path / "out") == result["released"] == 2
+    assert (spent().releases, spent().unfinished) == (2, 0)
+    before = outputs(tmp_path / "out")
+    run = subprocess.run(command, capture_output=True, text=True, check=False)  # there is room again
+    assert run.returncode == 0, run.stderr
+    after = outputs(tmp_path / "out")
+    assert {name: after[name] for name in before} == before
+    assert set(after) == {*before, "big.png", "z/big too.png"}
+    assert verified(tmp_path / "out") == []
+    assert (spent().releases, spent().unfinished) == (4, 0)
 
 
 def test_a_target_that_turns_into_something_else(tmp_path: Path) -> None:
@@ -244,53 +227,58 @@ def test_a_target_that_turns_into_something_else(tmp_path: Path) -> None:
     job = prepare(source, tmp_path / "out", RECIPE)
     plant(tmp_path / "out", {"x": b"a file where a folder should go"})
     (tmp_path / "out" / "c.png").mkdir()
-    released(job)
-    assert {str(item.source) for item in job.problems} == {"x/b.png", "c.png"}
-    assert tree(tmp_path / "out") == ["a.png", CARD_NAME, "x"]
+    list(job.run(on_this_machine(1)))
+    assert set(dict(job.journal.problems())) == {"x/b.png", "c.png"}
+    assert not job.complete
+    job.close()
+    assert tree(tmp_path / "out") == ["a.png", *BESIDE, "x"]
     assert on_card(tmp_path / "out") == 1
+    assert verified(tmp_path / "out") == [("x", "is not in the manifest")]
 
 
-def test_an_error_that_nobody_foresaw_concerns_one_source_only(tmp_path: Path) -> None:
-    class Faulty(Recipe):
-        def slicer(self, word_bits: int) -> Slicer:
-            if word_bits == 16:
+def test_an_error_that_nobody_foresaw_concerns_one_source_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(file: BinaryIO, options: Options) -> Iterator[Entry]:
+        for entry in read(file, options):
+            if entry.bits == 16:
                 raise ZeroDivisionError("nobody foresaw this")
-            return super().slicer(word_bits)
+            yield entry
 
-    job = prepare(plant(tmp_path / "in", MIXED), tmp_path / "out", Faulty())
-    released(job)
-    (item,) = job.problems
-    assert str(item.source) == "album/deep.tif"
-    assert "nobody foresaw this" in (item.problem or "")
+    read = image.read
+    monkeypatch.setattr(image, "read", faulty)
+    ran = release(plant(tmp_path / "in", MIXED), tmp_path / "out")
+    assert ran.problems == {"album/deep.tif": "could not be read: ZeroDivisionError('nobody foresaw this')"}
     assert on_card(tmp_path / "out") == len(MIXED) - 1
 
 
 def test_a_card_that_cannot_be_written_is_a_problem(tmp_path: Path) -> None:
-    job = prepare(plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "out", RECIPE)
+    source = plant(tmp_path / "in", {"a.png": PNG})
+    job = prepare(source, tmp_path / "out", RECIPE)
     (tmp_path / "out" / CARD_NAME).mkdir()
-    released(job)
+    list(job.run(on_this_machine(1)))
     assert job.card_problem == "the card could not be written: Is a directory"
-    assert tree(tmp_path / "out") == ["a.png"]
+    assert not job.complete
+    job.close()
+    assert tree(tmp_path / "out") == ["a.png", "manifest.jsonl"]
+    (tmp_path / "out" / CARD_NAME).rmdir()
+    assert release(source, tmp_path / "out").complete
+    assert verified(tmp_path / "out") == []
 
 
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("after", [0, 1, 5])
 def test_a_run_that_is_stopped_leaves_whole_files_and_a_card_that_is_true(workers: int, after: int, tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", {f"{number:02}.png": encoded(picture(40 + number, 50), "PNG") for number in range(24)})
-    job = prepare(source, tmp_path / "out", RECIPE)
-    run = job.run(workers)
-    for _ in range(after):
-        next(run)
-    run.close()
-    names = [name for name in tree(tmp_path / "out") if name != CARD_NAME]
-    assert after <= len(names) < 24
-    assert len(job.released) == len(names) == len(job.items)
-    assert Counter(pixels(tmp_path / "out" / name).shape[1::-1] for name in names) == Counter(item.size for item in job.released)
-    assert (on_card(tmp_path / "out") if after else 0) == len(names)
+    source = plant(tmp_path / "in", {f"{number:02}.png": encoded(picture(40 + number, 50), "PNG") for number in range(150)})
+    ran = release(source, tmp_path / "out", workers=workers, after=after)
+    names = list(outputs(tmp_path / "out"))
+    assert after <= len(names) < 150
+    assert ran.stopped
+    assert len(ran.outcomes) == len(names)
+    sizes = Counter((made.height, made.width) for outcome in ran.outcomes.values() for made in outcome.made)
+    assert Counter(pixels(tmp_path / "out" / name).shape[:2] for name in names) == sizes
+    assert (on_card(tmp_path / "out") if names else 0) == len(names)
+    assert (spent().releases, spent().unfinished) == (len(names), 0)
 
 
 def test_no_workers_are_refused(tmp_path: Path) -> None:
-    job = prepare(plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "out", RECIPE)
     with pytest.raises(ReleaseError, match="got 0"):
-        released(job, 0)
-    assert tree(tmp_path / "out") == []
+        on_this_machine(0)

@@ -20,7 +20,10 @@ from ldp_slicing.audit.words import Pixels, Words, release_words, view_words
 from ldp_slicing.images import encode_png, write_atomically
 from ldp_slicing.plan import Plan, Slice
 from ldp_slicing.randomness import SeededForTests
-from ldp_slicing.release.run import CARD_NAME, Recipe, prepare
+from ldp_slicing.release.manifest import CARD_NAME
+from ldp_slicing.release.prepare import prepare
+from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.release.run import on_this_machine
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.tables import Tables
 from ldp_slicing.view import Prune
@@ -195,7 +198,9 @@ def make_set(folder: Path, recipe: Recipe) -> tuple[Path, Path]:
     sources.mkdir()
     for number in range(PICTURES):
         write_atomically(sources / f"{number}.png", encode_png(picture(number)))
-    list(prepare(sources, releases, recipe).run())
+    job = prepare(sources, releases, recipe, ledger=folder / "ledger.sqlite")
+    list(job.run(on_this_machine(1)))
+    job.close()
     return sources, releases
 
 
@@ -229,6 +234,10 @@ def _shared(releases: Path, _: Path, recipe: Recipe) -> None:
         (releases / f"{number}.png").write_bytes(b"".join(encode_png(seeded(picture(number)))))
 
 
+def _replaced(releases: Path, _: Path, recipe: Recipe) -> None:
+    (releases / "5.png").write_bytes(b"".join(encode_png(recipe.slicer(24)(picture(5)))))
+
+
 def _unprotected(releases: Path, sources: Path, __: Recipe) -> None:
     shutil.copy(sources / "3.png", releases / "3.png")
 
@@ -238,6 +247,7 @@ FOLDER_FAULTS = (
     FolderFault("a metadata leak", "a comment in one PNG", frozenset({"metadata"}), _leak),
     FolderFault("a wrong card", "the source pixel's epsilon as if pruning cost nothing", frozenset({"card"}), _wrong_card),
     FolderFault("a stray file", "notes among the releases", frozenset({"files"}), _stray),
+    FolderFault("a second release", "one release made again, in place of the first", frozenset({"manifest"}), _replaced),
     FolderFault("a duplicate", "one release under two names", frozenset({"duplicates"}), _duplicate),
     FolderFault("a shared mask", "two of the releases under one mask", frozenset({"shared masks"}), _shared),
     FolderFault("an unprotected image", "a source among the releases", frozenset({"noise"}), _unprotected),

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from ldp_slicing.audit.words import Pixels, Words, recover_words
 from ldp_slicing.errors import AuditError
-from ldp_slicing.release.names import find_files
-from ldp_slicing.release.run import CARD_NAME
+from ldp_slicing.release.manifest import CARD_NAME, MANIFEST_NAME
+from ldp_slicing.release.places import Folder
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 PAIRS = 2048  # of neighbouring pixels that are kept of each release
-BESIDE = frozenset({CARD_NAME})  # what lies beside releases in their folder
+BESIDE = frozenset({CARD_NAME, MANIFEST_NAME})  # what lies beside releases in their folder
 
 
 class NotARelease(Exception):  # noqa: N818
@@ -45,6 +45,7 @@ class ReleaseSet:
 
     name: str
     card_path: Path
+    folder: Path | None = None  # of a set; one release has none
     releases: list[ReleaseFile] = field(default_factory=list)
     odd: list[str] = field(default_factory=list)  # files that are no releases
     metadata: list[str] = field(default_factory=list)  # releases that hold more than pixels
@@ -53,12 +54,12 @@ class ReleaseSet:
 def read_set(target: Path) -> ReleaseSet:
     """Everything in a folder, or one release. Pixels are read and let go: memory grows by some kilobytes for each release."""
     if target.is_dir():
-        found = ReleaseSet(str(target), target / CARD_NAME)
-        for item in find_files(target):
+        found = ReleaseSet(str(target), target / CARD_NAME, target)
+        for item in sorted(Folder(target).files(), key=lambda item: item.path):
             if item.problem:
                 found.odd.append(f"{item.path}: {item.problem}")
-            elif str(item.path) not in BESIDE:
-                _add(found, target, item.path)
+            elif item.path not in BESIDE:
+                _add(found, target, PurePath(item.path))
         return found
     if not target.is_file():
         raise AuditError(f"{target} is neither a folder of releases nor a release")

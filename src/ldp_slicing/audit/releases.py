@@ -1,6 +1,6 @@
 """The audit of a set of releases, by somebody who has nothing but the releases and their card.
 
-Every test of pixels is one-sided and holds for any sources: docs/proofs.md, 12. Tests: tests/audit/test_releases.py.
+Every test of pixels is one-sided and holds for any sources: docs/proofs.md, 14. Tests: tests/audit/test_releases.py.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from ldp_slicing.audit.report import ERROR_RATE, Check, Report
 from ldp_slicing.audit.shared import QUESTIONS, Comparison, equal_at
 from ldp_slicing.audit.tails import tail_above
 from ldp_slicing.card import CARD_VERSION, Statement
-from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.plan import COLOUR_BITS, Plan, Slice
+from ldp_slicing.release.manifest import MANIFEST_NAME, read_manifest
+from ldp_slicing.release.places import Folder, digest_of
 
 SECTION = "releases"
 PROSE = frozenset({"why", "remark", "name"})  # on a card: words, not sums
@@ -55,7 +57,8 @@ def audit_releases(target: Path, *, error_rate: float = ERROR_RATE) -> Report:
     claims, problems = read_card(found)
     each = error_rate / len(PIXEL_CHECKS)
     checks = [_check_card(found, claims, problems), _check_files(found), _check_metadata(found)]
-    # A check of the manifest goes here: it is given `found`, and its file's name goes into files.BESIDE.
+    if found.folder is not None:
+        checks.append(_check_manifest(found.folder, found.releases))
     if claims:
         checks += [check(claims, each) for check in PIXEL_CHECKS]
     count = len(found.releases)
@@ -99,7 +102,8 @@ def _read_statement(written: dict[str, Any], releases: list[ReleaseFile]) -> Cla
     file_bits = COLOUR_BITS if plan.is_colour else 8 if plan.word_bits <= 8 else 16
     mine = [release for release in releases if release.word_bits == file_bits]
     sizes = tuple(release.size for release in mine)
-    return Claim(plan, Statement(plan, None if prune == "none" else prune, "rgb", sizes) if sizes else None, written, mine)
+    times = written["most_releases_of_one_source"]  # which sources are one, only their owner knows
+    return Claim(plan, Statement(plan, None if prune == "none" else prune, "rgb", sizes, times=times) if sizes else None, written, mine)
 
 
 def _wrong_sums(claim: Claim) -> list[str]:
@@ -133,6 +137,24 @@ def _check_files(found: ReleaseSet) -> Check:
     complaints = [*found.odd, *([] if found.releases else ["there is no release"])]
     return Check(SECTION, "files", "nothing but releases and what belongs to them", not complaints, "others", len(found.odd), "<=", 0,
                  complaints=tuple(complaints))  # fmt: skip
+
+
+def _check_manifest(folder: Path, releases: list[ReleaseFile]) -> Check:
+    place, listed, problems = Folder(folder), dict[str, str](), list[str]()
+    try:
+        listed = {line["output"]: line["sha256"] for line in read_manifest(place)}
+    except ReleaseError as error:
+        problems.append(f"it {error}")
+    for output, checksum in listed.items():
+        if place.size(output) is None:
+            problems.append(f"{output}: is missing")
+            continue
+        with place.open(output) as file:
+            if digest_of(file).hex() != checksum:
+                problems.append(f"{output}: is not the file that was released")
+    problems += [f"{release.path}: is not in it" for release in releases if str(release.path) not in listed]
+    tried = f"{MANIFEST_NAME}: every file is in it, with its checksum"
+    return Check(SECTION, "manifest", tried, not problems, "wrong", len(problems), "<=", 0, complaints=tuple(problems))
 
 
 def _check_metadata(found: ReleaseSet) -> Check:

@@ -13,7 +13,7 @@ from ldp_slicing.audit.faults import BUILD_FAULTS, FOLDER_FAULTS, BuildFault, Fa
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.audit.report import ERROR_RATE, Check, Report
 from ldp_slicing.plan import COLOUR_BITS
-from ldp_slicing.release.run import Recipe
+from ldp_slicing.release.recipe import Recipe
 
 PIXELS = 1 << 18
 BLIND = ("faults of kinds that are not planted here",)

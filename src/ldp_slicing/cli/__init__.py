@@ -8,12 +8,14 @@ import warnings
 
 import typer
 
-from ldp_slicing.cli import lab
+from ldp_slicing.cli import key, lab
 from ldp_slicing.cli.audit import audit
 from ldp_slicing.cli.doctor import doctor
+from ldp_slicing.cli.ledger import ledger
 from ldp_slicing.cli.plan import plan
 from ldp_slicing.cli.privatize import privatize
 from ldp_slicing.cli.show import show
+from ldp_slicing.cli.verify import verify
 from ldp_slicing.version import __version__
 
 app = typer.Typer(
@@ -51,8 +53,11 @@ for command, summary in (
     (privatize, "Release an image, or a folder of images."),
     (plan, "Show what a budget buys: slices, flip rates, promises."),
     (show, "Draw what the mechanism does to an image, for its owner."),
+    (verify, "Check releases against their manifest and card."),
+    (ledger, "Show what was released so far, and from which sources most."),
     (doctor, "Say which path is in use and check it."),
     (audit, "Check whether the promise holds, here or in a folder of releases."),
 ):
     app.command(short_help=summary)(command)
+app.add_typer(key.app, name="key")
 app.add_typer(lab.app, name="lab")

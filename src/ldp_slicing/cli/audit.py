@@ -26,7 +26,7 @@ from ldp_slicing.cli.plan import parse_bits
 from ldp_slicing.errors import AuditError
 from ldp_slicing.images import write_atomically
 from ldp_slicing.plan import Plan
-from ldp_slicing.release.run import Recipe
+from ldp_slicing.release.recipe import Recipe
 
 OF_THE_INSTALLATION = ("epsilon", "weights", "prune", "grey", "pixels", "selftest")  # say nothing about releases that are there already
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from enum import StrEnum
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any, ParamSpec
 
 import typer
@@ -64,6 +65,9 @@ PruneOption = Annotated[
         "--prune",
         help="What the view takes away before the noise: the low Haar band, the DC of 8x8 blocks, or nothing.",
     ),
+]
+LedgerOption = Annotated[
+    Path | None, typer.Option("--ledger", metavar="FILE", help="The ledger.", show_default="ledger.sqlite in your data folder")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from rich.text import Text
 from ldp_slicing.cli.common import (
     Epsilon,
     Json,
+    LedgerOption,
     PruneChoice,
     PruneOption,
     Weights,
@@ -26,59 +28,113 @@ from ldp_slicing.cli.common import (
     processors,
     refusals_exit,
 )
-from ldp_slicing.release.run import Item, Job, Recipe, prepare
+from ldp_slicing.release.journal import RELEASED
+from ldp_slicing.release.prepare import prepare
+from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.release.run import Engine, Job, on_this_machine
+
+SHOWN = 20  # problems by name; the rest are counted, and --json has them all
+
+
+class NamesChoice(StrEnum):
+    keep = "keep"
+    random = "random"
+
+
+class DuplicatesChoice(StrEnum):
+    spend = "spend"
+    once = "once"
+
+
+class EngineChoice(StrEnum):
+    local = "local"
+    ray = "ray"
 
 
 class Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:.1f} images/s" if task.speed else "- images/s")
+        return Text(f"{task.speed:.1f} files/s" if task.speed else "- files/s")
 
 
 @refusals_exit
 def privatize(
-    source: Annotated[Path, typer.Argument(metavar="SRC", help="An image file, or a folder of them.", show_default=False)],
-    target: Annotated[Path, typer.Argument(metavar="DST", help="A new .png file, or a new or empty folder.", show_default=False)],
+    source: Annotated[str, typer.Argument(metavar="SRC", help="A file, or a folder of them.", show_default=False)],
+    target: Annotated[str, typer.Argument(metavar="DST", help="A new file or folder; or one to go on with.", show_default=False)],
     epsilon: Epsilon = 20.0,
     weights: Weights = "4:1:1",
     prune: PruneOption = PruneChoice.haar,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Images in work at once.", show_default="all processors")] = processors(),
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Processes at work.", show_default="all processors of machine or cluster")
+    ] = None,
+    engine: Annotated[EngineChoice, typer.Option("--engine", help="Where the work is done.")] = EngineChoice.local,
+    address: Annotated[
+        str | None, typer.Option("--address", help="Of the Ray cluster; it must see SRC and DST.", show_default="a Ray of this machine")
+    ] = None,
     compress: Annotated[
         int,
         typer.Option("--compress", min=0, max=9, help="PNG compression. Releases are noise: 0 is fastest and loses little."),
     ] = 0,
+    names: Annotated[
+        NamesChoice, typer.Option("--names", help="Names of releases: those of the sources, or random ones.")
+    ] = NamesChoice.keep,
+    duplicates: Annotated[
+        DuplicatesChoice, typer.Option("--duplicates", help="Equal pictures in a run: release each, or the first only.")
+    ] = DuplicatesChoice.spend,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option("--keep", metavar="NAME", help="What else to keep of a shard: an ending, a column.", show_default=False),
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option("--key", metavar="FILE", help="Your own key: equal pixels, equal releases.", show_default=False)
+    ] = None,
+    spend: Annotated[bool, typer.Option("--spend", help="Release again what was released before; the ledger adds it up.")] = False,
+    ledger: LedgerOption = None,
+    state: Annotated[Path | None, typer.Option("--state", metavar="FOLDER", help="The run's own folder.", show_default="DST.owner")] = None,
     as_json: Json = False,
 ) -> None:
     """`ldp-slicing privatize photos/ releases/ --epsilon 20`
 
-    Release an image, or every image of a folder tree, as PNG.
+    Release a file, or every file of a folder tree, each source once.
 
-    Reads JPEG, PNG, WebP, TIFF, BMP and GIF. Orientation and colour profile are applied, then all metadata is gone. A file that cannot be
-    read is named, nothing is written for it, the others go on, and the exit status is 1. A card beside the releases
-    says what is promised about them.
+    Images become PNG: JPEG, PNG, WebP, TIFF, BMP and GIF are read, orientation and colour profile applied, then all metadata is gone. Also
+    WebDataset shards (.tar), Parquet, CIFAR's pickles, DICOM and video; SRC and DST may be remote (s3://...). A file that cannot be read
+    is named, nothing is written for it, the others go on, and the exit status is 1. A card beside the releases says what is promised
+    about them, a manifest lists them.
+
+    Run the same command again to go on after an interruption, or to release what is new. The folder DST.owner is yours: until the run
+    completes it holds the key that could remove the noise. Do not hand it on.
     """
-    job = prepare(source, target, Recipe(epsilon, parse_weights(weights), prune.prune, compress))
+    recipe = Recipe(epsilon, parse_weights(weights), prune.prune, compress, names.value, duplicates.value, tuple(sorted(set(keep or ()))))
+    on_ray = engine is EngineChoice.ray
+    place_of_work = choose_ray(address, workers) if on_ray else on_this_machine(workers or processors())
     started = time.monotonic()
     with stop_signals() as received:
-        run(job, workers, received, quiet=as_json)
-        seconds, stopped = time.monotonic() - started, len(job.items) < job.total
-        if as_json:
-            print_json(summary(job, seconds, stopped))
-        else:
-            report(job, seconds, stopped)
-    if stopped:
+        job = prepare(source, target, recipe, ledger=ledger, key=key, state=state, spend=spend, shared=on_ray, stop=lambda: bool(received))
+        with closing(job):
+            run(job, place_of_work, received, quiet=as_json)
+            seconds = time.monotonic() - started
+            problems = list(job.journal.problems())
+            if as_json:
+                print_json(summary(job, seconds, problems))
+            else:
+                report(job, seconds, problems, target)
+    if job.stopped and received:
         raise typer.Exit(128 + received[0])
-    raise typer.Exit(1 if job.problems or job.card_problem else 0)
+    raise typer.Exit(1 if problems or job.card_problem or job.stopped else 0)
 
 
-def run(job: Job, workers: int, received: list[int], *, quiet: bool) -> None:
+def choose_ray(address: str | None, workers: int | None) -> Engine:
+    from ldp_slicing.release.cluster import on_ray  # an extra, slow to import
+
+    return on_ray(address, workers)
+
+
+def run(job: Job, engine: Engine, received: list[int], *, quiet: bool) -> None:
     columns = (TextColumn("releasing"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as progress:
-        bar = progress.add_task("releasing", total=len(job.pairs))
-        with closing(job.run(workers)) as items:
-            for _ in items:
-                progress.advance(bar)
-                if received:
-                    break
+        bar = progress.add_task("releasing", total=job.waiting)
+        for _ in job.run(engine, stop=lambda: bool(received)):
+            progress.advance(bar)
 
 
 @contextmanager
@@ -93,32 +149,53 @@ def stop_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def summary(job: Job, seconds: float, stopped: bool) -> dict[str, Any]:
+def summary(job: Job, seconds: float, problems: list[tuple[str, str]]) -> dict[str, Any]:
+    counts = job.journal.counts()
     return {
-        "released": len(job.released),
-        "failed": len(job.problems),
-        "total": job.total,
-        "stopped": stopped,
+        "released": counts[RELEASED],
+        "kept": job.kept,
+        "failed": len(problems),
+        "copies": list(job.journal.copies()),
+        "total": counts.total(),
+        "stopped": job.stopped,
+        "complete": job.complete,
         "seconds": round(seconds, 3),
-        "card": str(job.card_path) if job.released and not job.card_problem else None,
+        "card": job.card_path if counts[RELEASED] and not job.card_problem else None,
         "card_problem": job.card_problem,
-        "problems": [{"source": str(item.source), "problem": item.problem} for item in job.problems],
-        "notices": [{"source": str(item.source), "notices": list(item.notices)} for item in job.released if item.notices],
+        "problems": [{"source": source, "problem": problem} for source, problem in problems],
+        "notices": [{"source": source, "notice": notice} for source, notice in job.journal.notices()],
     }
 
 
-def report(job: Job, seconds: float, stopped: bool) -> None:
-    for item in job.problems:
-        err.print(f"[bold red]not released:[/bold red] {plain(str(item.source))}: {plain(item.problem or '')}")
-    for notice, count in Counter(notice for item in job.released for notice in item.notices).items():
-        first: Item = next(item for item in job.released if notice in item.notices)
-        err.print(f"[yellow]notice:[/yellow] {plain(str(first.source))}{f' and {count - 1} more' if count > 1 else ''}: {plain(notice)}")
-    if stopped:
-        err.print("[bold red]stopped[/bold red] before the end; what was released is whole and on the card")
-    out.print(f"{len(job.released)} of {job.total} released in {seconds:.1f} s" + (f", {len(job.problems)} not" if job.problems else ""))
+def report(job: Job, seconds: float, problems: list[tuple[str, str]], target: str) -> None:
+    counts = job.journal.counts()
+    for source, problem in problems[:SHOWN]:
+        err.print(f"[bold red]not released:[/bold red] {plain(source)}: {plain(problem)}")
+    if len(problems) > SHOWN:
+        err.print(f"[bold red]not released:[/bold red] {len(problems) - SHOWN:,} more; --json names them all")
+    first: dict[str, str] = {}
+    notices = Counter[str]()
+    for source, notice in job.journal.notices():
+        first.setdefault(notice, source)
+        notices[notice] += 1
+    for notice, count in notices.items():
+        err.print(f"[yellow]notice:[/yellow] {plain(first[notice])}{f' and {count - 1:,} more' if count > 1 else ''}: {plain(notice)}")
+    copies = list(job.journal.copies())
+    for copy in copies[:SHOWN]:
+        err.print(f"[yellow]copy:[/yellow] {plain(copy)} equals a picture that was released")
+    if job.stopped:
+        err.print("[bold red]stopped[/bold red] before the end; what was released is whole and on the card. Run the same command to go on")
+    elif not job.complete:
+        err.print("[bold red]not complete[/bold red]: run the same command to try again what failed")
+    out.print(
+        f"{counts[RELEASED]:,} of {counts.total():,} released in {seconds:.1f} s"
+        + (f", {job.kept:,} of them before" if job.kept else "")
+        + (f", {len(copies):,} copies left out" if copies else "")
+        + (f", {len(problems):,} not" if problems else "")
+    )
     if job.card_problem:
         err.print(f"[bold red]no card:[/bold red] {plain(job.card_problem)}; do not hand these releases on without one")
     elif card := job.card():
-        out.print(f"to {plain(str(job.target))}; the promise is in {plain(str(job.card_path))}:\n")
+        out.print(f"to {plain(target)}; the promise is in {plain(job.card_path)}:\n")
         for statement in card.statements:
             out.print(str(statement), markup=False)

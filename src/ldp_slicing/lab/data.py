@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ldp_slicing.errors import LdpSlicingError
-
-
-class DataError(LdpSlicingError):
-    """A data set is missing or not what it should be."""
+from ldp_slicing.errors import DataError
+from ldp_slicing.pickles import unpickle_data
 
 
 @dataclass(frozen=True)
@@ -32,31 +26,6 @@ class ImageSet:
     classes: int
     train: Split
     test: Split
-
-
-class DataOnlyUnpickler(pickle.Unpickler):
-    """Arrays and plain containers; anything else that a pickle could call is refused."""
-
-    ALLOWED = frozenset(
-        {
-            ("numpy", "ndarray"),
-            ("numpy", "dtype"),
-            *((module, name) for module in ("numpy.core.multiarray", "numpy._core.multiarray") for name in ("_reconstruct", "scalar")),
-            *((module, "_frombuffer") for module in ("numpy.core.numeric", "numpy._core.numeric")),
-            ("_codecs", "encode"),
-        }
-    )
-
-    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
-        if (module, name) not in self.ALLOWED:
-            raise DataError(f"the file wants to run {module}.{name}: a data set has no business to; not read")
-        return super().find_class(module, name)
-
-
-def unpickle_data(path: Path) -> dict[str, Any]:
-    """A pickled dict of arrays, lists and strings, with text keys; no code of the file's choosing is run."""
-    content = DataOnlyUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
-    return {key.decode() if isinstance(key, bytes) else str(key): value for key, value in content.items()}
 
 
 def hold_out(split: Split, count: int, seed: int) -> tuple[Split, Split]:
@@ -93,7 +62,7 @@ def _cifar(files: list[Path], label_key: str) -> Split:
     for file in files:
         if not file.is_file():
             raise DataError(f"{file} is missing")
-    parts = [unpickle_data(file) for file in files]
+    parts = [unpickle_data(file.read_bytes()) for file in files]
     rows = np.concatenate([np.asarray(part["data"], np.uint8) for part in parts])
     labels = np.concatenate([np.asarray(part[label_key], np.int64) for part in parts])
     if rows.shape != (len(labels), 3072):

@@ -15,7 +15,8 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ldp_slicing.lab.data import DataError, DataOnlyUnpickler
+from ldp_slicing.errors import DataError
+from ldp_slicing.pickles import DataOnlyUnpickler
 
 FORMATS = ("JPEG", "PNG")  # nothing else is tried on bytes from outside
 

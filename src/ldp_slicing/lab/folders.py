@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.errors import DataError, LdpSlicingError
 from ldp_slicing.images import read_image
-from ldp_slicing.lab.data import DataError, ImageSet, Split, need
+from ldp_slicing.lab.data import ImageSet, Split, need
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"})
 

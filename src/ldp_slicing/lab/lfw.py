@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ldp_slicing.lab.data import DataError, need
+from ldp_slicing.errors import DataError
+from ldp_slicing.lab.data import need
 from ldp_slicing.lab.faces import Face, Pairs, Verification, fold_accuracy, read_pairs, squared_distances
 from ldp_slicing.lab.folders import read_images
 

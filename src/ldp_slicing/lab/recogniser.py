@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.data import DataError, ImageSet, Split
+from ldp_slicing.errors import DataError, LdpSlicingError
+from ldp_slicing.lab.data import ImageSet, Split
 from ldp_slicing.lab.experiments.frame import Row
 from ldp_slicing.lab.faces import decode_faces, embed, fold_accuracy, read_bin, squared_distances
 from ldp_slicing.lab.folders import read_folder

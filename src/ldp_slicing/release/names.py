@@ -1,66 +1,64 @@
-"""Which files there are, and under which names their releases go."""
+"""Under which names releases go. On disk, in the run's journal, so that a million of them need no memory."""
 
 from __future__ import annotations
 
 import itertools
-import os
+import sqlite3
 import unicodedata
-from collections import Counter
-from dataclasses import dataclass
-from pathlib import Path, PurePath
+from collections.abc import Callable, Iterator
+from pathlib import PurePosixPath
+
+SCHEMA = """
+CREATE TABLE taken (name TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE wished (name TEXT PRIMARY KEY, uses INTEGER NOT NULL) WITHOUT ROWID;
+"""
 
 
-@dataclass(frozen=True)
-class Found:
-    """A file below the source folder, by its relative path; ``problem`` says why it cannot be a source."""
-
-    path: PurePath
-    problem: str | None = None
+def same_name(path: str) -> str:
+    """Equal for two names that some file system takes for one: those that differ only in case or in how accents are composed."""
+    folded = path.lower() if path.isascii() else unicodedata.normalize("NFD", unicodedata.normalize("NFD", path).casefold())
+    return folded.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")  # SQLite holds no lone surrogates
 
 
-def find_files(folder: Path) -> list[Found]:
-    """Every file below ``folder``, in the order of names.
-
-    Links are not followed: they could lead out of the tree, or to the same source twice.
-    """
-    found: list[Found] = []
-    folders = [PurePath()]
-    while folders:
-        below = folders.pop()
-        try:
-            with os.scandir(folder / below) as entries:
-                for entry in entries:
-                    path = below / entry.name
-                    if entry.is_symlink():
-                        found.append(Found(path, "is a symbolic link; links are not followed"))
-                    elif entry.is_dir():
-                        folders.append(path)
-                    else:
-                        found.append(Found(path, None if entry.is_file() else "is not a regular file"))
-        except OSError as error:
-            found.append(Found(below, f"folder cannot be read: {error.strerror}"))
-    return sorted(found, key=lambda item: item.path)
-
-
-def release_names(sources: list[PurePath]) -> dict[PurePath, PurePath]:
+class Namer:
     """``a/b.jpg`` goes to ``a/b.png``; where two sources would share a name, or a folder has it, to ``a/b.jpg.png``.
 
-    Names that some file system takes for one count as one: those that differ only in case or in how accents are composed. Where the
-    longer names are still shared (``b.jpg`` and ``B.JPG``), all but the first get a number: ``B.JPG.2.png``.
+    Where the longer names are still shared (``b.jpg`` and ``B.JPG``), all but the first get a number: ``B.JPG.2.png``. First ``wish`` for
+    every source, then ``name`` each, in the order of their paths. What was named in an earlier run keeps its name.
     """
-    short = {source: source.with_suffix(".png") for source in sources}
-    uses = Counter(_same_name(name) for name in short.values())
-    taken = {_same_name(folder) for source in sources for folder in source.parents}
-    names: dict[PurePath, PurePath] = {}
-    for source, name in sorted(short.items()):
-        plain = [name] if uses[_same_name(name)] == 1 else []
-        longer = [source.with_name(f"{source.name}.png")]
-        numbered = (source.with_name(f"{source.name}.{number}.png") for number in itertools.count(2))
-        candidates = itertools.chain(plain, longer, numbered)
-        names[source] = next(candidate for candidate in candidates if _same_name(candidate) not in taken)
-        taken.add(_same_name(names[source]))
-    return names
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._run = database.execute
+
+    def wish(self, path: str, suffix: str) -> None:
+        """A source that has no name yet. The folders it lies in are taken: their releases go there."""
+        key = same_name(str(PurePosixPath(path).with_suffix(suffix)))
+        self._run("INSERT INTO wished VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET uses = uses + 1", (key,))
+        for folder in itertools.takewhile(lambda folder: str(folder) != ".", PurePosixPath(path).parents):
+            if not self.take(str(folder)):
+                break  # then those above are, too
+
+    def name(self, path: str, suffix: str) -> str:
+        return next(name for name in self._candidates(PurePosixPath(path), suffix) if self.take(name))
+
+    def take(self, name: str) -> bool:
+        """Whether ``name`` was free; now it is not."""
+        return self._run("INSERT OR IGNORE INTO taken VALUES (?)", (same_name(name),)).rowcount == 1
+
+    def forget_wishes(self) -> None:
+        self._run("DELETE FROM wished")
+
+    def _candidates(self, path: PurePosixPath, suffix: str) -> Iterator[str]:
+        short = str(path.with_suffix(suffix))
+        wished = self._run("SELECT uses FROM wished WHERE name = ?", (same_name(short),)).fetchone()
+        if wished is None or wished[0] == 1:
+            yield short
+        yield f"{path}{suffix}"
+        for number in itertools.count(2):
+            yield f"{path}.{number}{suffix}"
 
 
-def _same_name(path: PurePath) -> str:
-    return unicodedata.normalize("NFD", unicodedata.normalize("NFD", str(path)).casefold())
+def random_name(secret_name: Callable[[bytes], str], path: str, suffix: str) -> str:
+    """A name that tells nothing, in one of 256 folders that tell nothing."""
+    digits = secret_name(path.encode("utf-8", "surrogateescape"))
+    return f"{digits[:2]}/{digits}{suffix}"

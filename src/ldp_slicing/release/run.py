@@ -1,213 +1,138 @@
-"""One file to one file, or a folder tree to a mirrored tree of PNG files with a card."""
+"""A set of sources to a set of releases, each source once, whatever happens in between.
+
+A run has a state folder beside its target (journal.py). Order of writing, for every source: the intent is in the ledger, on the disk; the
+release is written without a name; it gets its name; the ledger says done; the journal says released. Whatever is interrupted is made
+again from the same key, with the same bytes. Outputs are not flushed to the disk one by one, which would cost more than making them:
+a power cut can take some, but the key is destroyed only after everything was flushed at once, and until then they are found out and
+made again. docs/proofs.md, 13.
+"""
 
 from __future__ import annotations
 
-import itertools
-import os
-import threading
+import shutil
+import time
 from collections.abc import Callable, Generator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path, PurePath
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ldp_slicing.card import Card, Statement
-from ldp_slicing.errors import LdpSlicingError, ReleaseError
-from ldp_slicing.images import Canvas, read_image, write_atomically
-from ldp_slicing.plan import COLOUR_BITS, Plan
-from ldp_slicing.release.names import find_files, release_names
-from ldp_slicing.slicer import Slicer
-from ldp_slicing.view import Prune
+from ldp_slicing.errors import ReleaseError
+from ldp_slicing.keys import Secret
+from ldp_slicing.ledger import Ledger, Stream
+from ldp_slicing.release.formats import endings
+from ldp_slicing.release.journal import WAITING, Journal
+from ldp_slicing.release.manifest import write_manifest
+from ldp_slicing.release.places import Place, write_whole
+from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.release.work import Gate, LedgerGate, Outcome, Setting
+from ldp_slicing.release.workers import run_here, run_in_processes
 
-CARD_NAME = "card.json"
-Pair = tuple[PurePath, PurePath]  # source and release, relative to their folders
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How sources are released: the paper's plan that fits each image."""
-
-    epsilon: float = 20.0
-    weights: tuple[float, float, float] = (4, 1, 1)
-    prune: Prune = "haar"
-    compression: int = 0
-
-    def slicer(self, word_bits: int) -> Slicer:
-        return _slicer(self, word_bits)
+SETTLE_SECONDS = 30.0
+Stop = Callable[[], bool]
+Engine = Callable[[Setting, Gate, Journal, Stop], Generator[list[Outcome]]]
 
 
-@lru_cache(maxsize=16)
-def _slicer(recipe: Recipe, word_bits: int) -> Slicer:
-    plan = Plan.paper(recipe.epsilon, recipe.weights) if word_bits == COLOUR_BITS else Plan.grey(recipe.epsilon, word_bits)
-    return Slicer(plan, prune=recipe.prune)
+def on_this_machine(workers: int) -> Engine:
+    if workers < 1:
+        raise ReleaseError(f"workers must be at least 1; got {workers}")
 
+    def engine(setting: Setting, gate: Gate, journal: Journal, stop: Stop) -> Generator[list[Outcome]]:
+        tasks = journal.waiting()
+        return run_here(setting, gate, tasks, stop) if workers == 1 else run_in_processes(setting, gate, tasks, stop, workers)
 
-@dataclass(frozen=True)
-class Item:
-    """What became of one source: released (``size``, ``word_bits``), or not (``problem``)."""
-
-    source: PurePath
-    release: PurePath | None = None
-    problem: str | None = None
-    notices: tuple[str, ...] = ()
-    size: tuple[int, int] = (0, 0)
-    word_bits: int = 0
+    return engine
 
 
 @dataclass
 class Job:
-    """A release to be made. ``run`` makes it, item by item; the card is written when it ends, for whatever was released by then.
+    """A release to be made. ``run`` makes it; when it ends, card and manifest are true of whatever was released by then.
 
-    ``card_problem`` says why that could not be done.
+    ``waiting``: files to do; ``kept``: files with a release from before. ``card_problem`` says why card or manifest could not be written.
     """
 
+    source: Place
+    target: Place
     recipe: Recipe
-    source: Path
-    target: Path
-    card_path: Path
-    pairs: list[Pair]
-    items: list[Item] = field(default_factory=list)  # what is done; at first, what cannot be
+    journal: Journal
+    ledger: Ledger
+    secret: Secret
+    spend: bool
+    card_path: str
+    single: bool
+    waiting: int = 0
+    kept: int = 0
+    interrupted: bool = False  # before it was known what is to be done
+    done: int = 0
+    stopped: bool = False
+    complete: bool = False
     card_problem: str | None = None
-    total: int = field(init=False)
-    _kept: threading.local = field(default_factory=threading.local, repr=False)  # holds releases only, never a source
+    _settled: float = field(default_factory=time.monotonic)
 
-    def __post_init__(self) -> None:
-        self.total = len(self.pairs) + len(self.items)
-
-    @property
-    def released(self) -> list[Item]:
-        return [item for item in self.items if item.problem is None]
-
-    @property
-    def problems(self) -> list[Item]:
-        return [item for item in self.items if item.problem is not None]
-
-    def run(self, workers: int = 1) -> Generator[Item]:
-        """Yields each item as it is done. Stopping early leaves whole files and a card that is true of them."""
+    def run(self, engine: Engine, stop: Stop = lambda: False) -> Generator[Outcome]:
+        """Yields the outcome of each file as it is done. Stopping leaves whole files, and a run that can be resumed."""
+        stream = Stream(self.secret.identity(), self.secret.is_owners, self.spend, self.recipe.duplicates)
+        setting = Setting(self.source, self.target, self.recipe, self.secret)
+        gate = LedgerGate(self.ledger, stream, self.recipe)
+        if self.interrupted:
+            self.stopped = True
+            return
         try:
-            with closing(_in_threads(self._do, self.pairs, workers)) as items:
-                yield from items
+            if self.waiting:
+                with closing(engine(setting, gate, self.journal, stop)) as results:
+                    for outcomes in results:
+                        self.journal.record(outcomes, stream.identity, lambda file: self.ledger.keyed("file", file))
+                        self._settle()
+                        for outcome in outcomes:
+                            self.done += not outcome.stopped
+                            yield outcome
         finally:
+            self._end()
+
+    def _settle(self) -> None:
+        """From time to time flush everything, so that resuming after a power cut need not read all of it again."""
+        if time.monotonic() - self._settled > SETTLE_SECONDS:
+            self.target.sync()
+            self.journal.settle()
+            self._settled = time.monotonic()
+
+    def _end(self) -> None:
+        counts = self.journal.counts()
+        self.stopped = counts[WAITING] > 0
+        try:
+            self.target.clear_drafts()
             if card := self.card():
-                try:
-                    write_atomically(self.card_path, [card.to_json().encode() + b"\n"])
-                except OSError as error:
-                    self.card_problem = f"the card could not be written: {error.strerror}"
+                if not self.single:
+                    write_manifest(self.target, self.journal.manifest())
+                write_whole(self.target, self.card_path, [card.to_json().encode() + b"\n"])
+                self.target.clear_drafts()
+            if not self.journal.unfinished:
+                self._complete()
+        except OSError as error:
+            self.card_problem = f"the card could not be written: {error.strerror or error}"
+
+    def _complete(self) -> None:
+        """Everything is on the disk; from now on nothing can be made again without spending."""
+        self.target.sync()
+        self.journal.settle()
+        self.journal.set_durably("complete", True)
+        self.journal.destroy_key()
+        self.complete = True
+
+    def close(self) -> None:
+        """Of a single file nothing is left to know once it is released."""
+        self.journal.close()
+        self.ledger.close()
+        if self.single and self.complete:
+            shutil.rmtree(self.journal.folder, ignore_errors=True)
 
     def card(self) -> Card | None:
         """The statement about what was released, if anything was."""
         statements = []
-        for word_bits in sorted({item.word_bits for item in self.released}, reverse=True):
-            slicer = self.recipe.slicer(word_bits)
-            sizes = tuple(item.size for item in self.released if item.word_bits == word_bits)
-            statements.append(Statement(slicer.plan, slicer.prune, slicer.output, sizes))
-        return Card(tuple(statements)) if statements else None
-
-    def _do(self, pair: Pair) -> Item:
-        item = self._release_one(pair)
-        self.items.append(item)  # here, not where it is yielded: a release that ends while the run is stopped counts too
-        return item
-
-    def _canvas(self, pixels: NDArray[np.unsignedinteger]) -> Canvas:
-        """A canvas for a release of ``pixels``: this thread's last one where it fits, since fresh memory costs more than the kernel."""
-        wanted, kept = (pixels.shape, pixels.dtype), self._kept
-        if getattr(kept, "fits", None) != wanted:
-            kept.fits, kept.canvas = wanted, Canvas(*wanted)
-        canvas: Canvas = kept.canvas
-        return canvas
-
-    def _release_one(self, pair: Pair) -> Item:
-        name, release_name = pair
-        try:
-            decoded = read_image(self.source / name)
-            word_bits = COLOUR_BITS if decoded.pixels.ndim == 3 else 8 * decoded.pixels.dtype.itemsize
-            canvas = self._canvas(decoded.pixels)
-            self.recipe.slicer(word_bits).release_into(decoded.pixels, canvas.pixels)
-            target = self.target / release_name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(target, canvas.encode(self.recipe.compression))
-        except LdpSlicingError as error:
-            return Item(name, problem=str(error))
-        except Exception as error:  # whatever it is, it concerns this source: it is named, and the others go on
-            return Item(name, problem=f"could not be released: {getattr(error, 'strerror', None) or repr(error)}")
-        height, width = decoded.pixels.shape[:2]
-        return Item(name, release_name, None, decoded.notices, (width, height), word_bits)
-
-
-def prepare(source: Path, target: Path, recipe: Recipe) -> Job:
-    """Check everything that can be checked before the first source is opened."""
-    recipe.slicer(COLOUR_BITS)  # refuses a wrong epsilon, weights or pruning
-    recipe.slicer(8)
-    try:
-        if not source.exists():
-            raise ReleaseError(f"{source} does not exist")
-        if _overlap(source, target):
-            raise ReleaseError(f"{target} and {source} overlap: releases go to a place of their own, outside the sources")
-        return _prepare_folder(source, target, recipe) if source.is_dir() else _prepare_file(source, target, recipe)
-    except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to one another
-        raise ReleaseError(f"{source} cannot be released to {target}: {getattr(error, 'strerror', None) or error}") from None
-
-
-def _overlap(source: Path, target: Path) -> bool:
-    """Whether one is, or is inside, the other: by name, or because the file system says that two names are one place."""
-    inside, outside = source.resolve(), target.resolve()
-    return any(
-        place == whole or (place.exists() and whole.exists() and place.samefile(whole))
-        for whole, part in ((inside, outside), (outside, inside))
-        for place in (part, *part.parents)
-    )
-
-
-def _prepare_folder(source: Path, target: Path, recipe: Recipe) -> Job:
-    if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
-        raise ReleaseError(f"{target} is not an empty folder: releases go to a new or empty one, so that none is mixed with other files")
-    found = find_files(source)
-    if not found:
-        raise ReleaseError(f"{source} holds no files")
-    items = [Item(item.path, problem=item.problem or _in_the_way(item.path)) for item in found]
-    names = release_names([item.source for item in items if item.problem is None])
-    target.mkdir(parents=True, exist_ok=True)
-    return Job(recipe, source, target, target / CARD_NAME, list(names.items()), [item for item in items if item.problem])
-
-
-def _in_the_way(path: PurePath) -> str | None:
-    taken = len(path.parts) > 1 and path.parts[0].casefold() == CARD_NAME
-    return f"is in a folder that has the name of the card, {CARD_NAME}: rename the folder" if taken else None
-
-
-def _prepare_file(source: Path, target: Path, recipe: Recipe) -> Job:
-    if target.suffix.lower() != ".png":
-        raise ReleaseError(f"{target} must end in .png: a release is written without loss")
-    card_path = target.with_suffix(".card.json")
-    for path in (target, card_path):
-        if os.path.lexists(path):
-            raise ReleaseError(f"{path} exists already: nothing is overwritten")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    return Job(recipe, source.parent, target.parent, card_path, [(PurePath(source.name), PurePath(target.name))])
-
-
-def _in_threads(do: Callable[[Pair], Item], pairs: list[Pair], workers: int) -> Generator[Item]:
-    """``do`` of each, in the order they end. Decoding, the kernel and the checksums all run without Python's lock, so threads are enough.
-
-    Only a few tasks wait at a time, so memory does not grow and closing the iterator stops soon.
-    """
-    if workers < 1:
-        raise ReleaseError(f"workers must be at least 1; got {workers}")
-    if workers == 1:  # a thread of its own would only cost memory that is given back and asked for again with every image
-        yield from map(do, pairs)
-        return
-    waiting = iter(pairs)
-    with ThreadPoolExecutor(workers) as pool:
-        running: set[Future[Item]] = {pool.submit(do, pair) for pair in itertools.islice(waiting, workers + 1)}
-        try:
-            while running:
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                running |= {pool.submit(do, pair) for pair in itertools.islice(waiting, len(done))}
-                for future in done:
-                    yield future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+        for bits, count, times, sizes in self.journal.statements():
+            slicer = self.recipe.slicer(bits)
+            statements.append(Statement(slicer.plan, slicer.prune, slicer.output, tuple(sizes), count, times))
+        if not statements:
+            return None
+        return Card(
+            tuple(statements), random_names=self.recipe.names == "random", owners_key=self.secret.is_owners, kept=endings(self.recipe.keep)
+        )

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ldp_slicing.errors import DataError
 from ldp_slicing.lab.attacks.measures import Share, share_within
-from ldp_slicing.lab.data import DataError
 from ldp_slicing.lab.faces import embed, fold_accuracy, squared_distances
 from ldp_slicing.lab.lfw import FaceSet, Side
 from ldp_slicing.lab.models import build_embedder, load_weights

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ldp_slicing.lab.data import DataError, ImageSet, Split
+from ldp_slicing.errors import DataError
+from ldp_slicing.lab.data import ImageSet, Split
 from ldp_slicing.lab.experiments.ablation import VARIANTS
 from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Findings, Row, Setting, markdown, train_all
 from ldp_slicing.lab.faces import embed

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ldp_slicing.lab.data import DataError
+from ldp_slicing.errors import DataError
 
 EMBEDDING = 512
 

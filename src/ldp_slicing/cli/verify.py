@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ldp_slicing.cli.common import Json, err, out, plain, print_json, refusals_exit
+from ldp_slicing.errors import ReleaseError
+from ldp_slicing.release.manifest import verify as check
+from ldp_slicing.release.places import Folder, Place, is_remote, remote
+
+SHOWN = 20
+
+
+@refusals_exit
+def verify(
+    target: Annotated[str, typer.Argument(metavar="DST", help="A folder of releases.", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """`ldp-slicing verify releases/`
+
+    Check every release against the manifest, that nothing else is in or beside them, and that the card's sums are right.
+
+    Needs neither sources nor keys. Exit status 1 if something is wrong.
+    """
+    if not is_remote(target) and not Path(target).is_dir():
+        raise ReleaseError(f"{target} is not a folder of releases")
+    place: Place = remote(target) if is_remote(target) else Folder(Path(target))
+    try:
+        findings = check(place)
+    except ReleaseError as error:
+        raise ReleaseError(f"{target} {error}") from None
+    if as_json:
+        problems = [{"file": file, "problem": problem} for file, problem in findings.problems]
+        print_json({"files": findings.files, "releases": findings.releases, "problems": problems})
+    else:
+        for file, problem in findings.problems[:SHOWN]:
+            err.print(f"[bold red]wrong:[/bold red] {plain(file)} {plain(problem)}")
+        if len(findings.problems) > SHOWN:
+            err.print(f"[bold red]wrong:[/bold red] {len(findings.problems) - SHOWN:,} more; --json names them all")
+        verdict = "[green]all well[/green]" if not findings.problems else "[bold red]not as they were released[/bold red]"
+        counted = [f"{count:,} {what}{'s' * (count != 1)}" for count, what in ((findings.releases, "release"), (findings.files, "file"))]
+        out.print(f"{', '.join(counted)}: {verdict}")
+    raise typer.Exit(1 if findings.problems else 0)

@@ -1,0 +1,320 @@
+"""The ledger: the owner's record of what was released from which source. SQLite; several processes may use it at once.
+
+It holds no content and no names: sources and items are in it as digests under the ledger's own key, which lies beside it. Whoever has
+both can ask whether a given picture was released (a membership test); whoever has the ledger alone cannot. Every release is entered
+twice: as an *intent*, on the disk before anything is written, and as *done* when its file has its name. So a crash can make the ledger
+count a release that did not get out, never the reverse.
+
+Proof: docs/proofs.md, 13. Tests: tests/test_ledger.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+from ldp_slicing.errors import KeyFileError, LedgerError
+from ldp_slicing.keys import frame, new_key_file, read_key_file, tables_digest
+from ldp_slicing.plan import Plan
+from ldp_slicing.tables import LAYOUT_VERSION, round_up
+from ldp_slicing.view import Prune, block_of
+
+LEDGER_VERSION = 1
+BUSY_SECONDS = 60.0
+Duplicates = Literal["spend", "once"]
+
+_SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
+CREATE TABLE plans (
+    id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, epsilon REAL NOT NULL, dependents INTEGER NOT NULL, about TEXT NOT NULL
+);
+CREATE TABLE releases (
+    id INTEGER PRIMARY KEY,
+    pixels BLOB NOT NULL,                          -- keyed digest of the source's pixels
+    file BLOB,                                     -- and of the bytes they were decoded from
+    stream BLOB NOT NULL,                          -- the run, or the owner's key, that the noise came from
+    item BLOB NOT NULL,                            -- keyed digest of the item's name, empty for an owner's key
+    plan INTEGER NOT NULL REFERENCES plans,
+    done INTEGER NOT NULL DEFAULT 0,
+    claims INTEGER NOT NULL DEFAULT 1,             -- how often this very release was set about
+    time INTEGER NOT NULL,
+    UNIQUE (stream, item, pixels, plan)
+);
+CREATE INDEX by_pixels ON releases (pixels);
+CREATE INDEX by_file ON releases (file) WHERE file IS NOT NULL;
+"""
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A release about to be made. ``file``: SHA-256 of the bytes the source was decoded from; ``frame``: its number among several in
+    that file, from 1, or 0 for a still. What is asked about a file is asked with its first frame.
+    """
+
+    item: bytes
+    source: bytes
+    file: bytes | None
+    plan: Plan
+    prune: Prune
+    frame: int = 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The ledger's number for a release that is allowed, and how many its source has (0 for a frame: ask ``times``); else why not."""
+
+    entry: int = 0
+    times: int = 0
+    problem: str | None = None
+    is_copy: bool = False
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What the ledger says of one source, or of all: eps per released and per source pixel, added up."""
+
+    releases: int
+    unfinished: int
+    epsilon: float
+    source_pixel_epsilon: float
+    last: int
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Where a run's noise comes from, and what it may do: ``identity`` of the run or of the owner's key."""
+
+    identity: bytes
+    is_owners: bool
+    spend: bool = False
+    duplicates: Duplicates = "spend"
+
+
+def default_ledger() -> Path:
+    """In the owner's data folder, by the custom of the system."""
+    if sys.platform == "darwin":
+        base = Path.home() / "Library" / "Application Support"
+    elif sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    else:
+        base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return base / "ldp-slicing" / "ledger.sqlite"
+
+
+class Ledger:
+    """An open ledger. Made where there is none, unless ``must_exist``."""
+
+    def __init__(self, path: Path, *, must_exist: bool = False) -> None:
+        self.path = path
+        try:
+            self._key = self._read_or_make_key(must_exist)
+            self._database = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+            self._prepare()
+        except KeyFileError as error:
+            raise LedgerError(f"the ledger {path} has lost its key, without which it knows no source: {error}") from None
+        except (sqlite3.Error, OSError) as error:
+            raise LedgerError(f"the ledger {path} cannot be used: {getattr(error, 'strerror', None) or error}") from None
+        self._plans: dict[tuple[int, Prune], tuple[Plan, int]] = {}  # by identity: hashing a plan costs more than a query
+
+    def close(self) -> None:
+        self._database.close()
+
+    @property
+    def identity(self) -> str:
+        return bytes(self._meta("id")).hex()
+
+    def keyed(self, kind: str, content: bytes) -> bytes:
+        """A digest that tells nothing without this ledger's key; ``kind`` keeps pixels, files and names apart."""
+        return hmac.digest(self._key, frame(b"ldp-slicing ledger 1", kind.encode(), content), "sha256")
+
+    def approve(self, intents: Sequence[Intent], stream: Stream) -> list[Verdict]:
+        """Enter the intents that are allowed, durably, in one transaction; say why the others are not."""
+        with self._transaction():
+            return [self._approve_one(intent, stream) for intent in intents]
+
+    def finish(self, entries: Sequence[int]) -> None:
+        """These releases have their files under their names. Not flushed: what a power cut takes back is an intent again, and counts."""
+        with self._transaction(flush=False):
+            self._database.executemany("UPDATE releases SET done = 1 WHERE id = ?", ((entry,) for entry in entries))
+
+    def withdraw(self, entries: Sequence[int]) -> None:
+        """These came to nothing: no file was given its name. What was set about more than once stays: the other time may have succeeded."""
+        with self._transaction(flush=False):
+            self._database.executemany("DELETE FROM releases WHERE id = ? AND done = 0 AND claims = 1", ((entry,) for entry in entries))
+
+    def times(self, entry: int) -> int:
+        """How many releases the source of this one has: for a frame, those of its whole file."""
+        found = self._database.execute("SELECT pixels, file FROM releases WHERE id = ?", (entry,)).fetchone()
+        same, values = self._same(*found)
+        return int(self._database.execute(f"SELECT COUNT(*) FROM {same}", values).fetchone()[0])  # noqa: S608
+
+    def spent(self, source: bytes, file: bytes | None = None) -> Spent:
+        """What was spent on a source, by its digest or that of its file."""
+        return self._spent(self._same(self.keyed("pixels", source), file and self.keyed("file", file)))
+
+    def total(self) -> Spent:
+        return self._spent(("releases", ()))
+
+    def sources(self) -> int:
+        """How many different pictures are in it."""
+        return int(self._database.execute("SELECT COUNT(DISTINCT pixels) FROM releases").fetchone()[0])
+
+    def most_spent(self, count: int = 10) -> list[tuple[str, Spent]]:
+        """The sources with most spent: a name for each, the beginning of its digest, and what was spent."""
+        found: dict[str, Spent] = {}
+        for column in ("pixels", "file"):
+            query = (
+                f"SELECT {column}, MAX(pixels), SUM(plans.epsilon) AS total FROM releases JOIN plans ON plans.id = plan "  # noqa: S608
+                f"WHERE {column} IS NOT NULL GROUP BY {column} ORDER BY total DESC, pixels LIMIT ?"
+            )
+            for digest, pixels, _ in self._database.execute(query, (count,)).fetchall():
+                same = self._same(digest if column == "pixels" else pixels, digest if column == "file" else None)
+                name = min(row[0] for row in self._database.execute(f"SELECT pixels FROM {same[0]}", same[1]))  # noqa: S608
+                found[name.hex()[:16]] = self._spent(same)
+        return sorted(found.items(), key=lambda pair: (-pair[1].epsilon, pair[0]))[:count]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Everything that is in it, release by release, for export."""
+        query = "SELECT pixels, file, stream, plan, epsilon, done, time FROM releases JOIN plans ON plans.id = plan ORDER BY releases.id"
+        for pixels, file, stream, plan, epsilon, done, moment in self._database.execute(query):
+            yield {
+                "source": pixels.hex(),
+                "file": file and file.hex(),
+                "run": stream.hex(),
+                "plan": plan,
+                "epsilon": epsilon,
+                "state": "done" if done else "intent",
+                "time": moment,
+            }
+
+    def plans(self) -> dict[int, Any]:
+        return {number: json.loads(about) for number, about in self._database.execute("SELECT id, about FROM plans ORDER BY id")}
+
+    def _approve_one(self, intent: Intent, stream: Stream) -> Verdict:
+        pixels, file = self.keyed("pixels", intent.source), intent.file and self.keyed("file", intent.file)
+        item = b"" if stream.is_owners else self.keyed("item", intent.item)
+        plan = self._plan(intent.plan, intent.prune)
+        same, values = self._same(pixels, file if intent.frame < 2 else None)
+        before = self._database.execute(f"SELECT id, stream, item, pixels, plan FROM {same}", values).fetchall()  # noqa: S608
+        key = (stream.identity, item, pixels, plan)
+        entry = next((row[0] for row in before if row[1:] == key), None)
+        if entry is not None:
+            self._database.execute("UPDATE releases SET claims = claims + 1 WHERE id = ?", (entry,))
+            return Verdict(entry, 0 if intent.frame else len(before))
+        if not stream.spend and any(row[1] != stream.identity or (stream.is_owners and row[4] != plan) for row in before):
+            return Verdict(problem=self._refusal((same, values), intent))
+        if stream.duplicates == "once" and not intent.frame and any((row[1], row[3]) == (stream.identity, pixels) for row in before):
+            return Verdict(problem="is a copy of a picture released in this run (--duplicates once)", is_copy=True)
+        insert = "INSERT INTO releases (stream, item, pixels, plan, file, time) VALUES (?, ?, ?, ?, ?, ?)"
+        entry = self._database.execute(insert, (*key, file, int(time.time()))).lastrowid
+        return Verdict(int(entry or 0), 0 if intent.frame else len(before) + 1)
+
+    def _refusal(self, chosen: tuple[str, tuple[Any, ...]], intent: Intent) -> str:
+        spent, more = self._spent(chosen), Fraction(intent.plan.realised_epsilon)
+        moment = time.strftime("%Y-%m-%d", time.localtime(spent.last))
+        perhaps = f" ({spent.unfinished} of them perhaps: that run did not finish)" if spent.unfinished else ""
+        return (
+            f"was released before, {spent.releases} time{'s' * (spent.releases > 1)}{perhaps}, last on {moment}; another release "
+            f"would add up to epsilon {round_up(Fraction(spent.epsilon) + more):.6g} per released pixel; --spend allows it"
+        )
+
+    @staticmethod
+    def _same(pixels: bytes, file: bytes | None) -> tuple[str, tuple[Any, ...]]:
+        """The releases of one source, as a table: those of the same pixels and those of the same file."""
+        if file is None:
+            return "(SELECT * FROM releases WHERE pixels = ?)", (pixels,)
+        return "(SELECT * FROM releases WHERE pixels = ? UNION SELECT * FROM releases WHERE file = ?)", (pixels, file)
+
+    def _spent(self, chosen: tuple[str, tuple[Any, ...]]) -> Spent:
+        """Added up in rationals and rounded up: the sum is never less than what was spent."""
+        query = (
+            f"SELECT COUNT(*), SUM(1 - done), MAX(time), plans.epsilon, plans.dependents FROM {chosen[0]} AS chosen "  # noqa: S608
+            "JOIN plans ON plans.id = chosen.plan GROUP BY plan"
+        )
+        rows = self._database.execute(query, chosen[1]).fetchall()
+        epsilon = sum((Fraction(row[3]) * row[0] for row in rows), Fraction(0))
+        source = sum((Fraction(row[3]) * row[0] * row[4] for row in rows), Fraction(0))
+        last = max((row[2] for row in rows), default=0)
+        return Spent(sum(row[0] for row in rows), sum(row[1] for row in rows), round_up(epsilon), round_up(source), last)
+
+    def _plan(self, plan: Plan, prune: Prune) -> int:
+        if (id(plan), prune) in self._plans:
+            return self._plans[id(plan), prune][1]
+        about = {
+            "word_bits": plan.word_bits,
+            "slices": [[f"0x{part.bits:x}", part.epsilon] for part in plan.slices],
+            "prune": prune or "none",
+            "keystream_layout": LAYOUT_VERSION,
+            "epsilon_requested": plan.epsilon,
+            "epsilon_realised": plan.realised_epsilon,
+        }
+        digest = hashlib.sha256(frame(tables_digest(plan.tables), (prune or "none").encode(), bytes([LAYOUT_VERSION]))).digest()
+        insert = "INSERT OR IGNORE INTO plans (digest, epsilon, dependents, about) VALUES (?, ?, ?, ?)"
+        self._database.execute(insert, (digest, plan.realised_epsilon, block_of(prune) ** 2, json.dumps(about)))
+        (number,) = self._database.execute("SELECT id FROM plans WHERE digest = ?", (digest,)).fetchone()
+        self._plans[id(plan), prune] = plan, int(number)
+        return int(number)
+
+    @contextmanager
+    def _transaction(self, *, flush: bool = True) -> Iterator[None]:
+        """``flush``: on the disk when it returns, as an intent must be."""
+        try:
+            self._database.execute(f"PRAGMA synchronous = {'FULL' if flush else 'NORMAL'}")
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._database.execute("COMMIT")
+            except BaseException:
+                self._plans.clear()  # what was entered is gone
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise LedgerError(f"the ledger {self.path} cannot be written: {error}") from None
+
+    def _read_or_make_key(self, must_exist: bool) -> bytes:
+        key_path = self.path.with_name(f"{self.path.name}.key")
+        if self.path.exists() or must_exist:
+            if not self.path.exists():
+                raise LedgerError(f"there is no ledger {self.path} yet; `ldp-slicing privatize` makes one, or name another with --ledger")
+            return read_key_file(key_path)
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not key_path.exists():
+            try:
+                new_key_file(key_path)
+            except KeyFileError:
+                if not key_path.exists():  # else another process was first
+                    raise
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        return read_key_file(key_path)
+
+    def _prepare(self) -> None:
+        run = self._database.execute
+        run("PRAGMA journal_mode = WAL")  # readers and one writer at once
+        run("BEGIN IMMEDIATE")
+        check = self.keyed("check", b"")
+        if run("SELECT COUNT(*) FROM sqlite_master").fetchone()[0] == 0:
+            for statement in _SCHEMA.split(";"):
+                run(statement)
+            values = {"version": LEDGER_VERSION, "id": secrets.token_bytes(16), "check": check}
+            self._database.executemany("INSERT INTO meta VALUES (?, ?)", values.items())
+        run("COMMIT")
+        if self._meta("version") != LEDGER_VERSION:
+            raise LedgerError(f"the ledger {self.path} has version {self._meta('version')}; this software knows {LEDGER_VERSION}")
+        if self._meta("check") != check:
+            raise LedgerError(f"the key beside the ledger {self.path} is not its own; put the right one back")
+
+    def _meta(self, name: str) -> Any:  # noqa: ANN401
+        return self._database.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()[0]

@@ -1,0 +1,130 @@
+"""Parquet files with a column of images as Hugging Face data sets have it: struct<bytes, path>. Other columns only where named."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ldp_slicing.errors import ImageError
+from ldp_slicing.images import Canvas, decode_image
+from ldp_slicing.release.formats.base import Damaged, Entry, Options, Seen, entry_of
+from ldp_slicing.release.formats.image import inspect_png
+from ldp_slicing.release.places import Draft
+
+IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+ROW_GROUP = 100  # as the Hugging Face writer does for images
+_HEAD = b"huggingface"
+
+
+def read(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
+    try:
+        source = pq.ParquetFile(file)
+        column = _image_column(source.schema_arrow, options)
+        kept = [name for name in source.schema_arrow.names if name in options.keep and name != column]
+        features = {name: feature for name, feature in _features(source.schema_arrow).items() if name in kept}
+        row = 0
+        for batch in source.iter_batches(batch_size=16, columns=[column, *kept]):
+            for position in range(batch.num_rows):
+                image = batch.column(column)[position].as_py()
+                values = {name: batch.column(name).slice(position, 1) for name in kept}
+                yield _entry(row, image, {"column": column, "values": values, "features": features})
+                row += 1
+    except (pa.ArrowException, OSError) as error:
+        raise ImageError(f"is not a Parquet file, or damaged: {error}") from None
+
+
+def _image_column(schema: Any, options: Options) -> str:  # noqa: ANN401
+    """The one column that holds images. Any that could hold some may not be kept as it is."""
+    found = [field.name for field in schema if _is_image(field.type) or _features(schema).get(field.name, {}).get("_type") == "Image"]
+    if len(found) != 1:
+        raise ImageError(f"has {len(found)} columns of images ({', '.join(found) or 'struct<bytes, path>'}), and one is expected")
+    for field in schema:
+        if field.name in options.keep and field.name != found[0] and _holds_bytes(field.type):
+            raise ImageError(f"the column {field.name} holds bytes of any kind ({field.type}): it cannot be kept as it is")
+    return str(found[0])
+
+
+def _is_image(kind: Any) -> bool:  # noqa: ANN401
+    return pa.types.is_struct(kind) and {"bytes", "path"} == {kind.field(i).name for i in range(kind.num_fields)}
+
+
+def _holds_bytes(kind: Any) -> bool:  # noqa: ANN401
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return True
+    return any(_holds_bytes(kind.field(i).type) for i in range(kind.num_fields)) if pa.types.is_nested(kind) else False
+
+
+def _features(schema: Any) -> dict[str, Any]:  # noqa: ANN401
+    try:
+        features: dict[str, Any] = json.loads((schema.metadata or {})[_HEAD])["info"]["features"]
+    except (KeyError, ValueError, TypeError):
+        return {}
+    return features
+
+
+def _entry(row: int, image: Any, kept: dict[str, Any]) -> Entry | Damaged:  # noqa: ANN401
+    data, path = (image.get("bytes"), image.get("path")) if isinstance(image, dict) else (image, None)
+    name = f"{row}/{PurePosixPath(path or f'{row:08}').name}"
+    if not data:
+        return Damaged(name, "holds no bytes of an image")
+    try:
+        return entry_of(name, decode_image(data), hashlib.sha256(data).digest(), kept)
+    except ImageError as error:
+        return Damaged(name, str(error))
+
+
+class Writer:
+    canvas = Canvas
+
+    def __init__(self, draft: Draft, options: Options) -> None:
+        self._draft, self._compression = draft, options.compression
+        self._writer: Any = None
+        self._rows: list[tuple[dict[str, Any], dict[str, Any]]] = []
+
+    def add(self, entry: Entry, name: str, identity: str, canvas: Canvas) -> str:
+        path = f"{PurePosixPath(name.rpartition('/')[2]).stem}.png"
+        self._rows.append(({"bytes": b"".join(canvas.encode(self._compression)), "path": path}, entry.kept))
+        if len(self._rows) >= ROW_GROUP:
+            self._flush()
+        return path
+
+    def _flush(self) -> None:
+        if not self._rows:
+            return
+        column, features = self._rows[0][1]["column"], self._rows[0][1]["features"]
+        columns = {column: pa.array([image for image, _ in self._rows], IMAGE)}
+        for name in self._rows[0][1]["values"]:
+            columns[name] = pa.concat_arrays([kept["values"][name] for _, kept in self._rows])
+        info = {"info": {"features": {column: {"_type": "Image"}, **features}}}
+        table = pa.table(columns).replace_schema_metadata({_HEAD: json.dumps(info).encode()})
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(pa.PythonFile(self._draft, mode="w"), table.schema, compression="none")
+        self._writer.write_table(table, row_group_size=ROW_GROUP)
+        self._rows = []
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+
+    def abort(self) -> None:
+        """The draft goes, and this with it."""
+
+
+def inspect(file: BinaryIO) -> Iterator[Seen]:
+    source = pq.ParquetFile(file)
+    for key in source.schema_arrow.metadata or {}:
+        if key != _HEAD:
+            yield Seen(None, problem=f"has metadata, {key.decode('utf-8', 'replace')}")
+    column = _image_column(source.schema_arrow, Options())
+    for name in source.schema_arrow.names:
+        if name != column:
+            yield Seen(name, kept=name)
+    for batch in source.iter_batches(batch_size=16, columns=[column]):
+        for image in batch.column(column).to_pylist():
+            yield inspect_png(image["bytes"], image["path"])

@@ -1,0 +1,130 @@
+"""WebDataset shards: tar files in which members that share a name up to its first dot are one sample.
+
+Every picture of a sample is released as PNG. Other members (labels, captions) travel along only where their ending was named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO, cast
+
+from ldp_slicing.errors import ImageError
+from ldp_slicing.images import Canvas, decode_image
+from ldp_slicing.release.formats.base import Damaged, Entry, Options, Seen, entry_of
+from ldp_slicing.release.formats.image import inspect_png
+from ldp_slicing.release.places import Draft
+
+PICTURES = ("jpg", "jpeg", "png", "webp", "tif", "tiff", "bmp", "gif", "ppm", "pgm")
+_BLOCK = 512
+
+
+def key_of(name: str) -> tuple[str, str]:
+    """A member's sample and its ending: 'a/b.left.jpg' is 'left.jpg' of 'a/b'."""
+    folder, slash, base = name.rpartition("/")
+    stem, _, ending = base.partition(".")
+    return f"{folder}{slash}{stem}", ending
+
+
+def read(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
+    sample: dict[str, bytes] = {}
+    last = None
+    for member, data in _members(file, options):
+        key, ending = key_of(member)
+        if last is not None and key != last:
+            yield from _sample(last, sample, options)
+            sample = {}
+        last, sample[ending] = key, data
+    if last is not None:
+        yield from _sample(last, sample, options)
+
+
+def _forget(shard: tarfile.TarFile) -> None:
+    """Else it remembers all of its members."""
+    shard.members = []  # type: ignore[attr-defined]
+
+
+def _members(file: BinaryIO, options: Options) -> Iterator[tuple[str, bytes]]:
+    """Pictures, and members that are kept. A shard that is damaged is refused: Python would take the damage for its end."""
+    try:
+        with tarfile.open(fileobj=file, mode="r:") as shard:
+            while (member := shard.next()) is not None:
+                _forget(shard)
+                ending = key_of(member.name)[1]
+                if not member.isreg() or (ending.rpartition(".")[2].lower() not in PICTURES and ending not in options.keep):
+                    continue
+                content = shard.extractfile(member)
+                if content is None or len(data := content.read()) != member.size:
+                    raise ImageError("is cut off before its end")
+                yield member.name, data
+            file.seek(shard.offset)
+            if file.read(_BLOCK) != bytes(_BLOCK):
+                raise ImageError(f"is damaged, or cut off, at byte {shard.offset:,}")
+    except tarfile.TarError as error:
+        raise ImageError(f"is not a tar file, or damaged: {error}") from None
+
+
+def _sample(key: str, sample: dict[str, bytes], options: Options) -> Iterator[Entry | Damaged]:
+    """The pictures of a sample, the first with what is kept."""
+    kept: dict[str, Any] = {ending: data for ending, data in sample.items() if ending in options.keep}
+    for ending, data in sample.items():
+        name = f"{key}.{ending}"
+        if ending.rpartition(".")[2].lower() not in PICTURES:
+            continue
+        if ending in kept:
+            yield Damaged(name, "is a picture: it cannot be kept as it is")
+            kept.pop(ending)
+            continue
+        if name.startswith("/") or ".." in PurePosixPath(name).parts:
+            yield Damaged(name, "has a name that leads out of the shard")
+            continue
+        try:
+            yield entry_of(name, decode_image(data), hashlib.sha256(data).digest(), kept)
+            kept = {}
+        except ImageError as error:
+            yield Damaged(name, str(error))
+
+
+class Writer:
+    canvas = Canvas
+
+    def __init__(self, draft: Draft, options: Options) -> None:
+        self._compression = options.compression
+        self._tar = tarfile.open(fileobj=cast("BinaryIO", draft), mode="w", format=tarfile.GNU_FORMAT)  # noqa: SIM115
+
+    def add(self, entry: Entry, name: str, identity: str, canvas: Canvas) -> str:
+        key, ending = key_of(name)
+        base = ending.rpartition(".")[0]
+        picture = f"{key}{'.' * bool(base)}{base}.png"
+        self._add(picture, b"".join(canvas.encode(self._compression)))
+        for kept, data in entry.kept.items():
+            self._add(f"{key}.{kept}", data)
+        return picture
+
+    def _add(self, name: str, data: bytes) -> None:
+        member = tarfile.TarInfo(name)  # time, owner and group are zero
+        member.size = len(data)
+        self._tar.addfile(member, io.BytesIO(data))
+        _forget(self._tar)
+
+    def close(self) -> None:
+        self._tar.close()
+
+    def abort(self) -> None:
+        """The draft goes, and this with it."""
+
+
+def inspect(file: BinaryIO) -> Iterator[Seen]:
+    with tarfile.open(fileobj=file, mode="r:") as shard:
+        while (member := shard.next()) is not None:
+            _forget(shard)
+            content = shard.extractfile(member) if member.isreg() else None
+            if content is None or member.mtime or member.uid or member.gid or member.uname or member.gname or member.pax_headers:
+                yield Seen(member.name, problem="has an owner, a time or a kind that no release has")
+            elif member.name.endswith(".png"):
+                yield inspect_png(content.read(), member.name)
+            else:
+                yield Seen(member.name, kept=key_of(member.name)[1])

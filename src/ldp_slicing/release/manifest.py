@@ -1,0 +1,138 @@
+"""The manifest: what was released, with checksums, for whoever receives it. And the check of a whole set against manifest and card."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from ldp_slicing.card import CARD_VERSION, Card, Statement
+from ldp_slicing.errors import LdpSlicingError, ReleaseError
+from ldp_slicing.plan import Plan, Slice
+from ldp_slicing.release.formats import WRITERS, module_of
+from ldp_slicing.release.places import PARTIAL, Place, digest_of, write_whole
+
+CARD_NAME = "card.json"
+MANIFEST_NAME = "manifest.jsonl"
+
+
+def write_manifest(place: Place, lines: Iterable[dict[str, Any]]) -> None:
+    """JSON lines, one for each release: output, sha256, status; the member of a shard; the frames of a film."""
+    write_whole(place, MANIFEST_NAME, (json.dumps(line).encode() + b"\n" for line in lines))
+
+
+def read_manifest(place: Place) -> Iterator[dict[str, Any]]:
+    """Line by line: there may be millions."""
+    try:
+        with place.open(MANIFEST_NAME) as file:
+            for number, text in enumerate(file, 1):
+                line = json.loads(text)
+                if not isinstance(line, dict) or not all(isinstance(line.get(key), str) for key in ("output", "sha256", "status")):
+                    raise ValueError(f"line {number} is not one of a manifest")
+                yield line
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, LdpSlicingError):
+            raise ReleaseError(f"has no {MANIFEST_NAME}: the run is not finished, or this is no set of releases ({error})") from None
+        raise ReleaseError(f"its {MANIFEST_NAME} is damaged: {error}") from None
+
+
+@dataclass
+class Findings:
+    """Of a check: how many files and releases were seen, and what is wrong."""
+
+    files: int = 0
+    releases: int = 0
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    sizes: dict[int, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
+    counts: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    frames: dict[int, int] = field(default_factory=lambda: defaultdict(int))  # the most of one film
+    kept: set[str] = field(default_factory=set)
+
+
+def verify(place: Place, *, progress: Callable[[], None] = lambda: None) -> Findings:
+    """Every file against the manifest, nothing in it but releases and what was kept, nothing beside them, and a card that adds up."""
+    findings = Findings()
+    expected = set()
+    for output, lines in groupby(read_manifest(place), key=lambda line: line["output"]):
+        expected.add(output)
+        findings.files += 1
+        problem = _verify_file(place, output, list(lines), findings)
+        if problem is not None:
+            findings.problems.append((output, problem))
+        progress()
+    for found in place.files():
+        if found.path not in expected and found.path not in (CARD_NAME, MANIFEST_NAME):
+            stray = "is an unfinished file; run privatize again" if found.path.startswith(f"{PARTIAL}/") else "is not in the manifest"
+            findings.problems.append((found.path, found.problem or stray))
+    findings.problems += [(CARD_NAME, problem) for problem in _verify_card(place, findings)]
+    return findings
+
+
+def _verify_file(place: Place, output: str, lines: list[dict[str, Any]], findings: Findings) -> str | None:
+    findings.releases += sum(line.get("frames", 1) for line in lines)
+    suffix = output[output.rfind(".") :].lower()
+    if suffix not in WRITERS:
+        return "is of a kind that is not released"
+    if place.size(output) is None:
+        return "is missing"
+    try:
+        if digest_of(place.open(output)).hex() != lines[0]["sha256"]:
+            return "is not the file that was released: its checksum is another"
+        with place.open(output) as file:
+            seen = list(module_of(WRITERS[suffix]).inspect(file))
+    except Exception as error:  # whatever a reader raises on a file that is not what it should be
+        return f"cannot be read: {error}"
+    for one in seen:
+        if one.problem is not None:
+            return one.problem if one.member is None else f"{one.member} {one.problem}"
+        if one.kept is not None:
+            findings.kept.add(one.kept)
+            continue
+        findings.sizes[one.bits].add((one.width, one.height))
+        findings.counts[one.bits] += one.frames
+        findings.frames[one.bits] = max(findings.frames[one.bits], one.frames)
+    if [(one.member, one.frames) for one in seen if one.kept is None] != [(line.get("member"), line.get("frames", 1)) for line in lines]:
+        return "does not hold the releases that the manifest names"
+    return None
+
+
+def _verify_card(place: Place, findings: Findings) -> Iterator[str]:
+    """Its sums, computed again from the plans on it and the releases that were seen."""
+    try:
+        with place.open(CARD_NAME) as file:
+            card = json.loads(file.read())
+        if card["card"] != CARD_VERSION:
+            yield f"has version {card['card']!r}; this software knows {CARD_VERSION}"
+            return
+        on_card = {}
+        for number, statement in enumerate(card["statements"]):
+            part = statement["plan"]
+            plan = Plan(
+                [Slice(int(one["bits"], 16), one["epsilon"]) for one in part["slices"]],
+                part["word_bits"],
+                requested=part["epsilon_requested"],
+            )
+            bits = plan.word_bits
+            on_card[bits] = number
+            prune = None if statement["view"]["prune"] == "none" else statement["view"]["prune"]
+            times = statement["most_releases_of_one_source"]
+            if findings.counts[bits] != statement["releases"]:
+                yield f"speaks of {statement['releases']:,} releases of {bits}-bit words; there are {findings.counts[bits]:,}"
+            elif times < findings.frames[bits]:
+                yield f"speaks of {times:,} releases of one source; a film has {findings.frames[bits]:,} frames"
+            else:
+                sizes = tuple(sorted(findings.sizes[bits]))
+                again = Card((Statement(plan, prune, statement["output"], sizes, statement["releases"], times),)).to_dict()["statements"][0]
+                again["output"] = statement["output"]
+                wrong = [key for key in again if again[key] != statement.get(key)]
+                if wrong:
+                    yield f"does not add up: {', '.join(f'{key} should be {again[key]!r}' for key in wrong)}"
+        if unsaid := sorted(findings.kept - set(card["kept_beside"])):
+            yield f"does not say that these were kept: {', '.join(unsaid)}"
+        for bits in set(findings.counts) - set(on_card):
+            yield f"says nothing of the {findings.counts[bits]:,} releases of {bits}-bit words"
+    except (LdpSlicingError, ValueError, KeyError, TypeError, AttributeError) as error:
+        yield f"is missing or damaged: {error}"

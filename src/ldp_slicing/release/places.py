@@ -1,0 +1,306 @@
+"""Where sources lie and releases go: a folder of this machine, or a remote one through fsspec. Files by their path below it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from ldp_slicing.errors import ImageError, LdpSlicingError, ReleaseError
+from ldp_slicing.intact import open_regular
+
+PARTIAL = ".ldp-slicing-partial"  # the folder for unfinished files, where they cannot lie outside the target
+_CHUNK = 1 << 20
+_TOGETHER = 1 << 12
+_LARGE = 1 << 19
+_HASHING = ThreadPoolExecutor(1, "hashing")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file, by its path below the place (odd bytes as ``os.fsdecode`` gives them); ``problem`` says why it cannot be a source.
+
+    ``stamp`` changes when the file does, as far as the file system knows.
+    """
+
+    path: str
+    size: int = 0
+    stamp: str = ""
+    problem: str | None = None
+
+
+class Draft:
+    """A file being written. It has no name until ``commit``; what is not committed is gone."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+        self.size = 0
+
+    @property
+    def sha256(self) -> bytes:
+        return self._hash.digest()
+
+    def write(self, data: Any) -> int:  # noqa: ANN401
+        """Bytes, or anything that holds them."""
+        piece = memoryview(data).cast("B")
+        if len(piece) < _LARGE:
+            self._hash.update(piece)
+            self._file.write(piece)
+        else:  # at the same time: neither needs Python
+            hashed = _HASHING.submit(self._hash.update, piece)
+            self._file.write(piece)
+            hashed.result()
+        self.size += len(piece)
+        return len(piece)
+
+    def writelines(self, pieces: Iterable[bytes]) -> None:
+        """Small pieces together: each write costs more than copying them."""
+        small = bytearray()
+        for piece in pieces:
+            if len(piece) + len(small) <= _TOGETHER:
+                small += piece
+            else:
+                self.write(small)
+                self.write(piece)
+                small = bytearray()
+        self.write(small)
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        """Nothing waits: what is not committed may be lost."""
+
+    def close(self) -> None:
+        """Whoever writes may think it is done; ``commit`` decides."""
+
+    @property
+    def closed(self) -> bool:
+        return False
+
+    def commit(self) -> None:
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        raise NotImplementedError
+
+
+class Place(Protocol):
+    def files(self) -> Iterator[Found]: ...
+    def open(self, path: str) -> BinaryIO: ...
+    def draft(self, path: str) -> Draft: ...
+    def size(self, path: str) -> int | None: ...
+    def clear_drafts(self) -> None: ...
+    def sync(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of this machine. ``scratch``: where unfinished files lie, on the same file system; ``only``: one file of it, not all."""
+
+    root: Path
+    scratch: Path | None = None
+    only: str | None = None
+
+    def files(self) -> Iterator[Found]:
+        """Every file below the root. Links are not followed: they could lead out of the tree, or to the same source twice."""
+        if self.only is not None:
+            yield self._found(self.only, (self.root / self.only).stat())
+            return
+        folders = [""]
+        while folders:
+            below = folders.pop()
+            try:
+                with os.scandir(self.root / below) as entries:
+                    for entry in entries:
+                        path = f"{below}{entry.name}"
+                        if entry.is_symlink():
+                            yield Found(path, problem="is a symbolic link; links are not followed")
+                        elif entry.is_dir():
+                            folders.append(f"{path}/")
+                        elif entry.is_file():
+                            yield self._found(path, entry.stat(follow_symlinks=False))
+                        else:
+                            yield Found(path, problem="is not a regular file")
+            except OSError as error:
+                yield Found(below.rstrip("/") or ".", problem=f"folder cannot be read: {error.strerror}")
+
+    @staticmethod
+    def _found(path: str, about: os.stat_result) -> Found:
+        return Found(path, about.st_size, f"{about.st_size} {about.st_mtime_ns} {about.st_ino}")
+
+    def open(self, path: str) -> BinaryIO:
+        """For reading; a regular file only, and in a tree no link, even if it became one a moment ago."""
+        return open_regular(self.root / path, follow=self.only is not None)
+
+    def draft(self, path: str) -> Draft:
+        scratch, name = self.scratch or self.root / PARTIAL, secrets.token_hex(16)
+        try:
+            return _LocalDraft(f"{scratch}/{name}", f"{self.root}/{path}")
+        except FileNotFoundError:
+            scratch.mkdir(parents=True, exist_ok=True)
+            return _LocalDraft(f"{scratch}/{name}", f"{self.root}/{path}")
+
+    def size(self, path: str) -> int | None:
+        try:
+            about = os.lstat(self.root / path)
+        except OSError:
+            return None
+        return about.st_size if stat.S_ISREG(about.st_mode) else None
+
+    def clear_drafts(self) -> None:
+        """What a killed process left behind."""
+        shutil.rmtree(self.scratch or self.root / PARTIAL, ignore_errors=True)
+
+    def sync(self) -> None:
+        """Everything that was written is on the disk: one call for many files, since one each would cost more than making them."""
+        if hasattr(os, "sync"):
+            os.sync()
+
+
+class _LocalDraft(Draft):
+    def __init__(self, temporary: str, target: str) -> None:
+        self._temporary, self._target = temporary, target
+        super().__init__(io.BufferedWriter(io.FileIO(temporary, "x")))
+
+    def commit(self) -> None:
+        self._file.close()
+        try:
+            os.replace(self._temporary, self._target)
+        except FileNotFoundError:
+            Path(self._target).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(self._temporary, self._target)
+
+    def abort(self) -> None:
+        try:
+            self._file.close()  # which may want to write what it holds, to a disk that is full
+        finally:
+            Path(self._temporary).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A place that fsspec reaches, by its address, such as s3://bucket/folder."""
+
+    address: str
+    only: str | None = None
+
+    @property
+    def _system(self) -> tuple[Any, str]:
+        import fsspec  # an extra
+
+        system, root = fsspec.core.url_to_fs(self.address)
+        return system, root.rstrip("/")
+
+    def is_folder(self) -> bool:
+        system, root = self._system
+        return bool(system.isdir(root))
+
+    def files(self) -> Iterator[Found]:
+        system, root = self._system
+        if self.only is not None:
+            yield self._found(self.only, system.info(f"{root}/{self.only}"))
+            return
+        for folder, _, files in system.walk(root, detail=True):
+            below = folder.rstrip("/").removeprefix(root).lstrip("/")
+            for name, about in files.items():
+                if name and about.get("type") == "file":
+                    yield self._found(f"{below}/{name}" if below else name, about)
+
+    @staticmethod
+    def _found(path: str, about: dict[str, Any]) -> Found:
+        version = next((about[key] for key in ("ETag", "etag", "mtime", "LastModified", "created") if about.get(key)), "")
+        return Found(path, about.get("size") or 0, f"{about.get('size')} {version}")
+
+    def open(self, path: str) -> BinaryIO:
+        system, root = self._system
+        try:
+            opened: BinaryIO = system.open(f"{root}/{path}", "rb")
+        except OSError as error:
+            raise ImageError(error.strerror or str(error) or type(error).__name__) from None
+        return opened
+
+    def draft(self, path: str) -> Draft:
+        system, root = self._system
+        system.makedirs(f"{root}/{PARTIAL}", exist_ok=True)
+        return _RemoteDraft(system, f"{root}/{PARTIAL}/{secrets.token_hex(16)}", f"{root}/{path}")
+
+    def size(self, path: str) -> int | None:
+        system, root = self._system
+        try:
+            size = system.info(f"{root}/{path}").get("size")
+        except OSError:
+            return None
+        return None if size is None else int(size)
+
+    def clear_drafts(self) -> None:
+        system, root = self._system
+        if system.exists(f"{root}/{PARTIAL}"):
+            system.rm(f"{root}/{PARTIAL}", recursive=True)
+
+    def sync(self) -> None:
+        """What a remote place has acknowledged is its own to keep."""
+
+
+class _RemoteDraft(Draft):
+    def __init__(self, system: Any, temporary: str, target: str) -> None:  # noqa: ANN401
+        self._system, self._temporary, self._target = system, temporary, target
+        super().__init__(system.open(temporary, "wb"))
+
+    def commit(self) -> None:
+        self._file.close()
+        self._system.makedirs(self._target.rpartition("/")[0], exist_ok=True)
+        self._system.mv(self._temporary, self._target)
+
+    def abort(self) -> None:
+        self._file.close()
+        if self._system.exists(self._temporary):
+            self._system.rm_file(self._temporary)
+
+
+def is_remote(path: str) -> bool:
+    """An address with a scheme of two letters or more; a single one is a drive."""
+    scheme, separator, _ = path.partition("://")
+    return bool(separator) and len(scheme) > 1
+
+
+def remote(address: str, only: str | None = None) -> Remote:
+    try:
+        place = Remote(address.rstrip("/"), only)
+        place._system  # noqa: B018
+    except ModuleNotFoundError as error:
+        raise ReleaseError(f"{address} needs {error.name}: pip install 'ldp-slicing[remote]'") from None
+    except LdpSlicingError:
+        raise
+    except Exception as error:  # an unknown scheme, no credentials: whatever the library raises
+        raise ReleaseError(f"{address} cannot be reached: {error}") from None
+    return place
+
+
+def write_whole(place: Place, path: str, pieces: Iterable[bytes]) -> None:
+    """The whole file under its name, or nothing."""
+    draft = place.draft(path)
+    try:
+        draft.writelines(pieces)
+        draft.commit()
+    except BaseException:
+        draft.abort()
+        raise
+
+
+def digest_of(file: BinaryIO) -> bytes:
+    """SHA-256 of all that is in it, a piece at a time."""
+    with file:
+        digest = hashlib.sha256()
+        while piece := file.read(_CHUNK):
+            digest.update(piece)
+        return digest.digest()

@@ -1,0 +1,275 @@
+"""Everything before the first release: may this be done, what is there already, what is left to do."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ldp_slicing.errors import ImageError, ReleaseError
+from ldp_slicing.keys import Secret, read_key_file
+from ldp_slicing.ledger import Ledger, default_ledger
+from ldp_slicing.release.formats import KINDS, first_bytes, kind_of
+from ldp_slicing.release.journal import RELEASED, WAITING, Journal, Kept
+from ldp_slicing.release.manifest import CARD_NAME, MANIFEST_NAME
+from ldp_slicing.release.names import random_name
+from ldp_slicing.release.places import PARTIAL, Folder, Found, Place, digest_of, is_remote, remote
+from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.release.run import Job
+
+STATE_SUFFIX = ".owner"
+
+
+@dataclass(frozen=True)
+class Route:
+    """From where to where. ``output``: the name of a single release, or none for a set."""
+
+    source: Place
+    target: Place
+    source_name: str
+    state: Path
+    card_path: str
+    output: str | None = None
+
+    @property
+    def single(self) -> bool:
+        return self.output is not None
+
+
+def prepare(
+    source: str | Path,
+    target: str | Path,
+    recipe: Recipe,
+    *,
+    ledger: Path | None = None,
+    key: Path | None = None,
+    state: Path | None = None,
+    spend: bool = False,
+    shared: bool = False,
+    stop: Callable[[], bool] = lambda: False,
+) -> Job:
+    """Check everything that can be checked before the first source is opened; then see what there is to do.
+
+    shared: workers on other machines write to the target, so nothing of theirs may lie beside it.
+    """
+    recipe.check()
+    owners = None if key is None else Secret(read_key_file(key), is_owners=True)
+    if owners and recipe.duplicates == "once":
+        raise ReleaseError("under an owner's key copies have equal releases and cost nothing more: leave out --duplicates once")
+    try:
+        route = _route(str(source), str(target), state, shared=shared)
+        known = (route.state / "journal.sqlite").exists()
+        if not known:
+            _check_new(route)
+        parameters = {**recipe.parameters(), "source": route.source_name, "key": owners.identity().hex() if owners else "run"}
+        if not known and next(route.source.files(), None) is None:
+            raise ReleaseError(f"{source} holds no files")
+        opened = Ledger(ledger or default_ledger(), must_exist=known)
+        journal = _open_journal(route, known, {**parameters, "ledger": opened.identity})
+        return _take_stock(route, recipe, opened, journal, owners, spend=spend, stop=stop)
+    except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to one another
+        raise ReleaseError(f"{source} cannot be released to {target}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _route(source: str, target: str, state: Path | None, *, shared: bool) -> Route:
+    from_place, only, source_name = _source(source)
+    if is_remote(target):
+        name = target.rstrip("/")
+        if is_remote(source) and (f"{name}/".startswith(f"{source.rstrip('/')}/") or f"{source.rstrip('/')}/".startswith(f"{name}/")):
+            raise ReleaseError(f"{target} and {source} overlap: releases go to a place of their own, outside the sources")
+        folder, output = (name, None) if only is None else name.rsplit("/", 1)
+        state = state or default_ledger().parent / "runs" / hashlib.sha256(name.encode()).hexdigest()[:32]
+        to_place: Place = remote(folder)
+    else:
+        path = Path(target)
+        output = None if only is None else path.name
+        state = state or Path(f"{os.path.abspath(path)}{STATE_SUFFIX}")  # noqa: PTH100  # links stay: it lies beside what was named
+        if not is_remote(source):
+            for place in (path, state):
+                if _overlap(Path(source), place):
+                    raise ReleaseError(f"{place} and {source} overlap: releases go to a place of their own, outside the sources")
+        root = path if only is None else path.parent
+        to_place = Folder(root, None if shared or not _one_file_system(state, root) else state / "drafts")
+    if only is not None and output is not None:
+        suffix, kind = os.path.splitext(output)[1].lower(), kind_of(only, lambda: _peek(from_place, only))  # noqa: PTH122
+        if suffix not in KINDS[kind].writers:
+            raise ReleaseError(f"{target} must end in {' or '.join(KINDS[kind].writers)}: a release is written without loss")
+        return Route(from_place, to_place, source_name, state, f"{output[: -len(suffix)]}.card.json", output)
+    return Route(from_place, to_place, source_name, state, CARD_NAME)
+
+
+def _source(source: str) -> tuple[Place, str | None, str]:
+    """The place of the sources; the one file of it that is meant, if one is; and how it is called."""
+    if is_remote(source):
+        place = remote(source)
+        if not place.is_folder():
+            folder, only = source.rstrip("/").rsplit("/", 1)
+            return remote(folder, only), only, source
+        return place, None, source
+    path = Path(source)
+    if not path.exists():
+        raise ReleaseError(f"{source} does not exist")
+    name = str(path.resolve())
+    return (Folder(path), None, name) if path.is_dir() else (Folder(path.parent, only=path.name), path.name, name)
+
+
+def _one_file_system(one: Path, two: Path) -> bool:
+    """Whether a file can be renamed from one to the other, by the nearest folders that exist."""
+    devices = [next(place for place in (path, *path.absolute().parents) if place.exists()).stat().st_dev for path in (one, two)]
+    return devices[0] == devices[1]
+
+
+def _overlap(source: Path, target: Path) -> bool:
+    """Whether one is, or is inside, the other: by name, or because the file system says that two names are one place."""
+    inside, outside = source.resolve(), target.resolve()
+    return any(
+        place == whole or (place.exists() and whole.exists() and place.samefile(whole))
+        for whole, part in ((inside, outside), (outside, inside))
+        for place in (part, *part.parents)
+    )
+
+
+def _check_new(route: Route) -> None:
+    """A target without a state must be new, so that nothing is overwritten and no release is mixed with other files."""
+    target = route.target
+    if isinstance(target, Folder):
+        if route.output is not None:
+            for path in (target.root / route.output, target.root / route.card_path):
+                if os.path.lexists(path):
+                    raise ReleaseError(f"{path} exists already: nothing is overwritten")
+        elif os.path.lexists(target.root) and (not target.root.is_dir() or any(target.root.iterdir())):
+            raise ReleaseError(
+                f"{target.root} is not an empty folder, and there is no {route.state} to say that a run left it: releases go to a new or "
+                "empty one, so that none is mixed with other files"
+            )
+    elif any(target.size(name) is not None for name in (route.output, route.card_path) if name) or (
+        not route.single and next(target.files(), None) is not None
+    ):
+        raise ReleaseError(f"{route.output or 'the target'} exists already: nothing is overwritten")
+
+
+def _open_journal(route: Route, known: bool, parameters: dict[str, Any]) -> Journal:
+    """The run's journal, new or found again; then its parameters must be these."""
+    journal = Journal(route.state)
+    before = journal.get("parameters")
+    if before is None:  # new, or it was killed before it had begun
+        if isinstance(route.target, Folder):
+            route.target.root.mkdir(parents=True, exist_ok=True)
+        journal.set_durably("parameters", parameters)
+    elif before != parameters:
+        differing = [name for name in parameters if before.get(name) != parameters[name]]
+        values = "; ".join(f"{name}: {_shown(before.get(name))} then, {_shown(parameters[name])} now" for name in differing)
+        journal.close()
+        raise ReleaseError(f"this release was begun with other parameters ({values}); use the same, or another target")
+    return journal
+
+
+def _shown(value: Any) -> str:  # noqa: ANN401
+    return ":".join(f"{part:g}" if isinstance(part, float) else str(part) for part in value) if isinstance(value, list) else str(value)
+
+
+def _take_stock(
+    route: Route, recipe: Recipe, ledger: Ledger, journal: Journal, owners: Secret | None, *, spend: bool, stop: Callable[[], bool]
+) -> Job:
+    """Which of the releases that were made are still there and whole, what the source holds now, and so what is left to do."""
+    if journal.get("complete"):
+        journal.destroy_key()  # in case a crash came just before it
+    here = owners or (journal.secret() if journal.has_key else None)
+    alive = None if here is None else here.identity()  # what was made with this key can be made again, the same
+    route.target.clear_drafts()
+    journal.forget_remarks()
+    for kept in journal.released():
+        if stop():
+            break
+        _check_kept(route.target, journal, kept, can_repeat=kept.run == alive, spend=spend, thorough=not journal.has_key)
+    waiting = bool(journal.counts()[WAITING])
+    journal.list_files(
+        route.source.files(),
+        lambda found: _kind(route, found),
+        lambda path: None if route.single else _in_the_way(path, names_are_kept=recipe.names == "keep"),
+        copies_again=journal.has_key,
+    )
+    _check_changed(route.source, journal, ledger)
+    waiting = waiting or bool(journal.counts()[WAITING])
+    if waiting:
+        journal.set_durably("complete", False)
+    secret = owners or (journal.secret() if waiting else Secret(b"", is_owners=False))
+    suffixes = {kind: next(iter(about.writers)) for kind, about in KINDS.items()}
+
+    def name(path: str, kind: str) -> str:
+        if route.output is not None:
+            return route.output
+        if recipe.names == "random":
+            return random_name(secret.output_name, path, suffixes[kind])
+        return journal.namer.name(path, suffixes[kind])
+
+    journal.name_files(name)
+    counts = journal.counts()
+    return Job(
+        route.source,
+        route.target,
+        recipe,
+        journal,
+        ledger,
+        secret,
+        spend,
+        route.card_path,
+        route.single,
+        counts[WAITING],
+        counts[RELEASED],
+        stop(),
+    )
+
+
+def _check_kept(target: Place, journal: Journal, kept: Kept, *, can_repeat: bool, spend: bool, thorough: bool) -> None:
+    """A release that was made: whole, or to be made again, or lost. What is surely on the disk is only looked at while a run is resumed."""
+    size = target.size(kept.output)
+    if size is None:
+        wrong = "lost"
+    elif size == kept.size and ((kept.settled and not thorough) or digest_of(target.open(kept.output)) == kept.sha256):
+        return
+    else:
+        wrong = "damaged"
+    if can_repeat:
+        journal.wait_again(kept.path, "released")
+    elif spend:
+        journal.wait_again(kept.path, "released again")
+    else:
+        remark = f"its release {kept.output} is {wrong}, and cannot be made again without spending again; --spend allows it"
+        journal.remark(kept.path, remark, wrong)
+
+
+def _check_changed(source: Place, journal: Journal, ledger: Ledger) -> None:
+    """Files that were released and look different now: touched, or other files under the old name."""
+    for path, digest, stamp in journal.changed():
+        try:
+            same = digest is not None and ledger.keyed("file", digest_of(source.open(path))) == digest
+        except ImageError:
+            same = False
+        if same:
+            journal.unchanged_after_all(path, stamp)
+        else:
+            journal.remark(path, "has changed since it was released; to release what it is now, give it another name")
+
+
+def _kind(route: Route, found: Found) -> tuple[str, str]:
+    kind = kind_of(found.path, lambda: _peek(route.source, found.path))
+    return kind, next(iter(KINDS[kind].writers))
+
+
+def _peek(source: Place, path: str) -> bytes:
+    try:
+        return first_bytes(source.open(path))
+    except (ImageError, OSError):
+        return b""
+
+
+def _in_the_way(path: str, *, names_are_kept: bool) -> str | None:
+    if ".." in path.split("/") or path.startswith("/"):  # whatever a server says that it holds
+        return "has a name that leads out of its folder"
+    folder, separator, _ = path.partition("/")
+    taken = names_are_kept and separator and folder.casefold() in (CARD_NAME, MANIFEST_NAME, PARTIAL)
+    return f"is in a folder that has the name of something else here, {folder.casefold()}: rename the folder" if taken else None

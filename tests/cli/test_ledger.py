@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from ldp_slicing import Plan
+from ldp_slicing.cli import app
+from ldp_slicing.keys import read_key_file
+from ldp_slicing.ledger import Intent, Ledger, Stream
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, [*map(str, arguments)])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def filled(path: Path) -> Ledger:
+    ledger = Ledger(path)
+    for number in range(3):
+        stream = Stream(bytes([number]), is_owners=False, spend=True)
+        intents = [Intent(b"name", bytes([i] * 32), None, Plan.paper(20.0), "haar") for i in range(number + 1)]
+        verdicts = ledger.approve(intents, stream)
+        ledger.finish([verdict.entry for verdict in verdicts if number < 2])
+    return ledger
+
+
+def test_people_see_totals_and_the_most_spent(tmp_path: Path) -> None:
+    ledger = filled(tmp_path / "l.sqlite")
+    status, out, _ = run("ledger", "--ledger", tmp_path / "l.sqlite", "--most", 2)
+    assert status == 0
+    assert "6 releases of 3 sources, 3 of them perhaps" in out
+    assert [line.split("│")[1].strip() for line in out.splitlines() if "│" in line] == [name for name, _ in ledger.most_spent(2)]
+    assert " 60 " in out
+    assert " 240 " in out
+
+
+def test_machines_get_every_release(tmp_path: Path) -> None:
+    filled(tmp_path / "l.sqlite")
+    status, out, _ = run("ledger", "--ledger", tmp_path / "l.sqlite", "--json")
+    content = json.loads(out)
+    assert status == 0
+    assert (content["sources"], content["total"]["releases"], len(content["releases"])) == (3, 6, 6)
+    assert content["most_spent"][0]["releases"] == 3
+    assert {row["state"] for row in content["releases"]} == {"done", "intent"}
+    assert content["plans"]["1"]["prune"] == "haar"
+
+
+def test_an_empty_ledger_and_none(tmp_path: Path) -> None:
+    Ledger(tmp_path / "empty.sqlite")
+    assert "0 releases of 0 sources" in run("ledger", "--ledger", tmp_path / "empty.sqlite")[1]
+    assert json.loads(run("ledger", "--ledger", tmp_path / "empty.sqlite", "--json")[1])["releases"] == []
+    status, out, err = run("ledger", "--ledger", tmp_path / "none.sqlite")
+    assert (status, out) == (2, "")
+    assert "there is no ledger" in err
+
+
+def test_a_key_is_made_and_never_printed(tmp_path: Path) -> None:
+    path = tmp_path / "my.key"
+    status, out, err = run("key", "new", path)
+    assert status == 0
+    assert read_key_file(path).hex() not in out + err
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    before = path.read_bytes()
+    status, out, err = run("key", "new", path)
+    assert (status, out) == (2, "")
+    assert "never overwritten" in err
+    assert path.read_bytes() == before

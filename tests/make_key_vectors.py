@@ -1,0 +1,48 @@
+"""Write tests/vectors/keys-v1.json: digests and derived keys that any implementation must reproduce. `python -m tests.make_key_vectors`"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from ldp_slicing.keys import Secret, source_digest, tables_digest
+from tests.cases import PLANS, PRUNES
+from tests.make_vectors import little_endian, source_of
+
+FILE = Path(__file__).parent / "vectors" / "keys-v1.json"
+NAMES = (b"a.png", b"album/two words.jpg", b"\xff\xfe not UTF-8", b"")
+
+
+def vector(number: int, plan_name: str, prune: Any) -> dict[str, Any]:
+    plan, name = PLANS[plan_name], NAMES[number % len(NAMES)]
+    secret = hashlib.sha256(f"ldp-slicing key vector {number}".encode()).digest()
+    source = source_of(plan, 5, 3)
+    digest = source_digest(source, 8 if plan.is_colour else plan.word_bits)
+    return {
+        "plan": plan_name,
+        "prune": prune,
+        "name": name.hex(),
+        "secret": secret.hex(),
+        "height": 5,
+        "width": 3,
+        "source": little_endian(source).hex(),
+        "source_digest": digest.hex(),
+        "tables_digest": tables_digest(plan.tables).hex(),
+        "image_key_of_run": Secret(secret, is_owners=False).image_key(name, digest, plan, prune).hex(),
+        "image_key_of_owner": Secret(secret, is_owners=True).image_key(name, digest, plan, prune).hex(),
+        "output_name": Secret(secret, is_owners=False).output_name(name),
+    }
+
+
+def all_vectors() -> dict[str, Any]:
+    cases = [(name, prune) for name in PLANS for prune in PRUNES]
+    return {
+        "about": "Plans: release-v1.json. Encoding: src/ldp_slicing/keys.py; bytes as hexadecimal digits.",
+        "vectors": [vector(number, *case) for number, case in enumerate(cases)],
+    }
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(all_vectors(), indent=1) + "\n")

@@ -1,0 +1,97 @@
+"""A real Ray cluster of two nodes, started here; one of them is lost in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ldp_slicing.keys import new_key_file
+from ldp_slicing.release.recipe import Recipe
+from tests.release.helpers import outputs, pictures, plant, release
+from tests.release.test_fire import Watch, command, running, wait_for
+from tests.release.test_formats import shard
+
+# Its own process, so that Ray's threads, warnings and files stay out of this one: says the address, then loses a node when told.
+CLUSTER = """
+import sys
+from ray.cluster_utils import Cluster
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+second = cluster.add_node(num_cpus=1)
+cluster.wait_for_nodes()
+print("address", cluster.address, flush=True)
+sys.stdin.readline()
+cluster.remove_node(second, allow_graceful=False)
+print("lost", flush=True)
+sys.stdin.readline()
+cluster.shutdown()
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    pytest.importorskip("ray")
+    environment = os.environ | {"RAY_DISABLE_IMPORT_WARNING": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen([sys.executable, "-c", CLUSTER], env=environment, **pipes) as running:
+        assert running.stdout is not None
+        assert running.stdin is not None
+        address = next(line.split()[1] for line in running.stdout if line.startswith("address"))
+        yield address, running
+        running.stdin.write("\n\n")
+        running.stdin.close()
+        running.wait()
+
+
+def test_the_same_bytes_as_here_and_a_node_lost_in_the_middle(cluster: tuple[str, subprocess.Popen[str]], tmp_path: Path) -> None:
+    address, nodes = cluster
+    files = {**pictures(1200, 60, 50), "shard.tar": shard(pictures(40, 8, 8)), "bad.png": b"text"}
+    source, target, ledger = plant(tmp_path / "in", files), tmp_path / "out", tmp_path / "ledger.sqlite"
+    new_key_file(tmp_path / "key")
+    watch = Watch(target, ledger)
+    with running(*command(source, target, ledger, "--engine", "ray", "--address", address, "--key", str(tmp_path / "key"))) as run:
+        wait_for(100, target, run)
+        assert nodes.stdin is not None
+        assert nodes.stdout is not None
+        print(file=nodes.stdin, flush=True)
+        assert nodes.stdout.readline() == "lost\n"
+        done = watch.look()
+        out, err = run.communicate()
+    assert run.returncode == 1, err
+    result = json.loads(out)
+    assert [problem["source"] for problem in result["problems"]] == ["bad.png"]
+    assert result["complete"]
+    assert 100 <= done < 1201
+    watch.at_the_end(1201, 1240)
+    release(source, tmp_path / "here", Recipe(), key=tmp_path / "key", ledger=tmp_path / "other.sqlite")
+    assert outputs(tmp_path / "here") == outputs(target)
+
+
+def test_an_interrupted_run_on_ray_is_resumed_here(cluster: tuple[str, subprocess.Popen[str]], tmp_path: Path) -> None:
+    address, _ = cluster
+    source, target, ledger = plant(tmp_path / "in", pictures(600, 60, 50)), tmp_path / "out", tmp_path / "ledger.sqlite"
+    watch = Watch(target, ledger)
+    with running(*command(source, target, ledger, "--engine", "ray", "--address", address, "--workers", "1")) as run:
+        wait_for(20, target, run)
+        run.send_signal(2)
+        run.communicate()
+    assert run.returncode == 130
+    assert 20 <= watch.look() < 600
+    ran = subprocess.run(command(source, target, ledger), capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    watch.at_the_end(600)
+
+
+def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    source = plant(tmp_path / "in", pictures(3))
+    options = ("--engine", "ray", "--address", "127.0.0.1:1")
+    ran = subprocess.run(command(source, tmp_path / "out", tmp_path / "l.sqlite", *options), capture_output=True, text=True, check=False)
+    assert ran.returncode == 2, ran.stderr
+    assert "127.0.0.1:1 cannot be reached" in ran.stderr
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,600 @@
+"""Shards, tables, pickles, medical images and films: what is read, what comes out, and what does not."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import pickle
+import re
+import tarfile
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import gdcm
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pydicom
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+from pydicom.dataset import Dataset, FileMetaDataset
+
+from ldp_slicing.keys import ForOneImage, Secret, new_key_file, read_key_file, source_digest
+from ldp_slicing.release.manifest import verify
+from ldp_slicing.release.places import Folder
+from ldp_slicing.release.recipe import Recipe
+from tests.markers import encoded, picture
+from tests.release.helpers import PNG, RECIPE, card_of, manifest_of, outputs, plant, release, spent, verified
+
+SECRET = b"the-secret-marker"
+OTHER = encoded(picture(11, 5), "PNG")
+GREY = encoded(picture()[..., 1], "PNG")
+
+
+def expected(path: str, entry: str, pixels: NDArray[Any], bits: int, key: Path, *, recipe: Recipe = RECIPE) -> NDArray[Any]:
+    """What a run under an owner's key must release for these pixels."""
+    slicer, secret = recipe.slicer(bits), Secret(read_key_file(key), is_owners=True)
+    name = f"{path}\0{entry}".encode()
+    slicer.randomness = ForOneImage(secret.image_key(name, source_digest(pixels, 8 if bits == 24 else bits), slicer.plan, slicer.prune))
+    return slicer(pixels)
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    new_key_file(tmp_path / "key")
+    return tmp_path / "key"
+
+
+# WebDataset shards
+
+
+def shard(members: dict[str, bytes], **about: Any) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime, member.uname, member.uid = len(data), 1_234_567_890, "anna", 1000
+            for attribute, value in about.items():
+                setattr(member, attribute, value)
+            tar.addfile(member, io.BytesIO(data))
+    return file.getvalue()
+
+
+def members_of(path: Path) -> dict[str, bytes]:
+    with tarfile.open(path) as tar:
+        return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+
+
+SAMPLES = {
+    "train/0001.jpg": encoded(picture(), "JPEG", comment=SECRET),
+    "train/0001.cls": b"7",
+    "train/0001.json": SECRET,
+    "train/0002.cls": b"3",
+    "train/0002.left.png": PNG,
+    "train/0002.right.png": OTHER,
+    "train/0003.txt": SECRET,
+    "train/0004.png": GREY,
+}
+
+
+def test_a_shard_becomes_a_shard_with_what_was_named(tmp_path: Path, key: Path) -> None:
+    source = plant(tmp_path / "in", {"a/000.tar": shard(SAMPLES), "b.tar": shard({"x.png": encoded(picture(4, 4), "PNG")}), "c.png": OTHER})
+    ran = release(source, tmp_path / "out", Recipe(5.0, keep=("cls",)), key=key)
+    assert (ran.problems, ran.complete) == ({}, True)
+    made = members_of(tmp_path / "out" / "a" / "000.tar")
+    assert list(made) == [
+        "train/0001.png",
+        "train/0001.cls",
+        "train/0002.left.png",
+        "train/0002.cls",
+        "train/0002.right.png",
+        "train/0004.png",
+    ]
+    assert (made["train/0001.cls"], made["train/0002.cls"]) == (b"7", b"3")
+    assert SECRET not in b"".join(outputs(tmp_path / "out").values())
+    assert b"anna" not in (tmp_path / "out" / "a" / "000.tar").read_bytes()
+    np.testing.assert_array_equal(
+        np.asarray(Image.open(io.BytesIO(made["train/0004.png"]))),
+        expected("a/000.tar", "train/0004.png", picture()[..., 1], 8, key),
+    )
+    assert card_of(tmp_path / "out")["kept_beside"] == ["cls"]
+    assert [line["member"] for line in manifest_of(tmp_path / "out")[:4]] == [name for name in made if name.endswith(".png")]
+    assert verified(tmp_path / "out") == []
+    assert spent().releases == 5  # c.png equals a picture of the shard, and under an owner's key they are one release
+
+
+def test_a_single_shard_with_random_names(tmp_path: Path) -> None:
+    plant(tmp_path, {"in.tar": shard(SAMPLES)})
+    ran = release(tmp_path / "in.tar", tmp_path / "out.tar", Recipe(5.0, keep=("cls",), names="random"))
+    assert ran.complete
+    names = list(members_of(tmp_path / "out.tar"))
+    assert len(names) == 6
+    assert not any("000" in name.split(".")[0][:4] and "train" in name for name in names)
+    assert {len(name.split(".")[0]) for name in names} == {32}
+
+
+def test_damaged_members_are_left_out_and_named(tmp_path: Path) -> None:
+    bad = {
+        "0.png": PNG,
+        "1.png": b"text",
+        "1.cls": b"1",
+        "2.jpg": encoded(picture(), "JPEG")[:300],
+        "3.png": OTHER,
+        "../4.png": GREY,
+        "/5.png": GREY,
+    }
+    source = plant(tmp_path / "in", {"a.tar": shard(bad)})
+    ran = release(source, tmp_path / "out", Recipe(5.0, keep=("cls", "png")))
+    assert "it cannot be kept as it is" in ran.problems["a.tar: 0.png"]
+    ran = release(source, tmp_path / "out2", Recipe(5.0, keep=("cls",)))
+    assert list(members_of(tmp_path / "out2" / "a.tar")) == ["0.png", "3.png"]
+    assert set(ran.problems) == {"a.tar: 1.png", "a.tar: 2.jpg", "a.tar: ../4.png", "a.tar: /5.png"}
+    assert spent().releases == 2
+    assert ran.complete
+
+
+WHOLE = shard({f"{i}.png": encoded(picture(4 + i, 4), "PNG") for i in range(6)})
+TORN = {
+    "cut in a member": WHOLE[:1200],
+    "cut between members": WHOLE[:1024],
+    "a damaged header": WHOLE[:2048] + b"garbage" + WHOLE[2055:],
+    "no tar": b"this is no tar" * 100,
+    "empty": b"",
+    "without a picture": shard({"a.txt": b"hello"}),
+    "nothing that can be decoded": shard({"a.png": b"hello"}),
+}
+
+
+@pytest.mark.parametrize("name", TORN)
+def test_a_torn_shard_in_the_middle_costs_only_itself(name: str, tmp_path: Path) -> None:
+    files = {f"{i}.tar": shard({"x.png": encoded(picture(20 + i, 4), "PNG")}) for i in range(4)} | {"1b.tar": TORN[name]}
+    ran = release(plant(tmp_path / "in", files), tmp_path / "out")
+    assert "1b.tar" in ran.problems
+    assert list(outputs(tmp_path / "out")) == ["0.tar", "1.tar", "2.tar", "3.tar"]
+    assert spent().releases == 4
+    assert spent().unfinished == 0
+    assert verified(tmp_path / "out") == []
+
+
+def test_a_shard_with_a_source_that_was_released_before_is_refused_whole(tmp_path: Path) -> None:
+    release(plant(tmp_path / "first", {"a.png": PNG}), tmp_path / "one")
+    source = plant(tmp_path / "in", {"a.tar": shard(SAMPLES), "b.tar": shard({"x.png": encoded(picture(4, 4), "PNG")})})
+    ran = release(source, tmp_path / "two")
+    assert ran.problems.keys() == {"a.tar"}
+    assert "train/0002.left.png was released before" in ran.problems["a.tar"]
+    assert list(outputs(tmp_path / "two")) == ["b.tar"]
+    assert (spent().releases, spent().unfinished) == (2, 0)
+    assert release(source, tmp_path / "two", spend=True).problems == {}
+    assert (spent().releases, spent().unfinished) == (6, 0)
+
+
+def test_copies_within_shards_are_left_out_once(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.tar": shard({"0.png": PNG, "1.png": PNG, "2.png": OTHER}), "b.tar": shard({"0.png": PNG})})
+    ran = release(source, tmp_path / "out", Recipe(5.0, duplicates="once"))
+    assert list(members_of(tmp_path / "out" / "a.tar")) == ["0.png", "2.png"]
+    assert (ran.copies, ran.problems) == (["b.tar", "a.tar: 1.png"], {})
+    assert spent().releases == 2
+
+
+@pytest.mark.parametrize("spoil", ["mtime", "uname", "type"])
+def test_verify_looks_into_shards(spoil: str, tmp_path: Path) -> None:
+    release(plant(tmp_path / "in", {"a.tar": shard({"0.png": PNG})}), tmp_path / "out")
+    about = {"mtime": {"mtime": 5}, "uname": {"uname": "anna"}, "type": {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}}[spoil]
+    clean: dict[str, Any] = {"mtime": 0, "uname": "", "uid": 0}
+    data = shard(members_of(tmp_path / "out" / "a.tar"), **(clean | about))
+    (tmp_path / "out" / "a.tar").write_bytes(data)
+    line = manifest_of(tmp_path / "out")[0] | {"sha256": hashlib.sha256(data).hexdigest()}
+    (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
+    assert "no release has" in verified(tmp_path / "out")[0][1]
+    data = shard({"0.png": OTHER, "0.cls": b"secret"}, **clean)
+    (tmp_path / "out" / "a.tar").write_bytes(data)
+    line["sha256"] = hashlib.sha256(data).hexdigest()
+    (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
+    assert any("holds more than pixels" in problem or "kept: cls" in problem for _, problem in verified(tmp_path / "out"))
+
+
+# Parquet
+
+
+FEATURES = {
+    "image": {"_type": "Image"},
+    "label": {"_type": "ClassLabel", "names": ["cat", "dog"]},
+    "text": {"_type": "Value", "dtype": "string"},
+}
+
+
+def table(images: list[bytes | None], **columns: Any) -> bytes:
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    column = pa.array([image and {"bytes": image, "path": f"{SECRET.decode()}{i}.jpg"} for i, image in enumerate(images)], kind)
+    content = pa.table(
+        {"image": column, "label": pa.array([i % 2 for i in range(len(images))]), "text": [SECRET.decode()] * len(images), **columns}
+    )
+    content = content.replace_schema_metadata({b"huggingface": json.dumps({"info": {"features": FEATURES}}).encode(), b"other": SECRET})
+    file = io.BytesIO()
+    pq.write_table(content, file)
+    return file.getvalue()
+
+
+def test_a_parquet_file_as_hugging_face_has_it(tmp_path: Path, key: Path) -> None:
+    images = [encoded(picture(5 + i % 7, 9), "JPEG") for i in range(230)]
+    source = plant(tmp_path / "in", {"train.parquet": table(images)})
+    ran = release(source, tmp_path / "out", Recipe(5.0, keep=("label",), names="random"), key=key)
+    assert (ran.problems, ran.complete) == ({}, True)
+    (name,) = outputs(tmp_path / "out")
+    assert SECRET not in (tmp_path / "out" / name).read_bytes()
+    made = pq.read_table(tmp_path / "out" / name)
+    assert made.column_names == ["image", "label"]
+    assert made.column("label").to_pylist() == [i % 2 for i in range(230)]
+    features = json.loads(made.schema.metadata[b"huggingface"])["info"]["features"]
+    assert features == {name: FEATURES[name] for name in ("image", "label")}
+    rows = made.column("image").to_pylist()
+    for row in (0, 1, 129, 229):
+        np.testing.assert_array_equal(
+            np.asarray(Image.open(io.BytesIO(rows[row]["bytes"]))),
+            expected("train.parquet", "", np.asarray(Image.open(io.BytesIO(images[row]))), 24, key),
+        )
+    assert verified(tmp_path / "out") == []
+    assert len(manifest_of(tmp_path / "out")) == 230
+    assert spent().releases == 7
+
+
+def test_rows_without_an_image_are_left_out_and_paths_are_names(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.parquet": table([PNG, None, b"text", OTHER])})
+    ran = release(source, tmp_path / "out", Recipe(5.0, keep=("label", "absent")))
+    made = pq.read_table(tmp_path / "out" / "a.parquet")
+    assert [row["path"] for row in made.column("image").to_pylist()] == [f"{SECRET.decode()}{i}.png" for i in (0, 3)]
+    assert made.column("label").to_pylist() == [0, 1]
+    assert len(ran.problems) == 2
+
+
+def parquet_of(**columns: Any) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(pa.table(columns), file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"no parquet", "not a Parquet file"),
+        (table([PNG])[:-20], "not a Parquet file"),
+        (parquet_of(a=[1]), "0 columns of images"),
+        (table([PNG], more=pa.array([{"bytes": b"", "path": ""}])), "2 columns of images"),
+        (table([PNG], thumb=pa.array([PNG])), "thumb holds bytes"),
+        (table([PNG], nested=pa.array([[{"deep": PNG}]])), "nested holds bytes"),
+        (table([None]), "nothing that can be released: holds no bytes"),
+    ],
+)
+def test_a_parquet_file_that_is_not_fit(data: bytes, why: str, tmp_path: Path) -> None:
+    ran = release(plant(tmp_path / "in", {"a.parquet": data}), tmp_path / "out", Recipe(5.0, keep=("thumb", "nested")))
+    assert why in ran.problems["a.parquet"]
+    assert outputs(tmp_path / "out") == {}
+
+
+def test_verify_finds_metadata_in_a_table(tmp_path: Path) -> None:
+    release(plant(tmp_path / "in", {"a.parquet": table([PNG])}), tmp_path / "out")
+    content = pq.read_table(tmp_path / "out" / "a.parquet").replace_schema_metadata({b"author": b"anna"})
+    pq.write_table(content, tmp_path / "out" / "a.parquet")
+    line = manifest_of(tmp_path / "out")[0] | {"sha256": hashlib.sha256((tmp_path / "out" / "a.parquet").read_bytes()).hexdigest()}
+    (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
+    assert verified(tmp_path / "out")[0] == ("a.parquet", "has metadata, author")
+
+
+# CIFAR
+
+
+def rows(count: int) -> NDArray[np.uint8]:
+    return (np.arange(count)[:, None] * 7 + np.arange(3072)[None] // 1024 * 50).astype(np.uint8)
+
+
+def test_cifar_pickles_become_shards(tmp_path: Path, key: Path) -> None:
+    ten = pickle.dumps({b"data": rows(3), b"labels": [5, 6, 7], b"filenames": [b"secret"] * 3}, protocol=2)
+    hundred = pickle.dumps({"data": rows(2) ^ 1, "fine_labels": [55, 66], "coarse_labels": [1, 2]})
+    source = plant(tmp_path / "in", {"cifar-10-batches-py/data_batch_1": ten, "cifar-100-python/test": hundred})
+    ran = release(source, tmp_path / "out", Recipe(5.0, keep=("labels", "fine_labels", "coarse_labels")), key=key)
+    assert ran.problems == {}
+    made = members_of(tmp_path / "out" / "cifar-10-batches-py" / "data_batch_1.tar")
+    assert list(made) == ["00000.png", "00000.cls", "00001.png", "00001.cls", "00002.png", "00002.cls"]
+    assert [made[f"0000{i}.cls"] for i in range(3)] == [b"5", b"6", b"7"]
+    np.testing.assert_array_equal(
+        np.asarray(Image.open(io.BytesIO(made["00002.png"]))), expected("", "", rows(3)[2].reshape(3, 32, 32).transpose(1, 2, 0), 24, key)
+    )
+    assert list(members_of(tmp_path / "out" / "cifar-100-python" / "test.tar"))[:3] == ["00000.png", "00000.cls", "00000.coarse.cls"]
+    assert verified(tmp_path / "out") == []
+
+
+class Runs:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return exec, ("open('it-ran', 'w')",)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{"data": Runs()}, {"data": rows(2)[:, :9]}, {"nothing": 1}, [1], {"data": rows(2), "labels": [1]}, {"data": rows(2).astype(float)}],
+)
+def test_a_pickle_that_is_no_cifar_file_runs_nothing(content: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = plant(tmp_path / "in", {"data_batch_1": pickle.dumps(content), "test_batch": b"\x80\x02garbage"})
+    ran = release(source, tmp_path / "out", Recipe(5.0, keep=("labels",)))
+    assert set(ran.problems) == {"data_batch_1", "test_batch"}
+    assert all("not an image" not in problem for problem in ran.problems.values())
+    assert not (tmp_path / "it-ran").exists()
+
+
+# 16-bit grey
+
+
+def test_deep_grey_goes_through_tiff_and_png(tmp_path: Path, key: Path) -> None:
+    deep = (picture()[..., 0].astype(np.uint16) << 8) + picture()[..., 2]
+    source = plant(
+        tmp_path / "in", {"a.tif": encoded(deep, "TIFF"), "b.png": encoded(deep, "PNG"), "c.tar": shard({"x.tiff": encoded(deep, "TIFF")})}
+    )
+    release(source, tmp_path / "out", key=key)
+    wanted = expected("", "", deep, 16, key)
+    for data in (*(outputs(tmp_path / "out")[name] for name in ("a.png", "b.png")), members_of(tmp_path / "out" / "c.tar")["x.png"]):
+        np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(data))), wanted)
+    assert spent().releases == 1
+
+
+# DICOM
+
+
+def dicom(pixels: NDArray[Any], bits: int, **about: Any) -> Dataset:
+    """A scan with the marker in every place that a scan has: names, icon, overlay, private tags, window."""
+    made = Dataset()
+    made.file_meta = FileMetaDataset()
+    made.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
+    made.SOPClassUID = made.file_meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.2"
+    made.SOPInstanceUID = made.file_meta.MediaStorageSOPInstanceUID = "1.2.3.4.5"
+    made.StudyInstanceUID, made.SeriesInstanceUID, made.Modality = "1.2.3", "1.2.3.4", "CT"
+    made.PatientName = made.PatientID = made.InstitutionName = made.StudyDescription = SECRET.decode()
+    made.PatientBirthDate, made.StudyDate = "19700101", "20200101"
+    made.WindowCenter, made.WindowWidth, made.RescaleSlope, made.RescaleIntercept = 40, 400, 1, -1024
+    made.SmallestImagePixelValue, made.LargestImagePixelValue = int(pixels.min()), int(pixels.max())
+    icon = Dataset()
+    icon.Rows, icon.Columns, icon.BitsAllocated, icon.PixelData = 2, 2, 8, SECRET + b"\0"
+    made.IconImageSequence = [icon]
+    made.add_new(0x60003000, "OW", SECRET + b"\0")
+    made.private_block(0x0009, "ACME", create=True).add_new(1, "LO", SECRET.decode())
+    made.SamplesPerPixel, made.PhotometricInterpretation = 1, "MONOCHROME2"
+    if pixels.ndim == 3:
+        made.NumberOfFrames = len(pixels)
+    made.Rows, made.Columns = pixels.shape[-2:]
+    made.BitsAllocated, made.BitsStored, made.HighBit, made.PixelRepresentation = 8 * pixels.dtype.itemsize, bits, bits - 1, 0
+    made.PixelData = pixels.tobytes() + b"\0" * (pixels.nbytes % 2)
+    made["PixelData"].VR = "OB" if pixels.dtype.itemsize == 1 else "OW"
+    for name, value in about.items():
+        setattr(made, name, value)
+    return made
+
+
+def saved(dataset: Dataset) -> bytes:
+    file = io.BytesIO()
+    dataset.save_as(file, enforce_file_format=True)
+    return file.getvalue()
+
+
+SLICE = (np.arange(12 * 15).reshape(12, 15) * 37 % 4096).astype(np.uint16)
+
+
+def released(tmp_path: Path, data: bytes, key: Path, name: str = "a.dcm") -> Dataset:
+    ran = release(plant(tmp_path / "in", {name: data}), tmp_path / "out", key=key)
+    assert ran.problems == {}
+    assert verified(tmp_path / "out") == []
+    (path,) = outputs(tmp_path / "out")
+    raw = (tmp_path / "out" / path).read_bytes()
+    assert SECRET not in raw
+    return pydicom.dcmread(io.BytesIO(raw))
+
+
+def test_a_scan_is_released_with_nothing_but_its_pixels(tmp_path: Path, key: Path) -> None:
+    made = released(tmp_path, saved(dicom(SLICE, 12, BurnedInAnnotation="NO")), key)
+    np.testing.assert_array_equal(made.pixel_array, expected("a.dcm", "", SLICE, 12, key))
+    assert (made.BitsStored, made.HighBit, made.PixelRepresentation, made.PhotometricInterpretation) == (12, 11, 0, "MONOCHROME2")
+    assert (made.PatientName, made.PatientID, made.StudyDate, made.Modality) == ("", "", "", "OT")
+    assert (made.PatientIdentityRemoved, made.BurnedInAnnotation) == ("YES", "NO")
+    assert all(len(value) <= 64 for value in made.DeidentificationMethod)
+    assert not {"1.2.3", "1.2.3.4", "1.2.3.4.5"} & {made.SOPInstanceUID, made.StudyInstanceUID, made.SeriesInstanceUID}
+    assert len({made.SOPInstanceUID, made.StudyInstanceUID, made.SeriesInstanceUID}) == 3
+    for gone in ("WindowCenter", "SmallestImagePixelValue", "IconImageSequence", "InstitutionName", "NumberOfFrames"):
+        assert gone not in made
+    assert not [item for item in made if item.tag.is_private or item.tag.group == 0x6000]
+    assert card_of(tmp_path / "out")["statements"][0]["plan"]["word_bits"] == 12
+
+
+def test_signed_pixels_keep_their_order_and_shift_back(tmp_path: Path, key: Path) -> None:
+    signed = (SLICE.astype(np.int32) - 2048).astype(np.int16)
+    made = released(tmp_path, saved(dicom(signed, 12, PixelRepresentation=1, SmallestImagePixelValue=0, LargestImagePixelValue=1)), key)
+    words = expected("a.dcm", "", SLICE, 12, key)
+    np.testing.assert_array_equal(made.pixel_array, words)
+    assert (made.RescaleIntercept, made.RescaleSlope, made.PixelRepresentation) == (-2048, 1, 0)
+    assert made.PatientIdentityRemoved == "NO"
+    assert "BurnedInAnnotation" not in made
+
+
+def test_white_is_zero_becomes_black_is_zero(tmp_path: Path, key: Path) -> None:
+    made = released(tmp_path, saved(dicom(4095 - SLICE, 12, PhotometricInterpretation="MONOCHROME1")), key)
+    np.testing.assert_array_equal(made.pixel_array, expected("a.dcm", "", SLICE, 12, key))
+    assert made.PhotometricInterpretation == "MONOCHROME2"
+
+
+def test_what_lies_above_the_stored_bits_is_gone(tmp_path: Path, key: Path) -> None:
+    made = released(tmp_path, saved(dicom(SLICE | 0x8000, 12)), key)
+    np.testing.assert_array_equal(made.pixel_array, expected("a.dcm", "", SLICE, 12, key))
+
+
+@pytest.mark.parametrize("bits", [8, 10, 16])
+def test_every_depth_and_a_file_without_an_ending(bits: int, tmp_path: Path, key: Path) -> None:
+    pixels = (SLICE & ((1 << bits) - 1)).astype(np.uint8 if bits == 8 else np.uint16)
+    made = released(tmp_path, saved(dicom(pixels[:, :-2], bits)), key, "IM0001")
+    np.testing.assert_array_equal(made.pixel_array, expected("IM0001", "", pixels[:, :-2], bits, key))
+
+
+SYNTAXES = ["JPEGLosslessProcess14_1", "JPEGLosslessProcess14", "JPEG2000Lossless", "JPEGLSLossless", "RLELossless"]
+
+
+@pytest.mark.parametrize("syntax", SYNTAXES)
+def test_compressed_scans_are_decoded(syntax: str, tmp_path: Path, key: Path) -> None:
+    plant(tmp_path, {"plain.dcm": saved(dicom(SLICE, 12))})
+    reader, change, writer = gdcm.ImageReader(), gdcm.ImageChangeTransferSyntax(), gdcm.ImageWriter()
+    reader.SetFileName(str(tmp_path / "plain.dcm"))
+    assert reader.Read()
+    change.SetTransferSyntax(gdcm.TransferSyntax(getattr(gdcm.TransferSyntax, syntax)))
+    change.SetInput(reader.GetImage())
+    assert change.Change()
+    writer.SetFileName(str(tmp_path / "packed.dcm"))
+    writer.SetFile(reader.GetFile())
+    writer.SetImage(change.GetOutput())
+    assert writer.Write()
+    data = (tmp_path / "packed.dcm").read_bytes()
+    assert pydicom.dcmread(io.BytesIO(data)).file_meta.TransferSyntaxUID.is_compressed
+    made = released(tmp_path, data, key)
+    np.testing.assert_array_equal(made.pixel_array, expected("a.dcm", "", SLICE, 12, key))
+
+
+@pytest.mark.parametrize("bits", [8, 12])
+def test_every_frame_is_a_release(bits: int, tmp_path: Path) -> None:
+    frames = np.stack([(SLICE + i) % (1 << bits) for i in range(5)]).astype(np.uint8 if bits == 8 else np.uint16)
+    source = plant(tmp_path / "in", {"a.dcm": saved(dicom(frames, bits))})
+    assert release(source, tmp_path / "out").problems == {}
+    made = pydicom.dcmread(tmp_path / "out" / "a.dcm")
+    assert made.NumberOfFrames == 5
+    assert made.pixel_array.shape == frames.shape
+    assert spent().releases == 5
+    statement = card_of(tmp_path / "out")["statements"][0]
+    assert (statement["releases"], statement["most_releases_of_one_source"]) == (5, 5)
+    assert manifest_of(tmp_path / "out")[0]["frames"] == 5
+    assert verified(tmp_path / "out") == []
+    assert "5 times" in release(source, tmp_path / "out2").problems["a.dcm"]
+
+
+def test_many_scans_share_a_batch_and_are_whole(tmp_path: Path) -> None:
+    stack = np.stack([SLICE, SLICE + 1, SLICE + 2]) & 4095
+    scans = {f"{i:03}.dcm": saved(dicom((SLICE + 7 * i) & 4095, 12)) for i in range(80)}
+    ran = release(plant(tmp_path / "in", scans | {"010b.dcm": saved(dicom(stack ^ 5, 12)), "x.dcm": b"bad"}), tmp_path / "out")
+    assert set(ran.problems) == {"x.dcm"}
+    assert len(outputs(tmp_path / "out")) == 81
+    assert pydicom.dcmread(tmp_path / "out" / "010b.dcm").NumberOfFrames == 3
+    assert verified(tmp_path / "out") == []
+    assert (spent().releases, spent().unfinished) == (83, 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (
+            saved(dicom(np.zeros((4, 4, 3), np.uint8), 8, SamplesPerPixel=3, PhotometricInterpretation="RGB", Rows=4, Columns=4)),
+            "only grey",
+        ),
+        (saved(dicom(SLICE, 12, HighBit=15)), "12 bits stored below bit 16"),
+        (saved(dicom(SLICE.astype(np.uint8), 8, BitsStored=6, HighBit=5)), "6 bits"),
+        (saved(dicom(SLICE, 12))[:-40], "cannot be decoded"),
+        (b"\0" * 128 + b"DICM" + b"garbage" * 9, "cannot be decoded|no pixels"),
+        (b"text", "cannot be decoded"),
+    ],
+)
+def test_scans_that_are_not_fit(data: bytes, why: str, tmp_path: Path) -> None:
+    ran = release(plant(tmp_path / "in", {"a.dcm": data}), tmp_path / "out")
+    assert re.search(why, ran.problems["a.dcm"]), ran.problems
+    assert outputs(tmp_path / "out") == {}
+    assert spent().releases == 0
+
+
+def test_a_scan_without_pixels(tmp_path: Path) -> None:
+    dataset = dicom(SLICE, 12)
+    del dataset.PixelData
+    assert "no pixels" in release(plant(tmp_path / "in", {"a.dcm": saved(dataset)}), tmp_path / "out").problems["a.dcm"]
+
+
+@pytest.mark.parametrize("name", ["PatientName", "InstitutionName", "preamble"])
+def test_verify_finds_what_a_scan_should_not_hold(name: str, tmp_path: Path) -> None:
+    release(plant(tmp_path / "in", {"a.dcm": saved(dicom(SLICE, 12))}), tmp_path / "out")
+    made = pydicom.dcmread(tmp_path / "out" / "a.dcm")
+    if name == "preamble":
+        made.preamble = SECRET.ljust(128)
+    else:
+        setattr(made, name, "Anna")
+    made.save_as(tmp_path / "out" / "a.dcm")
+    line = manifest_of(tmp_path / "out")[0] | {"sha256": hashlib.sha256((tmp_path / "out" / "a.dcm").read_bytes()).hexdigest()}
+    (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
+    assert "more than pixels" in verified(tmp_path / "out")[0][1]
+
+
+# Video
+
+
+def film(frames: list[NDArray[np.uint8]], *, sound: bool = True, codec: str = "ffv1", rate: int = 12) -> bytes:
+    file = io.BytesIO()
+    with av.open(file, mode="w", format="matroska") as container:
+        container.metadata["title"] = SECRET.decode()
+        stream = container.add_stream(codec, rate=rate)
+        grey = frames[0].ndim == 2
+        stream.height, stream.width = frames[0].shape[:2]
+        stream.pix_fmt = "gray" if grey else "bgr0"
+        voice = container.add_stream("pcm_s16le", rate=8000) if sound else None
+        for pixels in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="gray" if grey else "rgb24")))
+        container.mux(stream.encode(None))
+        if voice is not None:
+            noise = av.AudioFrame.from_ndarray(np.zeros((1, 800), np.int16), format="s16", layout="mono")
+            noise.sample_rate = 8000
+            container.mux(voice.encode(noise))
+            container.mux(voice.encode(None))
+    return file.getvalue()
+
+
+FRAMES = [np.roll(picture(24, 32), i, axis=1) for i in range(7)]
+
+
+def frames_of(path: Path) -> list[NDArray[np.uint8]]:
+    with av.open(path) as container:
+        return [frame.to_ndarray(format="gray" if frame.format.name == "gray" else "rgb24") for frame in container.decode(video=0)]
+
+
+@pytest.mark.parametrize("kind", ["colour", "grey"])
+def test_a_film_is_released_frame_by_frame_without_loss_or_sound(kind: str, tmp_path: Path, key: Path) -> None:
+    frames = FRAMES if kind == "colour" else [np.ascontiguousarray(frame[..., 0]) for frame in FRAMES]
+    source = plant(tmp_path / "in", {"a.mp4": film(frames)})
+    ran = release(source, tmp_path / "out", key=key)
+    assert ran.problems == {}
+    assert ran.outcomes["a.mp4"].notices == ("1 other stream (sound, subtitles) left out",)
+    data = (tmp_path / "out" / "a.mkv").read_bytes()
+    assert SECRET not in data
+    for got, pixels in zip(frames_of(tmp_path / "out" / "a.mkv"), frames, strict=True):
+        np.testing.assert_array_equal(got, expected("a.mp4", "", pixels, 24 if kind == "colour" else 8, key))
+    with av.open(tmp_path / "out" / "a.mkv") as container:
+        assert [stream.type for stream in container.streams] == ["video"]
+        assert container.streams.video[0].average_rate == Fraction(12)
+    statement = card_of(tmp_path / "out")["statements"][0]
+    assert (statement["releases"], statement["most_releases_of_one_source"]) == (7, 7)
+    assert statement["levels"][-2]["unit"] == "source pixel, 7 releases"
+    assert spent().releases == 7
+    assert manifest_of(tmp_path / "out")[0]["frames"] == 7
+    assert verify(Folder(tmp_path / "out")).releases == 7
+    assert verified(tmp_path / "out") == []
+    (tmp_path / "out" / "a.mkv").unlink()
+    release(source, tmp_path / "out", key=key)
+    assert (tmp_path / "out" / "a.mkv").read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [(b"no film", "cannot be decoded"), (film(FRAMES)[:900], "cannot be decoded|nothing"), (b"", "cannot be decoded")],
+)
+def test_films_that_are_not_fit(data: bytes, why: str, tmp_path: Path) -> None:
+    ran = release(plant(tmp_path / "in", {"a.avi": data}), tmp_path / "out")
+    assert re.search(why, ran.problems["a.avi"]), ran.problems
+    assert outputs(tmp_path / "out") == {}
+    assert spent().releases == 0
+
+
+def test_verify_finds_sound_in_a_film(tmp_path: Path) -> None:
+    release(plant(tmp_path / "in", {"a.mkv": film(FRAMES)}), tmp_path / "out")
+    (tmp_path / "out" / "a.mkv").write_bytes(film(FRAMES))
+    line = manifest_of(tmp_path / "out")[0] | {"sha256": hashlib.sha256((tmp_path / "out" / "a.mkv").read_bytes()).hexdigest()}
+    (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
+    assert "2 streams, title" in verified(tmp_path / "out")[0][1]

@@ -1,0 +1,42 @@
+"""Many small files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from tests.release.helpers import BESIDE, pictures, plant, spent, tree, verified
+from tests.release.test_fire import command, running, wait_for
+
+
+def test_ten_thousand_small_files_and_a_kill_among_them(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {f"{i // 500:02}/{name}": data for i, (name, data) in enumerate(pictures(10_000, 5, 4).items())})
+    target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
+    with running(*command(source, target, ledger, "--workers", "2")) as run:
+        wait_for(2000, target, run)
+        run.kill()
+    with running(*command(source, target, ledger, "--workers", "2")) as run:
+        out, err = run.communicate()
+    assert (run.returncode, err) == (0, "")
+    assert json.loads(out)["kept"] > 1000
+    assert len(tree(target)) == 10_000 + len(BESIDE)
+    total = spent(ledger)
+    assert (total.releases, total.unfinished) == (10_000, 0)
+    assert verified(target) == []
+
+
+def test_memory_does_not_grow_with_the_number_of_images(tmp_path: Path) -> None:
+    """One process from beginning to end, with a run of every kind of table it keeps; benchmarks/RESULTS.md has 100,000."""
+    peaks = []
+    for count in (300, 6000):
+        files = pictures(count, 3, 3)
+        source = plant(tmp_path / f"in{count}", files)
+        arguments = command(source, tmp_path / f"out{count}", tmp_path / f"{count}.sqlite", "--workers", "1")
+        run = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(run.pid, 0)
+        run.returncode = os.waitstatus_to_exitcode(status)
+        assert run.returncode == 0
+        peaks.append(usage.ru_maxrss / 1024)  # MiB
+    assert peaks[1] - peaks[0] < 8, peaks  # SQLite fills its caches, which are of fixed size

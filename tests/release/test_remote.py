@@ -1,0 +1,98 @@
+"""Places that are not folders of this machine: a real web server to read from, and file systems of fsspec to write to."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import uuid
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import fsspec
+import pytest
+from typer.testing import CliRunner
+
+from ldp_slicing.cli import app
+from ldp_slicing.errors import ReleaseError
+from ldp_slicing.release.manifest import verify
+from ldp_slicing.release.places import remote
+from tests.release.helpers import PNG, RECIPE, outputs, pictures, plant, release, spent, tree, verified
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    plant(tmp_path / "web", {**pictures(5), "deep/er/a.png": PNG, "bad.txt": b"hello"})
+    handler = functools.partial(Quiet, directory=str(tmp_path / "web"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{running.server_address[1]}"
+        running.shutdown()
+
+
+@pytest.fixture
+def bucket() -> Iterator[str]:
+    name = f"memory://bucket-{uuid.uuid4().hex}"
+    yield name
+    system, root = fsspec.core.url_to_fs(name)
+    if system.exists(root):
+        system.rm(root, recursive=True)
+
+
+def test_sources_of_a_web_server(server: str, tmp_path: Path) -> None:
+    ran = release(server, tmp_path / "out")  # type: ignore[arg-type]
+    assert set(ran.problems) == {"bad.txt"}
+    assert set(outputs(tmp_path / "out")) == {*pictures(5), "deep/er/a.png"}
+    assert verified(tmp_path / "out") == []
+    one = release(f"{server}/00001.png", tmp_path / "one.png", spend=True)  # type: ignore[arg-type]
+    assert one.complete
+
+
+@pytest.mark.parametrize("scheme", ["memory", "file"])
+def test_releases_go_to_a_remote_place(scheme: str, bucket: str, tmp_path: Path) -> None:
+    target = f"{bucket}/releases" if scheme == "memory" else f"file://{tmp_path}/releases"
+    source = plant(tmp_path / "in", {**pictures(150), "album/x.png": PNG})
+    assert release(source, target, after=1).stopped  # type: ignore[arg-type]
+    assert verify(remote(target)).problems == []
+    ran = release(source, target, workers=2 if scheme == "file" else 1)  # type: ignore[arg-type]
+    assert ran.complete
+    assert ran.kept
+    assert verify(remote(target)).releases == 151
+    assert (spent().releases, spent().unfinished) == (151, 0)
+    system, root = fsspec.core.url_to_fs(target)
+    assert not system.exists(f"{root}/.ldp-slicing-partial")
+    system.rm_file(f"{root}/album/x.png")
+    assert "lost" in release(source, target).problems["album/x.png"]  # type: ignore[arg-type]
+    if scheme == "file":
+        assert "key" not in {name.rsplit("/")[-1] for name in tree(tmp_path)}
+
+
+def test_one_remote_file_to_one(bucket: str, tmp_path: Path) -> None:
+    plant(tmp_path, {"a.png": PNG})
+    assert release(tmp_path / "a.png", f"{bucket}/x/b.png").complete  # type: ignore[arg-type]
+    system, root = fsspec.core.url_to_fs(bucket)
+    assert sorted(name.rsplit("/", 1)[-1] for name in system.find(root)) == ["b.card.json", "b.png"]
+    with pytest.raises(ReleaseError, match="exists already"):
+        release(tmp_path / "a.png", f"{bucket}/x/b.png")  # type: ignore[arg-type]
+    assert release(f"{bucket}/x/b.png", tmp_path / "c.png").complete  # type: ignore[arg-type]
+
+
+def test_remote_places_that_overlap_are_full_or_unknown(bucket: str, tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.png": PNG})
+    release(source, f"{bucket}/a")  # type: ignore[arg-type]
+    for wrong, target, why in (
+        (f"{bucket}/a", f"{bucket}/a/b", "overlap"),
+        (f"{bucket}/a", bucket, "overlap"),
+        (str(source), f"{bucket}", "exists already"),
+        (str(source), "nosuchscheme://x", "cannot be reached"),
+        ("nosuchscheme://x", str(tmp_path / "out"), "cannot be reached"),
+    ):
+        with pytest.raises(ReleaseError, match=why):
+            release(wrong, target, RECIPE)  # type: ignore[arg-type]
+    assert CliRunner().invoke(app, ["verify", f"{bucket}/a"]).exit_code == 0
+    assert CliRunner().invoke(app, ["verify", f"{bucket}/none"]).exit_code == 2

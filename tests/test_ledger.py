@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from ldp_slicing import Plan
+from ldp_slicing.errors import LedgerError
+from ldp_slicing.ledger import Intent, Ledger, Stream, Verdict, default_ledger
+
+COLOUR, GREY = Plan.paper(20.0), Plan.grey(5.0)
+FIRST, SECOND = Stream(b"run 1", is_owners=False), Stream(b"run 2", is_owners=False)
+
+
+def digest(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()
+
+
+def intent(item: str, pixels: str, file: str | None = None, plan: Plan = COLOUR, frame: int = 0) -> Intent:
+    return Intent(item.encode(), digest(pixels), digest(file) if file else None, plan, "haar", frame)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "deep" / "ledger.sqlite")
+
+
+def one(ledger: Ledger, made: Intent, stream: Stream = FIRST) -> Verdict:
+    (verdict,) = ledger.approve([made], stream)
+    return verdict
+
+
+def test_a_release_is_entered_once_however_often_it_is_tried(ledger: Ledger) -> None:
+    entries = {one(ledger, intent("a.png", "a", "A")).entry for _ in range(3)}
+    assert len(entries) == 1
+    assert ledger.total().releases == ledger.total().unfinished == 1
+    ledger.finish([*entries])
+    assert (ledger.total().releases, ledger.total().unfinished) == (1, 0)
+    assert ledger.total().epsilon == COLOUR.realised_epsilon
+    assert ledger.total().source_pixel_epsilon == 4 * COLOUR.realised_epsilon
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        intent("a.png", "a", "A"),
+        intent("b.png", "a", "B"),
+        intent("b.png", "b", "A"),
+        intent("a.png", "a"),
+        intent("a.png", "a", plan=GREY),
+    ],
+    ids=["the same", "the same pixels", "the same file", "pixels alone", "another plan"],
+)
+def test_what_an_earlier_run_released_is_refused_with_the_sum(again: Intent, ledger: Ledger) -> None:
+    ledger.finish([one(ledger, intent("a.png", "a", "A")).entry])
+    verdict = one(ledger, again, SECOND)
+    total = float(Fraction(COLOUR.realised_epsilon) + Fraction(again.plan.realised_epsilon))
+    assert verdict.entry == 0
+    assert verdict.problem is not None
+    assert "1 time," in verdict.problem
+    assert f"add up to epsilon {total:.6g}" in verdict.problem
+    assert "--spend" in verdict.problem
+    assert ledger.total().releases == 1
+    spending = Stream(b"run 2", is_owners=False, spend=True)
+    assert one(ledger, again, spending).times == 2
+    assert ledger.total().epsilon == pytest.approx(total)
+
+
+def test_an_intent_that_nobody_finished_counts(ledger: Ledger) -> None:
+    one(ledger, intent("a.png", "a"))
+    assert "1 of them perhaps" in (one(ledger, intent("a.png", "a"), SECOND).problem or "")
+
+
+def test_what_came_to_nothing_is_withdrawn_unless_it_was_tried_before(ledger: Ledger) -> None:
+    entry = one(ledger, intent("a.png", "a")).entry
+    ledger.withdraw([entry])
+    assert ledger.total().releases == 0
+    entry = one(ledger, intent("a.png", "a")).entry
+    one(ledger, intent("a.png", "a"))  # again, after a crash: the first time may have got out
+    ledger.withdraw([entry])
+    assert ledger.total().releases == 1
+    done = one(ledger, intent("b.png", "b")).entry
+    ledger.finish([done])
+    ledger.withdraw([done])
+    assert ledger.total().releases == 2
+
+
+def test_copies_within_a_run_are_counted_or_listed(ledger: Ledger) -> None:
+    first, second = ledger.approve([intent("a.png", "a", "A"), intent("b.png", "a", "A")], FIRST)
+    assert first.entry != second.entry
+    assert (first.times, second.times) == (1, 2)
+    once = Stream(b"run 3", is_owners=False, spend=True, duplicates="once")
+    first, second, other = ledger.approve([intent("a.png", "a", "A"), intent("b.png", "a", "B"), intent("c.png", "c")], once)
+    assert (first.is_copy, second.is_copy, other.is_copy) == (False, True, False)
+    assert one(ledger, intent("a.png", "a", "A"), once).entry == first.entry  # resumed, the first is still the first
+    assert one(ledger, intent("b.png", "a", "B"), once).is_copy
+    frames = [intent("film/1", "same", "F", frame=1), intent("film/2", "same", "F", frame=2)]
+    assert all(verdict.entry for verdict in ledger.approve(frames, once))
+
+
+def test_under_an_owners_key_the_same_release_costs_nothing_more(ledger: Ledger) -> None:
+    owner = Stream(b"owner", is_owners=True)
+    entry = one(ledger, intent("a.png", "a", "A"), owner).entry
+    assert one(ledger, intent("copy.png", "a", "B"), owner).entry == entry
+    assert ledger.total().releases == 1
+    assert "released before" in (one(ledger, intent("a.png", "a", "A", GREY), owner).problem or "")
+    assert "released before" in (one(ledger, intent("a.png", "a", "A"), Stream(b"another owner", is_owners=True)).problem or "")
+    assert "released before" in (one(ledger, intent("a.png", "a", "A"), FIRST).problem or "")
+
+
+def test_frames_add_up_to_their_file(ledger: Ledger) -> None:
+    frames = [intent(f"film/{i}", f"frame {i}", "film", frame=i) for i in range(1, 31)]
+    verdicts = ledger.approve(frames, FIRST)
+    assert ledger.times(verdicts[-1].entry) == 30
+    assert ledger.spent(digest("frame 3"), digest("film")).releases == 30
+    assert ledger.spent(digest("frame 3")).releases == 1
+    assert "30 times" in (one(ledger, intent("film/1", "other", "film", frame=1), SECOND).problem or "")
+
+
+def test_the_most_spent_sources_come_first(ledger: Ledger) -> None:
+    for number in range(4):
+        spending = Stream(f"run {number}".encode(), is_owners=False, spend=True)
+        ledger.approve([intent(f"{i}.png", f"{i}", f"file {i}") for i in range(number + 1)], spending)
+    ledger.approve([intent(f"film/{i}", f"frame {i}", "film", frame=i) for i in range(1, 6)], FIRST)
+    spent = ledger.most_spent(3)
+    assert [one.releases for _, one in spent] == [5, 4, 3]
+    assert len({name for name, _ in spent}) == 3
+    assert ledger.sources() == 9
+    assert ledger.total().releases == 15
+
+
+def test_neither_names_nor_digests_of_sources_are_in_it(ledger: Ledger) -> None:
+    secret = intent("the secret name.png", "pixels", "file")
+    one(ledger, secret)
+    ledger.close()
+    content = b"".join(path.read_bytes() for path in ledger.path.parent.iterdir() if path.suffix != ".key")
+    for planted in (secret.item, secret.source, secret.file, b"the secret"):
+        assert planted is not None
+        assert planted not in content
+    for path in ledger.path.parent.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    other = Ledger(ledger.path.with_name("other.sqlite"))
+    assert other.keyed("pixels", secret.source) != Ledger(ledger.path).keyed("pixels", secret.source)
+    assert len({other.keyed(kind, b"x") for kind in ("pixels", "file", "item")}) == 3
+
+
+def test_a_ledger_without_its_key_knows_nothing_and_says_so(tmp_path: Path) -> None:
+    path, key = tmp_path / "l.sqlite", tmp_path / "l.sqlite.key"
+    Ledger(path).close()
+    other = Ledger(tmp_path / "other.sqlite")
+    kept = key.read_bytes()
+    key.write_bytes((tmp_path / "other.sqlite.key").read_bytes())
+    with pytest.raises(LedgerError, match="not its own"):
+        Ledger(path)
+    key.unlink()
+    with pytest.raises(LedgerError, match="lost its key"):
+        Ledger(path)
+    key.write_bytes(kept)
+    key.chmod(0o600)
+    assert Ledger(path).identity != other.identity
+
+
+def test_what_is_no_ledger_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="no ledger"):
+        Ledger(tmp_path / "none.sqlite", must_exist=True)
+    assert not list(tmp_path.iterdir())
+    path = tmp_path / "l.sqlite"
+    Ledger(path).close()
+    database = sqlite3.connect(path)
+    database.execute("UPDATE meta SET value = 2 WHERE name = 'version'")
+    database.commit()
+    database.close()
+    with pytest.raises(LedgerError, match="version 2"):
+        Ledger(path)
+    path.write_bytes(b"this is no database" * 100)
+    with pytest.raises(LedgerError, match="not a database"):
+        Ledger(path)
+    (tmp_path / "folder.sqlite").mkdir()
+    (tmp_path / "folder.sqlite.key").write_bytes((tmp_path / "l.sqlite.key").read_bytes())
+    (tmp_path / "folder.sqlite.key").chmod(0o600)
+    with pytest.raises(LedgerError, match="cannot be used"):
+        Ledger(tmp_path / "folder.sqlite")
+
+
+def test_a_ledger_that_cannot_be_written_stops_the_release(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ldp_slicing.ledger.BUSY_SECONDS", 0.1)
+    impatient = Ledger(ledger.path)
+    holder = sqlite3.connect(ledger.path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LedgerError, match="locked"):
+        one(impatient, intent("a.png", "a"))
+    holder.execute("ROLLBACK")
+    assert one(impatient, intent("a.png", "a")).entry
+
+
+MANY = """
+import hashlib, sys
+from pathlib import Path
+from ldp_slicing import Plan
+from ldp_slicing.ledger import Intent, Ledger, Stream
+ledger = Ledger(Path(sys.argv[1]))
+stream = Stream(sys.argv[2].encode(), is_owners=False)
+got = 0
+plan = Plan.paper(20.0)
+for batch in range(20):
+    names = [b"%d" % i for i in range(10 * batch, 10 * batch + 10)]
+    intents = [Intent(name, hashlib.sha256(name).digest(), None, plan, "haar") for name in names]
+    verdicts = [verdict for verdict in ledger.approve(intents, stream) if not verdict.problem]
+    ledger.finish([verdict.entry for verdict in verdicts])
+    got += len(verdicts)
+print(got)
+"""
+
+
+def test_of_several_processes_each_source_goes_to_one(tmp_path: Path) -> None:
+    """All open it at once, where there is no ledger yet, and all want the same 200 sources."""
+    path = tmp_path / "new" / "ledger.sqlite"
+    runs = [subprocess.Popen([sys.executable, "-c", MANY, str(path), str(i)], stdout=subprocess.PIPE) for i in range(3)]
+    got = [int(run.communicate()[0]) for run in runs]
+    assert sum(got) == 200
+    total = Ledger(path).total()
+    assert (total.releases, total.unfinished) == (200, 0)
+
+
+ENDLESS = MANY.replace("for batch in range(20)", "import itertools\nfor batch in itertools.count()").replace(
+    "got +=", "print(batch, flush=True); got +="
+)
+
+
+def test_what_was_approved_survives_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    with subprocess.Popen([sys.executable, "-c", ENDLESS, str(path), "run"], stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        batches = [int(run.stdout.readline()) for _ in range(12)]
+        run.send_signal(signal.SIGKILL)
+        batches += [int(line) for line in run.stdout.read().splitlines()]
+    ledger = Ledger(path)
+    assert ledger.total().releases >= 10 * len(batches)
+    assert ledger.total().unfinished <= 10
+
+
+def test_the_default_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert default_ledger() == tmp_path / "ldp-slicing" / "ledger.sqlite"
+    monkeypatch.delenv("XDG_DATA_HOME")
+    assert default_ledger() == Path.home() / ".local" / "share" / "ldp-slicing" / "ledger.sqlite"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert default_ledger().parts[-3:] == ("Application Support", "ldp-slicing", "ledger.sqlite")
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
+    assert default_ledger() == tmp_path / "local" / "ldp-slicing" / "ledger.sqlite"
+
+
+def test_export(ledger: Ledger) -> None:
+    ledger.finish([one(ledger, intent("a.png", "a", "A")).entry])
+    one(ledger, intent("b.png", "b"))
+    done, open_ = ledger.rows()
+    assert (done["state"], open_["state"]) == ("done", "intent")
+    assert done["epsilon"] == COLOUR.realised_epsilon
+    assert abs(done["time"] - time.time()) < 1000
+    assert open_["file"] is None
+    about = ledger.plans()[done["plan"]]
+    assert len(about["slices"]) == 24
+    assert json.dumps(list(ledger.rows()))
+    assert os.path.getsize(ledger.path)  # noqa: PTH202
