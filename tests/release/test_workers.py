@@ -7,6 +7,7 @@ import io
 import os
 import queue
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -100,6 +101,40 @@ def test_a_file_that_kills_its_readers_is_found_and_the_others_are_made(setting:
     assert len(outputs(tmp_path / "out")) == 149
     assert (gate.ledger.total().releases, gate.ledger.total().unfinished) == (149, 0)
     assert crew.hired == []
+
+
+class Stillborn(Stations):
+    """Every worker is dead when it comes."""
+
+    def give(self, worker: Station, message: Any) -> None:
+        self._dead.add(worker)
+
+
+def test_workers_that_all_die_are_not_hired_for_ever(setting: Setting, gate: LedgerGate, tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match="31 workers in a row"):
+        list(run_crew(Stillborn(setting), 2, gate, batches(tasks(list(pictures(150)))), lambda: False))
+    assert outputs(tmp_path / "out") == {}
+    assert gate.ledger.total().releases == 0
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from ldp_slicing.release.prepare import prepare
+from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.release.run import on_this_machine
+job = prepare(sys.argv[1], sys.argv[2], Recipe())
+list(job.run(on_this_machine(2)))
+"""
+
+
+def test_a_script_without_its_guard_is_told_so(tmp_path: Path) -> None:
+    plant(tmp_path, {"script.py": SCRIPT.encode()})
+    arguments = [sys.executable, str(tmp_path / "script.py"), str(plant(tmp_path / "in", pictures(150))), str(tmp_path / "out")]
+    ran = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "31 workers in a row died" in ran.stderr
+    assert spent().releases == 0
 
 
 def test_workers_in_one_process_do_not_mix_up_their_keys(setting: Setting, gate: LedgerGate, tmp_path: Path) -> None:

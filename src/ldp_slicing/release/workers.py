@@ -17,13 +17,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
-from ldp_slicing.errors import LedgerError
+from ldp_slicing.errors import LedgerError, ReleaseError
 from ldp_slicing.ledger import Verdict
 from ldp_slicing.release.formats import KINDS
 from ldp_slicing.release.work import BATCH_SOURCES, Ask, Gate, Outcome, Setting, Task, Worker
 
 BATCH_FILE_BYTES = 8 << 20
 ATTEMPTS = 3  # before a file is taken for one that kills whoever reads it
+IN_A_ROW = 30  # workers that die before any says a word: then it is not the files
 PATIENCE = 1.0  # seconds that workers have to come to an end when the run is stopped
 
 Stop = Callable[[], bool]
@@ -82,6 +83,7 @@ def run_crew(crew: Crew, workers: int, gate: Gate, waiting: Iterator[list[Task]]
     hands: dict[Any, list[Task]] = {crew.hire(): [] for _ in range(workers)}  # what each worker is at
     again: deque[list[Task]] = deque(itertools.islice(waiting, 1))
     deaths: dict[str, int] = {}
+    silent = 0
     deadline = float("inf")
     try:
         while True:
@@ -98,6 +100,12 @@ def run_crew(crew: Crew, workers: int, gate: Gate, waiting: Iterator[list[Task]]
             if time.monotonic() > deadline or (not busy and (not again or deadline < float("inf"))):
                 return
             for worker, message in crew.hear(busy):
+                silent = silent + 1 if message is None else 0
+                if silent > IN_A_ROW:
+                    raise ReleaseError(
+                        f"{silent} workers in a row died before they had done anything: look for what kills them (memory?), or use "
+                        "--workers 1; a script that starts several needs `if __name__ == '__main__':` around what it does"
+                    )
                 if message is None:
                     tasks = hands.pop(worker)
                     crew.dismiss(worker, at_once=True)
