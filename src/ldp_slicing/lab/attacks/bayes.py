@@ -84,13 +84,16 @@ def _means(pixels: Tensor, plan: Plan, prior: Tensor) -> Tensor:
             continue
         c = next(c for c, mask in enumerate(masks) if mask)
         tables[c] = tables[c] * (miss * (differ & masks[c] == 0).to(prior.dtype) + floor)
+    numbers = values.to(prior.dtype)
+    if not across:  # a channel's release tells it all
+        return torch.stack([(_normal(table) @ numbers)[pixels[c]] for c, table in enumerate(tables)])
     beliefs = [_normal(table)[pixels[c]] for c, table in enumerate(tables)]  # [P, 256] each
     for masks, miss, floor in across:
         same = [(differ & mask == 0).to(prior.dtype)[pixels[c]] for c, mask in enumerate(masks)]
         agree = [(belief * match).sum(1, keepdim=True) for belief, match in zip(beliefs, same, strict=True)]
         others = [torch.stack([a for d, a in enumerate(agree) if d != c]).prod(0) for c in range(channels)]
         beliefs = [_normal(b * (miss * match * other + floor)) for b, match, other in zip(beliefs, same, others, strict=True)]
-    return torch.stack([belief @ values.to(prior.dtype) for belief in beliefs])
+    return torch.stack([belief @ numbers for belief in beliefs])
 
 
 def _normal(table: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,11 @@ class Case:
     public: NDArray[np.uint8]
     sources: Tensor
     faces: Recogniser | None = None
+
+    @cached_property
+    def originals(self) -> dict[str, object] | None:
+        """What is recognised on the sources themselves: the ceiling, where they are faces."""
+        return self.faces.judge(self.sources) if self.faces else None
 
     @torch.no_grad()
     def judge(self, images: Tensor) -> dict[str, object]:

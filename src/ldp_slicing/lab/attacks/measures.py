@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from ldp_slicing.audit.tails import lower_bound, upper_bound
 
@@ -32,20 +31,20 @@ def ssim(a: Tensor, b: Tensor, *, peak: float = 255.0) -> Tensor:
     As Wang et al. 2004 have it: Gaussian window of 1.5 pixels, 11 x 11, only where it lies inside the image.
     """
     a, b = a.float(), b.float()
-    channels = a.shape[1]
-    places = torch.arange(WINDOW, device=a.device) - WINDOW // 2
-    window = torch.exp(-places.square() / (2 * SIGMA**2))
-    window = window / window.sum()
-    down, across = (window.view(shape).expand(channels, 1, *shape[2:]) for shape in ((1, 1, WINDOW, 1), (1, 1, 1, WINDOW)))
-
-    def mean(x: Tensor) -> Tensor:
-        return functional.conv2d(functional.conv2d(x, down, groups=channels), across, groups=channels)
-
-    mean_a, mean_b = mean(a), mean(b)
-    var_a, var_b, covariance = mean(a * a) - mean_a**2, mean(b * b) - mean_b**2, mean(a * b) - mean_a * mean_b
+    rows, columns = (_windows(side, a.device) for side in a.shape[2:])
+    # products of matrices, not convolutions: those may round to 10 bits on a GPU, and variances are small differences
+    mean_a, mean_b, square_a, square_b, product = (rows @ torch.stack((a, b, a * a, b * b, a * b)) @ columns.T).unbind(0)
+    var_a, var_b, covariance = square_a - mean_a**2, square_b - mean_b**2, product - mean_a * mean_b
     c1, c2 = (0.01 * peak) ** 2, (0.03 * peak) ** 2
     alike = (2 * mean_a * mean_b + c1) * (2 * covariance + c2) / ((mean_a**2 + mean_b**2 + c1) * (var_a + var_b + c2))
     return alike.mean((1, 2, 3))
+
+
+def _windows(side: int, device: torch.device) -> Tensor:
+    """float32 [side - 10, side]: row i has the Gaussian window at i..i + 10."""
+    places = torch.arange(side, device=device) - torch.arange(side - WINDOW + 1, device=device)[:, None]
+    window = torch.exp(-(places - WINDOW // 2).square() / (2 * SIGMA**2)) * ((places >= 0) & (places < WINDOW))
+    return window / window.sum(1, keepdim=True)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from torch.nn import functional
 from ldp_slicing.lab.attacks.bits import float_rgb, log_odds, mean_words, to_bits
 from ldp_slicing.plan import Plan
 
+TOLD = 64
+
 
 class Adversary(Protocol):
     """sees: releases as RGB, or as the released words. knows: what it is told of a plan, K numbers.
@@ -58,6 +60,11 @@ def _filled(x: Tensor, multiple: int) -> Tensor:
 
 def _larger(x: Tensor, times: int) -> Tensor:
     return functional.interpolate(x, scale_factor=float(times), mode="nearest")
+
+
+def _told(known: int) -> nn.Module:
+    """What is known, for the blocks to be scaled by: [N, known] to [N, TOLD]."""
+    return nn.Sequential(nn.Linear(known, TOLD), nn.SiLU())
 
 
 class UNet(nn.Module):
@@ -129,13 +136,14 @@ class BlackBox(nn.Module):
 
     def __init__(self, channels: int = 3, *, width: int = 48, scales: int = 4) -> None:
         super().__init__()
-        self.network = UNet(channels, channels, 1, width=width, scales=scales)
+        self.told = _told(1)
+        self.network = UNet(channels, channels, TOLD, width=width, scales=scales)
 
     def knows(self, plan: Plan) -> list[float]:
         return [math.log(plan.epsilon) / 3]
 
     def forward(self, releases: Tensor, known: Tensor) -> tuple[Tensor, None]:
-        out: Tensor = self.network(releases / 127.5 - 1, known)
+        out: Tensor = self.network(releases / 127.5 - 1, self.told(known))
         return 127.5 * (out.float() + 1), None
 
 
@@ -202,8 +210,9 @@ class WhiteBox(nn.Module):
     def __init__(self, channels: int = 3, *, block: int = 2, width: int = 48, scales: int = 4) -> None:
         super().__init__()
         self.block = max(block, 2)
-        self.denoiser = Denoiser(channels, 8 * channels, width=width)
-        self.low = FullScaleUNet(4 * channels, channels, 8 * channels, width=width // 2, scales=scales)
+        self.told = _told(8 * channels)
+        self.denoiser = Denoiser(channels, TOLD, width=width)
+        self.low = FullScaleUNet(4 * channels, channels, TOLD, width=width // 2, scales=scales)
 
     def knows(self, plan: Plan) -> list[float]:
         """The log-odds of every bit, in the order of ``to_bits``."""
@@ -211,7 +220,7 @@ class WhiteBox(nn.Module):
 
     def forward(self, releases: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
         height, width = releases.shape[2:]
-        levels = torch.log1p(known)
+        levels = self.told(torch.log1p(known))
         bits = self.denoiser((2.0 * to_bits(releases) - 1) * known[:, :, None, None], levels)
         detail = mean_words(torch.sigmoid(bits))
         filled = functional.pad(detail, (0, -width % self.block, 0, -height % self.block), mode="replicate")

@@ -55,7 +55,7 @@ def attack_all(setting: Setting, attack: Callable[[Case, str, Plan, Prune], Row]
             row: Row = {"run": run, "seed": 0, "finished": not setting.limits.over, "prune": prune}
             if row["finished"]:
                 case = case or open_case(name, setting.data, setting.device)
-                row |= attack(case, run, Plan.paper(eps), prune) | {"originals": originals(case)}
+                row |= attack(case, run, Plan.paper(eps), prune) | {"originals": case.originals}
                 setting.say(f"{run}: SSIM {row['found'][-1]['reconstruction']['ssim']:.3f}")
             yield row
 
@@ -112,13 +112,12 @@ def title_of(eps: float, view: str) -> str:
 
 def table_of(rows: Sequence[Row], name: str, view: str, *, what: str = "reconstruction") -> str:
     """One set and view: every budget with its release (the floor) and what was made of it, and the originals (the ceiling)."""
-    found = [one for one in records(rows, f"{name}-{view}") if "releases" not in one]
-    if not found:
-        return ""
     lines = []
-    for one in found:
+    for one in records(rows, f"{name}-{view}"):
         lines.append([title_of(one["epsilon_requested"], view), "release", *judged(one["release"])])
         lines.append(["", one.get("by", what), *judged(one["reconstruction"])])
+    if not lines:
+        return ""
     return (
         f"**{SETS[name]}, {WORDS[view]}**\n\n"
         + markdown(["eps of a released pixel", "", *heads(name == "lfw")], lines)
@@ -137,11 +136,6 @@ def ceiling(rows: Sequence[Row], name: str) -> str:
         f"{100 / found['gallery']:.2f} %), verification {100 * verified['accuracy']:.2f} %. The same person: a squared distance of the "
         f"recogniser's embeddings of at most {found['same_person']['radius']:.3f}, its own threshold between originals.\n\n"
     )
-
-
-def originals(case: Case) -> Record | None:
-    """The ceiling of a set of faces."""
-    return case.faces.judge(case.sources) if case.faces else None
 
 
 def over_eps(rows: Sequence[Row], prefix: str, part: str, measure: str) -> dict[float, float]:

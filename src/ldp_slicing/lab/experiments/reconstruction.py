@@ -13,7 +13,7 @@ from ldp_slicing.lab.attacks.case import SETS, Case, open_case
 from ldp_slicing.lab.attacks.reconstruct import Reconstruction
 from ldp_slicing.lab.data import ImageSet, Split
 from ldp_slicing.lab.experiments.frame import Experiment, Row, Setting, train_all
-from ldp_slicing.lab.experiments.leakage import TARGETS, VIEWS, figure_of, originals, record, sheet, shown, table_of
+from ldp_slicing.lab.experiments.leakage import TARGETS, VIEWS, figure_of, record, sheet, shown, table_of
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import Task
@@ -64,7 +64,7 @@ def judge(run: Reconstruction, case: Case, setting: Setting, kind: str) -> Row:
     made = sheet(setting, case, f"{kind}-{run.task.name}", run.task.prune, tiles) if len(run.plans) > 1 else []
     size = sum(parameter.numel() for parameter in run.parameters)
     row: Row = {"prune": run.task.prune, "steps": run.epoch * run.steps, "parameters": size, "found": found}
-    return row | {"originals": originals(case), "pictures": made}
+    return row | {"originals": case.originals, "pictures": made}
 
 
 def table(rows: Sequence[Row]) -> str:
