@@ -12,12 +12,14 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
+from typer.testing import CliRunner, Result
 
 from ldp_slicing import Plan
+from ldp_slicing.cli import app
 from ldp_slicing.lab import experiments, recipes, results
-from ldp_slicing.lab.attacks import pairs
+from ldp_slicing.lab.attacks import networks, pairs
 from ldp_slicing.lab.data import DataError
-from ldp_slicing.lab.experiments import ablation, curves, faces, identity, overhead
+from ldp_slicing.lab.experiments import ablation, curves, faces, identity, overhead, tradeoff
 from ldp_slicing.lab.experiments.frame import BUDGETS
 from ldp_slicing.lab.folders import load_folder, read_folder
 from ldp_slicing.lab.lfw import images_in_pairs, load_lfw, sides
@@ -49,6 +51,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "TRIED", ("easy",))
     monkeypatch.setattr(pairs, "wide_resnet28", lambda classes, width, channels: tiny(classes, channels))
     monkeypatch.setitem(MODELS, "resnet9", tiny)
+    few = {name: tradeoff.PLANS[name] for name in ("paper-pruned-eps20", "thick-whole-eps5.2-y2c1")}
+    monkeypatch.setattr(tradeoff, "PLANS", few)
+    monkeypatch.setitem(networks.NETWORKS, "unet", lambda channels, _block: networks.BlackBox(channels, width=4, scales=2))
 
 
 def write_cifar(folder: Path) -> None:
@@ -105,6 +110,7 @@ MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are ma
     "psnr": (write_both, 2 * 2 * 7),
     "overhead": (write_lfw, 5),
     "identity": (write_both, 2 * 2 + 2 * (2 * 2 + 1)),
+    "tradeoff": (write_cifar, 2 * 2),
 }
 
 
@@ -222,3 +228,49 @@ def test_recipes_of_the_experiments_are_there() -> None:
     assert {"cifar-authors", "cifar-paper", "cifar-once", "chest", "faces-arcface", "faces-teacher"} <= set(recipes.recipes())
     assert isinstance(recipe("chest"), Recipe)
     assert Plan.grey(1.0, 8).word_bits == 8
+
+
+def test_plans_of_the_tradeoff_spend_what_they_say() -> None:
+    assert len(tradeoff.PLANS) == 2 * (7 + 7)
+    for name, (plan, prune) in tradeoff.PLANS.items():
+        assert f"eps{plan.epsilon:g}" in name
+        assert (prune is None) == ("whole" in name)
+    assert tradeoff.PLANS["thick-whole-eps5.2-y2c1"][0].slices[0].bits == 0xC08080
+    assert tradeoff.PLANS["thick-pruned-eps1-y1c0"][0].slices[0].bits == 0x800000
+
+
+def measured(name: str, accuracy: float, leakage: float) -> list[dict[str, object]]:
+    rows = [{"run": f"cifar10-{name}-learner", "accuracy": accuracy}, {"run": f"cifar10-{name}-adversary", "ssim": leakage}]
+    return [row | {"seed": 0, "finished": True} for row in rows]
+
+
+def test_the_most_accurate_plan_that_leaks_little_enough_is_proposed(tmp_path: Path) -> None:
+    rows = [
+        *measured("paper-pruned-eps20", 0.64, 0.70),
+        *measured("thick-pruned-eps2.4-y2c0", 0.66, 0.69),
+        *measured("paper-whole-eps20", 0.75, 0.84),
+        {"run": "cifar10-paper-pruned-eps58-learner", "seed": 0, "finished": True, "accuracy": 0.9},  # its leakage is not known
+    ]
+    results.write("tradeoff", "About", rows, tmp_path)
+
+    def choose(*options: str) -> Result:
+        return CliRunner().invoke(app, ["lab", "choose", "--results", str(tmp_path), *options])
+
+    found = choose("--max-leakage", "0.72")
+    assert found.exit_code == 0
+    assert "thick-pruned-eps2.4-y2c0: eps 2.4 per released pixel, accuracy 66.00 %, leakage 0.690" in found.output
+    assert "prune='haar'" in found.output
+    assert "paper-whole-eps20" in choose("--max-leakage", "1").output
+    assert "Slicer(Plan.paper(20), prune=None)" in choose("--max-leakage", "1").output
+    for options, word in (
+        (("--max-leakage", "0.1"), "the least leaky, thick-pruned-eps2.4-y2c0"),
+        (("--max-leakage", "1", "--max-epsilon", "1"), "within these limits"),
+        (("--max-leakage", "1", "--task", "faces"), "measured for cifar10"),
+    ):
+        refused = choose(*options)
+        assert refused.exit_code == 2
+        assert word in refused.output
+    (tmp_path / "tradeoff.json").unlink()
+    assert "lab reproduce tradeoff" in choose("--max-leakage", "1").output
+    kept = tradeoff.best(tradeoff.points(rows))
+    assert [one.name for one in kept] == ["thick-pruned-eps2.4-y2c0", "paper-whole-eps20"]

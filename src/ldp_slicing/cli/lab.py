@@ -262,6 +262,30 @@ def attack(
     _experiment("attack", name, data, results, work, minutes, epochs, side_by_side, only, device)
 
 
+@app.command(short_help="Propose a plan by what it leaks and what it is good for.")
+@refusals_exit
+def choose(
+    max_leakage: Annotated[float, typer.Option("--max-leakage", help="The most that is accepted: SSIM of reconstructions, 0 to 1.")],
+    task: Annotated[str, typer.Option("--task", help="What the releases are for: cifar10.")] = "cifar10",
+    max_epsilon: Annotated[float, typer.Option("--max-epsilon", help="Of a released pixel.", show_default="no limit")] = NO_LIMIT,
+    results: Results = Path("results"),
+) -> None:
+    """`ldp-slicing lab choose --max-leakage 0.7`
+
+    Of the plans measured by `lab reproduce tradeoff`, the most accurate one that leaks no more than you accept. It was measured on small
+    pictures of things, by one attack: a guide, not a promise.
+    """
+    try:
+        from ldp_slicing.lab.choose import choose as propose
+    except ModuleNotFoundError as error:
+        raise missing(error) from None
+    chosen, beside = propose(results, task, max_leakage, max_epsilon)
+    measured = f"accuracy {100 * chosen.accuracy:.2f} %, leakage {chosen.leakage:.3f}"
+    out.print(f"{chosen.name}: eps {chosen.plan.epsilon:g} per released pixel, {measured}")
+    out.print(plain(chosen.code))
+    out.print(f"of {beside} plans measured that leak no more than {max_leakage:g}")
+
+
 @app.command(name="results", short_help="Make results/README.md from the numbers there.")
 @refusals_exit
 def make_readme(folder: Annotated[Path, typer.Argument(help="Where the numbers are.")] = Path("results")) -> None:

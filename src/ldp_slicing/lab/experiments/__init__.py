@@ -16,6 +16,7 @@ from ldp_slicing.lab.experiments import (
     overhead,
     psnr,
     reconstruction,
+    tradeoff,
 )
 from ldp_slicing.lab.experiments.frame import Experiment
 
@@ -33,6 +34,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "bayes": bayes.EXPERIMENT,
     "black-box": reconstruction.BLACK_BOX,
     "white-box": reconstruction.WHITE_BOX,
+    "tradeoff": tradeoff.EXPERIMENT,
 }
 
 

@@ -1,0 +1,162 @@
+"""Accuracy against leakage: every plan and budget is a point, so that a plan can be chosen by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from ldp_slicing.lab.attacks.case import open_case
+from ldp_slicing.lab.attacks.reconstruct import Reconstruction
+from ldp_slicing.lab.data import ImageSet, Split, load
+from ldp_slicing.lab.experiments import curves
+from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Findings, Row, Setting, accuracies, markdown, train_all
+from ldp_slicing.lab.recipes import recipe
+from ldp_slicing.lab.run import Run
+from ldp_slicing.lab.task import Task
+from ldp_slicing.lab.training import Splits
+from ldp_slicing.plan import Plan, Slice
+from ldp_slicing.view import Prune
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TASK = "cifar10"
+FAMILIES = {"paper": "the paper's plan", "thick": "one thick slice"}
+
+
+def _thick(epsilon: float, y: int, chroma: int = 0) -> Plan:
+    """The highest bits of Y, and of Cb and Cr, as one symbol; the others are dropped."""
+    bits = sum((0xFF00 >> count & 0xFF) << shift for count, shift in ((y, 16), (chroma, 8), (chroma, 0)))
+    return Plan([Slice(bits, epsilon)])
+
+
+def _plans() -> dict[str, tuple[Plan, Prune]]:
+    views: dict[str, Prune] = {"pruned": "haar", "whole": None}
+    plans: dict[str, tuple[Plan, Prune]] = {}
+    for view, prune in views.items():
+        plans |= {f"paper-{view}-eps{eps:g}": (Plan.paper(eps), prune) for eps in BUDGETS}
+        for eps, y, chroma in ((1.0, 1, 0), (2.4, 1, 0), (2.4, 2, 0), (5.2, 2, 1), (5.2, 4, 0), (12.0, 4, 3), (20.0, 6, 5)):
+            plans[f"thick-{view}-eps{eps:g}-y{y}c{chroma}"] = _thick(eps, y, chroma), prune
+    return plans
+
+
+PLANS = _plans()
+
+
+@dataclass(frozen=True)
+class Point:
+    """A plan, what a learner gets from its releases (accuracy) and what an adversary gets (SSIM of its reconstructions)."""
+
+    name: str
+    plan: Plan
+    prune: Prune
+    accuracy: float
+    leakage: float
+
+    @property
+    def code(self) -> str:
+        """How it is used from Python."""
+        plan = f"Plan.paper({self.plan.epsilon:g})" if self.name.startswith("paper") else f"Plan({list(self.plan.slices)!r})"
+        return f"Slicer({plan}, prune={self.prune!r})"
+
+
+def measure(setting: Setting) -> Iterator[Row]:
+    images = load(TASK, setting.data)
+    fast = replace(recipe("cifar-once"), name="cifar-once, resnet9", model="resnet9", epochs=20)
+    learners = [
+        Task(f"{TASK}-{name}-learner", images, fast, plan, prune, validation=min(curves.HELD_OUT, len(images.train.labels) // 4))
+        for name, (plan, prune) in PLANS.items()
+    ]
+    yield from train_all(learners, setting)
+    how = replace(recipe("black-box-cifar"), name="black-box-cifar, one plan")
+    wanted = [name for name in PLANS if setting.only in f"{TASK}-{name}-adversary"]
+    if all(setting.is_done(f"{TASK}-{name}-adversary", 0, setting.shortened(how)) for name in wanted):
+        return
+    case = open_case(TASK, setting.data, setting.device)
+    none = np.zeros(len(case.public), np.int64)
+    public = ImageSet(TASK, 1, Split(case.public, none), Split(case.public[:0], none[:0]))
+    plans = {f"{TASK}-{name}-adversary": (plan, prune) for name, (plan, prune) in PLANS.items()}
+    adversaries = [Task(run, public, how, prune=prune, release="none") for run, (_, prune) in plans.items()]
+
+    def make(task: Task, device: torch.device, splits: Splits) -> Run:
+        return Reconstruction(task, device, splits, plans[task.name][:1])
+
+    def judge(run: Run) -> Row:
+        assert isinstance(run, Reconstruction)  # noqa: S101 - make makes no other
+        (plan,) = run.plans
+        releases = [run.release(part, plan) for part in torch.split(case.sources, 250)]
+        found = case.judge(torch.cat([run.attack(part, plan) for part in releases]))
+        return {"epsilon_requested": plan.epsilon, "epsilon_realised_per_release": plan.realised_epsilon, "prune": run.task.prune, **found}
+
+    yield from train_all(adversaries, setting, judge, make)
+
+
+def points(rows: Sequence[Row]) -> list[Point]:
+    """Every plan of which both sides were measured, the least leaky first."""
+    leaks = {row["run"]: row["ssim"] for row in rows if row["finished"] and row["run"].endswith("-adversary")}
+    found = []
+    for name, (plan, prune) in PLANS.items():
+        learnt, leak = accuracies(rows, f"{TASK}-{name}-learner"), leaks.get(f"{TASK}-{name}-adversary")
+        if learnt and leak is not None:
+            found.append(Point(name, plan, prune, sum(learnt) / len(learnt), leak))
+    return sorted(found, key=lambda point: point.leakage)
+
+
+def best(found: Sequence[Point]) -> list[Point]:
+    """Those that no other beats in accuracy and leakage at once."""
+    return [one for one in found if not any(other.leakage <= one.leakage and other.accuracy > one.accuracy for other in found)]
+
+
+def table(rows: Sequence[Row]) -> str:
+    found = points(rows)
+    winners = best(found)
+    lines = [
+        [
+            one.name,
+            f"{one.plan.epsilon:g}",
+            "haar" if one.prune else "none",
+            f"{100 * one.accuracy:.2f}",
+            f"{one.leakage:.3f}",
+            "*" if one in winners else "",
+        ]
+        for one in found
+    ]
+    return markdown(
+        ["plan", "eps of a released pixel", "pruning", "accuracy, %", "SSIM of the reconstruction", "not beaten by another"], lines
+    )
+
+
+def figure(findings: Findings) -> Figure:
+    from ldp_slicing.lab.figures import COLOURS, legend, panels
+
+    drawn, (axis,) = panels(1, logarithmic=False)
+    found = points(findings["tradeoff"])
+    for (family, words), colour in zip(FAMILIES.items(), COLOURS, strict=False):
+        for view, marker in (("pruned", "o"), ("whole", "s")):
+            some = [one for one in found if one.name.startswith(f"{family}-{view}")]
+            label = f"{words}, {'pruned' if view == 'pruned' else 'not pruned'}"
+            axis.scatter(
+                [one.leakage for one in some], [100 * one.accuracy for one in some], s=18, color=colour, marker=marker, label=label
+            )
+            for one in some:
+                axis.annotate(
+                    f"{one.plan.epsilon:g}", (one.leakage, 100 * one.accuracy), fontsize=6, xytext=(3, 2), textcoords="offset points"
+                )
+    axis.set(
+        title="CIFAR-10: eps of a released pixel at each point", xlabel="leakage: SSIM of a U-Net's reconstructions", ylabel="accuracy, %"
+    )
+    legend(axis)
+    return drawn
+
+
+EXPERIMENT = Experiment(
+    "Accuracy of a ResNet-9 trained on one release of each image of CIFAR-10, against the SSIM that a U-Net reaches which was trained, "
+    "with fresh noise and for that plan alone, to reconstruct sources. Up and to the left is better",
+    measure,
+    table,
+    figure,
+)
