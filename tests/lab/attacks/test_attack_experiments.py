@@ -25,8 +25,8 @@ RUNS = {"averaging": 8, "bayes": 8, "black-box": 8, "white-box": 8}  # two sets,
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(networks.NETWORKS, "unet", lambda channels, _block: BlackBox(channels, width=4, scales=2))
-    monkeypatch.setitem(networks.NETWORKS, "two-stage", lambda channels, block: WhiteBox(channels, block=block, width=4, scales=2))
+    monkeypatch.setitem(networks.NETWORKS, "unet", lambda channels: BlackBox(channels, width=4, scales=2))
+    monkeypatch.setitem(networks.NETWORKS, "two-stage", lambda channels: WhiteBox(channels, width=4, scales=2))
     monkeypatch.setitem(EMBEDDERS, "dlib", (lambda: tiny(128), 128))
     for module in (leakage, reconstruction):
         monkeypatch.setattr(module, "TARGETS", (20.0, 200.0))

@@ -178,7 +178,7 @@ class Denoiser(nn.Module):
     def __init__(self, channels: int, known: int, *, width: int = 48) -> None:
         super().__init__()
         self.channels = channels
-        self.down = nn.ModuleList(_Block(a, b, known) for a, b in ((8 * channels + 2, width), (width, 2 * width), (2 * width, 4 * width)))
+        self.down = nn.ModuleList(_Block(a, b, known) for a, b in ((16 * channels + 2, width), (width, 2 * width), (2 * width, 4 * width)))
         self.planes = nn.ModuleList(_PlaneAttention(4 * width, channels, width) for _ in range(8))
         self.middle = _Block(8 * width, 4 * width, known)
         self.up = nn.ModuleList(_Block(a, b, known) for a, b in ((6 * width, 2 * width), (3 * width, width)))
@@ -186,7 +186,8 @@ class Denoiser(nn.Module):
 
     def forward(self, evidence: Tensor, known: Tensor) -> Tensor:
         height, width = evidence.shape[2:]
-        x = _filled(torch.tanh(evidence / 2), 4)  # the mean of a bit of -1 or 1, by its own release
+        # the mean of a bit of -1 or 1 by its own release, and the released bit, which is not faint where much is noise
+        x = _filled(torch.cat((torch.tanh(evidence / 2), evidence.sign()), 1), 4)
         bits, kept = x[:, : 8 * self.channels], list[Tensor]()
         for i, block in enumerate(self.down):
             x = block(functional.max_pool2d(x, 2) if i else x, known)
@@ -199,20 +200,19 @@ class Denoiser(nn.Module):
 
 
 class WhiteBox(nn.Module):
-    """The paper's two stages: the denoiser, then a full-scale U-Net that predicts the low band from the denoised detail.
+    """The paper's two stages: the denoiser, then a full-scale U-Net that adds the low band to the denoised detail.
 
-    block: the side of the view's blocks; 2 also where nothing is pruned, where the second stage corrects the low band. The low band
-    is one value for each block, and the reconstruction is the detail with it.
+    The second stage works on squares of 2 x 2 pixels. What it adds may differ within a square: it may also correct the detail, which
+    makes the attack stronger than one that adds the low band alone.
     """
 
     sees: Literal["rgb", "ycbcr"] = "ycbcr"
 
-    def __init__(self, channels: int = 3, *, block: int = 2, width: int = 48, scales: int = 4) -> None:
+    def __init__(self, channels: int = 3, *, width: int = 48, scales: int = 4) -> None:
         super().__init__()
-        self.block = max(block, 2)
         self.told = _told(8 * channels)
         self.denoiser = Denoiser(channels, TOLD, width=width)
-        self.low = FullScaleUNet(4 * channels, channels, TOLD, width=width // 2, scales=scales)
+        self.low = FullScaleUNet(8 * channels, 4 * channels, TOLD, width=width // 2, scales=scales)
 
     def knows(self, plan: Plan) -> list[float]:
         """The log-odds of every bit, in the order of ``to_bits``."""
@@ -223,13 +223,10 @@ class WhiteBox(nn.Module):
         levels = self.told(torch.log1p(known))
         bits = self.denoiser((2.0 * to_bits(releases) - 1) * known[:, :, None, None], levels)
         detail = mean_words(torch.sigmoid(bits))
-        filled = functional.pad(detail, (0, -width % self.block, 0, -height % self.block), mode="replicate")
+        both = torch.cat((detail, releases), 1)  # the release, too: where much is noise the denoised detail is faint
+        filled = functional.pad(both, (0, width % 2, 0, height % 2), mode="replicate")
         low: Tensor = self.low(functional.pixel_unshuffle(filled / 127.5 - 1, 2), levels).float()
-        low = _larger(functional.avg_pool2d(low, self.block // 2), self.block)[:, :, :height, :width]
-        return float_rgb(detail + 127.5 * low), bits
+        return float_rgb(detail + 127.5 * functional.pixel_shuffle(low, 2)[:, :, :height, :width]), bits
 
 
-NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {  # by the recipe's name of it, from channels and the view's block
-    "unet": lambda channels, _block: BlackBox(channels),
-    "two-stage": lambda channels, block: WhiteBox(channels, block=block),
-}
+NETWORKS: dict[str, Callable[[int], nn.Module]] = {"unet": BlackBox, "two-stage": WhiteBox}  # by the recipe's name, from channels

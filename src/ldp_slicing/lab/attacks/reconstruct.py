@@ -18,7 +18,6 @@ from ldp_slicing.lab.task import Task
 from ldp_slicing.lab.training import Splits
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.simulate import see, simulate
-from ldp_slicing.view import block_of
 
 ALIKE = 0.5  # what 1 - SSIM weighs beside the mean absolute error
 
@@ -39,7 +38,7 @@ class Reconstruction(Run):
         self.worth = (worth / worth.sum()).view(1, -1, 1, 1)
 
     def _build(self) -> tuple[nn.Module, ArcFaceHead | None]:
-        return NETWORKS[self.task.recipe.model](channels_of(self.plans[0]), block_of(self.task.prune)), None
+        return NETWORKS[self.task.recipe.model](channels_of(self.plans[0])), None
 
     @property
     def adversary(self) -> Adversary:

@@ -86,5 +86,5 @@ WHITE_BOX = _experiment(
     "white-box",
     "The paper's two stages, trained on public images with fresh noise in every step and given the released words and the flip "
     "probability of every bit: an autoencoder with eight attention modules, one for each bit-plane, predicts the bits of the view; a "
-    "full-scale U-Net predicts the low band from them. The people and pictures that are attacked are not among the public ones",
+    "full-scale U-Net adds the low band to them. The people and pictures that are attacked are not among the public ones",
 )
