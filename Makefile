@@ -25,7 +25,7 @@ test: .venv/installed-for-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest --cov --cov-report=term-missing
+	$(BIN)/pytest --numprocesses 2 --dist loadfile --cov --cov-report=term-missing
 
 bench: .venv/installed-for-bench
 	$(BIN)/python -m benchmarks.run
