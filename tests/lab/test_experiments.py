@@ -53,7 +53,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS, "resnet9", tiny)
     few = {name: tradeoff.PLANS[name] for name in ("paper-pruned-eps20", "thick-whole-eps5.2-y2c1")}
     monkeypatch.setattr(tradeoff, "PLANS", few)
-    monkeypatch.setitem(networks.NETWORKS, "unet", lambda channels, _block: networks.BlackBox(channels, width=4, scales=2))
+    monkeypatch.setitem(networks.NETWORKS, "unet", lambda channels: networks.BlackBox(channels, width=4, scales=2))
 
 
 def write_cifar(folder: Path) -> None:
