@@ -139,7 +139,7 @@ def memory() -> list[str]:
     return lines
 
 
-def files(lines: list[str], rounds: int = 5) -> None:
+def files(rounds: int = 5) -> list[str]:
     """A folder of JPEG files with one worker, against bare loops that decode, privatise and write, and that only decode and write."""
     lines: list[str] = []
     for side, count in ((1024, 80), (112, 1000)):
