@@ -121,7 +121,7 @@ def test_the_report_for_people(tmp_path: Path) -> None:
     assert "not released: bad.jpg: not an image" in err
     assert "notice: a.png and 1 more: transparency is dropped" in err or "notice: b.png and 1 more: transparency is dropped" in err
     assert "4 of 5 released" in out
-    assert "1 not" in out
+    assert "1 with a problem" in out
     assert "3 releases of up to 851 pixels, colour" in out
     assert "1 release of 37 x 23, 8-bit grey" in out
     assert f"to {tmp_path / 'out'}; the promise is in card.json" in out
@@ -310,7 +310,7 @@ def test_copies_keys_and_many_problems(tmp_path: Path) -> None:
     assert "copy: b.png equals" in err
     assert "10 more; --json names them all" in err
     assert "1 of 32 released" in out
-    assert "1 copies left out, 30 not" in out
+    assert "1 copies left out, 30 with a problem" in out
     CliRunner().invoke(app, ["key", "new", str(tmp_path / "key")])
     ledger = ("--ledger", tmp_path / "other.sqlite")
     assert json.loads(privatize(source, tmp_path / "out2", "--key", tmp_path / "key", "--json", *ledger)[1])["released"] == 2

@@ -191,7 +191,7 @@ def report(job: Job, seconds: float, problems: list[tuple[str, str]], target: st
         f"{counts[RELEASED]:,} of {counts.total():,} released in {seconds:.1f} s"
         + (f", {job.kept:,} of them before" if job.kept else "")
         + (f", {len(copies):,} copies left out" if copies else "")
-        + (f", {len(problems):,} not" if problems else "")
+        + (f", {len(problems):,} with a problem" if problems else "")  # one that was released and is lost has one, too
     )
     if job.card_problem:
         err.print(f"[bold red]no card:[/bold red] {plain(job.card_problem)}; do not hand these releases on without one")
