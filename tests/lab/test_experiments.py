@@ -48,12 +48,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faces, "PAPER", (1.0, 2.0))
     monkeypatch.setattr(overhead, "ROUNDS", 1)
     monkeypatch.setattr(identity, "TARGETS", {"easy": (200.0, None), "eps20": (20.0, "haar")})
-    monkeypatch.setattr(identity, "TRIED", ("easy",))
+    monkeypatch.setattr(identity, "TRIED", {"wrn": ("easy",), "classifier": ("easy",)})
     monkeypatch.setattr(pairs, "wide_resnet28", lambda classes, width, channels: tiny(classes, channels))
     monkeypatch.setitem(MODELS, "resnet9", tiny)
     few = {name: tradeoff.PLANS[name] for name in ("paper-pruned-eps20", "thick-whole-eps5.2-y2c1")}
     monkeypatch.setattr(tradeoff, "PLANS", few)
-    monkeypatch.setitem(networks.NETWORKS, "unet", lambda channels: networks.BlackBox(channels, width=4, scales=2))
+    monkeypatch.setitem(networks.NETWORKS, "two-stage", lambda channels: networks.WhiteBox(channels, width=8, scales=2))
 
 
 def write_cifar(folder: Path) -> None:
@@ -240,7 +240,10 @@ def test_plans_of_the_tradeoff_spend_what_they_say() -> None:
 
 
 def measured(name: str, accuracy: float, leakage: float) -> list[dict[str, object]]:
-    rows = [{"run": f"cifar10-{name}-learner", "accuracy": accuracy}, {"run": f"cifar10-{name}-adversary", "ssim": leakage}]
+    rows = [
+        {"run": f"cifar10-{name}-learner", "accuracy": accuracy},
+        {"run": f"cifar10-{name}-adversary", "found": [{"plan": name, "ssim": leakage}]},
+    ]
     return [row | {"seed": 0, "finished": True} for row in rows]
 
 
