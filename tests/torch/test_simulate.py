@@ -47,6 +47,19 @@ def test_masks_have_the_distribution_of_the_tables(name: str) -> None:
     assert complaints(words, plan, other) == []
 
 
+def test_every_image_may_have_a_plan_of_its_own() -> None:
+    plans = [*COLOUR_PLANS.values(), next(iter(COLOUR_PLANS.values()))]
+    assert len({plan.tables.groups for plan in plans}) > 1
+    generator = torch.Generator().manual_seed(12)
+    batch = torch.full((len(plans), 3, 600, 602), 200, dtype=torch.uint8)
+    one, two = (simulate(batch, plans, generator, prune=None, output="ycbcr").permute(0, 2, 3, 1).numpy() for _ in range(2))
+    for plan, *released in zip(plans, one, two, strict=True):
+        words, other = (masks_of(plan, image[None], np.array(0xC88080, np.uint32)) for image in released)
+        assert complaints(words, plan, other) == []
+    with pytest.raises(ImageError, match="one for each image"):
+        simulate(batch, plans[:2])
+
+
 def test_grey_batches_and_dropped_bits() -> None:
     plan = GREY_PLANS["grey, top 4 as one"]
     out = simulate(random_batch(20, 20, 1), plan)

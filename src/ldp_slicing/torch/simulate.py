@@ -5,9 +5,14 @@ The view is the same to the bit; masks have the distribution of the same tables,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ldp_slicing.errors import ImageError
@@ -15,28 +20,34 @@ from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune, block_of
 
 
-def simulate(batch: Tensor, plan: Plan, generator: torch.Generator | None = None, *, prune: Prune = "haar", output: str = "rgb") -> Tensor:
+def simulate(
+    batch: Tensor,
+    plan: Plan | Sequence[Plan],
+    generator: torch.Generator | None = None,
+    *,
+    prune: Prune = "haar",
+    output: str = "rgb",
+) -> Tensor:
     """What releases of ``batch`` would look like: uint8 [N, 3, H, W] (or [N, 1, H, W] for a grey plan), same shape back.
 
     >>> simulate(torch.zeros(2, 3, 4, 4, dtype=torch.uint8), Plan.paper(20.0)).shape
     torch.Size([2, 3, 4, 4])
 
-    Every random number is drawn on the batch's device and nothing depends on the data's values, so that it can be part of a CUDA graph.
+    ``plan``: one for all images, or one for each. Every random number is drawn on the batch's device and nothing depends on the data's
+    values, so that it can be part of a CUDA graph.
     """
-    if batch.dtype != torch.uint8 or batch.ndim != 4 or batch.shape[1] != (3 if plan.is_colour else 1) or plan.word_bits not in (8, 24):
+    plans = (plan,) if isinstance(plan, Plan) else tuple(plan)
+    bits, colour = {one.word_bits for one in plans}, batch.ndim == 4 and batch.shape[1] == 3
+    if batch.dtype != torch.uint8 or batch.ndim != 4 or batch.shape[1] not in (1, 3) or bits != {24 if colour else 8}:
         raise ImageError(
-            f"simulate takes uint8 [N, C, H, W] that fits the plan; got {batch.dtype} {tuple(batch.shape)} and {plan.word_bits}-bit words"
+            f"simulate takes uint8 [N, C, H, W] that fits the plan; got {batch.dtype} {tuple(batch.shape)} and {bits}-bit words"
         )
-    seen = see(batch, prune, colour=plan.is_colour)
-    words = draw_masks(plan, batch.shape[0] * batch.shape[2] * batch.shape[3], batch.device, generator)
-    planes = words.view(batch.shape[0], 1, *batch.shape[2:])
-    channels = range(2, -1, -1) if plan.is_colour else (0,)
-    released = [
-        ((seen[:, i : i + 1] ^ (planes >> 8 * c)) & (plan.kept_bits >> 8 * c & 255)) | (plan.dropped_value >> 8 * c & 255)
-        for i, c in enumerate(channels)
-    ]
-    out = torch.cat(released, dim=1)
-    return (to_rgb(out) if output == "rgb" and plan.is_colour else out).to(torch.uint8)
+    if len(plans) not in (1, len(batch)):
+        raise ImageError(f"simulate takes one plan, or one for each image; got {len(plans)} for {len(batch)} images")
+    seen, known = see(batch, prune, colour=colour), _on_device(plans, str(batch.device))
+    masks = _draw_masks(known, len(batch), batch.shape[2] * batch.shape[3], generator).view(len(batch), 1, *batch.shape[2:])
+    out = ((seen ^ (masks >> known.shifts)) & known.kept) | known.dropped
+    return (to_rgb(out) if output == "rgb" and colour else out).to(torch.uint8)
 
 
 def see(batch: Tensor, prune: Prune, *, colour: bool) -> Tensor:
@@ -71,29 +82,70 @@ def to_rgb(ycbcr: Tensor) -> Tensor:
     return torch.stack((r, g, b), dim=1).clamp_(0, 255)
 
 
-def draw_masks(plan: Plan, pixels: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
-    """int32 [pixels]: mask words, exactly distributed as the tables say if the generator's bits are uniform."""
-    tables = plan.tables
-    cells, rest, words = _on_device(plan, str(device))
-    masks = torch.zeros(pixels, dtype=torch.int32, device=device)
-    for group in range(tables.groups):
-        draws = torch.randint(1 << 16, (pixels,), device=device, generator=generator, dtype=torch.int32)
-        more = torch.randint(1 << 48, (pixels,), device=device, generator=generator)  # settles the ties; elsewhere it is not used
+@dataclass(frozen=True, eq=False)
+class _Tables:
+    """The tables of P different plans, one after the other; those of a plan with fewer groups than another are filled with zeros.
+
+    first: int32 [N or 1, G], where the tables of image n's group g are. cells [P G 2^16], the ties negative. rest [P G 2^8], the last 48
+    bits of the thresholds. words [P G 2 2^8], the outcomes of a column. certain [P G]: 0 where uniform bits decide, else all ones.
+    shifts, kept, dropped: int32 [N or 1, C, 1, 1], of each channel in the word.
+    """
+
+    first: Tensor
+    cells: Tensor
+    rest: Tensor
+    words: Tensor
+    certain: Tensor
+    uniform: tuple[bool, ...]  # for each group, whether any plan has uniform bits there
+    shifts: Tensor
+    kept: Tensor
+    dropped: Tensor
+
+
+def _draw_masks(known: _Tables, images: int, pixels: int, generator: torch.Generator | None) -> Tensor:
+    """int32 [images, pixels]: mask words, exactly distributed as the tables say if the generator's bits are uniform."""
+    shape, device = (images, pixels), known.cells.device
+    masks = torch.zeros(shape, dtype=torch.int32, device=device)
+    for group, uniform in enumerate(known.uniform):
+        table = known.first[:, group : group + 1]
+        draws = torch.randint(1 << 16, shape, device=device, generator=generator, dtype=torch.int32)
+        more = torch.randint(1 << 48, shape, device=device, generator=generator)  # settles the ties; elsewhere it is not used
         column = draws >> 8
-        settled = torch.where(more < rest[group][column], words[group, 0][column], words[group, 1][column])
-        chosen = cells[group][draws]
-        chosen = torch.where(chosen < 0, settled, chosen)
-        if tables.uniform[group]:
-            chosen = chosen & torch.randint(1 << 24, (pixels,), device=device, generator=generator, dtype=torch.int32)
+        other = (more >= known.rest[(table << 8) + column]).to(torch.int32)
+        chosen = known.cells[(table << 16) + draws]
+        chosen = torch.where(chosen < 0, known.words[(table << 9) + (other << 8) + column], chosen)
+        if uniform:
+            chosen = chosen & (torch.randint(1 << 24, shape, device=device, generator=generator, dtype=torch.int32) | known.certain[table])
         masks ^= chosen
     return masks
 
 
 @cache  # for good: a CUDA graph reads them where they are
-def _on_device(plan: Plan, device: str) -> tuple[Tensor, Tensor, Tensor]:
-    """The cells (ties are negative), the last 48 bits of the thresholds, and the outcome words of each column."""
-    tables = plan.tables
-    cells = torch.from_numpy(tables.cells.view("int32").copy()).to(device)
-    rest = torch.from_numpy(tables.rest.astype("int64")).to(device)
-    words = torch.from_numpy(tables.outcome_words.astype("int32")).to(device)
-    return cells, rest, words
+def _on_device(plans: tuple[Plan, ...], device: str) -> _Tables:
+    different = list(dict.fromkeys(plans))
+    groups = max(one.tables.groups for one in different)
+    bits = different[0].word_bits
+
+    def stacked(parts: list[NDArray[Any]], kind: str) -> Tensor:
+        """Arrays [groups of a plan, ...] to one flat tensor, every plan with as many groups as the largest."""
+        whole = [np.concatenate([part, np.zeros((groups - len(part), *part.shape[1:]), part.dtype)]) for part in parts]
+        return torch.from_numpy(np.stack(whole).astype(kind).reshape(-1)).to(device)
+
+    def of_channels(words: list[int]) -> Tensor:
+        parts = [[word >> shift & 255 for shift in shifts] for word in words]
+        return torch.tensor(parts, dtype=torch.int32, device=device)[:, :, None, None]
+
+    shifts, tables = range(bits - 8, -1, -8), [one.tables for one in different]
+    place = {one: i for i, one in enumerate(different)}
+    first = groups * torch.tensor([place[one] for one in plans], dtype=torch.int32)[:, None] + torch.arange(groups, dtype=torch.int32)
+    return _Tables(
+        first.to(device),
+        stacked([one.cells.view(np.int32) for one in tables], "int32"),
+        stacked([one.rest for one in tables], "int64"),
+        stacked([one.outcome_words for one in tables], "int32"),
+        stacked([np.where(one.uniform, 0, (1 << 24) - 1) for one in tables], "int32"),
+        tuple(any(group < one.groups and bool(one.uniform[group]) for one in tables) for group in range(groups)),
+        torch.tensor(shifts, dtype=torch.int32, device=device)[None, :, None, None],
+        of_channels([one.kept_bits for one in plans]),
+        of_channels([one.dropped_value for one in plans]),
+    )

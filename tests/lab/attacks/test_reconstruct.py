@@ -76,10 +76,10 @@ def test_the_low_band_that_was_pruned_is_guessed_from_what_all_have_in_common(tm
 
 def test_every_budget_gets_its_share_of_a_batch() -> None:
     run = Reconstruction(task("white-box"), CPU, None, PLANS)
-    assert run.which.tolist() == [0] * 4 + [1] * 4 + [2] * 4
-    assert run.known.shape == (3, 24)
+    assert run.shares == [plan for plan in PLANS for _ in range(4)]
+    assert run.known.shape == (12, 24)
     few = Reconstruction(task("black-box", batch=2), CPU, None, PLANS)  # fewer images than budgets
-    assert few.which.tolist() == [0, 1]
+    assert few.shares == list(PLANS[:2])
     assert torch.isfinite(few._loss())
 
 

@@ -31,9 +31,9 @@ class Reconstruction(Run):
     def __init__(self, task: Task, device: torch.device, splits: Splits | None, plans: Sequence[Plan]) -> None:
         self.plans = tuple(plans)
         super().__init__(task, device, splits)
-        self.known = torch.tensor([self.adversary.knows(plan) for plan in self.plans], device=device)
-        shares = torch.arange(min(task.recipe.batch, len(self.order))).tensor_split(len(self.plans))
-        self.which = torch.cat([torch.full_like(share, i) for i, share in enumerate(shares)]).to(device)
+        size = min(task.recipe.batch, len(self.order))
+        self.shares = [self.plans[i * len(self.plans) // size] for i in range(size)]  # the plan of each image of a batch
+        self.known = torch.tensor([self.adversary.knows(plan) for plan in self.shares], device=device)
         worth = 4.0 ** torch.arange(8, device=device).repeat(channels_of(self.plans[0]))  # of the squared error that a wrong bit makes
         self.worth = (worth / worth.sum()).view(1, -1, 1, 1)
 
@@ -44,7 +44,7 @@ class Reconstruction(Run):
     def adversary(self) -> Adversary:
         return cast("Adversary", self.model)
 
-    def release(self, sources: Tensor, plan: Plan) -> Tensor:
+    def release(self, sources: Tensor, plan: Plan | Sequence[Plan]) -> Tensor:
         """uint8 [N, C, H, W] to releases as the adversary sees them."""
         return simulate(sources, plan, self.generator, prune=self.task.prune, output=self.adversary.sees)
 
@@ -55,9 +55,7 @@ class Reconstruction(Run):
     def _loss(self) -> Tensor:
         """Mean absolute error and 1 - SSIM of the reconstruction; and the cross-entropy of the bits, each by its worth."""
         images = self._cut(self._next())
-        parts = torch.tensor_split(images, len(self.plans))
-        releases = torch.cat([self.release(part, plan) for part, plan in zip(parts, self.plans, strict=True) if len(part)])
-        guessed, bits = self.guess(releases, self.known[self.which])
+        guessed, bits = self.guess(self.release(images, self.shares), self.known)
         loss = (guessed - images).abs().mean() / 255 + ALIKE * (1 - ssim(guessed, images).mean())
         if bits is not None:
             truth = to_bits(see(images, self.task.prune, colour=images.shape[1] == 3).to(torch.uint8))

@@ -33,7 +33,7 @@ from ldp_slicing.view import Prune
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COUNTS = (1, 4, 16, 64, 256)
+COUNTS = (1, 4, 16, 64)
 DRAWN = (1.0, 5.2, 20.0, 58.0)
 SHOWN = 20.0
 
