@@ -16,6 +16,8 @@ from ldp_slicing.lab.experiments import EXPERIMENTS
 from ldp_slicing.lab.experiments.frame import Experiment, Findings, Row
 from ldp_slicing.version import __version__
 
+LONGEST = 40  # lines of a table on the page of all results
+
 
 def commit() -> str:
     """The commit that runs; a copy without its history is told by LDP_SLICING_COMMIT."""
@@ -71,10 +73,13 @@ def show(name: str, folder: Path) -> list[Path]:
     return shown
 
 
-def page(name: str, experiment: Experiment, rows: Sequence[Row]) -> str:
+def page(name: str, experiment: Experiment, rows: Sequence[Row], longest: float = float("inf")) -> str:
+    """All of an experiment; instead of a table of more than ``longest`` lines it names the page that has it."""
+    table = experiment.table(rows)
+    table = table if table.count("\n") <= longest else f"[All numbers]({name}.md).\n"
     made = sorted({f"{row['hardware']}, torch {row['torch']}, commit {row['commit'][:12]}" for row in rows})
     missing = sorted({row["run"] for row in rows if not row["finished"]})
-    parts = [f"# {name}\n\n{experiment.about}.\n", experiment.table(rows)]
+    parts = [f"# {name}\n\n{experiment.about}.\n", table]
     parts += [f"![{name}]({name}.png)\n"] if experiment.figure else []
     parts += [f"![{picture}]({picture})\n" for picture in sorted({picture for row in rows for picture in row.get("pictures", ())})]
     parts += [f"Not finished: {', '.join(missing)}.\n"] if missing else []
@@ -87,7 +92,9 @@ def summarise(folder: Path) -> Path:
     head = (
         "# Results\n\nMade by `ldp-slicing lab results` from the JSON files beside it, which hold every number with its seed and recipe.\n"
     )
-    pages = [show(name, folder)[0].read_text().replace("# ", "## ", 1) for name in names]
+    pages = [
+        page(name, EXPERIMENTS[name], read(name, folder), longest=LONGEST).replace("# ", "## ", 1) for name in names if show(name, folder)
+    ]
     path = folder / "README.md"
     path.write_text("\n".join([head, *pages]))
     return path

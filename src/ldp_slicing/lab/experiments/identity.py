@@ -43,9 +43,7 @@ def measure(setting: Setting) -> Iterator[Row]:
 
 def _of_classes(setting: Setting) -> Iterator[Row]:
     """CIFAR: the identity of a picture is its class."""
-    pairs_recipe = recipe("pairs")
-    fast = replace(recipe("cifar-once"), name="cifar-once, resnet9", model="resnet9", epochs=15)
-    tasks = []
+    pairs_recipe, fast, tasks = recipe("pairs"), recipe("cifar-fast"), list[Task]()
     for name in ("cifar10", "cifar100"):
         images = load(name, setting.data)
         pairs = draw_pairs(images.test.labels, min(PAIRS, 4 * len(images.test.labels)), seed=0)

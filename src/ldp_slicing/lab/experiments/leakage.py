@@ -72,11 +72,20 @@ def sheet(setting: Setting, case: Case, name: str, prune: Prune, tiles: Mapping[
     known |= {title: [image.cpu() for image in images] for title, images in tiles.items()}
     torch.save(known, kept)
     sources = shown(case)
-    columns = {"source": sources, "view": view_of(sources, prune)}
-    for title in sorted(known, key=lambda title: float(title.split()[-1])):
-        columns |= {f"{title}\n{word}": images for word, images in zip(("release", "attack"), known[title], strict=True)}
-    contact_sheet(columns).save(setting.pictures / f"{name}.png")
+    contact_sheet(columns_of(sources, view_of(sources, prune), known)).save(setting.pictures / f"{name}.png")
     return [f"{name}.png"]
+
+
+def columns_of(sources: Tensor, view: Tensor, known: Mapping[str, Sequence[Tensor]]) -> dict[str, Tensor]:
+    """The columns of a sheet: a release and what was made of it beside each other, or below each other where there is one image only."""
+    titles = sorted(known, key=lambda title: float(title.split()[-1]))
+    if len(sources) == 1:
+        below = {f"{title}: release\nand attack below": torch.cat([image.float() for image in known[title]]) for title in titles}
+        return {"source,\nits view below": torch.cat((sources.float(), view)), **below}
+    columns = {"source": sources, "view": view}
+    for title in titles:
+        columns |= {f"{title}\n{word}": images for word, images in zip(("release", "attack"), known[title], strict=True)}
+    return columns
 
 
 def records(rows: Sequence[Row], prefix: str) -> list[Record]:

@@ -71,9 +71,10 @@ def measure(setting: Setting) -> Iterator[Row]:
 
 def _learners(setting: Setting) -> Iterator[Row]:
     images = load(TASK, setting.data)
-    fast = replace(recipe("cifar-once"), name="cifar-once, resnet9", model="resnet9", epochs=10)
     held = min(curves.HELD_OUT, len(images.train.labels) // 4)
-    tasks = [Task(f"{TASK}-{name}-learner", images, fast, plan, prune, validation=held) for name, (plan, prune) in PLANS.items()]
+    tasks = [
+        Task(f"{TASK}-{name}-learner", images, recipe("cifar-fast"), plan, prune, validation=held) for name, (plan, prune) in PLANS.items()
+    ]
     yield from train_all(tasks, setting)
 
 
