@@ -243,7 +243,7 @@ def reproduce(
 @refusals_exit
 def attack(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="averaging, bayes, black-box, white-box; a wrong name lists them all.", show_default=False)
+        str, typer.Argument(metavar="NAME", help="averaging, bayes, black-box, white-box, identity", show_default=False)
     ],
     data: Data,
     results: Results = Path("results"),

@@ -24,7 +24,7 @@ from ldp_slicing.plan import Plan
 RECIPES = {"lfw": "faces", "cifar10": "cifar"}
 DEDICATED = 20.0  # the budget at which a network that knows no other is trained for comparison
 COMPARED = {"lfw": ("pruned",), "cifar10": ("whole", "pruned")}  # in these views: faces take ten times as long
-LONGER = 3  # times as long as one that knows a single budget is a network trained that has to know eight
+LONGER = 2  # times as long as one that knows a single budget is a network trained that has to know eight
 
 
 def measure(kind: str, setting: Setting) -> Iterator[Row]:
