@@ -22,7 +22,7 @@ from ldp_slicing.lab.recipes import recipe, recipes
 from ldp_slicing.lab.reproduce import reproduce
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import Task
-from ldp_slicing.lab.training import Limits, train
+from ldp_slicing.lab.training import Limits, checkpoint_of, releases_of, train
 
 CPU = torch.device("cpu")
 TINY = replace(recipe("cifar-authors"), model="tiny", epochs=3, batch=16, learning_rate=0.01, milestones=(2,))
@@ -159,10 +159,15 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(release: str, tmp_path:
     task = Task("t", bright_or_dark(), TINY, Plan.paper(20.0), release=release, validation=16)
     folders = tmp_path / "straight", tmp_path / "parts"
     straight = only(task, folders[0])
-    if release == "once":  # the same releases for both: they are not repeatable
-        folders[1].mkdir()
-        (folders[1] / "t-0.releases.npz").write_bytes((folders[0] / "t-0.releases.npz").read_bytes())
-    first = only(replace(task, recipe=replace(TINY, epochs=1)), folders[1])
+    folders[1].mkdir()
+    for kept in folders[0].glob("*.releases.npz"):  # the same releases for both: they are not repeatable
+        (folders[1] / kept.name).write_bytes(kept.read_bytes())
+    first = Run(task, CPU, releases_of(task, folders[1]))
+    first.begin_epoch()
+    while first.advance():
+        pass
+    first.end_epoch(look=True)
+    first.save(checkpoint_of(task, folders[1]))
     second = only(task, folders[1])
     assert torch.equal(first.padded, second.padded)  # stopped and resumed, it is still one release of each image
     assert [epoch.loss for epoch in second.history] == [epoch.loss for epoch in straight.history]
@@ -170,6 +175,17 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(release: str, tmp_path:
     third = only(task, folders[1])
     assert third.finished
     assert third.epoch == second.epoch
+
+
+def test_what_was_trained_by_another_recipe_is_not_taken_up_but_its_releases_are(tmp_path: Path) -> None:
+    task = Task("t", bright_or_dark(), TINY, Plan.paper(20.0), validation=16)
+    first = only(task, tmp_path)
+    longer = only(replace(task, recipe=replace(TINY, epochs=TINY.epochs + 1)), tmp_path)
+    assert longer.epoch == TINY.epochs + 1
+    assert longer.history[0].learning_rate == longer.task.recipe.learning_rate_at(0)
+    assert torch.equal(first.padded, longer.padded)
+    other = only(replace(task, plan=Plan.paper(5.2)), tmp_path)
+    assert not torch.equal(first.padded, other.padded)
 
 
 def test_releases_of_different_runs_are_different(tmp_path: Path) -> None:
@@ -241,7 +257,7 @@ def test_an_experiment_writes_its_rows_a_table_and_a_figure(tmp_path: Path, monk
     assert reproduce("easy", *where, epochs=2, device="cpu", say=lines.append) == (True, path)
     assert len(lines) == 2  # what is finished is not made again
     reproduce("easy", *where, epochs=3, device="cpu", say=lines.append)
-    assert len(lines) == 3  # another recipe is; the checkpoint goes on
+    assert len(lines) == 5  # by another recipe it is, from the beginning
     ran = CliRunner().invoke(app, ["lab", "results", str(path.parent)])
     assert ran.exit_code == 0
     assert "## easy" in (path.parent / "README.md").read_text()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +21,7 @@ app = typer.Typer(
     no_args_is_help=True, help="The analyst's side: train on releases and measure. Needs the extra: pip install 'ldp-slicing[lab]'."
 )
 
+SetName = Annotated[str, typer.Argument(metavar="SET", help="cifar10, cifar100, chest, or a folder below --data.", show_default=False)]
 Data = Annotated[Path, typer.Option("--data", help="The folder that holds the data sets.", show_default=False)]
 Minutes = Annotated[float, typer.Option("--minutes", help="Stop after so long; run again to go on.", show_default="no limit")]
 Device = Annotated[str, typer.Option("--device", help="cuda or cpu", show_default="cuda where there is one")]
@@ -59,42 +62,10 @@ def missing(error: ModuleNotFoundError) -> LdpSlicingError:
     return LdpSlicingError(f"the lab needs {error.name}: pip install 'ldp-slicing[lab]'")
 
 
-def _experiment(
-    command: str,
-    name: str,
-    data: Path,
-    results: Path,
-    work: Path,
-    minutes: float,
-    epochs: int | None,
-    side_by_side: int,
-    only: str,
-    device: str,
-) -> None:
-    try:
-        from ldp_slicing.lab.reproduce import reproduce as run
-    except ModuleNotFoundError as error:
-        raise missing(error) from None
-    done, path = run(
-        name,
-        data,
-        results,
-        work,
-        minutes=minutes,
-        epochs=epochs,
-        device=device,
-        side_by_side=side_by_side,
-        only=only,
-        command=command,
-        say=lambda line: err.print(plain(line)),
-    )
-    out.print(f"{plain(str(path))}{'' if done else ' (not finished: run again to go on)'}")
-
-
 @app.command(short_help="Train a network on releases.")
 @refusals_exit
 def train(
-    name: Annotated[str, typer.Argument(metavar="SET", help="cifar10, cifar100, chest, or a folder below --data.", show_default=False)],
+    name: SetName,
     data: Data,
     folder: Folder = Path("lab-run"),
     epsilon: Epsilon = 20.0,
@@ -186,13 +157,11 @@ def train_faces(
         say_spent(row, folder)
 
 
-def with_progress(task: Task, folder: Path, minutes: float, **options: Any) -> Row | None:  # noqa: ANN401 - handed on to study
-    """The finished row; None, and a word about it, when the time was up before."""
-    from ldp_slicing.lab.study import study
-    from ldp_slicing.lab.training import Limits
-
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[Run, Epoch], None]]:
+    """A bar over the epochs, where there are any; what it gives is to be told of each."""
     columns = (
-        TextColumn("training"),
+        TextColumn(what),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("epochs"),
@@ -200,12 +169,21 @@ def with_progress(task: Task, folder: Path, minutes: float, **options: Any) -> R
         TextColumn("{task.description}"),
     )
     with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as progress:
-        bar = progress.add_task("", total=task.recipe.epochs)
+        bar = progress.add_task("", total=None)
 
         def report(run: Run, epoch: Epoch) -> None:
             held = "" if epoch.validation_accuracy is None else f", validation {100 * epoch.validation_accuracy:.2f} %"
-            progress.update(bar, completed=run.epoch, description=f"loss {epoch.loss:.3f}{held}")
+            progress.update(bar, total=run.task.recipe.epochs, completed=run.epoch, description=f"loss {epoch.loss:.3f}{held}")
 
+        yield report
+
+
+def with_progress(task: Task, folder: Path, minutes: float, **options: Any) -> Row | None:  # noqa: ANN401 - handed on to study
+    """The finished row; None, and a word about it, when the time was up before."""
+    from ldp_slicing.lab.study import study
+    from ldp_slicing.lab.training import Limits
+
+    with _progress("training") as report:
         row = study(task, folder, Limits(60 * minutes, look_every=1), report=report, **options)
     if row is None or not row["finished"]:
         out.print(f"stopped after {row['epochs_done'] if row else 0} of {task.recipe.epochs} epochs; run the same command again to go on")
@@ -234,32 +212,66 @@ def reproduce(
 ) -> None:
     """`ldp-slicing lab reproduce curves --data data/`
 
-    Train what a table or figure of the paper needs, side by side, and write the numbers beside the paper's.
+    Train what a table or figure needs, side by side, and write the numbers beside the paper's. Attacks are among them: averaging, bayes,
+    black-box, white-box, identity, each for every budget, with and without pruning.
     """
-    _experiment("reproduce", name, data, results, work, minutes, epochs, side_by_side, only, device)
+    try:
+        from ldp_slicing.lab.reproduce import reproduce as run
+    except ModuleNotFoundError as error:
+        raise missing(error) from None
+    done, path = run(
+        name,
+        data,
+        results,
+        work,
+        minutes=minutes,
+        epochs=epochs,
+        device=device,
+        side_by_side=side_by_side,
+        only=only,
+        say=lambda line: err.print(plain(line)),
+    )
+    out.print(f"{plain(str(path))}{'' if done else ' (not finished: run again to go on)'}")
 
 
-@app.command(short_help="Attack releases; resumes where it stopped.")
+@app.command(short_help="Attack releases of a data set; resumes where it stopped.")
 @refusals_exit
 def attack(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="averaging, bayes, black-box, white-box, identity", show_default=False)
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="averaging, bayes, black-box, white-box or identity", show_default=False)],
+    images: SetName,
     data: Data,
-    results: Results = Path("results"),
-    work: Work = Path("lab-work"),
-    minutes: Minutes = NO_LIMIT,
+    folder: Annotated[Path, typer.Option("--out", help="Checkpoint, result and contact sheet go here; again, and it goes on.")] = Path(
+        "lab-attack"
+    ),
+    epsilon: Epsilon = 20.0,
+    weights: Weights = "4:1:1",
+    prune: PruneOption = PruneChoice.haar,
     epochs: Epochs = None,
-    side_by_side: SideBySide = 4,
-    only: Only = "",
+    minutes: Minutes = NO_LIMIT,
     device: Device = "",
 ) -> None:
-    """`ldp-slicing lab attack white-box --data data/`
+    """`ldp-slicing lab attack white-box cifar10 --data data/ --epsilon 5.2`
 
-    Reconstruct sources from their releases, for every budget, with and without pruning, and write how near the reconstructions come and
-    who is recognised on them. The sources here are public data sets: an attack never needs yours.
+    Learn from the set's training images, which are the adversary's own, and reconstruct its test images from one release each (averaging:
+    from several). identity: tell from a release and another picture whether they show the same class. It is for public data sets:
+    nobody needs your sources to measure what releases of such pictures give away.
     """
-    _experiment("attack", name, data, results, work, minutes, epochs, side_by_side, only, device)
+    try:
+        from ldp_slicing.lab.attempt import Attempt, make_attempt, told
+        from ldp_slicing.lab.study import open_set, plan_for
+        from ldp_slicing.lab.training import Limits
+    except ModuleNotFoundError as error:
+        raise missing(error) from None
+    chosen = open_set(images, data)
+    asked = Attempt(name, chosen, plan_for(chosen, epsilon, parse_weights(weights)), prune.prune, epochs)
+    with _progress("attacking") as report:
+        row = make_attempt(asked, folder, Limits(60 * minutes), device=device, report=report)
+    if row is None:
+        out.print("the time was up; run the same command again to go on")
+        return
+    for line in told(row):
+        out.print(plain(line))
+    out.print(plain(str(folder / "result.json")))
 
 
 @app.command(short_help="Propose a plan by what it leaks and what it is good for.")
@@ -283,7 +295,8 @@ def choose(
     measured = f"accuracy {100 * chosen.accuracy:.2f} %, leakage {chosen.leakage:.3f}"
     out.print(f"{chosen.name}: eps {chosen.plan.epsilon:g} per released pixel, {measured}")
     out.print(plain(chosen.code))
-    out.print(f"of {beside} plans measured that leak no more than {max_leakage:g}")
+    limit = "" if max_epsilon == NO_LIMIT else f" at eps {max_epsilon:g} or less"
+    out.print(f"of {beside} plans measured that leak no more than {max_leakage:g}{limit}")
 
 
 @app.command(name="results", short_help="Make results/README.md from the numbers there.")

@@ -16,9 +16,15 @@ def choose(results: Path, task: str, max_leakage: float, max_epsilon: float = fl
     found = points(read("tradeoff", results))
     if not found:
         raise LdpSlicingError(f"{results} holds no measured plans: run `ldp-slicing lab reproduce tradeoff` first")
-    allowed = [one for one in found if one.leakage <= max_leakage and one.plan.epsilon <= max_epsilon]
+    within = [one for one in found if one.plan.epsilon <= max_epsilon]
+    if not within:
+        raise LdpSlicingError(
+            f"no plan with eps {max_epsilon:g} or less was measured; the smallest was {min(one.plan.epsilon for one in found):g}"
+        )
+    allowed = [one for one in within if one.leakage <= max_leakage]
     if not allowed:
-        least = min(found, key=lambda one: one.leakage)
-        nearest = f"the least leaky, {least.name}, leaks {least.leakage:.3f}"
-        raise LdpSlicingError(f"no plan that was measured leaks {max_leakage:g} or less within these limits; {nearest}")
+        least = min(within, key=lambda one: one.leakage)
+        raise LdpSlicingError(
+            f"no plan that was measured leaks {max_leakage:g} or less; the least leaky, {least.name}, leaks {least.leakage:.3f}"
+        )
     return max(allowed, key=lambda one: one.accuracy), len(allowed)

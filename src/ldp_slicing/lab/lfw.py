@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ldp_slicing.errors import DataError
@@ -26,6 +26,10 @@ class FaceSet:
 
     def of(self, faces: tuple[Face, ...]) -> NDArray[np.int64]:
         return np.array([self.index[face] for face in faces], np.int64)
+
+    def tested(self, folds: ArrayLike) -> NDArray[np.bool_]:
+        """bool [P]: which pairs are in these folds."""
+        return np.isin(self.pairs.folds, folds)
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ def sides(faces: FaceSet) -> tuple[Side, Side]:
 
 
 def _side(faces: FaceSet, folds: NDArray[np.int64]) -> Side:
-    tested = np.isin(faces.pairs.folds, folds)
+    tested = faces.tested(folds)
     named = [*zip(faces.pairs.first, tested, strict=True), *zip(faces.pairs.second, tested, strict=True)]
     unseen = {face.name for face, is_tested in named if is_tested}
     kept = [(i, face.name) for face, i in faces.index.items() if face.name not in unseen]
@@ -70,18 +74,18 @@ def _side(faces: FaceSet, folds: NDArray[np.int64]) -> Side:
 def distances(faces: FaceSet, side: Side, embeddings: Tensor, where: NDArray[np.int64]) -> NDArray[np.float64]:
     """Of the side's pairs; row i of ``embeddings``, [M, D], is of image ``where[i]``."""
     row = {int(image): i for i, image in enumerate(where)}
-    tested = np.isin(faces.pairs.folds, side.folds)
+    tested = faces.tested(side.folds)
     first, second = ([row[int(i)] for i in faces.of(people)[tested]] for people in (faces.pairs.first, faces.pairs.second))
     return squared_distances(embeddings[first], embeddings[second])
 
 
 def images_in_pairs(faces: FaceSet, side: Side) -> NDArray[np.int64]:
     """Which images are in the side's pairs."""
-    tested = np.isin(faces.pairs.folds, side.folds)
+    tested = faces.tested(side.folds)
     return np.unique(np.concatenate([faces.of(people)[tested] for people in (faces.pairs.first, faces.pairs.second)]))
 
 
 def verify(faces: FaceSet, side: Side, found: NDArray[np.float64]) -> Verification:
     """Each fold of the side by the threshold that is best on its other folds: people that network has not seen either."""
-    tested = np.isin(faces.pairs.folds, side.folds)
+    tested = faces.tested(side.folds)
     return fold_accuracy(found, faces.pairs.same[tested], faces.pairs.folds[tested])

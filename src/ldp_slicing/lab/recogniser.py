@@ -50,14 +50,17 @@ def make_face_task(
 
 def verifier(sets: Sequence[Path]) -> Callable[[Run], Row]:
     """What a finished run is judged by. The sets are read before the training begins, so that a wrong one is refused in time."""
-    read = [(path, *read_bin(path)) for path in sets]
-    decoded = [(path.stem, decode_faces(encoded), same) for path, encoded, same in read]
+    decoded = []
+    for path in sets:
+        encoded, same = read_bin(path)
+        once = {face: i for i, face in enumerate(dict.fromkeys(encoded))}  # a face in several pairs is released once all the same
+        decoded.append((path.stem, decode_faces(list(once)), [once[face] for face in encoded], same))
 
     def judge(run: Run) -> Row:
         found = []
-        for name, images, same in decoded:
+        for name, images, places, same in decoded:
             released = torch.cat([run.noise(part) for part in torch.split(run.receive(images), 256)])
-            embedded = embed(run.model, released, prepare=run.normalise, batch=256)
+            embedded = embed(run.model, released, prepare=run.normalise, batch=256)[places]
             verified = fold_accuracy(squared_distances(embedded[0::2], embedded[1::2]), same)
             found.append({"set": name, "accuracy": verified.accuracy, "standard_error": verified.standard_error, "pairs": len(same)})
         return {"verification": found}

@@ -24,11 +24,10 @@ def reproduce(
     device: str = "",
     side_by_side: int = 4,
     only: str = "",
-    command: str = "reproduce",
     say: Callable[[str], None] = print,
 ) -> tuple[bool, Path]:
     """Whether the experiment is complete, and the file with its rows. Rows that are there and finished are not made again."""
-    chosen, rows = experiment(name, command), files.read(name, results)
+    chosen, rows = experiment(name), files.read(name, results)
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     limits = Limits(seconds=60 * minutes, side_by_side=side_by_side)
     setting = Setting(data, work / name, where, limits, tuple(rows), epochs, only, say, results)

@@ -83,7 +83,7 @@ def page(name: str, experiment: Experiment, rows: Sequence[Row], longest: float 
     parts += [f"![{name}]({name}.png)\n"] if experiment.figure else []
     parts += [f"![{picture}]({picture})\n" for picture in sorted({picture for row in rows for picture in row.get("pictures", ())})]
     parts += [f"Not finished: {', '.join(missing)}.\n"] if missing else []
-    return "\n".join([*parts, f"Made by `ldp-slicing lab {experiment.command} {name}` on {'; '.join(made)}.\n"])
+    return "\n".join([*parts, f"Made by `ldp-slicing lab reproduce {name}` on {'; '.join(made)}.\n"])
 
 
 def summarise(folder: Path) -> Path:

@@ -87,13 +87,9 @@ def study(
     judge: Callable[[Run], Row] = judge_classes,
     report: Callable[[Run, Epoch], None] = lambda run, epoch: None,
 ) -> Row | None:
-    """Train, or go on training, in ``folder``: checkpoint, log, and at the end ``result.json``. None when the time was up before an epoch.
-
-    A folder belongs to one task: the parameters it was begun with are kept in ``task.json``, and others are refused.
-    """
+    """Train, or go on training, in ``folder``: checkpoint, log, at the end ``result.json``. None when the time was up before an epoch."""
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    folder.mkdir(parents=True, exist_ok=True)
-    _same_as_before(task, folder / "task.json")
+    belongs(folder, _parameters(task))
 
     def note(run: Run, epoch: Epoch) -> None:
         write_log(run.history, folder, log)
@@ -110,9 +106,22 @@ def study(
     return None
 
 
-def _same_as_before(task: Task, path: Path) -> None:
+def belongs(folder: Path, wanted: dict[str, Any]) -> None:
+    """A folder belongs to what it was begun for: its parameters are kept in ``task.json``, and others are refused."""
+    path = folder / "task.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not path.is_file():
+        path.write_text(json.dumps(wanted, indent=1) + "\n")
+        return
+    began = json.loads(path.read_text())
+    for key, value in wanted.items():
+        if began.get(key) != value:
+            raise LdpSlicingError(f"{folder} was begun with {key} {began.get(key)!r}, not {value!r}: name another folder")
+
+
+def _parameters(task: Task) -> dict[str, Any]:
     plan = task.plan
-    wanted = {
+    return {
         "data": task.data.name,
         "model": task.recipe.model,
         "recipe": task.recipe.name,
@@ -122,10 +131,3 @@ def _same_as_before(task: Task, path: Path) -> None:
         "seed": task.seed,
         "validation": task.validation,
     }
-    if not path.is_file():
-        path.write_text(json.dumps(wanted, indent=1) + "\n")
-        return
-    began = json.loads(path.read_text())
-    for key, value in wanted.items():
-        if began.get(key) != value:
-            raise LdpSlicingError(f"{path.parent} was begun with {key} {began.get(key)!r}, not {value!r}: name another folder")

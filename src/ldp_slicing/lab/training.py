@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +67,7 @@ def train(
                 break
             while waiting and not over() and len(coming) < 2:
                 task = waiting.popleft()
-                coming.append((task, ahead.submit(_releases, task, folder)))
+                coming.append((task, ahead.submit(releases_of, task, folder)))
             if coming and not over() and len(active) < limits.side_by_side and (not active or coming[0][1].done()):
                 task, splits = coming.popleft()
                 run = _start(make(task, device, splits.result()), folder)
@@ -84,7 +85,7 @@ def train(
                 report(run, epoch)
                 ends = run.finished or over()
                 if ends or run.epoch % limits.save_every == 0:
-                    run.save(_checkpoint(run.task, folder))
+                    run.save(checkpoint_of(run.task, folder))
                 if ends:
                     active.remove(run)
                     yield run
@@ -95,22 +96,28 @@ def train(
 
 
 def _start(run: Run, folder: Path) -> Run:
-    if (path := _checkpoint(run.task, folder)).is_file():
+    if (path := checkpoint_of(run.task, folder)).is_file():
         run.resume(path)
     if not run.finished:
         run.begin_epoch()
     return run
 
 
-def _checkpoint(task: Task, folder: Path) -> Path:
-    return folder / f"{task.name}-{task.seed}.pt"
+def checkpoint_of(task: Task, folder: Path) -> Path:
+    """Where a run of the task is kept. One by another recipe, plan or view is kept elsewhere, and not taken up."""
+    return _named(task, folder, "pt", task.release, replace(task.recipe, source="", deviations=()))
 
 
-def _releases(task: Task, folder: Path) -> Splits:
+def _named(task: Task, folder: Path, kind: str, *what: object) -> Path:
+    digest = hashlib.sha256(repr((task.plan, task.prune, task.validation, *what)).encode()).hexdigest()
+    return folder / f"{task.name}-{task.seed}-{digest[:12]}.{kind}"
+
+
+def releases_of(task: Task, folder: Path) -> Splits:
     """The task's images. Where each is released once, the releases are kept: going on must not release them again."""
     if task.release != "once":
         return task.released()
-    path = folder / f"{task.name}-{task.seed}.releases.npz"
+    path = _named(task, folder, "releases.npz")
     if not path.is_file():
         made = task.released()
         partial = path.with_suffix(".partial.npz")

@@ -42,6 +42,17 @@ def test_partners_go_together_half_of_the_time_and_never_with_themselves() -> No
         assert set(partner[index == i].tolist()) == set(range(12)) - {i}
 
 
+def test_a_photo_does_not_tell_the_answer_without_the_release() -> None:
+    labels = np.repeat(np.arange(101), [30, *[3] * 100])  # somebody is on many photos
+    split = Split(np.zeros((len(labels), 8, 8, 3), np.uint8), labels)
+    asked = replace(task(), data=ImageSet("toy", 101, split, split))
+    run, index = PairRun(asked, CPU), torch.arange(len(labels)).repeat(100)
+    partner, same = run.partners(index)
+    often = run.labels[partner] == 0
+    assert abs(same[often].float().mean().item() - 0.5) < 0.05
+    assert abs(same[~often].float().mean().item() - 0.5) < 0.05
+
+
 def test_test_pairs_are_as_they_should_be() -> None:
     found = draw_pairs(LABELS, 400, seed=3)
     first, second, same = found.T
@@ -49,6 +60,7 @@ def test_test_pairs_are_as_they_should_be() -> None:
     assert ((LABELS[first] == LABELS[second]) == (same == 1)).all()
     assert same.mean() == 0.5
     assert np.array_equal(found, draw_pairs(LABELS, 400, seed=3))
+    assert np.unique(first[:12]).size == 12  # nobody twice before all were there
     alone = draw_pairs(np.array([0, 0, 1]), 50, seed=0)
     assert set(alone[:, 0]) == {0, 1}  # class 1 has nobody to be paired with
 

@@ -15,7 +15,7 @@ from ldp_slicing.lab.attacks.reconstruct import Reconstruction
 from ldp_slicing.lab.data import ImageSet, Split
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.task import Task
-from ldp_slicing.lab.training import Limits, train
+from ldp_slicing.lab.training import Limits, checkpoint_of, train
 from ldp_slicing.torch.simulate import see, to_rgb
 from ldp_slicing.view import Prune
 from tests.lab.attacks.pictures import pictures
@@ -100,7 +100,7 @@ def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
         pass
     begun.end_epoch(look=False)
     (tmp_path / "parts").mkdir()
-    begun.save(tmp_path / "parts" / "black-box-0.pt")
+    begun.save(checkpoint_of(begun.task, tmp_path / "parts"))
     again = trained(task("black-box", epochs=3), tmp_path / "parts")
     assert losses(again) == losses(whole)
     for one, other in zip(whole.model.state_dict().values(), again.model.state_dict().values(), strict=True):

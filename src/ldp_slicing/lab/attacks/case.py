@@ -14,11 +14,11 @@ from torch import Tensor
 
 from ldp_slicing.lab.attacks.measures import CRITERIA, psnr, share_within, ssim
 from ldp_slicing.lab.attacks.recognise import Recogniser, load_recogniser, on_pairs
-from ldp_slicing.lab.data import load
+from ldp_slicing.lab.data import ImageSet, Split, load
 from ldp_slicing.lab.lfw import load_lfw, sides
 
 SETS = {"lfw": "LFW, 112 x 112", "cifar10": "CIFAR-10, 32 x 32"}
-COUNT = 2000  # test images of CIFAR-10 that are attacked
+COUNT = 2000  # test images that are attacked, at most
 TOGETHER = 250
 
 
@@ -38,6 +38,12 @@ class Case:
     def originals(self) -> dict[str, object] | None:
         """What is recognised on the sources themselves: the ceiling, where they are faces."""
         return self.faces.judge(self.sources) if self.faces else None
+
+    @cached_property
+    def training_set(self) -> ImageSet:
+        """What the adversary trains on. It is asked to give back the images themselves, so that labels say nothing."""
+        labels = np.zeros(len(self.public), np.int64)
+        return ImageSet(self.name, 1, Split(self.public, labels), Split(self.public[:0], labels[:0]))
 
     @torch.no_grad()
     def judge(self, images: Tensor) -> dict[str, object]:
@@ -64,8 +70,15 @@ def open_case(name: str, folder: Path, device: torch.device) -> Case:
         recogniser = on_pairs(load_recogniser(folder, device), faces, side)
         return Case(name, faces.images[side.images], _on_device(faces.images[recogniser.attacked], device), recogniser)
     images = load(name, folder)
-    chosen = np.linspace(0, len(images.test.images) - 1, min(COUNT, len(images.test.images))).astype(int)
-    return Case(name, images.train.images[: len(images.train.images) // 2], _on_device(images.test.images[chosen], device))
+    half = Split(images.train.images[: len(images.train.images) // 2], images.train.labels)
+    return case_of(ImageSet(name, images.classes, half, images.test), device)
+
+
+def case_of(images: ImageSet, device: torch.device) -> Case:
+    """The training set is public, and test images are attacked: a person, or a scene, must not be in both."""
+    tested = images.test.images
+    chosen = np.linspace(0, len(tested) - 1, min(COUNT, len(tested))).astype(int)
+    return Case(images.name, images.train.images, _on_device(tested[chosen], device))
 
 
 def _on_device(images: NDArray[np.uint8], device: torch.device) -> Tensor:

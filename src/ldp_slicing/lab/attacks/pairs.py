@@ -42,13 +42,12 @@ class PairRun(Run):
 
     def partners(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """int64 [B] images to int64 [B] others and int64 [B], 1 where they are of the same class."""
-        size, own = len(index), self.labels[index]
+        size, own, total = len(index), self.labels[index], len(self.members)
         same = self._draw(size) % 2
-        other = (own + 1 + self._draw(size) % (self.task.data.classes - 1)) % self.task.data.classes
         beside = (self.place[index] + 1 + self._draw(size) % (self.count[own] - 1)) % self.count[own]
-        anywhere = self._draw(size) % self.count[other]
-        chosen = torch.where(same == 1, self.begin[own] + beside, self.begin[other] + anywhere)
-        return self.members[chosen], same
+        # any image of another class, not an image of any other class: or who is on many photos would tell the answer without the release
+        others = (self.begin[own] + self.count[own] + self._draw(size) % (total - self.count[own])) % total
+        return self.members[torch.where(same == 1, self.begin[own] + beside, others)], same
 
     def _loss(self) -> Tensor:
         index = self._next()
@@ -77,13 +76,15 @@ class PairRun(Run):
 
 
 def draw_pairs(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
-    """int64 [count, 3]: image, another image, and 1 where both are of one class, as half of them are. Classes of one image go unpaired."""
+    """int64 [count, 3]: image, another image, and 1 where both are of one class, as half of them are. Classes of one image go unpaired.
+
+    No image comes first twice before all have: pairs that share a release share what is made of it, and tell less than they seem to.
+    """
     rng = np.random.default_rng(seed)
     members = {int(kind): np.flatnonzero(labels == kind) for kind in np.unique(labels)}
     several = np.flatnonzero([len(members[int(kind)]) > 1 for kind in labels])
-    rows = []
-    for i in range(count):
-        first = int(rng.choice(several))
+    rows, firsts = [], np.concatenate([rng.permutation(several) for _ in range(-(-count // len(several)))])
+    for i, first in enumerate(firsts[:count].tolist()):
         mine = members[int(labels[first])]
         others = np.flatnonzero(labels != labels[first])
         same = i % 2

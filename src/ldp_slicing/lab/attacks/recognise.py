@@ -77,13 +77,15 @@ def load_recogniser(folder: Path, device: torch.device) -> nn.Module:
 
 def on_pairs(model: nn.Module, faces: FaceSet, side: Side) -> Recogniser:
     """The recogniser on the pairs of a side, whose people are not in ``side.images``."""
-    pairs, tested = faces.pairs, np.isin(faces.pairs.folds, side.folds)
+    pairs, tested = faces.pairs, faces.tested(side.folds)
     firsts, seconds = faces.of(pairs.first)[tested], faces.of(pairs.second)[tested]
     same, folds = pairs.same[tested], pairs.folds[tested]
     attacked, first = np.unique(firsts, return_inverse=True)
-    names = [face.name for face, is_tested in zip(pairs.first, tested, strict=True) if is_tested]
-    probes = list({name: i for i, (name, one) in reversed(list(enumerate(zip(names, same, strict=True)))) if one}.values())
+    probes = dict[str, int]()  # the first pair of each person's own
+    for i, place in enumerate(np.flatnonzero(tested)):
+        if same[i]:
+            probes.setdefault(pairs.first[place].name, i)
     images = torch.from_numpy(faces.images).permute(0, 3, 1, 2)
     originals, second = (embed(model, images[which], prepare=lambda x: x.float(), batch=BATCH) for which in (attacked, seconds))
     radius = fold_accuracy(squared_distances(originals[first], second), same, folds).thresholds.mean()
-    return Recogniser(model, attacked, first, second, same, folds, originals, np.array(sorted(probes)), float(radius))
+    return Recogniser(model, attacked, first, second, same, folds, originals, np.array(list(probes.values())), float(radius))

@@ -21,7 +21,7 @@ TEMPLATE = ((38.29, 51.70), (73.53, 51.50))  # where ArcFace's 112 x 112 crop ha
 
 
 def contact_sheet(columns: Mapping[str, Tensor]) -> Image.Image:
-    """Titles to [K, 3, H, W] of 0..255: a column for each, a row for each of the K images."""
+    """Titles to [K, 3, H, W], or [K, 1, H, W], of 0..255: a column for each, a row for each of the K images."""
     tiles = {title: _tiles(images) for title, images in columns.items()}
     rows, height, width, _ = next(iter(tiles.values())).shape
     times = -(-SMALLEST // width)
@@ -38,12 +38,13 @@ def contact_sheet(columns: Mapping[str, Tensor]) -> Image.Image:
 
 
 def view_of(sources: Tensor, prune: Prune) -> Tensor:
-    """uint8 [K, 3, H, W] to float32 [K, 3, H, W]: the view as a picture."""
-    return float_rgb(see(sources, prune, colour=True).float()).clamp_(0, 255)
+    """uint8 [K, C, H, W] to float32 [K, C, H, W]: the view as a picture."""
+    return float_rgb(see(sources, prune, colour=sources.shape[1] == 3).float()).clamp_(0, 255)
 
 
 def _tiles(images: Tensor) -> NDArray[np.uint8]:
-    return np.ascontiguousarray(images.float().round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy())
+    whole = images.float().round().clamp(0, 255).to(torch.uint8).expand(-1, 3, -1, -1)  # grey as colour
+    return np.ascontiguousarray(whole.permute(0, 2, 3, 1).cpu().numpy())
 
 
 def portrait() -> Tensor:

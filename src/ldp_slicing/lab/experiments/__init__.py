@@ -38,9 +38,8 @@ EXPERIMENTS: dict[str, Experiment] = {
 }
 
 
-def experiment(name: str, command: str = "reproduce") -> Experiment:
-    """By name, of those that the command runs: "reproduce", or "attack"."""
-    names = [known for known, chosen in EXPERIMENTS.items() if chosen.command == command]
-    if name not in names:
-        raise LdpSlicingError(f"`ldp-slicing lab {command}` knows no {name!r}; there are {', '.join(names)}")
+def experiment(name: str) -> Experiment:
+    """By name."""
+    if name not in EXPERIMENTS:
+        raise LdpSlicingError(f"`ldp-slicing lab reproduce` knows no {name!r}; there are {', '.join(EXPERIMENTS)}")
     return EXPERIMENTS[name]

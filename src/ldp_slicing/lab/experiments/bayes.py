@@ -12,30 +12,37 @@ from ldp_slicing.lab.attacks.bayes import prepare
 from ldp_slicing.lab.attacks.bits import float_rgb
 from ldp_slicing.lab.attacks.case import SETS, TOGETHER, Case
 from ldp_slicing.lab.experiments.frame import Experiment, Row, Setting
-from ldp_slicing.lab.experiments.leakage import VIEWS, attack_all, figure_of, record, sheet, shown, table_of
+from ldp_slicing.lab.experiments.leakage import VIEWS, Record, Tiles, attack_all, figure_of, record, sheet, shown, table_of
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.simulate import simulate
 from ldp_slicing.view import Prune
 
-PUBLIC = 500  # public images that prior, strength and lines come from
+PUBLIC, PIXELS = 500, 500 * 112 * 112  # public images that prior, strength and lines come from, and their pixels, at most
 
 
 def measure(setting: Setting) -> Iterator[Row]:
-    def attack(case: Case, run: str, plan: Plan, prune: Prune) -> Row:
-        generator = torch.Generator(setting.device).manual_seed(0)
-        chosen = np.linspace(0, len(case.public) - 1, min(PUBLIC, len(case.public))).astype(int)
-        ready = prepare(torch.from_numpy(case.public[chosen]).permute(0, 3, 1, 2).to(setting.device), plan, generator, prune=prune)
-        releases, guesses = [], []
-        for some in (shown(case), *torch.split(case.sources, TOGETHER)):
-            words = simulate(some, plan, generator, prune=prune, output="ycbcr")
-            releases.append(float_rgb(words.float()).clamp_(0, 255))
-            guesses.append(ready.reconstruct(words))
-        found = record(plan, case.judge(torch.cat(releases[1:])), case.judge(torch.cat(guesses[1:])))
-        name, tiles = f"bayes-{run.rpartition('-')[0]}", {f"eps {plan.epsilon:g}": (releases[0], guesses[0])}
-        fitted = {"public_images": len(chosen), "strength": ready.strength, "lines": ready.lines.tolist()}
-        return fitted | {"found": [found], "pictures": sheet(setting, case, name, prune, tiles)}
+    def one(case: Case, run: str, plan: Plan, prune: Prune) -> Row:
+        found, tiles, fitted = attack(case, plan, prune)
+        return fitted | {"found": found, "pictures": sheet(setting, case, f"bayes-{run.rpartition('-')[0]}", prune, tiles)}
 
-    return attack_all(setting, attack)
+    return attack_all(setting, one)
+
+
+def attack(case: Case, plan: Plan, prune: Prune) -> tuple[list[Record], Tiles, Row]:
+    """What the posterior gives away, and what was fitted to public images for it."""
+    device = case.sources.device
+    generator = torch.Generator(device).manual_seed(0)
+    count, height, width = case.public.shape[:3]
+    chosen = np.linspace(0, count - 1, min(count, PUBLIC, -(-PIXELS // (height * width)))).astype(int)
+    ready = prepare(torch.from_numpy(case.public[chosen]).permute(0, 3, 1, 2).to(device), plan, generator, prune=prune)
+    releases, guesses = [], []
+    for some in (shown(case), *torch.split(case.sources, TOGETHER)):
+        words = simulate(some, plan, generator, prune=prune, output="ycbcr")
+        releases.append(float_rgb(words.float()).clamp_(0, 255))
+        guesses.append(ready.reconstruct(words))
+    found = record(plan, case.judge(torch.cat(releases[1:])), case.judge(torch.cat(guesses[1:])))
+    fitted: Row = {"public_images": len(chosen), "strength": ready.strength, "lines": ready.lines.tolist()}
+    return [found], {f"eps {plan.epsilon:g}": (releases[0], guesses[0])}, fitted
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -49,5 +56,4 @@ EXPERIMENT = Experiment(
     measure,
     table,
     partial(figure_of, "bayes"),
-    "attack",
 )

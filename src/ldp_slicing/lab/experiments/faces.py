@@ -11,13 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ldp_slicing.errors import DataError
+from ldp_slicing.lab.attacks.recognise import load_recogniser
 from ldp_slicing.lab.data import ImageSet, Split
 from ldp_slicing.lab.experiments.ablation import VARIANTS
 from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Findings, Row, Setting, markdown, train_all
 from ldp_slicing.lab.faces import embed
 from ldp_slicing.lab.lfw import FaceSet, Side, distances, images_in_pairs, load_lfw, sides, verify
-from ldp_slicing.lab.models import build_embedder, load_weights
 from ldp_slicing.lab.models.faces import DlibOfCrop
 from ldp_slicing.lab.recipes import Recipe, recipe
 from ldp_slicing.lab.run import Run
@@ -28,7 +27,6 @@ from ldp_slicing.view import Prune
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WEIGHTS = "dlib_face_recognition_resnet_model_v1.dat"
 PAPER = (52.88, 53.62, 89.31, 99.30, 99.75, 99.77, 99.77)
 PAPER_VARIANTS = {"A": 99.77, "B": 99.35, "C": 99.53, "D": 99.75, "2:1:1": 99.63, "1:1:1": 99.47}
 LABELS = (20.0, 58.0)  # budgets at which labels alone are tried
@@ -85,12 +83,7 @@ def _tasks(faces: FaceSet, side: Side, teacher: Teacher) -> list[Task]:
 
 def teacher_of(faces: FaceSet, setting: Setting) -> Teacher:
     """dlib's recogniser: what it sees in the originals, and its weights, ready to be tuned."""
-    original = setting.data / WEIGHTS
-    if not original.is_file():
-        raise DataError(f"{original} is not there: the Python package face_recognition_models (CC0) carries it")
-    network, _ = build_embedder("dlib")
-    load_weights(network, original)
-    network.to(setting.device)
+    network = load_recogniser(setting.data, setting.device)
     images = torch.from_numpy(faces.images).permute(0, 3, 1, 2)
     seen = embed(network, images, prepare=lambda x: x.float(), batch=256).numpy()
     if isinstance(network, DlibOfCrop):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -58,7 +58,6 @@ class Experiment:
     measure: Callable[[Setting], Iterator[Row]]
     table: Callable[[Sequence[Row]], str]
     figure: Callable[[Findings], Figure] | None = None
-    command: Literal["reproduce", "attack"] = "reproduce"  # of `ldp-slicing lab` by which it is run
 
 
 def plain(recipe: Recipe) -> dict[str, Any]:

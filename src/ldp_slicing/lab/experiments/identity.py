@@ -14,7 +14,7 @@ from ldp_slicing.lab.attacks.pairs import PairRun, draw_pairs
 from ldp_slicing.lab.data import ImageSet, Split, load
 from ldp_slicing.lab.experiments.faces import Teacher, teacher_of
 from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Row, Setting, markdown, train_all
-from ldp_slicing.lab.faces import best_threshold, embed
+from ldp_slicing.lab.faces import embed, fold_accuracy
 from ldp_slicing.lab.lfw import FaceSet, Side, images_in_pairs, load_lfw, sides
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.run import Run
@@ -46,7 +46,7 @@ def _of_classes(setting: Setting) -> Iterator[Row]:
     pairs_recipe, fast, tasks = recipe("pairs"), recipe("cifar-fast"), list[Task]()
     for name in ("cifar10", "cifar100"):
         images = load(name, setting.data)
-        pairs = draw_pairs(images.test.labels, min(PAIRS, 4 * len(images.test.labels)), seed=0)
+        pairs = test_pairs(images)
         for target, (eps, prune) in TARGETS.items():
             plan = Plan.paper(eps)
             if target in TRIED["wrn"]:
@@ -60,12 +60,21 @@ def make(task: Task, device: torch.device, splits: Splits) -> Run:
     return (PairRun if task.recipe.loss == "pairs" else Run)(task, device, splits)
 
 
+def test_pairs(images: ImageSet) -> NDArray[np.int64]:
+    """int64 [M, 3]: the same for every adversary."""
+    return draw_pairs(images.test.labels, min(PAIRS, 4 * len(images.test.labels)), seed=0)
+
+
+def judge_pairs(run: Run) -> Row:
+    """How many of the task's test pairs the network tells rightly."""
+    assert run.task.pairs is not None  # noqa: S101 - the task has checked it
+    return advantage(round(run.accuracy(*run.test) * len(run.task.pairs)), len(run.task.pairs))
+
+
 def _judge_classes(run: Run) -> Row:
     if run.task.recipe.loss == "pairs":
-        assert run.task.pairs is not None  # noqa: S101 - the task has checked it
-        return advantage(round(run.accuracy(*run.test) * len(run.task.pairs)), len(run.task.pairs))
-    images, labels = run.test
-    pairs = draw_pairs(run.task.data.test.labels, min(PAIRS, 4 * len(labels)), seed=0)
+        return judge_pairs(run)
+    images, pairs = run.test[0], test_pairs(run.task.data)
     with torch.no_grad():
         run.model.eval()
         said = torch.cat([run.forward(run.noise(part)).argmax(1) for part in torch.split(images, 500)]).cpu().numpy()
@@ -108,28 +117,24 @@ def _tasks(faces: FaceSet, side: Side, teacher: Teacher, name: str) -> list[Task
 
 def _pairs_of(faces: FaceSet, side: Side, tested: NDArray[np.int64]) -> NDArray[np.int64]:
     """int64 [M, 3]: the side's pairs, by their places among the tested images."""
-    mine = np.isin(faces.pairs.folds, side.folds)
+    mine = faces.tested(side.folds)
     first, second = (np.searchsorted(tested, faces.of(people)[mine]) for people in (faces.pairs.first, faces.pairs.second))
     return np.stack((first, second, faces.pairs.same[mine].astype(np.int64)), 1)
 
 
 def _judge_people(faces: FaceSet, side: Side, teacher: Teacher, run: Run) -> Row:
+    if run.task.recipe.loss == "pairs":
+        return judge_pairs(run)
     tested = images_in_pairs(faces, side)
     pairs = _pairs_of(faces, side, tested)
-    if run.task.recipe.loss == "pairs":
-        return advantage(round(run.accuracy(*run.test) * len(pairs)), len(pairs))
     images = torch.cat([run.noise(part) for part in torch.split(run.test[0], 256)])
     released = embed(run.model, images, prepare=lambda x: x.float(), batch=256).numpy()
     if run.epoch == 0:  # an untouched network's embeddings have the mean that was taken from what it saw in the photos
         released = released - teacher.mean
     public = teacher.seen[tested]
     apart = 1 - (_unit(released)[pairs[:, 0]] * _unit(public)[pairs[:, 1]]).sum(1)
-    folds, same = faces.pairs.folds[np.isin(faces.pairs.folds, side.folds)], pairs[:, 2] == 1
-    right = 0
-    for fold in side.folds:  # by the threshold that is best on the other folds of the side
-        threshold = best_threshold(apart[folds != fold].astype(np.float64), same[folds != fold])
-        right += int(((apart < threshold) == same)[folds == fold].sum())
-    return advantage(right, len(pairs))
+    found = fold_accuracy(apart, pairs[:, 2] == 1, faces.pairs.folds[faces.tested(side.folds)])  # of equal size, so that the mean counts
+    return advantage(round(found.accuracy * len(pairs)), len(pairs))
 
 
 def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -185,5 +190,4 @@ EXPERIMENT = Experiment(
     "is released once. The only bound that applies is the one for whole images, and it is vacuous at these budgets",
     measure,
     table,
-    command="attack",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,8 +23,10 @@ EASY = 200.0  # an attack that does not succeed here, without pruning, is not to
 TARGETS = (*BUDGETS, EASY)
 VIEWS: dict[str, Prune] = {"whole": None, "pruned": "haar"}
 WORDS = {"whole": "not pruned", "pruned": "pruned"}
+BLIND = "-blind"  # ends the names of runs that see no release
 SHOWN = 6  # images on a contact sheet
 
+Tiles = dict[str, tuple[Tensor, Tensor]]  # by title, releases of what ``shown`` has and what was made of them
 Record = dict[str, Any]  # one target: "epsilon_requested", "release" and "reconstruction", each as Case.judge has it
 
 
@@ -46,8 +49,20 @@ def shown(case: Case) -> Tensor:
     return portrait().to(case.sources.device) if case.faces else case.sources[:SHOWN]
 
 
+def blind_guesses(setting: Setting) -> Iterator[Row]:
+    """For each set, how near the mean of the public images comes to every source: what uses nothing of a release."""
+    for name in SETS:
+        run = f"{name}{BLIND}"
+        if setting.only in run and not setting.has(run):
+            case = open_case(name, setting.data, setting.device)
+            mean = torch.from_numpy(case.public.mean(0, dtype=np.float64)).permute(2, 0, 1).float().to(setting.device)
+            guess = case.judge(mean.expand(len(case.sources), -1, -1, -1))
+            yield {"run": run, "seed": 0, "finished": True, "found": [], "guess": guess, "originals": case.originals}
+
+
 def attack_all(setting: Setting, attack: Callable[[Case, str, Plan, Prune], Row]) -> Iterator[Row]:
     """Rows of all budgets, views and sets that are not done yet, of an attack that trains nothing; unfinished ones when the time is up."""
+    yield from blind_guesses(setting)
     for name in SETS:
         wanted = {run: target for run, target in grid(name).items() if setting.only in run and not setting.has(run)}
         case = None
@@ -120,18 +135,24 @@ def title_of(eps: float, view: str) -> str:
 
 
 def table_of(rows: Sequence[Row], name: str, view: str, *, what: str = "reconstruction") -> str:
-    """One set and view: every budget with its release (the floor) and what was made of it, and the originals (the ceiling)."""
-    lines = []
-    for one in records(rows, f"{name}-{view}"):
+    """One set and view: a guess without a release, every budget with its release and what was made of it, the originals."""
+    lines = [["none", "the mean of the public images", *judged(guess)] for guess in blind(rows, name)]
+    found = records(rows, f"{name}-{view}")
+    for one in found:
         lines.append([title_of(one["epsilon_requested"], view), "release", *judged(one["release"])])
         lines.append(["", one.get("by", what), *judged(one["reconstruction"])])
-    if not lines:
+    if not found:
         return ""
     return (
         f"**{SETS[name]}, {WORDS[view]}**\n\n"
         + markdown(["eps of a released pixel", "", *heads(name == "lfw")], lines)
         + ceiling(rows, name)
     )
+
+
+def blind(rows: Sequence[Row], name: str) -> list[Record]:
+    """What a guess reaches that uses nothing of a release, where it was measured: nothing below it counts."""
+    return [row["guess"] for row in rows if row["run"] == f"{name}{BLIND}"]
 
 
 def ceiling(rows: Sequence[Row], name: str) -> str:
@@ -168,6 +189,9 @@ def figure_of(name: str, findings: Findings) -> Figure:
             for part, style in (("reconstruction", "-"), ("release", ":")):
                 points = over_eps(findings[name], f"{case}-{view}", part, measure)
                 axis.plot(list(points), list(points.values()), style, color=colour, marker="o", markersize=3.5, label=f"{part}, {text}")
+        for guess in blind(findings[name], case):
+            value = guess[measure]["share"] if isinstance(guess[measure], dict) else guess[measure]
+            axis.axhline(value, color="0.6", linewidth=1, label="no release: the mean of the public images")
         axis.set_xticks(TARGETS, [f"{eps:g}" for eps in TARGETS])
         axis.minorticks_off()
         axis.set(title=SETS[case], xlabel="eps of one released pixel, per release (local)", ylabel=words, ylim=(-0.02, 1.02))

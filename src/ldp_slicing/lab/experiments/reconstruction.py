@@ -6,15 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import torch
 
 from ldp_slicing.lab.attacks.bits import float_rgb
-from ldp_slicing.lab.attacks.case import SETS, Case, open_case
+from ldp_slicing.lab.attacks.case import SETS, TOGETHER, Case, open_case
 from ldp_slicing.lab.attacks.reconstruct import Reconstruction
-from ldp_slicing.lab.data import ImageSet, Split
 from ldp_slicing.lab.experiments.frame import Experiment, Row, Setting, train_all
-from ldp_slicing.lab.experiments.leakage import TARGETS, VIEWS, figure_of, record, sheet, shown, table_of
+from ldp_slicing.lab.experiments.leakage import TARGETS, VIEWS, Tiles, blind_guesses, figure_of, record, sheet, shown, table_of
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import Task
@@ -38,47 +36,48 @@ def measure(kind: str, setting: Setting) -> Iterator[Row]:
         if all(setting.only not in run or setting.is_done(run, 0, setting.shortened(how)) for run, (how, _, _) in wanted.items()):
             continue
         case = found[name] = open_case(name, setting.data, setting.device)
-        labels = np.zeros(len(case.public), np.int64)
-        images = ImageSet(name, 1, Split(case.public, labels), Split(case.public[:0], labels[:0]))
         for run, (how, prune, under) in wanted.items():
             plans[run] = under
-            tasks.append(Task(run, images, how, prune=prune, release="none"))
+            tasks.append(Task(run, case.training_set, how, prune=prune, release="none"))
 
     def make(task: Task, device: torch.device, splits: Splits) -> Run:
         return Reconstruction(task, device, splits, plans[task.name])
 
     def finish(run: Run) -> Row:
         assert isinstance(run, Reconstruction)  # noqa: S101 - make makes no other
-        return judge(run, found[run.task.data.name], setting, kind)
+        case = found[run.task.data.name]
+        row, tiles = judge(run, case)
+        many = len(run.plans) > 1
+        return row | {"pictures": sheet(setting, case, f"{kind}-{run.task.name}", run.task.prune, tiles) if many else []}
 
+    yield from blind_guesses(setting)
     yield from train_all(sorted(tasks, key=lambda task: "only" in task.name), setting, finish, make)
 
 
-def judge(run: Reconstruction, case: Case, setting: Setting, kind: str) -> Row:
+def judge(run: Reconstruction, case: Case) -> tuple[Row, Tiles]:
     """Every budget that the network was trained for: the releases of the attacked sources, and what it makes of them."""
     found, tiles = [], {}
     for plan in run.plans:
-        seen = [run.release(some, plan) for some in (shown(case), *torch.split(case.sources, 250))]
+        seen = [run.release(some, plan) for some in (shown(case), *torch.split(case.sources, TOGETHER))]
         pictures = [float_rgb(part.float()).clamp_(0, 255) if run.adversary.sees == "ycbcr" else part for part in seen]
         guesses = torch.cat([run.attack(part, plan) for part in seen[1:]])
         found.append(record(plan, case.judge(torch.cat(pictures[1:])), case.judge(guesses)))
         if len(run.plans) == 1:
             found[-1]["by"] = f"reconstruction, a network for eps {plan.epsilon:g} alone"
         tiles[f"eps {plan.epsilon:g}"] = (pictures[0], run.attack(seen[0], plan))
-    made = sheet(setting, case, f"{kind}-{run.task.name}", run.task.prune, tiles) if len(run.plans) > 1 else []
     size = sum(parameter.numel() for parameter in run.parameters)
-    row: Row = {"prune": run.task.prune, "steps": run.epoch * run.steps, "parameters": size, "found": found}
-    return row | {"originals": case.originals, "pictures": made}
+    row: Row = {"prune": run.task.prune, "steps": run.epoch * run.steps, "parameters": size, "found": found, "originals": case.originals}
+    return row, tiles
 
 
 def table(rows: Sequence[Row]) -> str:
-    trained = {row["run"]: row["steps"] for row in rows if row["finished"]}
-    steps = "; ".join(f"{run} {count}" for run, count in sorted(trained.items()))
+    trained = {row["run"]: (row["steps"], len(row["found"])) for row in rows if row["finished"] and "steps" in row}
+    steps = "; ".join(f"{run} {count}, a batch shared by {budgets} budget(s)" for run, (count, budgets) in sorted(trained.items()))
     return "\n".join([*(table_of(rows, name, view) for name in SETS for view in VIEWS), f"Steps trained: {steps}.\n"])
 
 
 def _experiment(kind: str, about: str) -> Experiment:
-    return Experiment(about, partial(measure, kind), table, partial(figure_of, kind), "attack")
+    return Experiment(about, partial(measure, kind), table, partial(figure_of, kind))
 
 
 BLACK_BOX = _experiment(

@@ -1,0 +1,115 @@
+"""One attack on one data set under one plan, as the user asks for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.lab.attacks.case import case_of
+from ldp_slicing.lab.attacks.reconstruct import Reconstruction
+from ldp_slicing.lab.attacks.sheet import contact_sheet, view_of
+from ldp_slicing.lab.data import ImageSet
+from ldp_slicing.lab.experiments import averaging, bayes, identity, reconstruction
+from ldp_slicing.lab.experiments.frame import Row, describe
+from ldp_slicing.lab.experiments.leakage import columns_of, shown
+from ldp_slicing.lab.recipes import recipe
+from ldp_slicing.lab.results import stamp
+from ldp_slicing.lab.run import Epoch, Run
+from ldp_slicing.lab.study import belongs, changed
+from ldp_slicing.lab.task import Task
+from ldp_slicing.lab.training import Limits, Splits, train
+from ldp_slicing.plan import Plan
+from ldp_slicing.view import Prune
+
+ATTACKS = ("averaging", "bayes", "black-box", "white-box", "identity")
+SMALL = 64  # images up to this side are attacked by the recipe for CIFAR, larger ones by the recipe for faces
+
+Trained = Callable[[Task, Callable[[Task, torch.device, Splits], Run]], Run | None]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """name: one of ``ATTACKS``. images: the training set is the adversary's own, releases of the test set are attacked."""
+
+    name: str
+    images: ImageSet
+    plan: Plan
+    prune: Prune = "haar"
+    epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in ATTACKS:
+            raise LdpSlicingError(f"no attack {self.name!r}; there are {', '.join(ATTACKS)}")
+        if self.name == "identity" and self.images.train.images.shape[3] != 3:
+            raise LdpSlicingError("the identity attack takes colour images")
+
+
+def make_attempt(
+    asked: Attempt, folder: Path, limits: Limits, *, device: str = "", report: Callable[[Run, Epoch], None] = lambda run, epoch: None
+) -> Row | None:
+    """What the attack finds, also as ``folder/result.json`` and, of reconstructions, ``folder/sheet.png``. None when the time was up.
+
+    "found" has, for the identity attack, its advantage; for the others how near the release and the reconstruction come to the source.
+    """
+    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    slices = [[part.bits, part.epsilon] for part in asked.plan.slices]
+    what: Row = {"attack": asked.name, "data": asked.images.name, "prune": asked.prune, "slices": slices}
+    belongs(folder, what)
+
+    def trained(task: Task, make: Callable[[Task, torch.device, Splits], Run]) -> Run | None:
+        run = next(train([task], where, folder, limits, report, make), None)
+        return run if run and run.finished else None
+
+    row = _identity(asked, trained) if asked.name == "identity" else _reconstruction(asked, folder, where, trained)
+    if row is not None:
+        row = what | row | stamp()
+        (folder / "result.json").write_text(json.dumps(row, indent=1) + "\n")
+    return row
+
+
+def told(row: Row) -> list[str]:
+    """What was found, in words."""
+    if row["attack"] == "identity":
+        (one,) = row["found"]
+        low, high = (100 * end for end in one["advantage_interval"])
+        return [f"advantage {100 * one['advantage']:.2f} % ({low:.2f} to {high:.2f}) of 50, in {one['pairs']} pairs"]
+    images = [("the release itself", row["found"][0]["release"])]
+    images += [(f"from {one.get('releases', 1)} release(s)", one["reconstruction"]) for one in row["found"]]
+    return [f"{words}: PSNR {value['psnr_db']:.2f} dB, SSIM {value['ssim']:.3f}{_success(value)}" for words, value in images]
+
+
+def _success(value: Row) -> str:
+    return "".join(f"; {name}: {100 * share['share']:.1f} % of {share['count']}" for name, share in value["success"].items())
+
+
+def _reconstruction(asked: Attempt, folder: Path, where: torch.device, trained: Trained) -> Row | None:
+    case, plan, prune = case_of(asked.images, where), asked.plan, asked.prune
+    if asked.name == "averaging":
+        found, tiles = averaging.attack(case, plan, prune)
+        row: Row = {"found": found}
+    elif asked.name == "bayes":
+        found, tiles, fitted = bayes.attack(case, plan, prune)
+        row = fitted | {"found": found}
+    else:
+        how = changed(recipe(f"{asked.name}-{'cifar' if max(case.sources.shape[2:]) <= SMALL else 'faces'}"), epochs=asked.epochs)
+        task = Task(asked.name, case.training_set, how, prune=prune, release="none")
+        run = trained(task, lambda task, device, splits: Reconstruction(task, device, splits, (plan,)))
+        if not isinstance(run, Reconstruction):
+            return None
+        judged, tiles = reconstruction.judge(run, case)
+        row = describe(run) | judged
+    sources = shown(case)
+    contact_sheet(columns_of(sources, view_of(sources, prune), tiles)).save(folder / "sheet.png")
+    return row
+
+
+def _identity(asked: Attempt, trained: Trained) -> Row | None:
+    pairs = identity.test_pairs(asked.images)
+    how = changed(recipe("pairs"), epochs=asked.epochs)
+    run = trained(Task("identity", asked.images, how, asked.plan, asked.prune, "every-epoch", pairs=pairs), identity.make)
+    return None if run is None else describe(run) | {"found": [identity.judge_pairs(run)]}
