@@ -51,7 +51,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "TRIED", {"wrn": ("easy",), "classifier": ("easy",)})
     monkeypatch.setattr(pairs, "wide_resnet28", lambda classes, width, channels: tiny(classes, channels))
     monkeypatch.setitem(MODELS, "resnet9", tiny)
-    few = {name: tradeoff.PLANS[name] for name in ("paper-pruned-eps20", "thick-whole-eps5.2-y2c1")}
+    few = {name: tradeoff.PLANS[name] for name in ("paper-pruned-eps20", "thick-whole-eps5.2-y76c7")}
     monkeypatch.setattr(tradeoff, "PLANS", few)
     monkeypatch.setitem(networks.NETWORKS, "two-stage", lambda channels: networks.WhiteBox(channels, width=8, scales=2))
 
@@ -230,8 +230,9 @@ def test_plans_of_the_tradeoff_spend_what_they_say() -> None:
     for name, (plan, prune) in tradeoff.PLANS.items():
         assert f"eps{plan.epsilon:g}" in name
         assert (prune is None) == ("whole" in name)
-    assert tradeoff.PLANS["thick-whole-eps5.2-y2c1"][0].slices[0].bits == 0xC08080
-    assert tradeoff.PLANS["thick-pruned-eps1-y1c0"][0].slices[0].bits == 0x800000
+    assert tradeoff.PLANS["thick-whole-eps5.2-y76c7"][0].slices[0].bits == 0xC08080
+    assert tradeoff.PLANS["thick-pruned-eps1-y7"][0].slices[0].bits == 0x800000
+    assert tradeoff.PLANS["thick-pruned-eps5.2-y754"][0].slices[0].bits == 0xB00000
 
 
 def measured(name: str, accuracy: float, leakage: float) -> list[dict[str, object]]:
@@ -245,7 +246,7 @@ def measured(name: str, accuracy: float, leakage: float) -> list[dict[str, objec
 def test_the_most_accurate_plan_that_leaks_little_enough_is_proposed(tmp_path: Path) -> None:
     rows = [
         *measured("paper-pruned-eps20", 0.64, 0.70),
-        *measured("thick-pruned-eps2.4-y2c0", 0.66, 0.69),
+        *measured("thick-pruned-eps2.4-y74", 0.66, 0.69),
         *measured("paper-whole-eps20", 0.75, 0.84),
         {"run": "cifar10-paper-pruned-eps58-learner", "seed": 0, "finished": True, "accuracy": 0.9},  # its leakage is not known
     ]
@@ -256,12 +257,12 @@ def test_the_most_accurate_plan_that_leaks_little_enough_is_proposed(tmp_path: P
 
     found = choose("--max-leakage", "0.72")
     assert found.exit_code == 0
-    assert "thick-pruned-eps2.4-y2c0: eps 2.4 per released pixel, accuracy 66.00 %, leakage 0.690" in found.output
+    assert "thick-pruned-eps2.4-y74: eps 2.4 per released pixel, accuracy 66.00 %, leakage 0.690" in found.output
     assert "prune='haar'" in found.output
     assert "paper-whole-eps20" in choose("--max-leakage", "1").output
     assert "Slicer(Plan.paper(20), prune=None)" in choose("--max-leakage", "1").output
     for options, word in (
-        (("--max-leakage", "0.1"), "the least leaky, thick-pruned-eps2.4-y2c0"),
+        (("--max-leakage", "0.1"), "the least leaky, thick-pruned-eps2.4-y74"),
         (("--max-leakage", "1", "--max-epsilon", "1"), "the smallest was 2.4"),
         (("--max-leakage", "1", "--task", "faces"), "measured for cifar10"),
     ):
@@ -271,4 +272,4 @@ def test_the_most_accurate_plan_that_leaks_little_enough_is_proposed(tmp_path: P
     (tmp_path / "tradeoff.json").unlink()
     assert "lab reproduce tradeoff" in choose("--max-leakage", "1").output
     kept = tradeoff.best(tradeoff.points(rows))
-    assert [one.name for one in kept] == ["thick-pruned-eps2.4-y2c0", "paper-whole-eps20"]
+    assert [one.name for one in kept] == ["thick-pruned-eps2.4-y74", "paper-whole-eps20"]
