@@ -19,7 +19,7 @@ from ldp_slicing.cli import app
 from ldp_slicing.lab import experiments, recipes, results
 from ldp_slicing.lab.attacks import networks, pairs, recognise
 from ldp_slicing.lab.data import DataError
-from ldp_slicing.lab.experiments import ablation, curves, faces, identity, overhead, tradeoff
+from ldp_slicing.lab.experiments import ablation, curves, faces, identity, overhead, throughput, tradeoff
 from ldp_slicing.lab.experiments.frame import BUDGETS
 from ldp_slicing.lab.folders import load_folder, read_folder
 from ldp_slicing.lab.lfw import images_in_pairs, load_lfw, sides
@@ -47,6 +47,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faces, "BUDGETS", (5.2, 20.0))
     monkeypatch.setattr(faces, "PAPER", (1.0, 2.0))
     monkeypatch.setattr(overhead, "ROUNDS", 1)
+    for name, value in {"COUNTS": (1, 2), "SECONDS": 0.1, "IMAGES": 32}.items():
+        monkeypatch.setattr(throughput, name, value)
     monkeypatch.setattr(identity, "TARGETS", {"easy": (200.0, None), "eps20": (20.0, "haar")})
     monkeypatch.setattr(identity, "TRIED", {"wrn": ("easy",), "classifier": ("easy",)})
     monkeypatch.setattr(pairs, "wide_resnet28", lambda classes, width, channels: tiny(classes, channels))
@@ -109,6 +111,7 @@ MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are ma
     "faces": (write_lfw, 2 * (4 + 3 + 3 + 5)),  # untuned, labels, public, variants
     "psnr": (write_both, 2 * 2 * 7),
     "overhead": (write_lfw, 5),
+    "throughput": (lambda _: None, 2),
     "identity": (write_both, 2 * 2 + 2 * (2 * 2 + 1)),
     "tradeoff": (write_cifar, 2 * 2),
 }

@@ -16,6 +16,7 @@ from ldp_slicing.lab.experiments import (
     overhead,
     psnr,
     reconstruction,
+    throughput,
     tradeoff,
 )
 from ldp_slicing.lab.experiments.frame import Experiment
@@ -30,6 +31,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "identity": identity.EXPERIMENT,
     "psnr": psnr.EXPERIMENT,
     "overhead": overhead.EXPERIMENT,
+    "throughput": throughput.EXPERIMENT,
     "averaging": averaging.EXPERIMENT,
     "bayes": bayes.EXPERIMENT,
     "black-box": reconstruction.BLACK_BOX,

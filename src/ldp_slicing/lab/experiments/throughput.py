@@ -1,0 +1,67 @@
+"""How many networks one process should train side by side: images per second of ResNet-56, on images made up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ldp_slicing.lab.data import ImageSet, Split
+from ldp_slicing.lab.experiments.frame import Experiment, Row, Setting, markdown, plain
+from ldp_slicing.lab.recipes import recipe
+from ldp_slicing.lab.run import Run
+from ldp_slicing.lab.task import Task
+
+COUNTS = (1, 2, 4, 6, 8)
+SECONDS = 3.0
+IMAGES = 4096
+
+
+def measure(setting: Setting) -> Iterator[Row]:
+    rng, how = np.random.default_rng(0), setting.shortened(recipe("cifar-once"))
+    split = Split(rng.integers(0, 256, (IMAGES, 32, 32, 3), dtype=np.uint8), rng.integers(0, 10, IMAGES))
+    images = ImageSet("made up", 10, split, Split(split.images[:0], split.labels[:0]))
+    runs = list[Run]()
+    for count in COUNTS:
+        name = f"{count}-side-by-side"
+        if setting.has(name) or setting.only not in name:
+            continue
+        while len(runs) < count:
+            runs.append(Run(Task(name, images, how, release="none", seed=len(runs)), setting.device))
+        for run in runs:
+            run.begin_epoch()
+        began, steps = time.monotonic(), 0
+        while time.monotonic() - began < SECONDS or not all(run.epoch_is_over for run in runs):
+            for run in runs:
+                steps += run.advance()
+                if run.epoch_is_over and time.monotonic() - began < SECONDS:
+                    run.begin_epoch()
+        taken = time.monotonic() - began
+        batch = min(how.batch, IMAGES)
+        setting.say(f"{name}: {steps * batch / taken:.0f} images/s")
+        yield {
+            "run": name,
+            "seed": 0,
+            "finished": True,
+            "steps": steps,
+            "seconds": taken,
+            "images_per_second": steps * batch / taken,
+            "recipe": plain(how),
+        }
+
+
+def table(rows: Sequence[Row]) -> str:
+    found = {int(row["run"].partition("-")[0]): row["images_per_second"] for row in rows if row["finished"]}
+    alone = found.get(1, float("nan"))
+    lines = [[str(count), f"{rate:,.0f}", f"{rate / alone:.2f}", f"{45_000 / rate:.2f}"] for count, rate in sorted(found.items())]
+    return markdown(
+        ["networks side by side", "images per second, all together", "times one alone", "seconds per epoch of 45,000 and network"], lines
+    )
+
+
+EXPERIMENT = Experiment(
+    "ResNet-56 in batches of 256, each step a CUDA graph on a stream of its own: what one process gains by training several at once",
+    measure,
+    table,
+)
