@@ -83,7 +83,11 @@ def test_stopped_it_goes_on_and_ended_it_stays(data: Path, tmp_path: Path) -> No
 
 def test_a_folder_belongs_to_one_task(data: Path, tmp_path: Path) -> None:
     assert run(data, tmp_path / "out", "--minutes", "-1").exit_code == 0
-    for options, word in ((("--epsilon", "5"), "slices"), (("--seed", "1"), "seed 0"), (("--release", "none"), "release 'once'")):
+    for options, word in (
+        (("--epsilon", "5"), "epsilon 20.0, not 5.0"),
+        (("--seed", "1"), "seed 0"),
+        (("--release", "none"), "release 'once'"),
+    ):
         ran = run(data, tmp_path / "out", *options)
         assert ran.exit_code == 2
         assert word in ran.output

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column, Table
 
 from ldp_slicing.cli.common import Epsilon, PruneChoice, PruneOption, Weights, err, out, parse_weights, plain, refusals_exit
 from ldp_slicing.errors import LdpSlicingError
@@ -269,8 +270,11 @@ def attack(
     if row is None:
         out.print("the time was up; run the same command again to go on")
         return
-    for line in told(row):
-        out.print(plain(line))
+    head, lines = told(row)
+    table = Table(*(Column(words, justify="right" if i else "left") for i, words in enumerate(head)))
+    for line in lines:
+        table.add_row(*map(plain, line))
+    out.print(table)
     out.print(plain(str(folder / "result.json")))
 
 

@@ -16,7 +16,7 @@ from ldp_slicing.lab.attacks.sheet import contact_sheet, view_of
 from ldp_slicing.lab.data import ImageSet
 from ldp_slicing.lab.experiments import averaging, bayes, identity, reconstruction
 from ldp_slicing.lab.experiments.frame import Row, describe
-from ldp_slicing.lab.experiments.leakage import columns_of, shown
+from ldp_slicing.lab.experiments.leakage import blind_guess, columns_of, heads, judged, shown
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.results import stamp
 from ldp_slicing.lab.run import Epoch, Run
@@ -58,7 +58,7 @@ def make_attempt(
     """
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     slices = [[part.bits, part.epsilon] for part in asked.plan.slices]
-    what: Row = {"attack": asked.name, "data": asked.images.name, "prune": asked.prune, "slices": slices}
+    what: Row = {"attack": asked.name, "data": asked.images.name, "prune": asked.prune, "epsilon": asked.plan.epsilon, "slices": slices}
     belongs(folder, what)
 
     def trained(task: Task, make: Callable[[Task, torch.device, Splits], Run]) -> Run | None:
@@ -72,19 +72,22 @@ def make_attempt(
     return row
 
 
-def told(row: Row) -> list[str]:
-    """What was found, in words."""
+def told(row: Row) -> tuple[list[str], list[list[str]]]:
+    """What was found, as the head and the lines of a table."""
     if row["attack"] == "identity":
         (one,) = row["found"]
         low, high = (100 * end for end in one["advantage_interval"])
-        return [f"advantage {100 * one['advantage']:.2f} % ({low:.2f} to {high:.2f}) of 50, in {one['pairs']} pairs"]
-    images = [("the release itself", row["found"][0]["release"])]
-    images += [(f"from {one.get('releases', 1)} release(s)", one["reconstruction"]) for one in row["found"]]
-    return [f"{words}: PSNR {value['psnr_db']:.2f} dB, SSIM {value['ssim']:.3f}{_success(value)}" for words, value in images]
-
-
-def _success(value: Row) -> str:
-    return "".join(f"; {name}: {100 * share['share']:.1f} % of {share['count']}" for name, share in value["success"].items())
+        cells = [str(one["pairs"]), f"{100 * one['accuracy']:.2f}", f"{100 * one['advantage']:.2f} ({low:.2f} to {high:.2f})"]
+        return ["pairs", "told rightly, %", "advantage, % of 50"], [cells]
+    lines = [
+        ["no release (the mean image)", *judged(row["blind"])],
+        ["the release itself", *judged(row["found"][0]["release"])],
+    ]
+    for one in row["found"]:
+        count = one.get("releases", 1)
+        if row["attack"] != "averaging" or count > 1:
+            lines.append([f"{count} releases" if count > 1 else "the release, attacked", *judged(one["reconstruction"])])
+    return ["made from", *heads(faces=False)], lines
 
 
 def _reconstruction(asked: Attempt, folder: Path, where: torch.device, trained: Trained) -> Row | None:
@@ -103,6 +106,7 @@ def _reconstruction(asked: Attempt, folder: Path, where: torch.device, trained: 
             return None
         judged, tiles = reconstruction.judge(run, case)
         row = describe(run) | judged
+    row["blind"] = blind_guess(case)
     sources = shown(case)
     contact_sheet(columns_of(sources, view_of(sources, prune), tiles)).save(folder / "sheet.png")
     return row

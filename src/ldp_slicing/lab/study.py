@@ -127,6 +127,7 @@ def _parameters(task: Task) -> dict[str, Any]:
         "recipe": task.recipe.name,
         "release": task.release,
         "prune": task.prune,
+        "epsilon": plan.epsilon if plan else None,
         "slices": [[part.bits, part.epsilon] for part in plan.slices] if plan else None,
         "seed": task.seed,
         "validation": task.validation,

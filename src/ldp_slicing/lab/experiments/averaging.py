@@ -84,7 +84,7 @@ def table(rows: Sequence[Row]) -> str:
                 ]
                 for one in records(rows, f"{name}-{view}")
             ]
-            top = ["eps of one release, per pixel", "releases", "eps spent, per released pixel", *heads(name == "lfw")]
+            top = ["eps of one release, per pixel", "releases", "eps spent, per released pixel", *heads(faces=name == "lfw")]
             parts += [f"**{title}, {WORDS[view]}**\n\n{markdown(top, nothing + lines)}{ceiling(rows, name)}"] if lines else []
     return "\n".join(parts)
 

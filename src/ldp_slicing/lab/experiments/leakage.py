@@ -55,9 +55,12 @@ def blind_guesses(setting: Setting) -> Iterator[Row]:
         run = f"{name}{BLIND}"
         if setting.only in run and not setting.has(run):
             case = open_case(name, setting.data, setting.device)
-            mean = torch.from_numpy(case.public.mean(0, dtype=np.float64)).permute(2, 0, 1).float().to(setting.device)
-            guess = case.judge(mean.expand(len(case.sources), -1, -1, -1))
-            yield {"run": run, "seed": 0, "finished": True, "found": [], "guess": guess, "originals": case.originals}
+            yield {"run": run, "seed": 0, "finished": True, "found": [], "guess": blind_guess(case), "originals": case.originals}
+
+
+def blind_guess(case: Case) -> dict[str, object]:
+    mean = torch.from_numpy(case.public.mean(0, dtype=np.float64)).permute(2, 0, 1).float().to(case.sources.device)
+    return case.judge(mean.expand(len(case.sources), -1, -1, -1))
 
 
 def attack_all(setting: Setting, attack: Callable[[Case, str, Plan, Prune], Row]) -> Iterator[Row]:
@@ -113,7 +116,7 @@ def _share(value: Record) -> str:
     return f"{100 * value['share']:.1f} ({100 * value['low_95']:.1f} to {100 * value['high_95']:.1f})"
 
 
-def heads(faces: bool) -> list[str]:
+def heads(*, faces: bool) -> list[str]:
     """Of the columns that ``judged`` fills."""
     criteria = [f"success, %: {criterion.name}" for criterion in CRITERIA]
     people = ["same person for the recogniser, %", "rank-1, %", "verification, %", "perceptual distance"]
@@ -145,7 +148,7 @@ def table_of(rows: Sequence[Row], name: str, view: str, *, what: str = "reconstr
         return ""
     return (
         f"**{SETS[name]}, {WORDS[view]}**\n\n"
-        + markdown(["eps of a released pixel", "", *heads(name == "lfw")], lines)
+        + markdown(["eps of a released pixel", "", *heads(faces=name == "lfw")], lines)
         + ceiling(rows, name)
     )
 
