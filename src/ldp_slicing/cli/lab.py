@@ -214,7 +214,7 @@ def reproduce(
     """`ldp-slicing lab reproduce curves --data data/`
 
     Train what a table or figure needs, side by side, and write the numbers beside the paper's. Attacks are among them: averaging, bayes,
-    black-box, white-box, identity, each for every budget, with and without pruning.
+    black-box, white-box, identity.
     """
     try:
         from ldp_slicing.lab.reproduce import reproduce as run

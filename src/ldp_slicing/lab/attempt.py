@@ -100,8 +100,8 @@ def _reconstruction(asked: Attempt, folder: Path, where: torch.device, trained: 
         row = fitted | {"found": found}
     else:
         how = changed(recipe(f"{asked.name}-{'cifar' if max(case.sources.shape[2:]) <= SMALL else 'faces'}"), epochs=asked.epochs)
-        task = Task(asked.name, case.training_set, how, prune=prune, release="none")
-        run = trained(task, lambda task, device, splits: Reconstruction(task, device, splits, (plan,)))
+        task = Task(asked.name, case.training_set, how, prune=prune, release="none", plans=(plan,))
+        run = trained(task, Reconstruction)
         if not isinstance(run, Reconstruction):
             return None
         judged, tiles = reconstruction.judge(run, case)

@@ -92,9 +92,10 @@ def summarise(folder: Path) -> Path:
     head = (
         "# Results\n\nMade by `ldp-slicing lab results` from the JSON files beside it, which hold every number with its seed and recipe.\n"
     )
-    pages = [
-        page(name, EXPERIMENTS[name], read(name, folder), longest=LONGEST).replace("# ", "## ", 1) for name in names if show(name, folder)
-    ]
+    pages = []
+    for name in names:
+        show(name, folder)
+        pages.append(page(name, EXPERIMENTS[name], read(name, folder), longest=LONGEST).replace("# ", "## ", 1))
     path = folder / "README.md"
     path.write_text("\n".join([head, *pages]))
     return path

@@ -31,6 +31,7 @@ class Task:
     targets: float32 [N, D], one row per training image, for recipes with the loss "teacher".
     weights: a state dict to start from.
     pairs: int64 [M, 3] for the loss "pairs": test image that is released, test image that is public, whether they go together.
+    plans: for the loss "source", under which the learner, an adversary, releases images of its own.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Task:
     targets: NDArray[np.float32] | None = None
     weights: Path | None = None
     pairs: NDArray[np.int64] | None = None
+    plans: tuple[Plan, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.plan is None) != (self.release in ("none", "view")):
@@ -52,6 +54,8 @@ class Task:
             raise LdpSlicingError(f"task {self.name!r}: the loss {self.recipe.loss!r} and targets do not go together")
         if (self.pairs is None) != (self.recipe.loss != "pairs"):
             raise LdpSlicingError(f"task {self.name!r}: the loss {self.recipe.loss!r} and pairs do not go together")
+        if (not self.plans) != (self.recipe.loss != "source"):
+            raise LdpSlicingError(f"task {self.name!r}: the loss {self.recipe.loss!r} and plans do not go together")
 
     @property
     def key(self) -> tuple[str, int]:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ldp_slicing import Plan, Slice
+from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.attacks import networks
 from ldp_slicing.lab.attacks.measures import psnr, ssim
 from ldp_slicing.lab.attacks.networks import BlackBox, WhiteBox
@@ -35,14 +36,11 @@ def task(kind: str, *, prune: Prune = None, epochs: int = 12, batch: int = 12, s
     labels = np.zeros(60, np.int64)
     data = ImageSet("pictures", 1, Split(images, labels), Split(images[:0], labels[:0]))
     how = replace(recipe(f"{kind}-cifar"), epochs=epochs, batch=batch, learning_rate=4e-3)
-    return Task(kind, data, how, prune=prune, release="none")
+    return Task(kind, data, how, prune=prune, release="none", plans=PLANS)
 
 
 def trained(what: Task, folder: Path, limits: Limits | None = None) -> Reconstruction:
-    def make(task: Task, device: torch.device, splits: tuple[Split, Split, Split]) -> Reconstruction:
-        return Reconstruction(task, device, splits, PLANS)
-
-    (run,) = train([what], CPU, folder, limits or Limits(), make=make)
+    (run,) = train([what], CPU, folder, limits or Limits(), make=Reconstruction)
     assert isinstance(run, Reconstruction)
     return run
 
@@ -75,16 +73,16 @@ def test_the_low_band_that_was_pruned_is_guessed_from_what_all_have_in_common(tm
 
 
 def test_every_budget_gets_its_share_of_a_batch() -> None:
-    run = Reconstruction(task("white-box"), CPU, None, PLANS)
+    run = Reconstruction(task("white-box"), CPU)
     assert run.shares == [plan for plan in PLANS for _ in range(4)]
     assert run.known.shape == (12, 24)
-    few = Reconstruction(task("black-box", batch=2), CPU, None, PLANS)  # fewer images than budgets
+    few = Reconstruction(task("black-box", batch=2), CPU)  # fewer images than budgets
     assert few.shares == list(PLANS[:2])
     assert torch.isfinite(few._loss())
 
 
 def test_noise_is_fresh_in_every_step() -> None:
-    run, sources = Reconstruction(task("white-box"), CPU, None, PLANS), pictures(2)
+    run, sources = Reconstruction(task("white-box"), CPU), pictures(2)
     assert not torch.equal(run.release(sources, PLANS[1]), run.release(sources, PLANS[1]))
 
 
@@ -94,7 +92,7 @@ def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
     def losses(run: Reconstruction) -> list[float]:
         return [epoch.loss for epoch in run.history]
 
-    begun = Reconstruction(task("black-box", epochs=3), CPU, None, PLANS)
+    begun = Reconstruction(task("black-box", epochs=3), CPU)
     begun.begin_epoch()
     while begun.advance():
         pass
@@ -105,3 +103,12 @@ def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert losses(again) == losses(whole)
     for one, other in zip(whole.model.state_dict().values(), again.model.state_dict().values(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_a_network_for_other_plans_is_not_taken_up(tmp_path: Path) -> None:
+    trained(task("black-box", epochs=1), tmp_path)
+    other = trained(replace(task("black-box", epochs=1), plans=PLANS[:1]), tmp_path)
+    assert set(other.shares) == {PLANS[0]}
+    assert len(list(tmp_path.glob("*.pt"))) == 2
+    with pytest.raises(LdpSlicingError, match="plans do not go together"):
+        replace(task("black-box"), plans=())

@@ -26,7 +26,7 @@ TOGETHER = 250
 class Case:
     """public: uint8 [N, H, W, 3], the adversary's. sources: uint8 [M, 3, H, W] on the device, which only their owners have.
 
-    No person and no picture is in both.
+    Nobody is in both by name. LFW has a few people and pictures under two names: docs/threat-model.md.
     """
 
     name: str
@@ -70,8 +70,9 @@ def open_case(name: str, folder: Path, device: torch.device) -> Case:
         recogniser = on_pairs(load_recogniser(folder, device), faces, side)
         return Case(name, faces.images[side.images], _on_device(faces.images[recogniser.attacked], device), recogniser)
     images = load(name, folder)
-    half = Split(images.train.images[: len(images.train.images) // 2], images.train.labels)
-    return case_of(ImageSet(name, images.classes, half, images.test), device)
+    half = len(images.train.labels) // 2
+    public = Split(images.train.images[:half], images.train.labels[:half])
+    return case_of(ImageSet(name, images.classes, public, images.test), device)
 
 
 def case_of(images: ImageSet, device: torch.device) -> Case:

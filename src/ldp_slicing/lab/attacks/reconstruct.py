@@ -23,13 +23,13 @@ ALIKE = 0.5  # what 1 - SSIM weighs beside the mean absolute error
 
 
 class Reconstruction(Run):
-    """A run whose network gives sources back from releases under ``plans``, an equal share of every batch under each.
+    """A run whose network gives sources back from releases under the task's plans, an equal share of every batch under each.
 
     The task's images are the adversary's own, so that it may release them as often as it likes: task.release is "none".
     """
 
-    def __init__(self, task: Task, device: torch.device, splits: Splits | None, plans: Sequence[Plan]) -> None:
-        self.plans = tuple(plans)
+    def __init__(self, task: Task, device: torch.device, splits: Splits | None = None) -> None:
+        self.plans = task.plans
         super().__init__(task, device, splits)
         size = min(task.recipe.batch, len(self.order))
         self.shares = [self.plans[i * len(self.plans) // size] for i in range(size)]  # the plan of each image of a batch

@@ -16,7 +16,6 @@ from ldp_slicing.lab.experiments.leakage import TARGETS, VIEWS, Tiles, blind_gue
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import Task
-from ldp_slicing.lab.training import Splits
 from ldp_slicing.plan import Plan
 
 RECIPES = {"lfw": "faces", "cifar10": "cifar"}
@@ -27,7 +26,7 @@ LONGER = 2  # times as long as one that knows a single budget is a network train
 
 def measure(kind: str, setting: Setting) -> Iterator[Row]:
     """One network for all budgets of each set and view, and some for eps 20 alone; ``kind``: "black-box" or "white-box"."""
-    plans, tasks, found = dict[str, tuple[Plan, ...]](), list[Task](), dict[str, Case]()
+    tasks, found = list[Task](), dict[str, Case]()
     for name in SETS:
         alone = recipe(f"{kind}-{RECIPES[name]}")
         many = replace(alone, name=f"{alone.name}, all budgets", epochs=LONGER * alone.epochs)
@@ -36,22 +35,18 @@ def measure(kind: str, setting: Setting) -> Iterator[Row]:
         if all(setting.only not in run or setting.is_done(run, 0, setting.shortened(how)) for run, (how, _, _) in wanted.items()):
             continue
         case = found[name] = open_case(name, setting.data, setting.device)
-        for run, (how, prune, under) in wanted.items():
-            plans[run] = under
-            tasks.append(Task(run, case.training_set, how, prune=prune, release="none"))
-
-    def make(task: Task, device: torch.device, splits: Splits) -> Run:
-        return Reconstruction(task, device, splits, plans[task.name])
+        for run, (how, prune, plans) in wanted.items():
+            tasks.append(Task(run, case.training_set, how, prune=prune, release="none", plans=plans))
 
     def finish(run: Run) -> Row:
-        assert isinstance(run, Reconstruction)  # noqa: S101 - make makes no other
+        assert isinstance(run, Reconstruction)  # noqa: S101 - no other is made
         case = found[run.task.data.name]
         row, tiles = judge(run, case)
         many = len(run.plans) > 1
         return row | {"pictures": sheet(setting, case, f"{kind}-{run.task.name}", run.task.prune, tiles) if many else []}
 
     yield from blind_guesses(setting)
-    yield from train_all(sorted(tasks, key=lambda task: "only" in task.name), setting, finish, make)
+    yield from train_all(sorted(tasks, key=lambda task: "only" in task.name), setting, finish, Reconstruction)
 
 
 def judge(run: Reconstruction, case: Case) -> tuple[Row, Tiles]:
@@ -83,11 +78,11 @@ def _experiment(kind: str, about: str) -> Experiment:
 BLACK_BOX = _experiment(
     "black-box",
     "A U-Net from releases (RGB) to sources, trained on public images with fresh noise in every step; it is told eps and nothing else of "
-    "the mechanism. The people and pictures that are attacked are not among the public ones",
+    "the mechanism. The people and pictures that are attacked are not among the public ones, by their names",
 )
 WHITE_BOX = _experiment(
     "white-box",
     "The paper's two stages, trained on public images with fresh noise in every step and given the released words and the flip "
     "probability of every bit: an autoencoder with eight attention modules, one for each bit-plane, predicts the bits of the view; a "
-    "full-scale U-Net adds the low band to them. The people and pictures that are attacked are not among the public ones",
+    "full-scale U-Net adds the low band to them. The people and pictures that are attacked are not among the public ones, by their names",
 )

@@ -17,7 +17,6 @@ from ldp_slicing.lab.experiments.leakage import VIEWS, WORDS
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import Task
-from ldp_slicing.lab.training import Splits
 from ldp_slicing.plan import Plan, Slice
 from ldp_slicing.view import Prune
 
@@ -28,8 +27,8 @@ TASK = "cifar10"
 FAMILIES = {"paper": "the paper's plan", "thick": "one thick slice"}
 
 
-# One slice, of these bits of Y and of these of Cb and of Cr: for each eps those whose release explains most of the variance of a view of
-# CIFAR-10. Around 128, where a pruned view is, the bits below the highest repeat it: the sign is in bit 7, the size in bits 5 to 3.
+# One slice, of these bits of Y and of these of Cb and of Cr. Around 128, where a pruned view is, the bits just below the highest repeat it:
+# the sign is in bit 7, the size in bits 5 to 3.
 THICK: dict[str, tuple[tuple[float, str, str], ...]] = {
     "whole": ((1, "7", ""), (2.4, "7", ""), (2.4, "76", ""), (3.5, "76", ""), (5.2, "765", ""), (5.2, "76", "7"), (12, "76543", "765")),
     "pruned": ((1, "7", ""), (2.4, "7", ""), (2.4, "74", ""), (3.5, "74", ""), (5.2, "754", ""), (5.2, "74", "7"), (12, "765432", "732")),
@@ -94,13 +93,12 @@ def _adversaries(setting: Setting) -> Iterator[Row]:
     if all(setting.is_done(run, 0, setting.shortened(how)) for run in wanted):
         return
     case = open_case(TASK, setting.data, setting.device)
-    tasks = [Task(run, case.training_set, how, prune=VIEWS[run.split("-")[1]], release="none") for run in wanted]
-
-    def make(task: Task, device: torch.device, splits: Splits) -> Run:
-        return Reconstruction(task, device, splits, tuple(runs[task.name].values()))
+    tasks = [
+        Task(run, case.training_set, how, prune=VIEWS[run.split("-")[1]], release="none", plans=tuple(runs[run].values())) for run in wanted
+    ]
 
     def judge(run: Run) -> Row:
-        assert isinstance(run, Reconstruction)  # noqa: S101 - make makes no other
+        assert isinstance(run, Reconstruction)  # noqa: S101 - no other is made
         found = []
         for name, plan in runs[run.task.name].items():
             releases = [run.release(part, plan) for part in torch.split(case.sources, TOGETHER)]
@@ -108,7 +106,7 @@ def _adversaries(setting: Setting) -> Iterator[Row]:
             found.append({"plan": name, "epsilon_requested": plan.epsilon, "epsilon_realised_per_release": plan.realised_epsilon} | reached)
         return {"prune": run.task.prune, "steps": run.epoch * run.steps, "found": found}
 
-    yield from train_all(tasks, setting, judge, make)
+    yield from train_all(tasks, setting, judge, Reconstruction)
 
 
 def points(rows: Sequence[Row]) -> list[Point]:
