@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ldp_slicing import Plan, Slice
 from ldp_slicing.errors import PlanError
+from ldp_slicing.plan import plan_for
 
 EPSILONS = st.floats(0.01, 200.0)
 
@@ -81,9 +82,39 @@ def test_a_plan_of_slices_asks_for_their_sum_rounded_up() -> None:
     assert plan.realised_epsilon <= plan.epsilon
 
 
+@pytest.mark.parametrize(
+    ("text", "bits", "slices"),
+    [
+        ("Y7+Y4+Cb7+Cr7", 24, [Slice(0x908080, 5.0)]),
+        ("cr0", 24, [Slice(1, 5.0)]),
+        (" Y7 + Y6 = 3 , Cb7=1/1,Cr7 = 1.0", 24, [Slice(0xC00000, 3.0), Slice(0x8000, 1.0), Slice(0x80, 1.0)]),
+        ("Y7,Cb7+Cr7", 24, [Slice(0x800000, 2.5), Slice(0x8080, 2.5)]),
+        ("11+10", 12, [Slice(0xC00, 5.0)]),
+        ("bit 7+bit 4", 8, [Slice(0x90, 5.0)]),
+    ],
+)
+def test_slices_by_the_names_of_their_bits(text: str, bits: int, slices: list[Slice]) -> None:
+    plan = Plan.sliced(5.0, text, bits)
+    assert plan == Plan(slices, bits) == plan_for(bits, 5.0, slices=text)
+    assert plan.epsilon == 5.0
+    names = ",".join(f"{plan.slice_name(part)}={part.epsilon}" for part in plan.slices)
+    assert Plan.sliced(5.0, names, bits) == plan
+
+
+@given(EPSILONS, st.lists(st.fractions("1/1000", 1000, max_denominator=1000), min_size=1, max_size=8))
+def test_shares_never_overspend(epsilon: float, shares: list[Fraction]) -> None:
+    plan = Plan.sliced(epsilon, ",".join(f"Y{bit}={share}" for bit, share in enumerate(shares)))
+    assert epsilon * (1 - 1e-14) <= exact_sum(plan) <= epsilon == plan.epsilon
+
+
+def test_without_slices_the_plan_is_the_papers() -> None:
+    assert plan_for(24, 5.0, (1, 1, 1)) == Plan.paper(5.0, (1, 1, 1))
+    assert plan_for(12, 5.0) == Plan.grey(5.0, 12)
+
+
 @pytest.mark.parametrize("epsilon", [0, -1.0, math.nan, math.inf, "20", None, True])
 def test_an_epsilon_that_is_no_positive_number_is_refused_and_shown(epsilon: float) -> None:
-    for make in (Plan.paper, Plan.uniform, Plan.grey, lambda value: Slice(1, value)):
+    for make in (Plan.paper, Plan.uniform, Plan.grey, lambda value: Plan.sliced(value, "Y7"), lambda value: Slice(1, value)):
         with pytest.raises(PlanError, match=repr(epsilon)):
             make(epsilon)
 
@@ -109,6 +140,19 @@ def test_an_epsilon_that_is_no_positive_number_is_refused_and_shown(epsilon: flo
         (lambda: Plan.paper(1.0, (4, math.nan, 1)), "nan"),
         (lambda: Plan.paper(5e-324), "5e-324"),
         (lambda: Plan([Slice(1, 3.0)], requested=2.0), "2.0"),
+        (lambda: Plan.sliced(1.0, ""), "'' is not the name of a bit"),
+        (lambda: Plan.sliced(1.0, "Y8"), "'Y8' .* Y7 to Y0"),
+        (lambda: Plan.sliced(1.0, "7"), "'7' .* Y7 to Y0"),
+        (lambda: Plan.sliced(1.0, "Y7", 8), "'Y7' .* a grey pixel of 8 bits has 7 to 0"),
+        (lambda: Plan.sliced(1.0, "7", 7), "7"),
+        (lambda: Plan.sliced(1.0, "Y7+Y7"), "Y7 twice"),
+        (lambda: Plan.sliced(1.0, "Y7+Y6,Y7"), "0x800000"),
+        (lambda: Plan.sliced(1.0, "Y7="), "above 0.*''"),
+        (lambda: Plan.sliced(1.0, "Y7=0,Y6=1"), "above 0.*'0'"),
+        (lambda: Plan.sliced(1.0, "Y7=-1,Y6=2"), "'-1'"),
+        (lambda: Plan.sliced(1.0, "Y7=1/0"), "'1/0'"),
+        (lambda: Plan.sliced(1.0, "Y7=nan"), "'nan'"),
+        (lambda: plan_for(24, 1.0, (1, 1, 1), "Y7"), "weights belong to the paper's plan"),
     ],
 )
 def test_plans_that_cannot_be_kept_are_refused_with_the_value(make: object, shown: str) -> None:

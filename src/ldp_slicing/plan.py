@@ -15,6 +15,7 @@ from ldp_slicing.tables import Tables, build_tables, round_up
 
 COLOUR_BITS = 24  # the word Y << 16 | Cb << 8 | Cr
 CHANNELS = ("Y", "Cb", "Cr")
+PAPER_WEIGHTS = (4, 1, 1)  # of Y, Cb and Cr
 
 
 @dataclass(frozen=True, order=True)
@@ -44,7 +45,8 @@ class Plan:
     >>> plan = Plan.paper(20.0)
     >>> len(plan.slices), plan.realised_epsilon <= plan.epsilon
     (24, True)
-    >>> thick = Plan([Slice(bits=0xC08080, epsilon=5.2)])     # Y 2 + Cb 1 + Cr 1 as one symbol, the rest dropped
+    >>> Plan.sliced(5.2, "Y7+Y6+Cb7+Cr7").slices     # one thick slice: these bits as one symbol, the rest dropped
+    (Slice(bits=0xc08080, epsilon=5.2),)
 
     ``word_bits`` is 24 for colour (Y << 16 | Cb << 8 | Cr) and 1 to 16 for one grey channel. Bits in no slice are
     dropped: they are released as a constant, at no cost. The order of the slices means nothing; they are kept highest bits first.
@@ -84,25 +86,34 @@ class Plan:
         return sum((Fraction(part.epsilon) for part in self.slices), Fraction(0))
 
     @classmethod
-    def paper(cls, epsilon: float, weights: Sequence[float] = (4, 1, 1)) -> Plan:
+    def paper(cls, epsilon: float, weights: Sequence[float] = PAPER_WEIGHTS) -> Plan:
         """The paper's plan: 24 one-bit slices, eps in proportion to sqrt(w_c 2^b). A channel of weight 0 is dropped."""
         weights = tuple(weights)
         if len(weights) != 3 or not all(_is_number(w) and math.isfinite(w) and w >= 0 for w in weights) or not any(weights):
             raise PlanError(f"colour weights are three numbers >= 0 for Y:Cb:Cr, not all 0; got {weights!r}")
         importance = {1 << (16 - 8 * c + b): Fraction(w) * 2**b for c, w in enumerate(weights) for b in range(8) if w}
-        return _allocate(epsilon, importance, COLOUR_BITS)
+        return _allocate(epsilon, _roots(importance), COLOUR_BITS)
 
     @classmethod
     def uniform(cls, epsilon: float, bits: int = COLOUR_BITS) -> Plan:
         """The paper's ablation: every bit of the word gets the same eps."""
         _check_width(bits, colour=True)
-        return _allocate(epsilon, {1 << b: Fraction(1) for b in range(bits)}, bits)
+        return _allocate(epsilon, [(1 << b, Fraction(1)) for b in range(bits)], bits)
 
     @classmethod
     def grey(cls, epsilon: float, bits: int = 8) -> Plan:
         """The paper's plan for one channel of 8 to 16 bits, without colour weights."""
         _check_width(bits, colour=False)
-        return _allocate(epsilon, {1 << b: Fraction(2**b) for b in range(bits)}, bits)
+        return _allocate(epsilon, _roots({1 << b: Fraction(2**b) for b in range(bits)}), bits)
+
+    @classmethod
+    def sliced(cls, epsilon: float, slices: str, bits: int = COLOUR_BITS) -> Plan:
+        """Slices by the names of their bits, which are dropped where no slice has them: "Y7+Y4+Cb7+Cr7", or for grey pixels "11+10".
+
+        Several slices share eps evenly, "Y7+Y6,Cb7", or as told: "Y7+Y6=3,Cb7=1".
+        """
+        _check_width(bits, colour=True)
+        return _allocate(epsilon, [_named(part, bits) for part in slices.split(",")], bits)
 
     @property
     def epsilon(self) -> float:
@@ -155,7 +166,7 @@ class Plan:
 
     def bit_name(self, bit: int) -> str:
         """'Y7' for bit 23 of a colour word, 'bit 11' for a grey one."""
-        return f"{CHANNELS[2 - bit // 8]}{bit % 8}" if self.is_colour else f"bit {bit}"
+        return ("" if self.is_colour else "bit ") + _name(bit, self.word_bits)
 
     def slice_name(self, part: Slice) -> str:
         return "+".join(self.bit_name(b) for b in range(self.word_bits - 1, -1, -1) if part.bits >> b & 1)
@@ -177,19 +188,58 @@ def _check_width(bits: int, *, colour: bool) -> None:
         raise PlanError(f"grey words have 8 to 16 bits{' and colour words 24' if colour else ''}; got bits={bits!r}")
 
 
-def _allocate(epsilon: float, importance: dict[int, Fraction], word_bits: int) -> Plan:
-    """One-bit slices with eps in proportion to the square root of their importance, each rounded down: float sums overshoot."""
-    epsilon = positive("epsilon", epsilon)
+def _name(bit: int, word_bits: int) -> str:
+    return f"{CHANNELS[2 - bit // 8]}{bit % 8}" if word_bits == COLOUR_BITS else str(bit)
+
+
+def _named(text: str, word_bits: int) -> tuple[int, Fraction]:
+    """The bits of one slice, "Y7+Y6" or "Y7+Y6=3", and its share."""
+    names, told, share = text.partition("=")
+    known = {_name(bit, word_bits).casefold(): 1 << bit for bit in range(word_bits)}
+    found = 0
+    for name in (name.strip().removeprefix("bit ") for name in names.split("+")):
+        bit = known.get(name.casefold())
+        if bit is None:
+            grey = f"a grey pixel of {word_bits} bits has {word_bits - 1} to 0"
+            kind = "a colour pixel has Y7 to Y0, Cb7 to Cb0, Cr7 to Cr0" if word_bits == COLOUR_BITS else grey
+            raise PlanError(f"{name!r} is not the name of a bit: {kind}")
+        if bit & found:
+            raise PlanError(f"the slice {text!r} names the bit {name} twice")
+        found |= bit
+    try:
+        part = Fraction(share if told else 1)
+    except (ValueError, ZeroDivisionError):
+        part = Fraction(0)
+    if part <= 0:
+        raise PlanError(f"the share of a slice is a number above 0, as in Y7+Y6=3; got {share!r}")
+    return found, part
+
+
+def _roots(importance: dict[int, Fraction]) -> list[tuple[int, Fraction]]:
+    """Shares in proportion to the square root of the importance, to 50 digits."""
     with localcontext(prec=50):
-        roots = {bit: (Decimal(w.numerator) / Decimal(w.denominator)).sqrt() for bit, w in importance.items()}
-        total = sum(roots.values())
-        shares = {bit: Decimal(epsilon) * root / total for bit, root in roots.items()}
-    slices = [Slice(bit, rounded) for bit, share in shares.items() if (rounded := _round_down(share)) > 0]
-    if len(slices) < len(shares):
-        raise PlanError(f"epsilon {epsilon!r} is too small to split over {len(shares)} slices")
-    return Plan(slices, word_bits, requested=epsilon)
+        return [(bit, Fraction((Decimal(w.numerator) / Decimal(w.denominator)).sqrt())) for bit, w in importance.items()]
 
 
-def _round_down(value: Decimal) -> float:
+def _allocate(epsilon: float, shares: Sequence[tuple[int, Fraction]], word_bits: int) -> Plan:
+    """Slices with eps in proportion to their shares, each rounded down: float sums overshoot."""
+    epsilon = positive("epsilon", epsilon)
+    total = sum(share for _, share in shares)
+    parts = [(bits, _round_down(Fraction(epsilon) * share / total)) for bits, share in shares]
+    if not all(part for _, part in parts):
+        raise PlanError(f"epsilon {epsilon!r} is too small to split over {len(parts)} slices")
+    return Plan([Slice(bits, part) for bits, part in parts], word_bits, requested=epsilon)
+
+
+def _round_down(value: Fraction) -> float:
     nearest = float(value)
-    return nearest if Decimal(nearest) <= value else math.nextafter(nearest, 0.0)
+    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, 0.0)
+
+
+def plan_for(word_bits: int, epsilon: float, weights: Sequence[float] = PAPER_WEIGHTS, slices: str = "") -> Plan:
+    """The plan for pixels of that width: of the slices that are named, else the paper's."""
+    if not slices:
+        return Plan.paper(epsilon, weights) if word_bits == COLOUR_BITS else Plan.grey(epsilon, word_bits)
+    if tuple(weights) != PAPER_WEIGHTS:
+        raise PlanError("weights belong to the paper's plan: leave them out where slices are named, and give shares instead, Y7+Y6=3,Cb7=1")
+    return Plan.sliced(epsilon, slices, word_bits)

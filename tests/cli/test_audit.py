@@ -97,6 +97,8 @@ def test_the_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--weights", "4:1"], "'4:1'"),
         (["--pixels", "10"], "4096"),
         (["--grey", "7"], "bits=7"),
+        (["--grey", "8", "--slices", "Y7"], "a grey pixel of 8 bits has 7 to 0"),
+        (["DST", "--slices", "Y7"], "leave out --slices"),
         (["--self-test", "--grey", "8"], "leave out --grey"),
         (["--self-test", "--pixels", "100000"], "leave out --grey and --pixels"),
         (["DST", "--epsilon", "5"], "leave out --epsilon"),

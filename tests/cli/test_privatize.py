@@ -209,6 +209,8 @@ def test_odd_names_are_printed_harmlessly(tmp_path: Path) -> None:
         ("in", "out", "--epsilon", "nan"),
         ("in", "out", "--weights", "4:1"),
         ("in", "out", "--weights", "0:0:0"),
+        ("in", "out", "--weights", "1:1:1", "--slices", "Y7"),
+        ("in", "out", "--slices", "Y7+Y8"),
         ("in", "out", "--workers", "0"),
         ("in", "out", "--compress", "10"),
         ("in", "out", "--prune", "all"),

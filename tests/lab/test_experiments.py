@@ -264,6 +264,7 @@ def test_the_most_accurate_plan_that_leaks_little_enough_is_proposed(tmp_path: P
     assert "prune='haar'" in found.output
     assert "paper-whole-eps20" in choose("--max-leakage", "1").output
     assert "Slicer(Plan.paper(20), prune=None)" in choose("--max-leakage", "1").output
+    assert "ldp-slicing privatize SRC DST --epsilon 20 --prune none" in choose("--max-leakage", "1").output
     for options, word in (
         (("--max-leakage", "0.1"), "the least leaky, thick-pruned-eps2.4-y74"),
         (("--max-leakage", "1", "--max-epsilon", "1"), "the smallest was 2.4"),

@@ -52,6 +52,7 @@ def run(data: Path, folder: Path, *options: str) -> Result:
         (("--release", "view"), "nothing is private"),
         (("--release", "none", "--recipe", "cifar-authors"), "nothing is private"),
         (("--epsilon", "58", "--prune", "none", "--weights", "1:1:1", "--seed", "4"), "has spent eps 58 per"),
+        (("--epsilon", "5.2", "--slices", "Y7+Y4+Cb7+Cr7"), "has spent eps 5.2 per"),
     ],
 )
 def test_it_trains_and_says_what_was_spent(data: Path, tmp_path: Path, options: tuple[str, ...], told: str) -> None:

@@ -15,6 +15,7 @@ from ldp_slicing.cli.common import (
     Json,
     PruneChoice,
     PruneOption,
+    Slices,
     Weights,
     err,
     out,
@@ -25,10 +26,11 @@ from ldp_slicing.cli.common import (
 from ldp_slicing.cli.plan import parse_bits
 from ldp_slicing.errors import AuditError
 from ldp_slicing.images import write_atomically
-from ldp_slicing.plan import Plan
+from ldp_slicing.plan import COLOUR_BITS
 from ldp_slicing.release.recipe import Recipe
 
-OF_THE_INSTALLATION = ("epsilon", "weights", "prune", "grey", "pixels", "selftest")  # say nothing about releases that are there already
+# They say nothing about releases that are there already.
+OF_THE_INSTALLATION = ("epsilon", "weights", "slices", "prune", "grey", "pixels", "selftest")
 
 
 @refusals_exit
@@ -42,6 +44,7 @@ def audit(
     ] = None,
     epsilon: Epsilon = 20.0,
     weights: Weights = "4:1:1",
+    slices: Slices = "",
     prune: PruneOption = PruneChoice.haar,
     grey: Annotated[
         int | None,
@@ -70,14 +73,14 @@ def audit(
         raise AuditError(f"{target} is audited by its own card: leave out --{given[0].replace('selftest', 'self-test')}")
     if selftest and (grey is not None or "pixels" in given):
         raise AuditError("the self-test has pictures and sizes of its own: leave out --grey and --pixels")
-    recipe = Recipe(epsilon, parse_weights(weights), prune.prune)
+    recipe = Recipe(epsilon, parse_weights(weights), prune.prune, slices=slices)
     with err.status("auditing") as status:
         if target is not None:
             report = audit_releases(target)
         elif selftest:
             report = self_test(recipe, say=lambda what: status.update(f"planting: {what}"))
         else:
-            plan = Plan.paper(epsilon, recipe.weights) if grey is None else Plan.grey(epsilon, grey)
+            plan = recipe.slicer(COLOUR_BITS if grey is None else grey).plan
             report = audit_build(installed(plan, recipe.prune), pixels=pixels, say=lambda what: status.update(f"auditing: {what}"))
     if report_path is not None:
         try:

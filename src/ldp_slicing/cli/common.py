@@ -59,6 +59,16 @@ Epsilon = Annotated[
     ),
 ]
 Weights = Annotated[str, typer.Option("--weights", help="Importance of Y:Cb:Cr in splitting the budget.")]
+Slices = Annotated[
+    str,
+    typer.Option(
+        "--slices",
+        metavar="BITS",
+        help="Bits to randomise as one, such as Y7+Y4+Cb7+Cr7 (grey: 7+4); the others are dropped. Several, with their shares of the "
+        "budget: Y7+Y6=3,Cb7=1.",
+        show_default="every bit by itself, as in the paper",
+    ),
+]
 PruneOption = Annotated[
     PruneChoice,
     typer.Option(

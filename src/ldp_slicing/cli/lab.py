@@ -10,7 +10,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-from ldp_slicing.cli.common import Epsilon, PruneChoice, PruneOption, Weights, err, out, parse_weights, plain, refusals_exit
+from ldp_slicing.cli.common import Epsilon, PruneChoice, PruneOption, Slices, Weights, err, out, parse_weights, plain, refusals_exit
 from ldp_slicing.errors import LdpSlicingError
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def train(
     folder: Folder = Path("lab-run"),
     epsilon: Epsilon = 20.0,
     weights: Weights = "4:1:1",
+    slices: Slices = "",
     prune: PruneOption = PruneChoice.haar,
     release: ReleaseOption = ReleaseChoice.once,
     recipe: Annotated[str, typer.Option("--recipe", help="How to train.", show_default="cifar-once; chest for grey images")] = "",
@@ -95,6 +96,7 @@ def train(
         open_set(name, data),
         epsilon=epsilon,
         weights=parse_weights(weights),
+        slices=slices,
         prune=prune.prune,
         release=release.value,
         recipe_name=recipe,
@@ -119,6 +121,7 @@ def train_faces(
     folder: Folder = Path("lab-run"),
     epsilon: Epsilon = 20.0,
     weights: Weights = "4:1:1",
+    slices: Slices = "",
     prune: PruneOption = PruneChoice.haar,
     release: ReleaseOption = ReleaseChoice.once,
     recipe: Annotated[str, typer.Option("--recipe", help="faces-paper, faces-authors or faces-arcface")] = "faces-paper",
@@ -142,6 +145,7 @@ def train_faces(
         open_people(name, data),
         epsilon=epsilon,
         weights=parse_weights(weights),
+        slices=slices,
         prune=prune.prune,
         release=release.value,
         recipe_name=recipe,
@@ -246,6 +250,7 @@ def attack(
     ),
     epsilon: Epsilon = 20.0,
     weights: Weights = "4:1:1",
+    slices: Slices = "",
     prune: PruneOption = PruneChoice.haar,
     epochs: Epochs = None,
     minutes: Minutes = NO_LIMIT,
@@ -259,12 +264,12 @@ def attack(
     """
     try:
         from ldp_slicing.lab.attempt import Attempt, make_attempt, told
-        from ldp_slicing.lab.study import open_set, plan_for
+        from ldp_slicing.lab.study import open_set, plan_of
         from ldp_slicing.lab.training import Limits
     except ModuleNotFoundError as error:
         raise missing(error) from None
     chosen = open_set(images, data)
-    asked = Attempt(name, chosen, plan_for(chosen, epsilon, parse_weights(weights)), prune.prune, epochs)
+    asked = Attempt(name, chosen, plan_of(chosen, epsilon, parse_weights(weights), slices), prune.prune, epochs)
     with _progress("attacking") as report:
         row = make_attempt(asked, folder, Limits(60 * minutes), device=device, report=report)
     if row is None:
@@ -298,6 +303,7 @@ def choose(
     chosen, beside = propose(results, task, max_leakage, max_epsilon)
     measured = f"accuracy {100 * chosen.accuracy:.2f} %, leakage {chosen.leakage:.3f}"
     out.print(f"{chosen.name}: eps {chosen.plan.epsilon:g} per released pixel, {measured}")
+    out.print(plain(chosen.command))
     out.print(plain(chosen.code))
     limit = "" if max_epsilon == NO_LIMIT else f" at eps {max_epsilon:g} or less"
     out.print(f"of {beside} plans measured that leak no more than {max_leakage:g}{limit}")

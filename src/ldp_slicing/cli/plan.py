@@ -6,14 +6,15 @@ import typer
 from rich.table import Table
 
 from ldp_slicing.card import Card, Statement, number
-from ldp_slicing.cli.common import Epsilon, Json, PruneChoice, PruneOption, Weights, out, parse_weights, print_json, refusals_exit
-from ldp_slicing.plan import Plan
+from ldp_slicing.cli.common import Epsilon, Json, PruneChoice, PruneOption, Slices, Weights, out, parse_weights, print_json, refusals_exit
+from ldp_slicing.plan import COLOUR_BITS, plan_for
 
 
 @refusals_exit
 def plan(
     epsilon: Epsilon = 20.0,
     weights: Weights = "4:1:1",
+    slices: Slices = "",
     prune: PruneOption = PruneChoice.haar,
     grey: Annotated[
         int | None,
@@ -32,7 +33,7 @@ def plan(
 
     Show what a budget buys: each slice with its epsilon and how often it is released changed, and the promise at each level.
     """
-    chosen = Plan.paper(epsilon, parse_weights(weights)) if grey is None else Plan.grey(epsilon, grey)
+    chosen = plan_for(COLOUR_BITS if grey is None else grey, epsilon, parse_weights(weights), slices)
     statement = Statement(chosen, prune.prune, "rgb", (parse_size(size),))
     probabilities = [float(chosen.tables.change_probability(part.bits)) for part in chosen.slices]
     if as_json:
@@ -41,7 +42,7 @@ def plan(
             row["change_probability"] = probability
         print_json(content)
         return
-    slices = Table(
+    table = Table(
         "slice",
         "bits",
         "epsilon",
@@ -50,7 +51,7 @@ def plan(
         title_justify="left",
     )
     for part, probability in zip(chosen.slices, probabilities, strict=True):
-        slices.add_row(chosen.slice_name(part), f"0x{part.bits:06x}", f"{part.epsilon:.4f}", f"{probability:.4%}")
+        table.add_row(chosen.slice_name(part), f"0x{part.bits:06x}", f"{part.epsilon:.4f}", f"{probability:.4%}")
     levels = Table(
         "what",
         "epsilon",
@@ -66,7 +67,7 @@ def plan(
             f"{level.advantage_bound:.4f}{' (vacuous)' * level.is_vacuous}",
             level.why,
         )
-    out.print(slices)
+    out.print(table)
     out.print(levels)
     if chosen.remark:
         out.print(f"This plan {chosen.remark}.")

@@ -19,6 +19,7 @@ from ldp_slicing.cli.common import (
     LedgerOption,
     PruneChoice,
     PruneOption,
+    Slices,
     Weights,
     err,
     out,
@@ -62,6 +63,7 @@ def privatize(
     target: Annotated[str, typer.Argument(metavar="DST", help="A new file or folder; or one to go on with.", show_default=False)],
     epsilon: Epsilon = 20.0,
     weights: Weights = "4:1:1",
+    slices: Slices = "",
     prune: PruneOption = PruneChoice.haar,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Processes at work.", show_default="all processors of machine or cluster")
@@ -104,7 +106,8 @@ def privatize(
     Run the same command again to go on after an interruption, or to release what is new. The folder DST.owner is yours: until the run
     completes it holds the key that could remove the noise. Do not hand it on.
     """
-    recipe = Recipe(epsilon, parse_weights(weights), prune.prune, compress, names.value, duplicates.value, tuple(sorted(set(keep or ()))))
+    kept = tuple(sorted(set(keep or ())))
+    recipe = Recipe(epsilon, parse_weights(weights), prune.prune, compress, names.value, duplicates.value, kept, slices)
     on_ray = engine is EngineChoice.ray
     place_of_work = choose_ray(address, workers) if on_ray else on_this_machine(workers or processors())
     started = time.monotonic()

@@ -14,9 +14,9 @@ from ldp_slicing.lab.faces import decode_faces, embed, fold_accuracy, read_bin, 
 from ldp_slicing.lab.folders import read_folder
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.run import Run
-from ldp_slicing.lab.study import changed
+from ldp_slicing.lab.study import changed, plan_of
 from ldp_slicing.lab.task import ReleaseMode, Task
-from ldp_slicing.plan import Plan
+from ldp_slicing.plan import PAPER_WEIGHTS
 from ldp_slicing.view import Prune
 
 
@@ -32,7 +32,8 @@ def make_face_task(
     people: ImageSet,
     *,
     epsilon: float,
-    weights: tuple[float, float, float] = (4, 1, 1),
+    weights: tuple[float, float, float] = PAPER_WEIGHTS,
+    slices: str = "",
     prune: Prune = "haar",
     release: ReleaseMode = "once",
     recipe_name: str = "faces-paper",
@@ -44,7 +45,7 @@ def make_face_task(
     how = recipe(recipe_name)
     if how.loss != "arcface":
         raise LdpSlicingError(f"the recipe {how.name!r} does not train a recogniser; faces-paper, faces-authors and faces-arcface do")
-    plan = Plan.paper(epsilon, weights) if release in ("once", "every-epoch") else None
+    plan = plan_of(people, epsilon, weights, slices) if release in ("once", "every-epoch") else None
     return Task("run", people, changed(how, epochs=epochs), plan, prune, release, seed, weights=start)
 
 

@@ -20,7 +20,7 @@ from ldp_slicing.lab.results import stamp
 from ldp_slicing.lab.run import Epoch, Run
 from ldp_slicing.lab.task import ReleaseMode, Task
 from ldp_slicing.lab.training import Limits, train
-from ldp_slicing.plan import Plan
+from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, Plan, plan_for
 from ldp_slicing.view import Prune
 
 
@@ -35,16 +35,17 @@ def default_recipe(images: ImageSet) -> str:
     return "chest" if images.train.images.shape[3] == 1 else "cifar-once"
 
 
-def plan_for(images: ImageSet, epsilon: float, weights: tuple[float, float, float]) -> Plan:
-    """The paper's plan that fits the set's channels."""
-    return Plan.grey(epsilon, 8) if images.train.images.shape[3] == 1 else Plan.paper(epsilon, weights)
+def plan_of(images: ImageSet, epsilon: float, weights: tuple[float, float, float], slices: str = "") -> Plan:
+    """The plan that fits the set's channels."""
+    return plan_for(8 if images.train.images.shape[3] == 1 else COLOUR_BITS, epsilon, weights, slices)
 
 
 def make_task(
     images: ImageSet,
     *,
     epsilon: float,
-    weights: tuple[float, float, float] = (4, 1, 1),
+    weights: tuple[float, float, float] = PAPER_WEIGHTS,
+    slices: str = "",
     prune: Prune = "haar",
     release: ReleaseMode = "once",
     recipe_name: str = "",
@@ -59,7 +60,7 @@ def make_task(
     how: Recipe = recipe(recipe_name or default_recipe(images))
     if how.loss != "classes":
         raise LdpSlicingError(f"the recipe {how.name!r} is for faces: `ldp-slicing lab train-faces`")
-    plan = plan_for(images, epsilon, weights) if release in ("once", "every-epoch") else None
+    plan = plan_of(images, epsilon, weights, slices) if release in ("once", "every-epoch") else None
     held = max(1, round(validation * len(images.train.labels)))
     return Task("run", images, changed(how, model=model, epochs=epochs), plan, prune, release, seed, held)
 

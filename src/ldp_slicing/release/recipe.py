@@ -8,44 +8,46 @@ from typing import Any, Literal
 
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.ledger import Duplicates
-from ldp_slicing.plan import COLOUR_BITS, Plan
+from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, plan_for
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.view import Prune
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The paper's plan that fits each image, and what else decides how the set of releases looks.
+    """The plan that fits each image, the paper's if no slices are named, and what else decides how the set of releases looks.
 
     names: "keep", or "random" for names that tell nothing. duplicates: equal pictures within a run are released each ("spend"), or only
     the first ("once"). keep: what besides the pixels travels along, where a source holds such things.
     """
 
     epsilon: float = 20.0
-    weights: tuple[float, float, float] = (4, 1, 1)
+    weights: tuple[float, float, float] = PAPER_WEIGHTS
     prune: Prune = "haar"
     compression: int = 0
     names: Literal["keep", "random"] = "keep"
     duplicates: Duplicates = "spend"
     keep: tuple[str, ...] = ()
+    slices: str = ""
 
     def slicer(self, word_bits: int) -> Slicer:
-        """Shared: whoever gives it a key of its own takes a copy first."""
-        return _slicer(self.epsilon, self.weights, self.prune, word_bits)
+        """Shared: whoever gives it a key of its own takes a copy first. Refused where the slices are not of such pixels."""
+        return _slicer(self.epsilon, self.weights, self.slices, self.prune, word_bits)
 
     def check(self) -> None:
-        """Refuse a wrong epsilon, weights, pruning or choice before anything is touched."""
-        for word_bits in (COLOUR_BITS, 8):
+        """Refuse a wrong epsilon, weights, slices, pruning or choice before anything is touched."""
+        is_grey = self.slices.strip()[:1].isdigit()
+        for word_bits in (16 if is_grey else COLOUR_BITS,) if self.slices else (COLOUR_BITS, 8):
             self.slicer(word_bits)
         if self.names not in ("keep", "random") or self.duplicates not in ("spend", "once"):
             raise ReleaseError(f'names are "keep" or "random", duplicates "spend" or "once"; got {self.names!r}, {self.duplicates!r}')
 
     def parameters(self) -> dict[str, Any]:
         """As JSON keeps them."""
-        return {**asdict(self), "weights": list(self.weights), "keep": sorted(self.keep), "prune": self.prune or "none"}
+        as_lists = {"weights": list(self.weights), "keep": sorted(self.keep)}
+        return asdict(self) | as_lists | {"prune": self.prune or "none", "slices": self.slices or "each bit"}
 
 
 @lru_cache(maxsize=16)
-def _slicer(epsilon: float, weights: tuple[float, float, float], prune: Prune, word_bits: int) -> Slicer:
-    plan = Plan.paper(epsilon, weights) if word_bits == COLOUR_BITS else Plan.grey(epsilon, word_bits)
-    return Slicer(plan, prune=prune)
+def _slicer(epsilon: float, weights: tuple[float, float, float], slices: str, prune: Prune, word_bits: int) -> Slicer:
+    return Slicer(plan_for(word_bits, epsilon, weights, slices), prune=prune)

@@ -196,6 +196,7 @@ class Worker:
                     if isinstance(entry, Damaged):
                         output.skipped.append(Skipped(entry.name, entry.problem))
                     else:
+                        self.setting.recipe.slicer(entry.bits)  # slices that are not of such pixels are refused before anything is spent
                         output.file = entry.file if entry.frame or not entry.name else None  # of the whole file, where it is known
                         yield entry
         except _StopError:

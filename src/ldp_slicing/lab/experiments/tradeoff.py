@@ -17,7 +17,7 @@ from ldp_slicing.lab.experiments.leakage import VIEWS, WORDS
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import Task
-from ldp_slicing.plan import Plan, Slice
+from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
 
 if TYPE_CHECKING:
@@ -37,8 +37,7 @@ THICK: dict[str, tuple[tuple[float, str, str], ...]] = {
 
 def _thick(epsilon: float, y: str, chroma: str) -> Plan:
     """Some bits of Y, and of Cb and Cr, as one symbol; the others are dropped."""
-    bits = sum(1 << shift + int(bit) for shift, some in ((16, y), (8, chroma), (0, chroma)) for bit in some)
-    return Plan([Slice(bits, epsilon)])
+    return Plan.sliced(epsilon, "+".join(f"{channel}{bit}" for channel, some in (("Y", y), ("Cb", chroma), ("Cr", chroma)) for bit in some))
 
 
 def _plans() -> dict[str, tuple[Plan, Prune]]:
@@ -63,9 +62,19 @@ class Point:
     leakage: float
 
     @property
+    def slices(self) -> str:
+        """As ``Plan.sliced`` and ``--slices`` take them; "" for the paper's."""
+        return "" if self.name.startswith("paper") else ",".join(self.plan.slice_name(part) for part in self.plan.slices)
+
+    @property
+    def command(self) -> str:
+        slices = f" --slices {self.slices}" * bool(self.slices)
+        return f"ldp-slicing privatize SRC DST --epsilon {self.plan.epsilon:g}{slices} --prune {self.prune or 'none'}"
+
+    @property
     def code(self) -> str:
         """How it is used from Python."""
-        plan = f"Plan.paper({self.plan.epsilon:g})" if self.name.startswith("paper") else f"Plan({list(self.plan.slices)!r})"
+        plan = f'Plan.sliced({self.plan.epsilon:g}, "{self.slices}")' if self.slices else f"Plan.paper({self.plan.epsilon:g})"
         return f"Slicer({plan}, prune={self.prune!r})"
 
 
