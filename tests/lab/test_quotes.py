@@ -8,13 +8,27 @@ from typing import Any
 
 import pytest
 
+from ldp_slicing.lab.experiments import identity, tradeoff
+
 ROOT = Path(__file__).parents[2]
+
+
+def rows_of(name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((ROOT / "results" / f"{name}.json").read_text())["rows"]
+    return [row for row in rows if row["finished"]]
+
+
+def table_after(path: str, head: str) -> list[list[str]]:
+    """The cells of the table whose first cell is ``head``, line by line, head and rule first."""
+    lines = [line.strip() for line in (ROOT / path).read_text().split("\n")]
+    start = next(i for i, line in enumerate(lines) if line.startswith(f"| {head} |"))
+    end = next(i for i in range(start, len(lines)) if not lines[i].startswith("|"))
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[start:end]]
 
 
 def rank_1(attack: str, run: str) -> dict[str, float]:
     """eps to the share of people who are found at first rank, in %; "the originals" too."""
-    rows: list[dict[str, Any]] = json.loads((ROOT / "results" / f"{attack}.json").read_text())["rows"]
-    row = next(row for row in rows if row["run"] == run and row["finished"])
+    row = next(row for row in rows_of(attack) if row["run"] == run)
     found = {f"{one['epsilon_requested']:g}": one["reconstruction"]["rank_1"]["share"] for one in row["found"]}
     return {eps: 100 * share for eps, share in (found | {"the originals": row["originals"]["rank_1"]["share"]}).items()}
 
@@ -28,10 +42,7 @@ def rank_1(attack: str, run: str) -> dict[str, float]:
     ],
 )
 def test_the_threat_model_quotes_the_attacks(words: str, attack: str, run: str) -> None:
-    lines = [
-        [cell.strip() for cell in line.strip().strip("|").split("|")] for line in (ROOT / "docs/threat-model.md").read_text().split("\n")
-    ]
-    head = next(cells for cells in lines if cells[0] == "eps of a released pixel")
+    head, _, *lines = table_after("docs/threat-model.md", "eps of a released pixel")
     line = next(cells for cells in lines if cells[0] == words)
     found = rank_1(attack, run)
     assert line[1:] == [f"{found[eps]:.1f}" for eps in head[1:]]
@@ -50,3 +61,45 @@ def test_the_readme_quotes_the_white_box() -> None:
     assert f"finds {alone['20']:.0f} % of 736 people of LFW among all of them ({found['the originals']:.0f} % from the originals)" in text
     few = ", ".join(f"at {words} {found[eps]:.0f} %" for words, eps in (("eps 12", "12"), ("5.2", "5.2"), ("2.4", "2.4")))
     assert f"One network for all budgets gets {found['20']:.0f} %; {few}, at eps 1 {found['1']:.1f} %" in text
+    told = next(row for row in rows_of("white-box") if row["run"] == "lfw-pruned")["found"]
+    linked = next(one for one in told if one["epsilon_requested"] == 20)["reconstruction"]["verification"]["accuracy"]
+    assert f"told rightly in {100 * linked:.1f} % of the pairs, where the paper reports {50 + identity.PAPER['lfw']} %" in text
+
+
+def right(run: str) -> str:
+    """How many of 100 pairs an adversary tells rightly."""
+    mine = [row for row in rows_of("identity") if row["run"].removesuffix("-first").removesuffix("-second") == run]
+    return f"{100 * sum(row['right'] for row in mine) / sum(row['pairs'] for row in mine):.1f}"
+
+
+def test_the_threat_model_quotes_who_links() -> None:
+    head, _, rebuilt, tuned, untuned = table_after("docs/threat-model.md", "eps of a released pixel, linking")
+    row = next(row for row in rows_of("white-box") if row["run"] == "lfw-pruned")
+    verified = {f"{one['epsilon_requested']:g}": one["reconstruction"]["verification"]["accuracy"] for one in row["found"]}
+    verified |= {"the originals": row["originals"]["verification"]["accuracy"]}
+    assert rebuilt[1:] == [f"{100 * verified[eps]:.1f}" for eps in head[1:]]
+    for line, way in ((tuned, "linker"), (untuned, "untuned")):
+        assert line[1:] == [*(right(f"lfw-{way}-eps{eps}") for eps in head[1:-1]), ""]
+    text = (ROOT / "docs/threat-model.md").read_text()
+    assert f"by the paper and in {right('lfw-wrn-eps20')} here ({right('lfw-wrn-easy')} at eps 200 without pruning)" in text
+    assert f"the class of a pair in {right('cifar10-wrn-eps20')} and {right('cifar100-wrn-eps20')} (the paper: 50.25 and 50.1)" in text
+    assert f"a plain classifier of releases in {right('cifar10-classifier-eps20')} and {right('cifar100-classifier-eps20')}" in text
+
+
+def test_the_readme_quotes_plans_that_beat_the_papers() -> None:
+    found = {(one.slices, one.plan.epsilon, one.prune): one for one in tradeoff.points(rows_of("tradeoff"))}
+    beaten: list[tradeoff.Point] = []
+    for words, epsilon, accuracy, leakage in table_after("README.md", "plan")[2:]:
+        plan, _, pruning = words.rpartition(", ")
+        slices = "" if plan == "the paper's" else plan.strip("`").removeprefix("--slices ")
+        point = found[slices, float(epsilon), "haar" if pruning == "pruned" else None]
+        assert (accuracy, leakage) == (f"{100 * point.accuracy:.1f}", f"{point.leakage:.3f}")
+        if slices:
+            before = beaten.pop()
+            assert point.plan.epsilon < before.plan.epsilon / 5
+            assert point.accuracy > before.accuracy
+            assert point.leakage < before.leakage
+        else:
+            beaten.append(point)
+    assert len(found) == 28
+    assert not beaten

@@ -34,7 +34,12 @@ def line(axis: Any, found: Mapping[float, Sequence[float]], label: str, colour: 
     low = [max(0.0, mean - 100 * min(values)) for mean, values in zip(means, points.values(), strict=True)]
     high = [max(0.0, 100 * max(values) - mean) for mean, values in zip(means, points.values(), strict=True)]
     axis.errorbar(list(points), means, yerr=(low, high), color=colour, linestyle=style, marker="o", markersize=3.5, capsize=2, label=label)
-    axis.set_xticks(list(points), [f"{eps:g}" for eps in points])
+    budget_ticks(axis, list(points))
+
+
+def budget_ticks(axis: Any, budgets: Sequence[float]) -> None:  # noqa: ANN401 - matplotlib's
+    """The budgets that were tried, and no others."""
+    axis.set_xticks(budgets, [f"{eps:g}" for eps in budgets])
     axis.xaxis.set_minor_locator(NullLocator())
 
 

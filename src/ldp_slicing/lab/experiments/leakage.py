@@ -182,7 +182,7 @@ def over_eps(rows: Sequence[Row], prefix: str, part: str, measure: str) -> dict[
 
 def figure_of(name: str, findings: Findings) -> Figure:
     """SSIM of both sets, and rank-1 of the faces, over eps: releases dotted, reconstructions drawn through."""
-    from ldp_slicing.lab.figures import COLOURS, legend, panels
+    from ldp_slicing.lab.figures import COLOURS, budget_ticks, legend, panels
 
     drawn, axes = panels(3)
     for axis, (case, measure, words) in zip(
@@ -195,8 +195,7 @@ def figure_of(name: str, findings: Findings) -> Figure:
         for guess in blind(findings[name], case):
             value = guess[measure]["share"] if isinstance(guess[measure], dict) else guess[measure]
             axis.axhline(value, color="0.6", linewidth=1, label="no release: the mean of the public images")
-        axis.set_xticks(TARGETS, [f"{eps:g}" for eps in TARGETS])
-        axis.minorticks_off()
+        budget_ticks(axis, TARGETS)
         axis.set(title=SETS[case], xlabel="eps of one released pixel, per release (local)", ylabel=words, ylim=(-0.02, 1.02))
         legend(axis)
     return drawn

@@ -64,7 +64,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def figure(findings: Findings) -> Figure:
-    from ldp_slicing.lab.figures import COLOURS, legend, panels
+    from ldp_slicing.lab.figures import COLOURS, budget_ticks, legend, panels
 
     drawn, (axis,) = panels(1)
     for (name, title), colour in zip(SETS.items(), COLOURS, strict=False):
@@ -72,8 +72,7 @@ def figure(findings: Findings) -> Figure:
             means = [_mean(findings["psnr"], f"{name}-{view}-eps{eps:g}") for eps in BUDGETS]
             axis.plot(BUDGETS, means, color=colour, linestyle=style, marker="o", markersize=3.5, label=f"{title}, {words}")
     axis.plot(BUDGETS, PAPER, color="0.4", linestyle="--", marker="o", markersize=3.5, label="paper, faces, pruned")
-    axis.set_xticks(BUDGETS, [f"{eps:g}" for eps in BUDGETS])
-    axis.minorticks_off()
+    budget_ticks(axis, BUDGETS)
     axis.set(title="Release and source", xlabel="eps of one released pixel, per release (local)", ylabel="PSNR, dB")
     legend(axis)
     return drawn

@@ -68,7 +68,20 @@ def judge(run: Reconstruction, case: Case) -> tuple[Row, Tiles]:
 def table(rows: Sequence[Row]) -> str:
     trained = {row["run"]: (row["steps"], len(row["found"])) for row in rows if row["finished"] and "steps" in row}
     steps = "; ".join(f"{run} {count}, a batch shared by {budgets} budget(s)" for run, (count, budgets) in sorted(trained.items()))
-    return "\n".join([*(table_of(rows, name, view) for name in SETS for view in VIEWS), f"Steps trained: {steps}.\n"])
+    parts = [*(table_of(rows, name, view) for name in SETS for view in VIEWS), f"Steps trained: {steps}.\n"]
+    return "\n".join([*parts, *_costs(rows)])
+
+
+def _costs(rows: Sequence[Row]) -> list[str]:
+    """What knowing all budgets costs a network at eps 20, beside one that knows no other."""
+
+    def ssim(run: str) -> float | None:
+        found = [one for row in rows if row["finished"] and row["run"] == run for one in row["found"]]
+        return next((one["reconstruction"]["ssim"] for one in found if one["epsilon_requested"] == DEDICATED), None)
+
+    compared = [(f"{name}-{view}", ssim(f"{name}-{view}"), ssim(f"{name}-{view}-only{DEDICATED:g}")) for name in SETS for view in VIEWS]
+    said = "; ".join(f"{run} {many:.3f} and {alone:.3f}" for run, many, alone in compared if many is not None and alone is not None)
+    return [f"SSIM at eps {DEDICATED:g}, of the network for all budgets and of one for this budget alone: {said}.\n"] if said else []
 
 
 def _experiment(kind: str, about: str) -> Experiment:
