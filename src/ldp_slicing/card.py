@@ -133,7 +133,7 @@ class Statement:
         }
 
     def __str__(self) -> str:
-        plan, count = self.plan, self.count
+        plan, count, slices = self.plan, self.count, len(self.plan.slices)
         size = (
             f"{self.sizes[0][0]} x {self.sizes[0][1]}"
             if len(set(self.sizes)) == 1
@@ -142,7 +142,7 @@ class Statement:
         kind = "colour" if plan.is_colour else f"{plan.word_bits}-bit grey"
         lines = [
             f"{count:,} release{'s' * (count > 1)} of {size}, {kind}, pruning: {self.prune or 'none'}",
-            f"plan: {len(plan.slices)} slices, epsilon {plan.realised_epsilon:.6g} realised of {plan.epsilon:.6g} requested",
+            f"plan: {slices} slice{'s' * (slices > 1)}, epsilon {plan.realised_epsilon:.6g} realised of {plan.epsilon:.6g} requested",
         ]
         if plan.remark:
             lines.append(f"remark: this plan {plan.remark}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
@@ -16,6 +17,8 @@ from ldp_slicing.tables import Tables, build_tables, round_up
 COLOUR_BITS = 24  # the word Y << 16 | Cb << 8 | Cr
 CHANNELS = ("Y", "Cb", "Cr")
 PAPER_WEIGHTS = (4, 1, 1)  # of Y, Cb and Cr
+SHARE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+SELDOM = Fraction(1, 10**6)  # a slice that is changed less often leaves most pictures as they are
 
 
 @dataclass(frozen=True, order=True)
@@ -156,13 +159,19 @@ class Plan:
 
     @property
     def remark(self) -> str | None:
-        """A sentence where the plan realises less than 0.99 of what was asked, else None."""
-        if self.realised_epsilon >= 0.99 * self.epsilon:
-            return None
-        return (
-            f"realises epsilon {self.realised_epsilon:.6g} of the {self.epsilon:.6g} asked for: probabilities are integers over 2^64 "
-            "and never 0, so this plan is more private, and noisier, than asked"
-        )
+        """What somebody who asks for this plan may not expect, else None: less eps than asked, or bits that are as good as not noisy."""
+        said = list[str]()
+        if self.realised_epsilon < 0.99 * self.epsilon:
+            said.append(
+                f"realises epsilon {self.realised_epsilon:.6g} of the {self.epsilon:.6g} asked for: probabilities are integers over 2^64 "
+                "and never 0, so this plan is more private, and noisier, than asked"
+            )
+        chances = {self.slice_name(part): self.tables.change_probability(part.bits) for part in self.slices}
+        if seldom := {name: chance for name, chance in chances.items() if chance < SELDOM}:
+            name, chance = min(seldom.items(), key=lambda item: item[1])
+            others = f" and {len(seldom) - 1} more" * (len(seldom) > 1)
+            said.append(f"hardly ever changes {name}{others} (once in {1 / float(chance):,.0f} pixels): most releases show what it was")
+        return "; it ".join(said) or None
 
     def bit_name(self, bit: int) -> str:
         """'Y7' for bit 23 of a colour word, 'bit 11' for a grey one."""
@@ -194,25 +203,21 @@ def _name(bit: int, word_bits: int) -> str:
 
 def _named(text: str, word_bits: int) -> tuple[int, Fraction]:
     """The bits of one slice, "Y7+Y6" or "Y7+Y6=3", and its share."""
-    names, told, share = text.partition("=")
+    names, told, share = (part.strip() for part in text.partition("="))
     known = {_name(bit, word_bits).casefold(): 1 << bit for bit in range(word_bits)}
     found = 0
     for name in (name.strip().removeprefix("bit ") for name in names.split("+")):
         bit = known.get(name.casefold())
         if bit is None:
-            grey = f"a grey pixel of {word_bits} bits has {word_bits - 1} to 0"
-            kind = "a colour pixel has Y7 to Y0, Cb7 to Cb0, Cr7 to Cr0" if word_bits == COLOUR_BITS else grey
-            raise PlanError(f"{name!r} is not the name of a bit: {kind}")
+            grey = f"a grey pixel of {word_bits} bits, which has {word_bits - 1} to 0"
+            kind = "a colour pixel, which has Y7 to Y0, Cb7 to Cb0 and Cr7 to Cr0" if word_bits == COLOUR_BITS else grey
+            raise PlanError(f"{name!r} is not a bit of {kind}")
         if bit & found:
-            raise PlanError(f"the slice {text!r} names the bit {name} twice")
+            raise PlanError(f"the slice {names!r} names the bit {name} twice")
         found |= bit
-    try:
-        part = Fraction(share if told else 1)
-    except (ValueError, ZeroDivisionError):
-        part = Fraction(0)
-    if part <= 0:
-        raise PlanError(f"the share of a slice is a number above 0, as in Y7+Y6=3; got {share!r}")
-    return found, part
+    if told and (not SHARE.fullmatch(share) or not Fraction(share)):
+        raise PlanError(f"the share of a slice is a number above 0, as in Y7+Y6=3 or Y7+Y6=0.75; got {share!r}")
+    return found, Fraction(share if told else 1)
 
 
 def _roots(importance: dict[int, Fraction]) -> list[tuple[int, Fraction]]:
@@ -236,9 +241,9 @@ def _round_down(value: Fraction) -> float:
     return nearest if Fraction(nearest) <= value else math.nextafter(nearest, 0.0)
 
 
-def plan_for(word_bits: int, epsilon: float, weights: Sequence[float] = PAPER_WEIGHTS, slices: str = "") -> Plan:
+def plan_for(word_bits: int, epsilon: float, weights: Sequence[float] = PAPER_WEIGHTS, slices: str | None = None) -> Plan:
     """The plan for pixels of that width: of the slices that are named, else the paper's."""
-    if not slices:
+    if slices is None:
         return Plan.paper(epsilon, weights) if word_bits == COLOUR_BITS else Plan.grey(epsilon, word_bits)
     if tuple(weights) != PAPER_WEIGHTS:
         raise PlanError("weights belong to the paper's plan: leave them out where slices are named, and give shares instead, Y7+Y6=3,Cb7=1")

@@ -56,10 +56,18 @@ def test_slices_of_ones_own() -> None:
     assert status == 0
     assert "0x908080" in next(line for line in out.splitlines() if line.startswith("│ Y7+Y4+Cb7+Cr7 "))
     assert "realised 5.2" in out
-    assert [part["bits"] for part in content("--grey", "12", "--slices", "11+10=2,9")["plan"]["slices"]] == ["0xc00", "0x200"]
-    status, _, err = plan("--slices", "Y7", "--weights", "1:1:1")
-    assert status == 2
-    assert "leave them out" in err
+    deep = content("--epsilon", "2", "--grey", "12", "--slices", "11+10=2,9")
+    assert [part["bits"] for part in deep["plan"]["slices"]] == ["0xc00", "0x200"]
+    assert "hardly ever changes Y7+Y6+Y5" in plan("--epsilon", "20", "--slices", "Y7+Y6+Y5")[1]
+    for options, said in (
+        (("--slices", "Y7", "--weights", "1:1:1"), "leave them out"),
+        (("--slices", "Y7+Y9"), "'Y9'"),
+        (("--slices", ""), "''"),
+        (("--slices", "7+6"), "'7'"),
+    ):
+        status, _, err = plan("--epsilon", "5", *options)
+        assert status == 2
+        assert said in err
 
 
 def test_the_json_has_what_is_printed() -> None:
@@ -105,8 +113,7 @@ def test_a_plan_that_realises_less_says_so() -> None:
         ("--size", "0x5", "(0, 5)"),
         ("--size", "-5x5", "(-5, 5)"),
         ("--size", "1x1x1", "'1x1x1'"),
-        ("--slices", "Y7+Y9", "'Y9'"),
-        ("--slices", "7+6", "'7'"),
+        ("--slices", "Y7+Y6", "--slices needs its budget"),
         ("--grey", "7", "bits=7"),
         ("--grey", "17", "bits=17"),
         ("--grey", "x", "x"),

@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from pydicom.dataset import Dataset, FileMetaDataset
 
+from ldp_slicing.audit.releases import audit_releases
+from ldp_slicing.errors import AuditError
 from ldp_slicing.keys import ForOneImage, Secret, new_key_file, read_key_file, source_digest
 from ldp_slicing.release.manifest import verify
 from ldp_slicing.release.places import Folder
@@ -158,6 +160,18 @@ def test_a_torn_shard_in_the_middle_costs_only_itself(name: str, tmp_path: Path)
     assert spent().releases == 4
     assert spent().unfinished == 0
     assert verified(tmp_path / "out") == []
+
+
+def test_a_grey_member_is_left_out_where_slices_are_of_colour(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.tar": shard({"0.png": PNG, "1.png": GREY}), "grey.tar": shard({"1.png": GREY})})
+    ran = release(source, tmp_path / "out", Recipe(5.0, slices="Y7+Y6"))
+    assert list(members_of(tmp_path / "out" / "a.tar")) == ["0.png"]
+    assert set(ran.problems) >= {"a.tar: 1.png", "grey.tar: 1.png"}
+    assert all("it is grey" in ran.problems[name] for name in ("a.tar: 1.png", "grey.tar: 1.png"))
+    assert (spent().releases, spent().unfinished) == (1, 0)
+    assert verified(tmp_path / "out") == []
+    with pytest.raises(AuditError, match=r"a\.tar: of releases only PNG files are audited"):
+        audit_releases(tmp_path / "out")
 
 
 def test_a_shard_with_a_source_that_was_released_before_is_refused_whole(tmp_path: Path) -> None:

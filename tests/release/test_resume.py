@@ -161,7 +161,7 @@ CHANGED = [
     (Recipe(epsilon=6.0), "epsilon: 5.0 then, 6.0 now"),
     (Recipe(5.0, prune=None), "prune: haar then, none now"),
     (Recipe(5.0, (1, 1, 1)), "weights: 4:1:1 then, 1:1:1 now"),
-    (Recipe(5.0, slices="Y7"), "slices: each bit then, Y7 now"),
+    (Recipe(5.0, slices="Y7=3,Y6"), "slices: each bit then, Y7 3.75, Y6 1.25 now"),
     (Recipe(5.0, names="random"), "names: keep then, random now"),
     (Recipe(5.0, compression=3, duplicates="once"), "compression: 0 then, 3 now; duplicates: spend then, once now"),
 ]

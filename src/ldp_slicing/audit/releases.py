@@ -22,7 +22,7 @@ from ldp_slicing.audit.report import ERROR_RATE, Check, Report
 from ldp_slicing.audit.shared import QUESTIONS, Comparison, equal_at
 from ldp_slicing.audit.tails import tail_above
 from ldp_slicing.card import CARD_VERSION, Statement
-from ldp_slicing.errors import LdpSlicingError, ReleaseError
+from ldp_slicing.errors import AuditError, LdpSlicingError, ReleaseError
 from ldp_slicing.plan import COLOUR_BITS, Plan, Slice
 from ldp_slicing.release.manifest import MANIFEST_NAME, read_manifest
 from ldp_slicing.release.places import Folder, digest_of
@@ -31,7 +31,7 @@ SECTION = "releases"
 PROSE = frozenset({"why", "remark", "name"})  # on a card: words, not sums
 BLIND = (
     "whether the noise is just the plan's: without the sources only its absence shows (the owner runs `ldp-slicing audit`)",
-    "shared masks where releases are small or of different size, epsilon is high or the sources have much texture",
+    "shared masks where releases are small or of different size, epsilon is high, slices seldom change or the sources have much texture",
     "whether a source was released before, or is a near-duplicate of another: that is the owner's to count",
 )
 
@@ -53,6 +53,8 @@ class Claim:
 def audit_releases(target: Path, *, error_rate: float = ERROR_RATE) -> Report:
     """Every check of a folder of releases, or of one release with its card."""
     started = time.monotonic()
+    if target.is_dir():
+        _refuse_containers(Folder(target))
     found = read_set(target)
     claims, problems = read_card(found)
     each = error_rate / len(PIXEL_CHECKS)
@@ -63,6 +65,19 @@ def audit_releases(target: Path, *, error_rate: float = ERROR_RATE) -> Report:
         checks += [check(claims, each) for check in PIXEL_CHECKS]
     count = len(found.releases)
     return Report(f"{count} release{'s' * (count != 1)} in {found.name}", tuple(checks), BLIND, time.monotonic() - started)
+
+
+def _refuse_containers(folder: Folder) -> None:
+    """A verdict on files that were not looked into would be no verdict."""
+    try:
+        others = sorted({line["output"] for line in read_manifest(folder) if not line["output"].lower().endswith(".png")})
+    except ReleaseError:
+        return  # one of the checks says so
+    if others:
+        raise AuditError(
+            f"{others[0]}{f' and {len(others) - 1:,} more' * (len(others) > 1)}: of releases only PNG files are audited; "
+            "`ldp-slicing verify` compares these with manifest and card"
+        )
 
 
 def read_card(found: ReleaseSet) -> tuple[list[Claim], list[str]]:

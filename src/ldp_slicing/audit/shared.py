@@ -2,7 +2,8 @@
 
 Under one mask the XOR of two releases is the XOR of their views. Sources are smooth, so that XOR is often the same at neighbouring pixels;
 with fresh masks it hardly ever is. And where the sources nearly agree, so do the words. For any sources both counts are bounded by
-binomials (docs/proofs.md, 14). Little power: small releases, high eps, much texture, colours that the conversion to RGB clamped.
+binomials (docs/proofs.md, 14). Little power: small releases, high eps, slices that seldom change, much texture, colours that the
+conversion to RGB clamped.
 """
 
 from __future__ import annotations

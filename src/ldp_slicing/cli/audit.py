@@ -17,6 +17,7 @@ from ldp_slicing.cli.common import (
     PruneOption,
     Slices,
     Weights,
+    check_slices,
     err,
     out,
     parse_weights,
@@ -26,7 +27,7 @@ from ldp_slicing.cli.common import (
 from ldp_slicing.cli.plan import parse_bits
 from ldp_slicing.errors import AuditError
 from ldp_slicing.images import write_atomically
-from ldp_slicing.plan import COLOUR_BITS
+from ldp_slicing.plan import COLOUR_BITS, plan_for
 from ldp_slicing.release.recipe import Recipe
 
 # They say nothing about releases that are there already.
@@ -44,7 +45,7 @@ def audit(
     ] = None,
     epsilon: Epsilon = 20.0,
     weights: Weights = "4:1:1",
-    slices: Slices = "",
+    slices: Slices = None,
     prune: PruneOption = PruneChoice.haar,
     grey: Annotated[
         int | None,
@@ -73,6 +74,7 @@ def audit(
         raise AuditError(f"{target} is audited by its own card: leave out --{given[0].replace('selftest', 'self-test')}")
     if selftest and (grey is not None or "pixels" in given):
         raise AuditError("the self-test has pictures and sizes of its own: leave out --grey and --pixels")
+    check_slices(context, slices)
     recipe = Recipe(epsilon, parse_weights(weights), prune.prune, slices=slices)
     with err.status("auditing") as status:
         if target is not None:
@@ -80,7 +82,7 @@ def audit(
         elif selftest:
             report = self_test(recipe, say=lambda what: status.update(f"planting: {what}"))
         else:
-            plan = recipe.slicer(COLOUR_BITS if grey is None else grey).plan
+            plan = plan_for(COLOUR_BITS if grey is None else grey, epsilon, recipe.weights, slices)
             report = audit_build(installed(plan, recipe.prune), pixels=pixels, say=lambda what: status.update(f"auditing: {what}"))
     if report_path is not None:
         try:

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.errors import LdpSlicingError, PlanError
 from ldp_slicing.view import Prune
 
 out = Console(soft_wrap=True, highlight=False, emoji=False)
@@ -47,6 +47,13 @@ def parse_weights(text: str) -> tuple[float, float, float]:
     return y, cb, cr
 
 
+def check_slices(context: typer.Context, slices: str | None) -> None:
+    """Refuse slices without a budget: what is usual for 24 slices would leave a single one as good as it is."""
+    origin = context.get_parameter_source("epsilon")
+    if slices is not None and (origin is None or origin.name == "DEFAULT"):
+        raise PlanError("--slices needs its budget, --epsilon: 20 over the paper's 24 slices is much noise, in a single slice hardly any")
+
+
 def processors() -> int:
     """How many this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -60,12 +67,12 @@ Epsilon = Annotated[
 ]
 Weights = Annotated[str, typer.Option("--weights", help="Importance of Y:Cb:Cr in splitting the budget.")]
 Slices = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--slices",
         metavar="BITS",
-        help="Bits to randomise as one, such as Y7+Y4+Cb7+Cr7 (grey: 7+4); the others are dropped. Several, with their shares of the "
-        "budget: Y7+Y6=3,Cb7=1.",
+        help="Bits to randomise as one, such as Y7+Y4+Cb7+Cr7; the others are dropped. Several, with their shares of the budget: "
+        "Y7+Y6=3,Cb7=1. Needs --epsilon.",
         show_default="every bit by itself, as in the paper",
     ),
 ]

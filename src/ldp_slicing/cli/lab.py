@@ -10,7 +10,19 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-from ldp_slicing.cli.common import Epsilon, PruneChoice, PruneOption, Slices, Weights, err, out, parse_weights, plain, refusals_exit
+from ldp_slicing.cli.common import (
+    Epsilon,
+    PruneChoice,
+    PruneOption,
+    Slices,
+    Weights,
+    check_slices,
+    err,
+    out,
+    parse_weights,
+    plain,
+    refusals_exit,
+)
 from ldp_slicing.errors import LdpSlicingError
 
 if TYPE_CHECKING:
@@ -66,12 +78,13 @@ def missing(error: ModuleNotFoundError) -> LdpSlicingError:
 @app.command(short_help="Train a network on releases.")
 @refusals_exit
 def train(
+    context: typer.Context,
     name: SetName,
     data: Data,
     folder: Folder = Path("lab-run"),
     epsilon: Epsilon = 20.0,
     weights: Weights = "4:1:1",
-    slices: Slices = "",
+    slices: Slices = None,
     prune: PruneOption = PruneChoice.haar,
     release: ReleaseOption = ReleaseChoice.once,
     recipe: Annotated[str, typer.Option("--recipe", help="How to train.", show_default="cifar-once; chest for grey images")] = "",
@@ -88,6 +101,7 @@ def train(
     Train a classifier on releases and measure it on releases. The epoch is chosen on images held out of the training set; the test set is
     looked at once, at the end.
     """
+    check_slices(context, slices)
     try:
         from ldp_slicing.lab.study import make_task, open_set
     except ModuleNotFoundError as error:
@@ -115,13 +129,14 @@ def train(
 @app.command(short_help="Train a face recogniser on releases.")
 @refusals_exit
 def train_faces(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="SET", help="A folder below --data with one folder per person.", show_default=False)],
     data: Data,
     verify: Annotated[list[Path] | None, typer.Option("--verify", help="A verification set (InsightFace .bin); may be repeated.")] = None,
     folder: Folder = Path("lab-run"),
     epsilon: Epsilon = 20.0,
     weights: Weights = "4:1:1",
-    slices: Slices = "",
+    slices: Slices = None,
     prune: PruneOption = PruneChoice.haar,
     release: ReleaseOption = ReleaseChoice.once,
     recipe: Annotated[str, typer.Option("--recipe", help="faces-paper, faces-authors or faces-arcface")] = "faces-paper",
@@ -137,6 +152,7 @@ def train_faces(
     Train a recogniser with the ArcFace loss on releases of 112 x 112 faces, and verify pairs of releases: ten folds, each image of a pair
     released once, its mirror made of that release.
     """
+    check_slices(context, slices)
     try:
         from ldp_slicing.lab.recogniser import make_face_task, open_people, verifier
     except ModuleNotFoundError as error:
@@ -242,6 +258,7 @@ def reproduce(
 @app.command(short_help="Attack releases of a data set; resumes where it stopped.")
 @refusals_exit
 def attack(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="averaging, bayes, black-box, white-box or identity", show_default=False)],
     images: SetName,
     data: Data,
@@ -250,7 +267,7 @@ def attack(
     ),
     epsilon: Epsilon = 20.0,
     weights: Weights = "4:1:1",
-    slices: Slices = "",
+    slices: Slices = None,
     prune: PruneOption = PruneChoice.haar,
     epochs: Epochs = None,
     minutes: Minutes = NO_LIMIT,
@@ -262,6 +279,7 @@ def attack(
     from several). identity: tell from a release and another picture whether they show the same class. It is for public data sets:
     nobody needs your sources to measure what releases of such pictures give away.
     """
+    check_slices(context, slices)
     try:
         from ldp_slicing.lab.attempt import Attempt, make_attempt, told
         from ldp_slicing.lab.study import open_set, plan_of

@@ -6,15 +6,28 @@ import typer
 from rich.table import Table
 
 from ldp_slicing.card import Card, Statement, number
-from ldp_slicing.cli.common import Epsilon, Json, PruneChoice, PruneOption, Slices, Weights, out, parse_weights, print_json, refusals_exit
+from ldp_slicing.cli.common import (
+    Epsilon,
+    Json,
+    PruneChoice,
+    PruneOption,
+    Slices,
+    Weights,
+    check_slices,
+    out,
+    parse_weights,
+    print_json,
+    refusals_exit,
+)
 from ldp_slicing.plan import COLOUR_BITS, plan_for
 
 
 @refusals_exit
 def plan(
+    context: typer.Context,
     epsilon: Epsilon = 20.0,
     weights: Weights = "4:1:1",
-    slices: Slices = "",
+    slices: Slices = None,
     prune: PruneOption = PruneChoice.haar,
     grey: Annotated[
         int | None,
@@ -33,6 +46,7 @@ def plan(
 
     Show what a budget buys: each slice with its epsilon and how often it is released changed, and the promise at each level.
     """
+    check_slices(context, slices)
     chosen = plan_for(COLOUR_BITS if grey is None else grey, epsilon, parse_weights(weights), slices)
     statement = Statement(chosen, prune.prune, "rgb", (parse_size(size),))
     probabilities = [float(chosen.tables.change_probability(part.bits)) for part in chosen.slices]

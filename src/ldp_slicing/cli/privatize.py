@@ -21,6 +21,7 @@ from ldp_slicing.cli.common import (
     PruneOption,
     Slices,
     Weights,
+    check_slices,
     err,
     out,
     parse_weights,
@@ -59,11 +60,12 @@ class Rate(ProgressColumn):
 
 @refusals_exit
 def privatize(
+    context: typer.Context,
     source: Annotated[str, typer.Argument(metavar="SRC", help="A file, or a folder of them.", show_default=False)],
     target: Annotated[str, typer.Argument(metavar="DST", help="A new file or folder; or one to go on with.", show_default=False)],
     epsilon: Epsilon = 20.0,
     weights: Weights = "4:1:1",
-    slices: Slices = "",
+    slices: Slices = None,
     prune: PruneOption = PruneChoice.haar,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Processes at work.", show_default="all processors of machine or cluster")
@@ -106,8 +108,11 @@ def privatize(
     Run the same command again to go on after an interruption, or to release what is new. The folder DST.owner is yours: until the run
     completes it holds the key that could remove the noise. Do not hand it on.
     """
+    check_slices(context, slices)
     kept = tuple(sorted(set(keep or ())))
-    recipe = Recipe(epsilon, parse_weights(weights), prune.prune, compress, names.value, duplicates.value, kept, slices)
+    recipe = Recipe(
+        epsilon, parse_weights(weights), prune.prune, compress, names=names.value, duplicates=duplicates.value, keep=kept, slices=slices
+    )
     on_ray = engine is EngineChoice.ray
     place_of_work = choose_ray(address, workers) if on_ray else on_this_machine(workers or processors())
     started = time.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.experiments.tradeoff import TASK, Point, points
+from ldp_slicing.lab.experiments.tradeoff import CHANCE, TASK, Point, points
 from ldp_slicing.lab.results import read
 
 
@@ -27,4 +27,10 @@ def choose(results: Path, task: str, max_leakage: float, max_epsilon: float = fl
         raise LdpSlicingError(
             f"no plan that was measured leaks {max_leakage:g} or less; the least leaky, {least.name}, leaks {least.leakage:.3f}"
         )
-    return max(allowed, key=lambda one: one.accuracy), len(allowed)
+    best = max(allowed, key=lambda one: one.accuracy)
+    if best.accuracy < CHANCE + 0.01:
+        raise LdpSlicingError(
+            f"from no plan that was measured to leak {max_leakage:g} or less can anything be learnt: {best.name} has an accuracy of "
+            f"{100 * best.accuracy:.2f} %, guessing {100 * CHANCE:g} %"
+        )
+    return best, len(allowed)

@@ -33,7 +33,7 @@ def make_face_task(
     *,
     epsilon: float,
     weights: tuple[float, float, float] = PAPER_WEIGHTS,
-    slices: str = "",
+    slices: str | None = None,
     prune: Prune = "haar",
     release: ReleaseMode = "once",
     recipe_name: str = "faces-paper",

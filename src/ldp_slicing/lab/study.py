@@ -35,7 +35,7 @@ def default_recipe(images: ImageSet) -> str:
     return "chest" if images.train.images.shape[3] == 1 else "cifar-once"
 
 
-def plan_of(images: ImageSet, epsilon: float, weights: tuple[float, float, float], slices: str = "") -> Plan:
+def plan_of(images: ImageSet, epsilon: float, weights: tuple[float, float, float], slices: str | None = None) -> Plan:
     """The plan that fits the set's channels."""
     return plan_for(8 if images.train.images.shape[3] == 1 else COLOUR_BITS, epsilon, weights, slices)
 
@@ -45,7 +45,7 @@ def make_task(
     *,
     epsilon: float,
     weights: tuple[float, float, float] = PAPER_WEIGHTS,
-    slices: str = "",
+    slices: str | None = None,
     prune: Prune = "haar",
     release: ReleaseMode = "once",
     recipe_name: str = "",

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from ldp_slicing.errors import ReleaseError
+from ldp_slicing.errors import PlanError, ReleaseError
 from ldp_slicing.ledger import Duplicates
 from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, plan_for
 from ldp_slicing.slicer import Slicer
@@ -28,26 +28,30 @@ class Recipe:
     names: Literal["keep", "random"] = "keep"
     duplicates: Duplicates = "spend"
     keep: tuple[str, ...] = ()
-    slices: str = ""
+    slices: str | None = None
 
     def slicer(self, word_bits: int) -> Slicer:
-        """Shared: whoever gives it a key of its own takes a copy first. Refused where the slices are not of such pixels."""
+        """Shared: whoever gives it a key of its own takes a copy first."""
+        if self.slices is not None and word_bits != COLOUR_BITS:
+            raise PlanError("it is grey, and slices are of colour pixels: release it in a run of its own, without --slices")
         return _slicer(self.epsilon, self.weights, self.slices, self.prune, word_bits)
 
     def check(self) -> None:
         """Refuse a wrong epsilon, weights, slices, pruning or choice before anything is touched."""
-        is_grey = self.slices.strip()[:1].isdigit()
-        for word_bits in (16 if is_grey else COLOUR_BITS,) if self.slices else (COLOUR_BITS, 8):
+        for word_bits in (COLOUR_BITS, 8) if self.slices is None else (COLOUR_BITS,):
             self.slicer(word_bits)
         if self.names not in ("keep", "random") or self.duplicates not in ("spend", "once"):
             raise ReleaseError(f'names are "keep" or "random", duplicates "spend" or "once"; got {self.names!r}, {self.duplicates!r}')
 
     def parameters(self) -> dict[str, Any]:
         """As JSON keeps them."""
-        as_lists = {"weights": list(self.weights), "keep": sorted(self.keep)}
-        return asdict(self) | as_lists | {"prune": self.prune or "none", "slices": self.slices or "each bit"}
+        told = {"weights": list(self.weights), "keep": sorted(self.keep), "prune": self.prune or "none", "slices": "each bit"}
+        if self.slices is not None:  # however they were spelled
+            plan = self.slicer(COLOUR_BITS).plan
+            told["slices"] = ", ".join(f"{plan.slice_name(part)} {part.epsilon:g}" for part in plan.slices)
+        return asdict(self) | told
 
 
 @lru_cache(maxsize=16)
-def _slicer(epsilon: float, weights: tuple[float, float, float], slices: str, prune: Prune, word_bits: int) -> Slicer:
+def _slicer(epsilon: float, weights: tuple[float, float, float], slices: str | None, prune: Prune, word_bits: int) -> Slicer:
     return Slicer(plan_for(word_bits, epsilon, weights, slices), prune=prune)

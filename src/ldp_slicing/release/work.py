@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from ldp_slicing.errors import LdpSlicingError, LedgerError
+from ldp_slicing.errors import LdpSlicingError, LedgerError, PlanError
 from ldp_slicing.keys import ForOneImage, Secret, source_digest
 from ldp_slicing.ledger import Intent, Ledger, Stream, Verdict
 from ldp_slicing.plan import COLOUR_BITS
@@ -196,7 +196,8 @@ class Worker:
                     if isinstance(entry, Damaged):
                         output.skipped.append(Skipped(entry.name, entry.problem))
                     else:
-                        self.setting.recipe.slicer(entry.bits)  # slices that are not of such pixels are refused before anything is spent
+                        if not self._fits(output, entry):
+                            continue
                         output.file = entry.file if entry.frame or not entry.name else None  # of the whole file, where it is known
                         yield entry
         except _StopError:
@@ -206,6 +207,17 @@ class Worker:
             output.fail(str(error))
         except Exception as error:  # whatever it is, it concerns this source: it is named, and the others go on
             output.fail(_words(error, "could not be read"))
+
+    def _fits(self, output: _Output, entry: Entry) -> bool:
+        """Whether there is a plan for such pixels. Asked before anything is spent; of a shard, what does not fit is left out and named."""
+        try:
+            self.setting.recipe.slicer(entry.bits)
+        except PlanError as error:
+            if not entry.name:
+                raise
+            output.skipped.append(Skipped(entry.name, str(error)))
+            return False
+        return True
 
     def _release(self, waiting: list[tuple[_Output, Entry]]) -> None:
         """Ask for a batch, then write what was allowed."""

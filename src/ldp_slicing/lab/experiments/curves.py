@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 HELD_OUT = 5000
 MORE_SEEDS = (5.2, 12.0, 20.0)
+THICK = {3.5: "Y7+Y4", 5.2: "Y7+Y4+Cb7+Cr7"}  # one slice of these bits: what `tradeoff` found with a smaller network, by this one
 LONG = 120  # epochs of the run that shows what the schedule costs
 PAPER = {  # read off the authors' figures: noise per epoch (250 x eps), best epoch on the test set
     "cifar10": (12, 21, 45.5, 75, 80.4, 86, 88.6),
@@ -42,6 +43,10 @@ def measure(setting: Setting) -> Iterator[Row]:
     for seed in (1, 2):
         for name, images in sets.items():
             tasks += [Task(f"{name}-eps{eps:g}", images, short, Plan.paper(eps), seed=seed, validation=HELD_OUT) for eps in MORE_SEEDS]
+    tasks += [
+        Task(f"cifar10-thick{eps:g}", sets["cifar10"], short, Plan.sliced(eps, slices), validation=HELD_OUT)
+        for eps, slices in THICK.items()
+    ]
     yield from train_all(tasks, setting)
 
 
@@ -54,6 +59,9 @@ def table(rows: Sequence[Row]) -> str:
         ]
         if longer := accuracies(rows, f"{name}-eps20-longer"):
             lines.append(["20", _epochs(rows, f"{name}-eps20-longer"), spread(longer), "-"])
+        for eps, slices in THICK.items():
+            if thick := accuracies(rows, f"{name}-thick{eps:g}"):
+                lines.append([f"{eps:g}, {slices} as one", _epochs(rows, f"{name}-thick{eps:g}"), spread(thick), "-"])
         lines.append(["no privacy", _epochs(rows, f"{name}-clean"), spread(accuracies(rows, f"{name}-clean")), str(PAPER_CLEAN[name])])
         heads = ["eps of a released pixel", "epochs", f"{title}, one release, %", "paper, % (250 releases: 250 x eps, best test epoch)"]
         parts.append(markdown(heads, lines))

@@ -13,7 +13,7 @@ from ldp_slicing.lab.attacks.reconstruct import Reconstruction
 from ldp_slicing.lab.data import load
 from ldp_slicing.lab.experiments import curves
 from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Findings, Row, Setting, accuracies, markdown, train_all
-from ldp_slicing.lab.experiments.leakage import VIEWS, WORDS
+from ldp_slicing.lab.experiments.leakage import VIEWS, WORDS, blind
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import Task
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TASK = "cifar10"
-FAMILIES = {"paper": "the paper's plan", "thick": "one thick slice"}
+CHANCE = 0.1
+FAMILIES = {"paper": "the paper's plan", "thick": "a few bits as one"}
 
 
 # One slice, of these bits of Y and of these of Cb and of Cr. Around 128, where a pruned view is, the bits just below the highest repeat it:
@@ -165,6 +166,7 @@ def figure(findings: Findings) -> Figure:
     drawn, (by_leakage, by_epsilon) = panels(2)
     by_leakage.set_xscale("linear")
     found = points(findings["tradeoff"])
+    named = {one.name for one in found if one.name.startswith("paper")} | {one.name for one in best(found)}
     for (family, words), colour, aside in zip(FAMILIES.items(), COLOURS, ((4, -7), (-4, 3)), strict=False):
         for view, marker in (("pruned", "o"), ("whole", "s")):
             some = sorted((one for one in found if one.name.startswith(f"{family}-{view}")), key=lambda one: one.plan.epsilon)
@@ -173,10 +175,12 @@ def figure(findings: Findings) -> Figure:
             accuracies_found = [100 * one.accuracy for one in some]
             by_leakage.plot([one.leakage for one in some], accuracies_found, **look)
             by_epsilon.plot([one.plan.epsilon for one in some], accuracies_found, **look)
-            for one in some:
+            for one in (one for one in some if one.name in named):  # all of them would cover one another
                 side = "right" if aside[0] < 0 else "left"
                 place = {"xytext": aside, "textcoords": "offset points", "ha": side, "fontsize": 6, "color": colour}
                 by_leakage.annotate(f"{one.plan.epsilon:g}", (one.leakage, 100 * one.accuracy), **place)
+    for guess in blind(findings.get("white-box", ()), TASK):
+        by_leakage.axvline(guess["ssim"], color="0.6", linewidth=1, label="no release: the mean of the public images")
     by_leakage.set(
         title="CIFAR-10: what is learnt, what leaks", xlabel="leakage: SSIM of reconstructions (numbers: eps)", ylabel="accuracy, %"
     )
