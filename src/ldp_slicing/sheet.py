@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from ldp_slicing import view
-from ldp_slicing.plan import CHANNELS, Plan
+from ldp_slicing.plan import CHANNELS, COLOUR_BITS, plan_for
 from ldp_slicing.slicer import Slicer
 
 BUDGETS = (1.0, 2.4, 5.2, 12.0, 20.0, 32.0, 58.0)  # the paper's
@@ -28,8 +28,8 @@ class Tile:
     note: str = ""
 
 
-def make_sheet(source: Pixels, side: int = 192) -> Image.Image:
-    """uint8 H x W x 3 or H x W to a sheet: source, views, bit-planes, releases with and without pruning.
+def make_sheet(source: Pixels, side: int = 192, slices: str | None = None) -> Image.Image:
+    """uint8 H x W x 3 or H x W to a sheet: source, views, bit-planes, releases with and without pruning, by the paper's plan or by slices.
 
     The source is first made small enough for its pixels to be seen one by one: a large release shown small would look cleaner than it is.
     """
@@ -43,8 +43,8 @@ def make_sheet(source: Pixels, side: int = 192) -> Image.Image:
         parts.append((f"Bit-planes of {channel}, highest first", tiles))
     for prune in prunes[1::-1]:
         words = "with the low Haar band pruned" if prune else "without pruning"
-        tiles = [_release(small, epsilon, prune) for epsilon in BUDGETS]
-        parts.append((f"Releases {words}; eps per released pixel, PSNR against the source", tiles))
+        tiles = [_release(small, epsilon, slices, prune) for epsilon in BUDGETS]
+        parts.append((f"Releases {words}{f', slices {slices}' * bool(slices)}; eps per released pixel, PSNR against the source", tiles))
     return _draw(parts, small.shape[1], small.shape[0])
 
 
@@ -77,8 +77,8 @@ def _views(small: Pixels, seen: dict[view.Prune, Pixels]) -> list[Tile]:
     return tiles
 
 
-def _release(small: Pixels, epsilon: float, prune: view.Prune) -> Tile:
-    plan = Plan.paper(epsilon) if small.ndim == 3 else Plan.grey(epsilon)
+def _release(small: Pixels, epsilon: float, slices: str | None, prune: view.Prune) -> Tile:
+    plan = plan_for(COLOUR_BITS if small.ndim == 3 else 8, epsilon, slices=slices)
     release = Slicer(plan, prune=prune)(small)
     return Tile(release.astype(np.uint8), f"eps {epsilon:g}", f"{psnr(release.astype(np.uint8), small):.2f} dB")
 

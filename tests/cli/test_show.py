@@ -42,6 +42,15 @@ def test_a_sheet_is_a_png_with_the_warning_and_nothing_else(name: str, tmp_path:
     assert b"kept at home" not in (tmp_path / "sheet.png").read_bytes()
 
 
+def test_slices_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(SOURCES["colour"])
+    assert show(tmp_path / "source", "--out", tmp_path / "sheet.png", "--slices", "Y7+Y4")[0] == 0
+    status, _, err = show(tmp_path / "source", "--out", tmp_path / "other.png", "--slices", "Y8")
+    assert status == 2
+    assert "'Y8'" in err
+    assert not (tmp_path / "other.png").exists()
+
+
 def test_notices_are_given(tmp_path: Path) -> None:
     (tmp_path / "source").write_bytes(encoded(Image.fromarray(picture()[..., 0].astype(np.uint16) * 257), "PNG", transparency=7))
     _, _, err = show(tmp_path / "source", "-o", tmp_path / "sheet.png", "--side", 16)

@@ -18,6 +18,15 @@ from ldp_slicing.sheet import make_sheet
 def show(
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A source.", show_default=False)],
     target: Annotated[Path, typer.Option("--out", "-o", help="Where the sheet goes: a new .png file.", show_default=False)],
+    slices: Annotated[
+        str | None,
+        typer.Option(
+            "--slices",
+            metavar="BITS",
+            help="Releases in which these bits are randomised as one and the others dropped, such as Y7+Y4+Cb7+Cr7.",
+            show_default="every bit by itself, as in the paper",
+        ),
+    ] = None,
     side: Annotated[int, typer.Option("--side", min=16, max=1024, help="Show the source at most this large.")] = 192,
 ) -> None:
     """`ldp-slicing show portrait.jpg --out sheet.png`
@@ -38,7 +47,7 @@ def show(
     if decoded.pixels.dtype != np.uint8:
         err.print("[yellow]notice:[/yellow] 16-bit grey is shown at 8 bits")
     encoded = io.BytesIO()
-    make_sheet(pixels, side).save(encoded, "PNG")
+    make_sheet(pixels, side, slices).save(encoded, "PNG")
     try:
         write_atomically(target, [encoded.getvalue()])
     except OSError as error:
