@@ -113,7 +113,7 @@ MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are ma
     "overhead": (write_lfw, 5),
     "throughput": (lambda _: None, 2),
     "identity": (write_both, 2 * 2 + 2 * (2 * 2 + 1)),
-    "tradeoff": (write_cifar, 2 * 2),
+    "tradeoff": (write_cifar, 2 * 2 + 1),
 }
 
 
@@ -229,7 +229,13 @@ def test_recipes_of_the_experiments_are_there() -> None:
 
 
 def test_plans_of_the_tradeoff_spend_what_they_say() -> None:
-    assert len(tradeoff.PLANS) == 2 * (7 + 7)
+    assert len(tradeoff.PLANS) == 2 * (7 + 7) + 3
+    assert set(tradeoff.ALONE) < set(tradeoff.PLANS)
+    single = tradeoff.PLANS["single-pruned-eps5.2-y74c7"][0]
+    whole = {part.bits: part.epsilon for part in Plan.paper(20.0).slices}
+    assert [part.epsilon / single.slices[0].epsilon for part in single.slices] == pytest.approx(
+        [whole[part.bits] / whole[0x800000] for part in single.slices], rel=1e-3
+    )
     for name, (plan, prune) in tradeoff.PLANS.items():
         assert f"eps{plan.epsilon:g}" in name
         assert (prune is None) == ("whole" in name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,10 @@ from ldp_slicing.lab.data import load
 from ldp_slicing.lab.experiments import curves
 from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Findings, Row, Setting, accuracies, markdown, train_all
 from ldp_slicing.lab.experiments.leakage import VIEWS, WORDS, blind
-from ldp_slicing.lab.recipes import recipe
+from ldp_slicing.lab.recipes import Recipe, recipe
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import Task
-from ldp_slicing.plan import Plan
+from ldp_slicing.plan import CHANNELS, PAPER_WEIGHTS, Plan
 from ldp_slicing.view import Prune
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 
 TASK = "cifar10"
 CHANCE = 0.1
-FAMILIES = {"paper": "the paper's plan", "thick": "a few bits as one"}
-
+FAMILIES = {"paper": "the paper's plan", "thick": "a few bits as one", "single": "a few bits one by one"}
 
 # One slice, of these bits of Y and of these of Cb and of Cr. Around 128, where a pruned view is, the bits just below the highest repeat it:
 # the sign is in bit 7, the size in bits 5 to 3.
@@ -34,18 +34,39 @@ THICK: dict[str, tuple[tuple[float, str, str], ...]] = {
     "whole": ((1, "7", ""), (2.4, "7", ""), (2.4, "76", ""), (3.5, "76", ""), (5.2, "765", ""), (5.2, "76", "7"), (12, "76543", "765")),
     "pruned": ((1, "7", ""), (2.4, "7", ""), (2.4, "74", ""), (3.5, "74", ""), (5.2, "754", ""), (5.2, "74", "7"), (12, "765432", "732")),
 }
+# The same bits with the paper's shares: what is gained by dropping the others, and what by joining these.
+SINGLE: dict[str, tuple[tuple[float, str, str], ...]] = {"whole": ((5.2, "765", ""),), "pruned": ((3.5, "74", ""), (5.2, "74", "7"))}
+ALONE = (  # these are also attacked by networks that know no other plan
+    "paper-pruned-eps20",
+    "thick-pruned-eps3.5-y74",
+    "paper-pruned-eps32",
+    "thick-pruned-eps5.2-y74c7",
+    "paper-whole-eps32",
+    "thick-whole-eps5.2-y765",
+)
 
 
 def _thick(epsilon: float, y: str, chroma: str) -> Plan:
     """Some bits of Y, and of Cb and Cr, as one symbol; the others are dropped."""
-    return Plan.sliced(epsilon, "+".join(f"{channel}{bit}" for channel, some in (("Y", y), ("Cb", chroma), ("Cr", chroma)) for bit in some))
+    return Plan.sliced(epsilon, "+".join(name for name, _ in _bits(y, chroma)))
+
+
+def _single(epsilon: float, y: str, chroma: str) -> Plan:
+    return Plan.sliced(epsilon, ",".join(f"{name}={math.sqrt(importance):.3f}" for name, importance in _bits(y, chroma)))
+
+
+def _bits(y: str, chroma: str) -> list[tuple[str, float]]:
+    """Names, and the paper's importance."""
+    channels = zip(CHANNELS, (y, chroma, chroma), PAPER_WEIGHTS, strict=True)
+    return [(f"{channel}{bit}", weight * 2 ** int(bit)) for channel, some, weight in channels for bit in some]
 
 
 def _plans() -> dict[str, tuple[Plan, Prune]]:
     plans: dict[str, tuple[Plan, Prune]] = {}
     for view, prune in VIEWS.items():
         plans |= {f"paper-{view}-eps{eps:g}": (Plan.paper(eps), prune) for eps in BUDGETS}
-        plans |= {f"thick-{view}-eps{eps:g}-y{y}{'c' * bool(c)}{c}": (_thick(eps, y, c), prune) for eps, y, c in THICK[view]}
+        for family, some, make in (("thick", THICK, _thick), ("single", SINGLE, _single)):
+            plans |= {f"{family}-{view}-eps{eps:g}-y{y}{'c' * bool(c)}{c}": (make(eps, y, c), prune) for eps, y, c in some[view]}
     return plans
 
 
@@ -61,11 +82,15 @@ class Point:
     prune: Prune
     accuracy: float
     leakage: float
+    alone: float | None = None  # what a network for this plan alone gets
 
     @property
     def slices(self) -> str:
         """As ``Plan.sliced`` and ``--slices`` take them; "" for the paper's."""
-        return "" if self.name.startswith("paper") else ",".join(self.plan.slice_name(part) for part in self.plan.slices)
+        if self.name.startswith("paper"):
+            return ""
+        several = len(self.plan.slices) > 1
+        return ",".join(self.plan.slice_name(part) + f"={part.epsilon:.3f}" * several for part in self.plan.slices)
 
     @property
     def command(self) -> str:
@@ -94,17 +119,23 @@ def _learners(setting: Setting) -> Iterator[Row]:
 
 
 def _adversaries(setting: Setting) -> Iterator[Row]:
-    """One network for all plans of a view, told the flip probability of every bit."""
-    how = replace(recipe("white-box-cifar"), name="white-box-cifar, all plans of a view", epochs=40, batch=224)
-    runs = {
-        f"{TASK}-{view}-adversary": {n: plan for n, (plan, is_like) in PLANS.items() if is_like == prune} for view, prune in VIEWS.items()
-    }
-    wanted = [run for run, plans in runs.items() if plans and setting.only in run]
-    if all(setting.is_done(run, 0, setting.shortened(how)) for run in wanted):
+    """One network for all plans of a view, told the flip probability of every bit; and one for each of some plans."""
+    alone, runs, recipes = recipe("white-box-cifar"), dict[str, dict[str, Plan]](), dict[str, Recipe]()
+    for view, prune in VIEWS.items():
+        if plans := {name: plan for name, (plan, is_like) in PLANS.items() if is_like == prune}:
+            runs[f"{TASK}-{view}-adversary"] = plans
+            recipes[f"{TASK}-{view}-adversary"] = replace(
+                alone, name=f"{alone.name}, {len(plans)} plans of a view", epochs=2 * alone.epochs, batch=16 * len(plans)
+            )
+    for name in (name for name in ALONE if name in PLANS):
+        runs[f"{TASK}-{name}-alone"], recipes[f"{TASK}-{name}-alone"] = {name: PLANS[name][0]}, alone
+    wanted = [run for run in runs if setting.only in run]
+    if all(setting.is_done(run, 0, setting.shortened(recipes[run])) for run in wanted):
         return
     case = open_case(TASK, setting.data, setting.device)
     tasks = [
-        Task(run, case.training_set, how, prune=VIEWS[run.split("-")[1]], release="none", plans=tuple(runs[run].values())) for run in wanted
+        Task(run, case.training_set, recipes[run], prune=PLANS[next(iter(runs[run]))][1], release="none", plans=tuple(runs[run].values()))
+        for run in wanted
     ]
 
     def judge(run: Run) -> Row:
@@ -121,13 +152,15 @@ def _adversaries(setting: Setting) -> Iterator[Row]:
 
 def points(rows: Sequence[Row]) -> list[Point]:
     """Every plan of which both sides were measured, the least leaky first."""
-    attacked = [one for row in rows if row["finished"] and row["run"].endswith("-adversary") for one in row["found"]]
-    leaks = {one["plan"]: one["ssim"] for one in attacked}
+    leaks, alone = (
+        {one["plan"]: one["ssim"] for row in rows if row["finished"] and row["run"].endswith(kind) for one in row["found"]}
+        for kind in ("-adversary", "-alone")
+    )
     found = []
     for name, (plan, prune) in PLANS.items():
         learnt, leak = accuracies(rows, f"{TASK}-{name}-learner"), leaks.get(name)
         if learnt and leak is not None:
-            found.append(Point(name, plan, prune, sum(learnt) / len(learnt), leak))
+            found.append(Point(name, plan, prune, sum(learnt) / len(learnt), leak, alone.get(name)))
     return sorted(found, key=lambda point: point.leakage)
 
 
@@ -151,12 +184,22 @@ def table(rows: Sequence[Row]) -> str:
             "haar" if one.prune else "none",
             f"{100 * one.accuracy:.2f}",
             f"{one.leakage:.3f}",
+            "-" if one.alone is None else f"{one.alone:.3f}",
             "*" if one in winners else "",
         ]
         for one in found
     ]
     return markdown(
-        ["plan", "eps of a released pixel", "pruning", "accuracy, %", "SSIM of the reconstruction", "not beaten by another"], lines
+        [
+            "plan",
+            "eps of a released pixel",
+            "pruning",
+            "accuracy, %",
+            "SSIM of the reconstruction",
+            "by a network for this plan alone",
+            "not beaten by another",
+        ],
+        lines,
     )
 
 
@@ -166,10 +209,12 @@ def figure(findings: Findings) -> Figure:
     drawn, (by_leakage, by_epsilon) = panels(2)
     by_leakage.set_xscale("linear")
     found = points(findings["tradeoff"])
-    named = {one.name for one in found if one.name.startswith("paper")} | {one.name for one in best(found)}
-    for (family, words), colour, aside in zip(FAMILIES.items(), COLOURS, ((4, -7), (-4, 3)), strict=False):
+    named = {one.name for one in found if not one.name.startswith("thick")} | {one.name for one in best(found)}
+    for (family, words), colour, aside in zip(FAMILIES.items(), COLOURS, ((4, -7), (-4, 3), (4, 3)), strict=False):
         for view, marker in (("pruned", "o"), ("whole", "s")):
             some = sorted((one for one in found if one.name.startswith(f"{family}-{view}")), key=lambda one: one.plan.epsilon)
+            if not some:
+                continue
             look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 0.7}
             look |= {"linestyle": "-" if family == "paper" else "", "label": f"{words}, {WORDS[view]}"}
             accuracies_found = [100 * one.accuracy for one in some]
