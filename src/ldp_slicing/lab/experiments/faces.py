@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from ldp_slicing.lab.attacks.recognise import load_recogniser
+from ldp_slicing.lab.attacks.reconstruct import Reconstruction
 from ldp_slicing.lab.data import ImageSet, Split
 from ldp_slicing.lab.experiments.ablation import VARIANTS
 from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Findings, Row, Setting, markdown, train_all
+from ldp_slicing.lab.experiments.reconstruction import for_all_budgets
 from ldp_slicing.lab.faces import embed
 from ldp_slicing.lab.lfw import FaceSet, Side, distances, images_in_pairs, load_lfw, sides, verify
 from ldp_slicing.lab.models.faces import DlibOfCrop
@@ -34,6 +37,7 @@ WAYS = {
     "untuned": "as it comes",
     "labels": "tuned on one release of each, by labels",
     "public": "tuned on public people, fresh releases",
+    "rebuilt": "as it comes, on faces rebuilt by a white box of public people",
 }
 
 
@@ -52,17 +56,29 @@ def measure(setting: Setting) -> Iterator[Row]:
     halves = dict(zip(("first", "second"), sides(faces), strict=True))
     tasks = [replace(task, name=f"{task.name}-{name}") for name, half in halves.items() for task in _tasks(faces, half, teacher)]
     yield from train_all(tasks, setting, lambda run: judge(faces, halves[run.task.name.rpartition("-")[2]], run))
+    recogniser, budgets = load_recogniser(setting.data, setting.device), tuple(Plan.paper(eps) for eps in BUDGETS)
+    how = for_all_budgets(recipe("white-box-faces"))
+    rebuilders = [
+        Task(f"lfw-rebuilt-{name}", _people(faces, half), how, prune="haar", release="none", plans=budgets) for name, half in halves.items()
+    ]
+
+    def finish(run: Run) -> Row:
+        assert isinstance(run, Reconstruction)  # noqa: S101 - no other is made
+        return judge_rebuilt(faces, halves[run.task.name.rpartition("-")[2]], run, recogniser)
+
+    yield from train_all(rebuilders, setting, finish, Reconstruction)
+
+
+def _people(faces: FaceSet, side: Side) -> ImageSet:
+    """Trained on: those in no pair of the side. Tested on: those in its pairs."""
+    tested = images_in_pairs(faces, side)
+    trained = Split(faces.images[side.images], side.people)
+    return ImageSet("lfw", side.classes, trained, Split(faces.images[tested], np.zeros(len(tested), np.int64)))
 
 
 def _tasks(faces: FaceSet, side: Side, teacher: Teacher) -> list[Task]:
     """Every way of tuning, for every budget and variant, for one side."""
-    tested = images_in_pairs(faces, side)
-    people = ImageSet(
-        "lfw",
-        side.classes,
-        Split(faces.images[side.images], side.people),
-        Split(faces.images[tested], np.zeros(len(tested), np.int64)),
-    )
+    people = _people(faces, side)
     labels, public = recipe("faces-arcface"), recipe("faces-teacher")
     untuned = replace(labels, name="untuned", epochs=0)
 
@@ -101,9 +117,22 @@ def judge(faces: FaceSet, side: Side, run: Run) -> Row:
     return {"accuracy": found.accuracy, "folds": list(side.folds), "per_fold": found.per_fold.tolist(), "people": side.classes}
 
 
+def judge_rebuilt(faces: FaceSet, side: Side, run: Reconstruction, recogniser: nn.Module) -> Row:
+    """Verification of the side's pairs at every budget, both photos of a pair rebuilt from one release each."""
+    rebuilt = {}
+    for plan in run.plans:
+        images = torch.cat([run.attack(run.release(part, plan), plan) for part in torch.split(run.test[0], 250)])
+        embedded = embed(recogniser, images, prepare=lambda x: x.float(), batch=256)
+        found = verify(faces, side, distances(faces, side, embedded, images_in_pairs(faces, side)))
+        rebuilt[f"lfw-rebuilt-eps{plan.epsilon:g}"] = found.per_fold.tolist()
+    return {"folds": list(side.folds), "rebuilt": rebuilt, "people": side.classes}
+
+
 def over_folds(rows: Sequence[Row], run: str) -> list[float]:
-    """Accuracies of all folds that were tested, from both sides."""
-    return [value for row in rows if row["run"].rpartition("-")[0] == run and row["finished"] for value in row["per_fold"]]
+    """Accuracies of all folds that were tested, from both sides; one network that rebuilds faces serves all budgets."""
+    done = [row for row in rows if row["finished"]]
+    one_by_one = [value for row in done if row["run"].rpartition("-")[0] == run for value in row.get("per_fold", ())]
+    return one_by_one + [value for row in done for value in row.get("rebuilt", {}).get(run, ())]
 
 
 def _mean(values: list[float]) -> str:
@@ -116,8 +145,9 @@ def _mean(values: list[float]) -> str:
 def table(rows: Sequence[Row]) -> str:
     names = [*((f"eps{eps:g}", f"{eps:g}", f"{paper:.2f}") for eps, paper in zip(BUDGETS, PAPER, strict=True))]
     names += [("view", "pruned, no noise (not private)", "-"), ("clean", "no privacy", "99.77")]
-    lines = [[title, *(_mean(over_folds(rows, f"lfw-{way}-{name}")) for way in WAYS), paper] for name, title, paper in names]
-    first = markdown(["eps of a released pixel", *(f"{text}, %" for text in WAYS.values()), "paper, % (IR-50, MS1MV2)"], lines)
+    ways = {way: text for way, text in WAYS.items() if any(over_folds(rows, f"lfw-{way}-{name}") for name, _, _ in names)}
+    lines = [[title, *(_mean(over_folds(rows, f"lfw-{way}-{name}")) for way in ways), paper] for name, title, paper in names]
+    first = markdown(["eps of a released pixel", *(f"{text}, %" for text in ways.values()), "paper, % (IR-50, MS1MV2)"], lines)
     parts = []
     for name, (_, _, what) in VARIANTS.items():
         run = "lfw-public-eps20" if name == "D" else f"lfw-public-{name}"

@@ -13,7 +13,7 @@ from ldp_slicing.lab.attacks.case import SETS, TOGETHER, Case, open_case
 from ldp_slicing.lab.attacks.reconstruct import Reconstruction
 from ldp_slicing.lab.experiments.frame import Experiment, Row, Setting, train_all
 from ldp_slicing.lab.experiments.leakage import TARGETS, VIEWS, Tiles, blind_guesses, figure_of, record, sheet, shown, table_of
-from ldp_slicing.lab.recipes import recipe
+from ldp_slicing.lab.recipes import Recipe, recipe
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import Task
 from ldp_slicing.plan import Plan
@@ -29,7 +29,7 @@ def measure(kind: str, setting: Setting) -> Iterator[Row]:
     tasks, found = list[Task](), dict[str, Case]()
     for name in SETS:
         alone = recipe(f"{kind}-{RECIPES[name]}")
-        many = replace(alone, name=f"{alone.name}, all budgets", epochs=LONGER * alone.epochs)
+        many = for_all_budgets(alone)
         wanted = {f"{name}-{view}": (many, prune, tuple(Plan.paper(eps) for eps in TARGETS)) for view, prune in VIEWS.items()}
         wanted |= {f"{name}-{view}-only{DEDICATED:g}": (alone, VIEWS[view], (Plan.paper(DEDICATED),)) for view in COMPARED[name]}
         if all(setting.only not in run or setting.is_done(run, 0, setting.shortened(how)) for run, (how, _, _) in wanted.items()):
@@ -47,6 +47,10 @@ def measure(kind: str, setting: Setting) -> Iterator[Row]:
 
     yield from blind_guesses(setting)
     yield from train_all(sorted(tasks, key=lambda task: "only" in task.name), setting, finish, Reconstruction)
+
+
+def for_all_budgets(alone: Recipe) -> Recipe:
+    return replace(alone, name=f"{alone.name}, all budgets", epochs=LONGER * alone.epochs)
 
 
 def judge(run: Reconstruction, case: Case) -> tuple[Row, Tiles]:
