@@ -121,15 +121,32 @@ def test_a_variant_that_is_not_there_is_refused(variant: int) -> None:
     with pytest.raises(ValueError, match="variant"):
         _kernel.draw(variant, *arguments(), np.zeros((4, 2), ">u8"))
     with pytest.raises(ValueError, match="variant"):
-        _kernel.finish(variant, bytes(3), bytearray(3), bytes(3), 1, 1, 1, 3, 8, 1, 0xFFFFFF, 0, True)
+        _kernel.finish(variant, bytes(3), bytearray(3), bytes(3), 1, 1, 1, 3, 8, 1, 1, 0xFFFFFF, 0, True)
 
 
-FINISH = (bytes(24), 24, bytes(24), 2, 2, 2, 3, 8, 2)  # two images of 2 x 2
+FINISH = (bytes(24), 24, bytes(24), 2, 2, 2, 3, 8, 2, 4)  # two images of 2 x 2
 
 
 @pytest.mark.parametrize(
     ("position", "value"),
-    [(0, bytes(23)), (1, 23), (2, bytes(18)), (2, bytes(25)), (3, 0), (3, 3), (3, -2), (4, 3), (5, -2), (6, 2), (7, 16), (8, 4), (8, 0)],
+    [
+        (0, bytes(23)),
+        (1, 23),
+        (2, bytes(18)),
+        (2, bytes(25)),
+        (3, 0),
+        (3, 3),
+        (3, -2),
+        (4, 3),
+        (5, -2),
+        (6, 2),
+        (7, 16),
+        (8, 4),
+        (8, 0),
+        (8, 8),
+        (9, 0),
+        (9, 9),
+    ],
 )
 def test_strips_that_do_not_belong_together_are_refused(position: int, value: Any) -> None:
     values = [value if i == position else v for i, v in enumerate(FINISH)]

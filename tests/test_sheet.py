@@ -47,8 +47,8 @@ def test_the_look_of_a_view_is_what_the_noise_is_put_on(prune: view.Prune) -> No
     source = picture(11, 13)
     words = view.to_ycbcr(np.ascontiguousarray(np.moveaxis(source, -1, 0)))
     for c in range(3):
-        np.testing.assert_array_equal(look(source, prune)[..., c], view.prune_low(words[c], view.block_of(prune), 8))
-    np.testing.assert_array_equal(look(source[..., 0], prune), view.prune_low(source[..., 0], view.block_of(prune), 8))
+        np.testing.assert_array_equal(look(source, prune)[..., c], view.prune_low(words[c], prune, 8))
+    np.testing.assert_array_equal(look(source[..., 0], prune), view.prune_low(source[..., 0], prune, 8))
 
 
 def test_every_sheet_shows_other_releases() -> None:

@@ -14,7 +14,7 @@ from scipy import fft
 
 from ldp_slicing import view
 from ldp_slicing.errors import LdpSlicingError
-from tests.cases import photographs
+from tests.cases import PRUNES, photographs
 
 CHANNEL = hnp.arrays(np.uint8, st.tuples(st.integers(1, 20), st.integers(1, 20)))
 
@@ -46,17 +46,17 @@ def agree_but_for_ties(ours: NDArray[Any], exact: NDArray[np.float64], top: int)
 @pytest.mark.parametrize("bits", [8, 9, 12, 16])
 def test_haar_pruning_is_the_float_transform_but_for_ties(height: int, width: int, bits: int) -> None:
     channel = np.random.default_rng(height + bits).integers(0, 1 << bits, (height, width)).astype(np.uint8 if bits == 8 else np.uint16)
-    agree_but_for_ties(view.prune_low(channel, 2, bits), without_low_band(channel, 1 << (bits - 1)), (1 << bits) - 1)
+    agree_but_for_ties(view.prune_low(channel, "haar", bits), without_low_band(channel, 1 << (bits - 1)), (1 << bits) - 1)
 
 
 @given(hnp.arrays(np.uint8, st.tuples(st.integers(1, 8), st.integers(1, 8)).map(lambda s: (2 * s[0], 2 * s[1]))))
 def test_haar_pruning_of_any_even_channel(channel: NDArray[np.uint8]) -> None:
-    agree_but_for_ties(view.prune_low(channel, 2, 8), without_low_band(channel, 128), 255)
+    agree_but_for_ties(view.prune_low(channel, "haar", 8), without_low_band(channel, 128), 255)
 
 
 def test_haar_pruning_of_a_photograph() -> None:
     for channel in view.to_ycbcr(planes(photographs()["astronaut"])):
-        agree_but_for_ties(view.prune_low(channel, 2, 8), without_low_band(channel, 128), 255)
+        agree_but_for_ties(view.prune_low(channel, "haar", 8), without_low_band(channel, 128), 255)
 
 
 @given(hnp.arrays(np.uint8, st.tuples(st.integers(1, 3), st.integers(1, 3)).map(lambda s: (8 * s[0], 8 * s[1]))))
@@ -68,32 +68,42 @@ def test_dct_pruning_is_the_float_transform_without_dc(channel: NDArray[np.uint8
             coefficients = fft.dctn(exact[block] - 128, norm="ortho")
             coefficients[0, 0] = 0
             exact[block] = fft.idctn(coefficients, norm="ortho") + 128
-    agree_but_for_ties(view.prune_low(channel, 8, 8), exact, 255)
+    agree_but_for_ties(view.prune_low(channel, "dct", 8), exact, 255)
 
 
-@given(CHANNEL, st.sampled_from([2, 8]))
-def test_edges_are_repeated_and_the_size_kept(channel: NDArray[np.uint8], block: int) -> None:
-    height, width = channel.shape
+@pytest.mark.parametrize("bits", [8, 9, 16])
+@pytest.mark.parametrize(("prune", "gain"), [("haar2", 2), ("haar4", 4), ("haar8", 8)])
+def test_a_gain_makes_what_is_left_stronger(prune: view.Prune, gain: int, bits: int) -> None:
+    channel = np.random.default_rng(bits).integers(0, 1 << bits, (16, 34)).astype(np.uint8 if bits == 8 else np.uint16)
+    channel[8:] >>= 3  # half of it faint, so that not all is clamped
+    middle = 1 << bits - 1
+    agree_but_for_ties(view.prune_low(channel, prune, bits), middle + gain * (without_low_band(channel, middle) - middle), 2 * middle - 1)
+    assert (view.block_of(prune), view.gain_of(prune)) == (2, gain)
+
+
+@given(CHANNEL, st.sampled_from(PRUNES))
+def test_edges_are_repeated_and_the_size_kept(channel: NDArray[np.uint8], prune: view.Prune) -> None:
+    (height, width), block = channel.shape, view.block_of(prune)
     padded = np.pad(channel, ((0, -height % block), (0, -width % block)), mode="edge")
-    assert np.array_equal(view.prune_low(channel, block, 8), view.prune_low(padded, block, 8)[:height, :width])
+    assert np.array_equal(view.prune_low(channel, prune, 8), view.prune_low(padded, prune, 8)[:height, :width])
 
 
-@given(CHANNEL, st.sampled_from([1, 2, 8]), st.data())
-def test_one_source_pixel_moves_only_its_own_block(channel: NDArray[np.uint8], block: int, data: st.DataObject) -> None:
+@given(CHANNEL, st.sampled_from(PRUNES), st.data())
+def test_one_source_pixel_moves_only_its_own_block(channel: NDArray[np.uint8], prune: view.Prune, data: st.DataObject) -> None:
     """What the source-pixel promise rests on: at most block x block released pixels depend on it."""
     y, x = (data.draw(st.integers(0, size - 1)) for size in channel.shape)
     changed = channel.copy()
     changed[y, x] = data.draw(st.integers(0, 255))
-    moved = np.argwhere(view.prune_low(channel, block, 8) != view.prune_low(changed, block, 8))
+    moved, block = np.argwhere(view.prune_low(channel, prune, 8) != view.prune_low(changed, prune, 8)), view.block_of(prune)
     assert all(row // block == y // block and column // block == x // block for row, column in moved)
 
 
-@pytest.mark.parametrize("block", [2, 8])
+@pytest.mark.parametrize("prune", [prune for prune in view.BLOCK if prune])
 @pytest.mark.parametrize("bits", [8, 12, 16])
-def test_a_flat_channel_becomes_the_middle(block: int, bits: int) -> None:
+def test_a_flat_channel_becomes_the_middle(prune: view.Prune, bits: int) -> None:
     for value in (0, 1, (1 << bits) - 1):
         channel = np.full((9, 7), value, np.uint8 if bits == 8 else np.uint16)
-        assert np.all(view.prune_low(channel, block, bits) == 1 << (bits - 1))
+        assert np.all(view.prune_low(channel, prune, bits) == 1 << (bits - 1))
 
 
 def test_ycbcr_is_pillows_within_one() -> None:

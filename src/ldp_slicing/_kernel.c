@@ -255,7 +255,7 @@ typedef struct {
     void *release;
     const uint8_t *masks; /* [planes][stride] */
     Py_ssize_t stride, height, width;
-    int block, bits, to_rgb;
+    int block, gain, bits, to_rgb;
     uint32_t keep, drop;
 } Strip;
 
@@ -264,7 +264,7 @@ INLINE int clamp(int value, int top) { return value < 0 ? 0 : value > top ? top 
 /* Takes the block means out of up to 8 rows of one channel, in place. Rows and columns beyond the edge repeat the last.
  * 16-bit numbers are enough for 8-bit channels, and twice as many fit into a vector. */
 #define DEFINE_PRUNE(NAME, T)                                                                                       \
-    INLINE void NAME(T x[][ROOM], Py_ssize_t rows, Py_ssize_t columns, int block, int bits) {          \
+    INLINE void NAME(T x[][ROOM], Py_ssize_t rows, Py_ssize_t columns, int block, int gain, int bits) {                              \
         T down[ROOM], sums[ROOM];                                                         \
         int area = block * block, shift = block == 2 ? 2 : 6;                                                       \
         T add = (T)((area << (bits - 1)) + area / 2), top = (T)((1 << bits) - 1);                                   \
@@ -285,7 +285,7 @@ INLINE int clamp(int value, int top) { return value < 0 ? 0 : value > top ? top 
         }                                                                                                           \
         for (Py_ssize_t r = 0; r < rows; r++)                                                                       \
             for (Py_ssize_t i = 0; i < padded; i++) {                                                               \
-                T y = (T)((T)(area * x[r][i] - sums[i] + add) >> shift);                                            \
+                T y = (T)((T)((T)(area * x[r][i] - sums[i]) * (T)gain + add) >> shift);                             \
                 x[r][i] = y < 0 ? 0 : y > top ? top : y;                                                            \
             }                                                                                                       \
     }
@@ -427,7 +427,7 @@ INLINE void colour_rows(const Strip *s, int block, LoadColour load, StoreColour 
             for (int c = 0; c < 3; c++) {
                 int plane = 2 - c; /* plane 0 is the lowest byte of the word, Cr */
                 int16_t keep = s->keep >> 8 * plane & 255, drop = s->drop >> 8 * plane & 255;
-                if (block > 1) prune8(channel[c], rows, n, block, 8);
+                if (block > 1) prune8(channel[c], rows, n, block, s->gain, 8);
                 for (Py_ssize_t r = 0; r < rows; r++)
                     randomise(channel[c][r], s->masks + plane * s->stride + (top + r) * s->width + left, keep, drop, n);
             }
@@ -447,7 +447,7 @@ INLINE void grey_rows(const Strip *s, int block) {
                 const uint8_t *source = (const uint8_t *)s->source + (top + r) * s->width + left;
                 for (Py_ssize_t i = 0; i < n; i++) x[r][i] = source[i];
             }
-            if (block > 1) prune8(x, rows, n, block, s->bits);
+            if (block > 1) prune8(x, rows, n, block, s->gain, s->bits);
             for (Py_ssize_t r = 0; r < rows; r++) {
                 Py_ssize_t at = (top + r) * s->width + left;
                 uint8_t *release = (uint8_t *)s->release + at;
@@ -468,7 +468,7 @@ INLINE void deep_grey_rows(const Strip *s, int block) {
                 const uint16_t *source = (const uint16_t *)s->source + (top + r) * s->width + left;
                 for (Py_ssize_t i = 0; i < n; i++) x[r][i] = source[i];
             }
-            if (block > 1) prune16(x, rows, n, block, s->bits);
+            if (block > 1) prune16(x, rows, n, block, s->gain, s->bits);
             for (Py_ssize_t r = 0; r < rows; r++) {
                 Py_ssize_t at = (top + r) * s->width + left;
                 const uint8_t *low = s->masks + at, *high = low + s->stride;
@@ -643,11 +643,12 @@ static PyObject *py_finish(PyObject *self, PyObject *args) {
     Py_ssize_t images;
     int variant, channels, item, planes;
     unsigned int keep, drop;
-    if (!PyArg_ParseTuple(args, "iy*w*y*nnniiiIIi", &variant, &source, &release, &masks, &images, &s.height, &s.width, &channels, &s.bits, &s.block, &keep, &drop, &s.to_rgb))
+    if (!PyArg_ParseTuple(args, "iy*w*y*nnniiiiIIi", &variant, &source, &release, &masks, &images, &s.height, &s.width, &channels, &s.bits, &s.block, &s.gain, &keep, &drop, &s.to_rgb))
         return NULL;
     item = s.bits > 8 ? 2 : 1;
     planes = channels == 3 ? 3 : item;
     int ok = (channels == 3 ? s.bits == 8 : channels == 1 && s.bits >= 1 && s.bits <= 16) && (s.block == 1 || s.block == 2 || s.block == 8) &&
+             (s.gain == 1 || (s.block == 2 && s.gain >= 1 && s.gain <= 8)) &&
              images >= 1 && s.height >= 0 && s.width >= 0 && source.len == images * s.height * s.width * channels * item &&
              release.len == source.len && masks.len % (images * planes) == 0 && masks.len / planes / images >= s.height * s.width;
     if (ok && (ok = check_variant(variant))) {
@@ -677,7 +678,7 @@ static PyObject *py_finish(PyObject *self, PyObject *args) {
 static PyMethodDef methods[] = {
     {"draw", py_draw, METH_VARARGS, "draw(variant, lanes, first, rest, outcome, uniform, planes, first_pixel, out, offset, ties, counters) -> all ties"},
     {"settle", py_settle, METH_VARARGS, "settle(lanes, first, rest, outcome, uniform, planes, first_pixel, out, offset, ties, counters, blocks)"},
-    {"finish", py_finish, METH_VARARGS, "finish(variant, source, release, masks, images, height, width, channels, bits, block, keep, drop, to_rgb)"},
+    {"finish", py_finish, METH_VARARGS, "finish(variant, source, release, masks, images, height, width, channels, bits, block, gain, keep, drop, to_rgb)"},
     {NULL, NULL, 0, NULL},
 };
 

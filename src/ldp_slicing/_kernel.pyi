@@ -47,6 +47,7 @@ def finish(
     channels: int,
     bits: int,
     block: int,
+    gain: int,
     keep: int,
     drop: int,
     to_rgb: bool,

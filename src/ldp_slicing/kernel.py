@@ -11,6 +11,7 @@ from ldp_slicing.errors import KernelError
 from ldp_slicing.mask import Blocks
 from ldp_slicing.plan import Plan
 from ldp_slicing.tables import Tables
+from ldp_slicing.view import Prune, block_of, gain_of
 
 try:
     from ldp_slicing import _kernel
@@ -75,7 +76,7 @@ class Kernel:
         release: NDArray[np.unsignedinteger],
         masks: NDArray[np.uint8],
         plan: Plan,
-        block: int,
+        prune: Prune,
         to_rgb: bool,
     ) -> None:
         """slicer.Reference.finish, compiled."""
@@ -91,7 +92,8 @@ class Kernel:
             width,
             channels,
             bits,
-            block,
+            block_of(prune),
+            gain_of(prune),
             plan.kept_bits,
             plan.dropped_value,
             to_rgb,

@@ -51,7 +51,7 @@ def make_sheet(source: Pixels, side: int = 192, slices: str | None = None) -> Im
 def look(pixels: Pixels, prune: view.Prune) -> Pixels:
     """The view as an image: Y, Cb, Cr (or grey) after pruning, before any noise."""
     planes = view.to_ycbcr(np.array(np.moveaxis(pixels, -1, 0), order="C")) if pixels.ndim == 3 else pixels[None]
-    pruned = np.stack([view.prune_low(plane, view.block_of(prune), 8) for plane in planes], axis=-1).astype(np.uint8)
+    pruned = np.stack([view.prune_low(plane, prune, 8) for plane in planes], axis=-1).astype(np.uint8)
     return pruned if pixels.ndim == 3 else pruned[..., 0]
 
 

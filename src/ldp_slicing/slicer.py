@@ -45,7 +45,7 @@ class Path(Protocol):
         masks: NDArray[np.uint8],
         offset: int,
     ) -> None: ...
-    def finish(self, source: Array, release: Array, masks: NDArray[np.uint8], plan: Plan, block: int, to_rgb: bool) -> None: ...
+    def finish(self, source: Array, release: Array, masks: NDArray[np.uint8], plan: Plan, prune: Prune, to_rgb: bool) -> None: ...
 
 
 class Reference:
@@ -66,12 +66,12 @@ class Reference:
             mask.draw(lanes[image], tables, first_pixel, blocks[image], masks[image], offset)
 
     @staticmethod
-    def finish(source: Array, release: Array, masks: NDArray[np.uint8], plan: Plan, block: int, to_rgb: bool) -> None:
+    def finish(source: Array, release: Array, masks: NDArray[np.uint8], plan: Plan, prune: Prune, to_rgb: bool) -> None:
         for image in range(len(source)):
-            Reference._finish_one(source[image], release[image], masks[image], plan, block, to_rgb)
+            Reference._finish_one(source[image], release[image], masks[image], plan, prune, to_rgb)
 
     @staticmethod
-    def _finish_one(source: Array, release: Array, masks: NDArray[np.uint8], plan: Plan, block: int, to_rgb: bool) -> None:
+    def _finish_one(source: Array, release: Array, masks: NDArray[np.uint8], plan: Plan, prune: Prune, to_rgb: bool) -> None:
         """source, release: [H, W, C]; masks: uint8 [planes, at least H * W]."""
         height, width, channels = source.shape
         bits = 8 if plan.is_colour else plan.word_bits
@@ -82,7 +82,7 @@ class Reference:
         for c in range(channels):
             shift = 8 * (channels - 1 - c)  # Y << 16 | Cb << 8 | Cr
             keep, drop = (words.dtype.type(value >> shift & ((1 << bits) - 1)) for value in (plan.kept_bits, plan.dropped_value))
-            words[c] = (view.prune_low(words[c], block, bits) ^ noise[c]) & keep | drop
+            words[c] = (view.prune_low(words[c], prune, bits) ^ noise[c]) & keep | drop
         if to_rgb and plan.is_colour:
             words = view.to_rgb(words)
         for c in range(channels):  # much faster than one assignment with moved axes
@@ -98,8 +98,9 @@ class Slicer:
     image: uint8 H x W x 3 (RGB), N x H x W x 3, H x W or H x W x 1 (grey), N x H x W x 1; uint16 for grey of 9 to 16 bits; or a
     PIL image of mode RGB, L or I;16. The same kind and size comes back. Each image of a batch has its own key.
 
-    prune: "haar" (the paper's LL pruning), "dct" (8x8 blocks without DC) or None. output: "rgb", or "ycbcr" for the randomised
-    word itself. path: "auto", "reference" or "kernel"; all give the same distribution and, for one key, the same bytes.
+    prune: "haar" (the paper's LL pruning), "haar2", "haar4", "haar8" (what is left made so much stronger), "dct" (8x8 blocks without DC)
+    or None. output: "rgb", or "ycbcr" for the randomised word itself. path: "auto", "reference" or "kernel"; all give the same
+    distribution and, for one key, the same bytes.
     """
 
     def __init__(
@@ -200,7 +201,7 @@ class Slicer:
             targets = releases[:, top : top + rows]
             direct = targets.flags.c_contiguous and targets.dtype.isnative
             done = targets if direct else np.empty(strips.shape, strips.dtype)
-            path.finish(strips, done, masks, self.plan, self._block, self.output == "rgb")
+            path.finish(strips, done, masks, self.plan, self.prune, self.output == "rgb")
             if not direct:
                 targets[...] = done
             drawn, spare = drawn + blocks * mask.BLOCK_PIXELS, spare + blocks * mask.BLOCK_PIXELS - need

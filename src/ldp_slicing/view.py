@@ -9,14 +9,19 @@ from numpy.typing import NDArray
 
 from ldp_slicing.errors import LdpSlicingError
 
-Prune = Literal["haar", "dct"] | None
-BLOCK = {None: 1, "haar": 2, "dct": 8}  # side of the block whose mean is taken away
+Prune = Literal["haar", "haar2", "haar4", "haar8", "dct"] | None
+BLOCK = {None: 1, "haar": 2, "haar2": 2, "haar4": 2, "haar8": 2, "dct": 8}  # side of the block whose mean is taken away
+GAIN = {"haar2": 2, "haar4": 4, "haar8": 8}  # how much stronger what is left is made, so that its highest bits tell more of it
 
 
 def block_of(prune: Prune) -> int:
     if prune not in BLOCK:
-        raise LdpSlicingError(f'prune is "haar", "dct" or None; got {prune!r}')
+        raise LdpSlicingError(f"prune is {', '.join(map(repr, BLOCK))}; got {prune!r}")
     return BLOCK[prune]
+
+
+def gain_of(prune: Prune) -> int:
+    return GAIN.get(prune or "", 1)
 
 
 def to_ycbcr(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -41,16 +46,17 @@ def to_rgb(ycbcr: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return out
 
 
-def prune_low(channel: NDArray[np.unsignedinteger], block: int, bits: int) -> NDArray[np.unsignedinteger]:
-    """A [H, W] channel of ``bits`` bits without the mean of each block x block square, centred on the middle.
+def prune_low(channel: NDArray[np.unsignedinteger], prune: Prune, bits: int) -> NDArray[np.unsignedinteger]:
+    """A [H, W] channel of ``bits`` bits without the mean of each square of block x block pixels, centred on the middle.
 
-    block 2 is the 1-level Haar transform with LL = 0; block 8 the 8x8 DCT without its DC. The last rows and columns are repeated
-    to fill a block; the size does not change.
+    A block of 2 is the 1-level Haar transform with LL = 0, of 8 the 8x8 DCT without its DC. The last rows and columns are repeated
+    to fill a block; the size does not change. What a gain takes out of range is clamped.
     """
+    block = block_of(prune)
     if block == 1:
         return channel
     height, width = channel.shape
-    # 16 bits hold everything for 8-bit channels: 64 * 255 + 64 * 128 + 32 < 2^15
+    # 16 bits hold everything for 8-bit channels: 64 * 255 + 64 * 128 + 32 < 2^15, and with a gain 8 * 3 * 255 + 4 * 128 + 2
     wide = np.int16 if bits <= 8 else np.int32
     x: NDArray[np.signedinteger] = np.pad(channel, ((0, -height % block), (0, -width % block)), "edge").astype(wide)
     rows = np.add.reduce(x.reshape(-1, block, x.shape[1]), axis=1, dtype=x.dtype)
@@ -60,6 +66,7 @@ def prune_low(channel: NDArray[np.unsignedinteger], block: int, bits: int) -> ND
     area = block * block
     x *= area
     x.reshape(-1, block, x.shape[1])[:] -= rows[:, None]
+    x *= gain_of(prune)
     x += (area << (bits - 1)) + area // 2
     x >>= area.bit_length() - 1
     np.clip(x, 0, (1 << bits) - 1, out=x)

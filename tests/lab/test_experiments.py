@@ -55,7 +55,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS, "resnet9", tiny)
     few = {name: tradeoff.PLANS[name] for name in ("paper-pruned-eps20", "thick-whole-eps5.2-y76c7")}
     monkeypatch.setattr(tradeoff, "PLANS", few)
-    monkeypatch.setitem(networks.NETWORKS, "two-stage", lambda channels: networks.WhiteBox(channels, width=8, scales=2))
+    monkeypatch.setitem(networks.NETWORKS, "two-stage", lambda channels, gain: networks.WhiteBox(channels, gain, width=8, scales=2))
 
 
 def write_cifar(folder: Path) -> None:
@@ -229,7 +229,7 @@ def test_recipes_of_the_experiments_are_there() -> None:
 
 
 def test_plans_of_the_tradeoff_spend_what_they_say() -> None:
-    assert len(tradeoff.PLANS) == 2 * (7 + 7) + 3
+    assert len(tradeoff.PLANS) == 2 * (7 + 7) + 3 + (7 + 5)
     assert set(tradeoff.ALONE) < set(tradeoff.PLANS)
     single = tradeoff.PLANS["single-pruned-eps5.2-y74c7"][0]
     whole = {part.bits: part.epsilon for part in Plan.paper(20.0).slices}

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ldp_slicing import view
 from ldp_slicing.plan import Plan
-from ldp_slicing.view import Prune, block_of
+from ldp_slicing.view import Prune
 
 Words = NDArray[np.uint32]
 Pixels = NDArray[np.unsignedinteger]
@@ -34,9 +34,9 @@ def highest_value(plan: Plan) -> int:
 def view_words(source: Pixels, plan: Plan, prune: Prune) -> Words:
     """The words of a source, [H, W, 3] or [H, W], after the view: by the reference's arithmetic, whichever path is audited."""
     if not plan.is_colour:
-        return join([view.prune_low(source, block_of(prune), plan.word_bits)])
+        return join([view.prune_low(source, prune, plan.word_bits)])
     channels = view.to_ycbcr(np.moveaxis(source, -1, 0).astype(np.uint8))
-    return join([view.prune_low(channel, block_of(prune), 8) for channel in channels])
+    return join([view.prune_low(channel, prune, 8) for channel in channels])
 
 
 def release_words(release: Pixels, plan: Plan) -> Words:

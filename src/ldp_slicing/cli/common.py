@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec
+from typing import Annotated, Any, ParamSpec, cast
 
 import typer
 from rich.console import Console
@@ -24,12 +24,15 @@ err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 class PruneChoice(StrEnum):
     haar = "haar"
+    haar2 = "haar2"
+    haar4 = "haar4"
+    haar8 = "haar8"
     dct = "dct"
     none = "none"
 
     @property
     def prune(self) -> Prune:
-        return None if self is PruneChoice.none else "dct" if self is PruneChoice.dct else "haar"
+        return None if self is PruneChoice.none else cast("Prune", self.value)
 
 
 def parse_number(text: str | float) -> float:
@@ -80,7 +83,8 @@ PruneOption = Annotated[
     PruneChoice,
     typer.Option(
         "--prune",
-        help="What the view takes away before the noise: the low Haar band, the DC of 8x8 blocks, or nothing.",
+        help="What the view takes away before the noise: the low Haar band (haar4: and what is left made 4 times stronger), the DC of "
+        "8x8 blocks, or nothing.",
     ),
 ]
 LedgerOption = Annotated[

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ldp_slicing.errors import ImageError
 from ldp_slicing.plan import Plan
-from ldp_slicing.view import Prune, block_of
+from ldp_slicing.view import Prune, block_of, gain_of
 
 
 def simulate(
@@ -68,7 +68,8 @@ def see(batch: Tensor, prune: Prune, *, colour: bool) -> Tensor:
     whole = x[:, :, rows][:, :, :, columns]  # the last rows and columns are repeated to fill a block
     tiles = whole.reshape(*x.shape[:2], len(rows) // block, block, len(columns) // block, block)
     area = block * block
-    pruned = (area * tiles - tiles.sum((3, 5), keepdim=True, dtype=torch.int32) + area * 128 + area // 2) >> (area.bit_length() - 1)
+    detail = (area * tiles - tiles.sum((3, 5), keepdim=True, dtype=torch.int32)) * gain_of(prune)
+    pruned = (detail + area * 128 + area // 2) >> (area.bit_length() - 1)
     return pruned.clamp_(0, 255).reshape(whole.shape)[:, :, :height, :width]
 
 

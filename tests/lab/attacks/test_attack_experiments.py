@@ -25,8 +25,8 @@ BLIND = {"cifar10-blind", "lfw-blind"}  # and two that see no release
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(networks.NETWORKS, "unet", lambda channels: BlackBox(channels, width=4, scales=2))
-    monkeypatch.setitem(networks.NETWORKS, "two-stage", lambda channels: WhiteBox(channels, width=4, scales=2))
+    monkeypatch.setitem(networks.NETWORKS, "unet", lambda channels, gain: BlackBox(channels, width=4, scales=2))
+    monkeypatch.setitem(networks.NETWORKS, "two-stage", lambda channels, gain: WhiteBox(channels, gain, width=4, scales=2))
     monkeypatch.setitem(EMBEDDERS, "dlib", (lambda: tiny(128), 128))
     for module in (leakage, reconstruction):
         monkeypatch.setattr(module, "TARGETS", (20.0, 200.0))

@@ -27,8 +27,8 @@ THICK = Plan([Slice(0xC08080, 5.2)])
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(networks.NETWORKS, "unet", lambda channels: BlackBox(channels, width=4, scales=2))
-    monkeypatch.setitem(networks.NETWORKS, "two-stage", lambda channels: WhiteBox(channels, width=4, scales=2))
+    monkeypatch.setitem(networks.NETWORKS, "unet", lambda channels, gain: BlackBox(channels, width=4, scales=2))
+    monkeypatch.setitem(networks.NETWORKS, "two-stage", lambda channels, gain: WhiteBox(channels, gain, width=4, scales=2))
     monkeypatch.setattr(pairs, "wide_resnet28", lambda classes, width, channels: tiny(classes, channels))
     monkeypatch.setattr(averaging, "COUNTS", (1, 3))
     monkeypatch.setattr(bayes, "STRENGTHS", (0.0, 1.0))

@@ -76,4 +76,4 @@ def test_what_each_knows_of_a_plan() -> None:
 
 def test_the_networks_of_the_recipes_are_of_moderate_size() -> None:
     for name in NETWORKS:
-        assert 1e6 < sum(parameter.numel() for parameter in NETWORKS[name](3).parameters()) < 1e7
+        assert 1e6 < sum(parameter.numel() for parameter in NETWORKS[name](3, 1).parameters()) < 1e7

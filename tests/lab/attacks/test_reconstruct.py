@@ -27,8 +27,8 @@ PLANS = (Plan.paper(200.0), Plan.paper(20.0), Plan([Slice(0xE0C0C0, 5.2)]))
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(networks.NETWORKS, "unet", lambda channels: BlackBox(channels, width=12, scales=2))
-    monkeypatch.setitem(networks.NETWORKS, "two-stage", lambda channels: WhiteBox(channels, width=8, scales=2))
+    monkeypatch.setitem(networks.NETWORKS, "unet", lambda channels, gain: BlackBox(channels, width=12, scales=2))
+    monkeypatch.setitem(networks.NETWORKS, "two-stage", lambda channels, gain: WhiteBox(channels, gain, width=8, scales=2))
 
 
 def task(kind: str, *, prune: Prune = None, epochs: int = 12, batch: int = 12, sources: torch.Tensor | None = None) -> Task:

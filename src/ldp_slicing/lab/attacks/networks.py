@@ -208,8 +208,9 @@ class WhiteBox(nn.Module):
 
     sees: Literal["rgb", "ycbcr"] = "ycbcr"
 
-    def __init__(self, channels: int = 3, *, width: int = 48, scales: int = 4) -> None:
+    def __init__(self, channels: int = 3, gain: int = 1, *, width: int = 48, scales: int = 4) -> None:
         super().__init__()
+        self.gain = gain  # of the view: what was made stronger is made weaker again
         self.told = _told(8 * channels)
         self.denoiser = Denoiser(channels, TOLD, width=width)
         self.low = FullScaleUNet(8 * channels, 4 * channels, TOLD, width=width // 2, scales=scales)
@@ -226,7 +227,8 @@ class WhiteBox(nn.Module):
         both = torch.cat((detail, releases), 1)  # the release, too: where much is noise the denoised detail is faint
         filled = functional.pad(both, (0, width % 2, 0, height % 2), mode="replicate")
         low: Tensor = self.low(functional.pixel_unshuffle(filled / 127.5 - 1, 2), levels).float()
-        return float_rgb(detail + 127.5 * functional.pixel_shuffle(low, 2)[:, :, :height, :width]), bits
+        return float_rgb(128 + (detail - 128) / self.gain + 127.5 * functional.pixel_shuffle(low, 2)[:, :, :height, :width]), bits
 
 
-NETWORKS: dict[str, Callable[[int], nn.Module]] = {"unet": BlackBox, "two-stage": WhiteBox}  # by the recipe's name, from channels
+# by the recipe's name, from the channels and the gain of the view
+NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {"unet": lambda channels, _: BlackBox(channels), "two-stage": WhiteBox}

@@ -18,6 +18,7 @@ from ldp_slicing.lab.task import Task
 from ldp_slicing.lab.training import Splits
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.simulate import see, simulate
+from ldp_slicing.view import gain_of
 
 ALIKE = 0.5  # what 1 - SSIM weighs beside the mean absolute error
 
@@ -38,7 +39,7 @@ class Reconstruction(Run):
         self.worth = (worth / worth.sum()).view(1, -1, 1, 1)
 
     def _build(self) -> tuple[nn.Module, ArcFaceHead | None]:
-        return NETWORKS[self.task.recipe.model](channels_of(self.plans[0])), None
+        return NETWORKS[self.task.recipe.model](channels_of(self.plans[0]), gain_of(self.task.prune)), None
 
     @property
     def adversary(self) -> Adversary:

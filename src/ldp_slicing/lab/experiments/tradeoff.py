@@ -12,9 +12,9 @@ import torch
 from ldp_slicing.lab.attacks.case import TOGETHER, open_case
 from ldp_slicing.lab.attacks.reconstruct import Reconstruction
 from ldp_slicing.lab.data import load
-from ldp_slicing.lab.experiments import curves
+from ldp_slicing.lab.experiments import curves, leakage
 from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Findings, Row, Setting, accuracies, markdown, train_all
-from ldp_slicing.lab.experiments.leakage import VIEWS, WORDS, blind
+from ldp_slicing.lab.experiments.leakage import blind
 from ldp_slicing.lab.recipes import Recipe, recipe
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import Task
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 TASK = "cifar10"
 CHANCE = 0.1
+VIEWS: dict[str, Prune] = leakage.VIEWS | {"raised": "haar4"}
+WORDS = leakage.WORDS | {"raised": "pruned, detail x 4"}
 FAMILIES = {"paper": "the paper's plan", "thick": "a few bits as one", "single": "a few bits one by one"}
 
 # One slice, of these bits of Y and of these of Cb and of Cr. Around 128, where a pruned view is, the bits just below the highest repeat it:
@@ -33,6 +35,7 @@ FAMILIES = {"paper": "the paper's plan", "thick": "a few bits as one", "single":
 THICK: dict[str, tuple[tuple[float, str, str], ...]] = {
     "whole": ((1, "7", ""), (2.4, "7", ""), (2.4, "76", ""), (3.5, "76", ""), (5.2, "765", ""), (5.2, "76", "7"), (12, "76543", "765")),
     "pruned": ((1, "7", ""), (2.4, "7", ""), (2.4, "74", ""), (3.5, "74", ""), (5.2, "754", ""), (5.2, "74", "7"), (12, "765432", "732")),
+    "raised": ((1, "7", ""), (2.4, "76", ""), (3.5, "76", ""), (5.2, "76", "7"), (12, "7654", "765")),
 }
 # The same bits with the paper's shares: what is gained by dropping the others, and what by joining these.
 SINGLE: dict[str, tuple[tuple[float, str, str], ...]] = {"whole": ((5.2, "765", ""),), "pruned": ((3.5, "74", ""), (5.2, "74", "7"))}
@@ -66,7 +69,7 @@ def _plans() -> dict[str, tuple[Plan, Prune]]:
     for view, prune in VIEWS.items():
         plans |= {f"paper-{view}-eps{eps:g}": (Plan.paper(eps), prune) for eps in BUDGETS}
         for family, some, make in (("thick", THICK, _thick), ("single", SINGLE, _single)):
-            plans |= {f"{family}-{view}-eps{eps:g}-y{y}{'c' * bool(c)}{c}": (make(eps, y, c), prune) for eps, y, c in some[view]}
+            plans |= {f"{family}-{view}-eps{eps:g}-y{y}{'c' * bool(c)}{c}": (make(eps, y, c), prune) for eps, y, c in some.get(view, ())}
     return plans
 
 
@@ -181,7 +184,7 @@ def table(rows: Sequence[Row]) -> str:
         [
             one.name,
             f"{one.plan.epsilon:g}",
-            "haar" if one.prune else "none",
+            one.prune or "none",
             f"{100 * one.accuracy:.2f}",
             f"{one.leakage:.3f}",
             "-" if one.alone is None else f"{one.alone:.3f}",
@@ -211,7 +214,7 @@ def figure(findings: Findings) -> Figure:
     found = points(findings["tradeoff"])
     named = {one.name for one in found if not one.name.startswith("thick")} | {one.name for one in best(found)}
     for (family, words), colour, aside in zip(FAMILIES.items(), COLOURS, ((4, -7), (-4, 3), (4, 3)), strict=False):
-        for view, marker in (("pruned", "o"), ("whole", "s")):
+        for view, marker in zip(VIEWS, ("s", "o", "^"), strict=True):
             some = sorted((one for one in found if one.name.startswith(f"{family}-{view}")), key=lambda one: one.plan.epsilon)
             if not some:
                 continue
