@@ -31,8 +31,8 @@ NOT_PROTECTED = (
 COMPOSITION = (
     "Releasing the same source t times, or t near-duplicates of it (bursts, re-encodings, crops, frames), costs t times these epsilons.",
     "Where a bound is vacuous, what an adversary still sees is a matter of measured attacks, not of proof. Networks have rebuilt "
-    "recognisable faces from single releases of the paper's plan at eps 5.2 and more per pixel; a plan that spends it on few bits shows "
-    "more at the same eps.",
+    "recognisable faces from single releases of the paper's plan at eps 5.2 and more per pixel; few bits and "
+    "stronger detail show more at the same eps.",
     "The bounds are exact for ideal random bits; with AES-256 they hold against bounded adversaries, up to the cipher's advantage.",
 )
 

@@ -40,7 +40,7 @@ def test_a_small_step_on_a_flat_block_costs_more_than_the_released_pixels_epsilo
     assert epsilon_of(ratio_of(plan, flat_pair(plan, 200, 3))) == pytest.approx(30.39, abs=0.01)
 
 
-@pytest.mark.parametrize("prune", ["haar", "dct"])
+@pytest.mark.parametrize("prune", ["haar", "haar4", "dct"])
 @pytest.mark.parametrize("name", ["paper 20", "grey 20", "grey 16", "thick, across channels", "wide and narrow"])
 def test_the_bound_is_needed_and_nothing_found_passes_it(name: str, prune: Prune) -> None:
     plan, side = PLANS[name], view.block_of(prune)
@@ -52,7 +52,7 @@ def test_the_bound_is_needed_and_nothing_found_passes_it(name: str, prune: Prune
     assert found.block.shape == (side, side, 3 if plan.is_colour else 1)
 
 
-@pytest.mark.parametrize("prune", ["haar", "dct"])
+@pytest.mark.parametrize("prune", ["haar", "haar4", "dct"])
 def test_a_thick_slice_reaches_the_bound(prune: Prune) -> None:
     plan = PLANS["thick, across channels"]
     groups = read_groups(plan.tables)
@@ -88,7 +88,7 @@ def test_every_pair_and_every_output_of_a_tiny_word_by_brute_force() -> None:
 
 
 @pytest.mark.parametrize("name", ["paper 20", "grey 16"])
-@pytest.mark.parametrize("prune", ["haar", "dct"])
+@pytest.mark.parametrize("prune", ["haar", "haar4", "dct"])
 def test_the_words_are_those_that_the_engine_randomises(name: str, prune: Prune) -> None:
     plan, side = PLANS[name], view.block_of(prune)
     keep_all = Plan([Slice(part.bits, 40.0) for part in plan.slices], plan.word_bits)  # flips once in 10^17

@@ -35,7 +35,7 @@ def test_every_slice_the_realised_epsilon_and_every_promise_are_printed() -> Non
     assert "slice" in rows
 
 
-@pytest.mark.parametrize(("prune", "times"), [("none", 1), ("haar", 4), ("dct", 64)])
+@pytest.mark.parametrize(("prune", "times"), [("none", 1), ("haar", 4), ("haar8", 4), ("dct", 64)])
 def test_pruning_multiplies_what_a_source_pixel_costs(prune: str, times: int) -> None:
     levels = {level["unit"]: level for level in content("--epsilon", "2", "--prune", prune, "--size", "20x10")["levels"]}
     realised = Plan.paper(2.0).realised_epsilon
