@@ -16,6 +16,7 @@ from ldp_slicing.slicer import Slicer
 BUDGETS = (1.0, 2.4, 5.2, 12.0, 20.0, 32.0, 58.0)  # the paper's
 COLUMNS = 8
 GAP, TEXT, TITLE = 10, 15, 22
+WORDS: dict[view.Prune, str] = {None: "without pruning", "haar": "with the low Haar band pruned", "dct": "with the DC of 8x8 blocks pruned"}
 INK, FAINT, PAPER, WARNING = (30, 30, 34), (105, 105, 112), (250, 250, 248), (176, 28, 28)
 
 Pixels = NDArray[np.uint8]
@@ -28,7 +29,7 @@ class Tile:
     note: str = ""
 
 
-def make_sheet(source: Pixels, side: int = 192, slices: str | None = None) -> Image.Image:
+def make_sheet(source: Pixels, side: int = 192, slices: str | None = None, prune: view.Prune = "haar") -> Image.Image:
     """uint8 H x W x 3 or H x W to a sheet: source, views, bit-planes, releases with and without pruning, by the paper's plan or by slices.
 
     The source is first made small enough for its pixels to be seen one by one: a large release shown small would look cleaner than it is.
@@ -41,9 +42,9 @@ def make_sheet(source: Pixels, side: int = 192, slices: str | None = None) -> Im
         plane = seen[None][..., c] if small.ndim == 3 else seen[None]
         tiles = [Tile(((plane >> b & 1) * 255).astype(np.uint8), f"{channel} bit {b}") for b in range(7, -1, -1)]
         parts.append((f"Bit-planes of {channel}, highest first", tiles))
-    for prune in prunes[1::-1]:
-        words = "with the low Haar band pruned" if prune else "without pruning"
-        tiles = [_release(small, epsilon, slices, prune) for epsilon in BUDGETS]
+    for shown in dict.fromkeys((prune, None)):
+        words = WORDS.get(shown, f"with the low Haar band pruned, detail x {view.gain_of(shown)}")
+        tiles = [_release(small, epsilon, slices, shown) for epsilon in BUDGETS]
         parts.append((f"Releases {words}{f', slices {slices}' * bool(slices)}; eps per released pixel, PSNR against the source", tiles))
     return _draw(parts, small.shape[1], small.shape[0])
 

@@ -44,7 +44,10 @@ def test_a_sheet_is_a_png_with_the_warning_and_nothing_else(name: str, tmp_path:
 
 def test_slices_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "source").write_bytes(SOURCES["colour"])
-    assert show(tmp_path / "source", "--out", tmp_path / "sheet.png", "--slices", "Y7+Y4")[0] == 0
+    assert show(tmp_path / "source", "--out", tmp_path / "sheet.png", "--slices", "Y7+Y4", "--prune", "haar4")[0] == 0
+    assert show(tmp_path / "source", "--out", tmp_path / "lower.png", "--prune", "none")[0] == 0
+    with Image.open(tmp_path / "sheet.png") as sheet, Image.open(tmp_path / "lower.png") as lower:
+        assert lower.height < sheet.height  # without pruning there is one row of releases
     status, _, err = show(tmp_path / "source", "--out", tmp_path / "other.png", "--slices", "Y8")
     assert status == 2
     assert "'Y8'" in err

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from ldp_slicing.cli.common import err, out, plain, refusals_exit
+from ldp_slicing.cli.common import PruneChoice, PruneOption, err, out, plain, refusals_exit
 from ldp_slicing.errors import ImageError, ReleaseError
 from ldp_slicing.images import read_image, write_atomically
 from ldp_slicing.sheet import make_sheet
@@ -27,6 +27,7 @@ def show(
             show_default="every bit by itself, as in the paper",
         ),
     ] = None,
+    prune: PruneOption = PruneChoice.haar,
     side: Annotated[int, typer.Option("--side", min=16, max=1024, help="Show the source at most this large.")] = 192,
 ) -> None:
     """`ldp-slicing show portrait.jpg --out sheet.png`
@@ -47,7 +48,7 @@ def show(
     if decoded.pixels.dtype != np.uint8:
         err.print("[yellow]notice:[/yellow] 16-bit grey is shown at 8 bits")
     encoded = io.BytesIO()
-    make_sheet(pixels, side, slices).save(encoded, "PNG")
+    make_sheet(pixels, side, slices, prune.prune).save(encoded, "PNG")
     try:
         write_atomically(target, [encoded.getvalue()])
     except OSError as error:
