@@ -13,7 +13,7 @@ from ldp_slicing.kernel import VARIANTS, Kernel
 from ldp_slicing.slicer import Path, Reference
 
 SHAPES = [(1, 1), (1, 7), (7, 1), (2, 2), (3, 5), (8, 8), (64, 64), (65, 63), (9, 300), (130, 515)]
-PRUNES = ["haar", "haar4", "dct", None]
+PRUNES = ["haar", "haar8", "dct", None]
 
 COLOUR_PLANS = {
     "paper 20": Plan.paper(20.0),

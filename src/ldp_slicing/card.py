@@ -15,7 +15,7 @@ from ldp_slicing.errors import CardError
 from ldp_slicing.plan import Plan
 from ldp_slicing.tables import LAYOUT_VERSION, ln_up, round_up
 from ldp_slicing.version import __version__
-from ldp_slicing.view import Prune, block_of
+from ldp_slicing.view import Prune, block_of, pruning
 
 CARD_VERSION = 1
 VACUOUS = 0.4999  # of at most 0.5: a bound that says nothing
@@ -32,7 +32,7 @@ COMPOSITION = (
     "Releasing the same source t times, or t near-duplicates of it (bursts, re-encodings, crops, frames), costs t times these epsilons.",
     "Where a bound is vacuous, what an adversary still sees is a matter of measured attacks, not of proof. Networks have rebuilt "
     "recognisable faces from single releases of the paper's plan at eps 5.2 and more per pixel; few bits and "
-    "stronger detail show more at the same eps.",
+    "stronger detail may show more at the same eps.",
     "The bounds are exact for ideal random bits; with AES-256 they hold against bounded adversaries, up to the cipher's advantage.",
 )
 
@@ -142,7 +142,7 @@ class Statement:
         )
         kind = "colour" if plan.is_colour else f"{plan.word_bits}-bit grey"
         lines = [
-            f"{count:,} release{'s' * (count > 1)} of {size}, {kind}, pruning: {self.prune or 'none'}",
+            f"{count:,} release{'s' * (count > 1)} of {size}, {kind}, pruning: {pruning(self.prune)}",
             f"plan: {slices} slice{'s' * (slices > 1)}, epsilon {plan.realised_epsilon:.6g} realised of {plan.epsilon:.6g} requested",
         ]
         if plan.remark:

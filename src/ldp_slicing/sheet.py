@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from ldp_slicing import view
-from ldp_slicing.plan import CHANNELS, COLOUR_BITS, plan_for
+from ldp_slicing.plan import CHANNELS, COLOUR_BITS, SELDOM, plan_for
 from ldp_slicing.slicer import Slicer
 
 BUDGETS = (1.0, 2.4, 5.2, 12.0, 20.0, 32.0, 58.0)  # the paper's
@@ -35,9 +35,9 @@ def make_sheet(source: Pixels, side: int = 192, slices: str | None = None, prune
     The source is first made small enough for its pixels to be seen one by one: a large release shown small would look cleaner than it is.
     """
     small = _at_most(source, side)
-    prunes: tuple[view.Prune, ...] = (None, "haar", "dct")
-    seen = {prune: look(small, prune) for prune in prunes}
-    parts: list[tuple[str, list[Tile]]] = [("What the noise is put on: the view", _views(small, seen))]
+    haar: view.Prune = prune if prune in view.GAIN else "haar"
+    seen: dict[view.Prune, Pixels] = {None: look(small, None), "haar": look(small, haar), "dct": look(small, "dct")}
+    parts: list[tuple[str, list[Tile]]] = [("What the noise is put on: the view", _views(small, seen, view.gain_of(haar)))]
     for c, channel in enumerate(CHANNELS if small.ndim == 3 else ("grey",)):
         plane = seen[None][..., c] if small.ndim == 3 else seen[None]
         tiles = [Tile(((plane >> b & 1) * 255).astype(np.uint8), f"{channel} bit {b}") for b in range(7, -1, -1)]
@@ -62,17 +62,19 @@ def psnr(a: Pixels, b: Pixels) -> float:
     return math.inf if error == 0 else 10 * math.log10(255**2 / error)
 
 
-def _views(small: Pixels, seen: dict[view.Prune, Pixels]) -> list[Tile]:
+def _views(small: Pixels, seen: dict[view.Prune, Pixels], gain: int) -> list[Tile]:
+    stronger = f"detail x {gain}" * (gain > 1)
+
     def shown(pixels: Pixels) -> Pixels:
         return np.moveaxis(view.to_rgb(np.moveaxis(pixels, -1, 0)), 0, -1) if pixels.ndim == 3 else pixels
 
     tiles = [Tile(small, "source", "must not leave")]
     if small.ndim == 3:
         tiles += [Tile(seen[None][..., c], channel) for c, channel in enumerate(CHANNELS)]
-    tiles += [Tile(shown(seen["haar"]), "Haar, LL pruned"), Tile(shown(seen["dct"]), "8x8, DC pruned")]
+    tiles += [Tile(shown(seen["haar"]), "Haar, LL pruned", stronger), Tile(shown(seen["dct"]), "8x8, DC pruned")]
     if small.ndim == 3:
         tiles += [
-            Tile(seen["haar"][..., 0], "Y, LL pruned"),
+            Tile(seen["haar"][..., 0], "Y, LL pruned", stronger),
             Tile(np.where(seen["haar"][..., 0] >> 7, np.uint8(255), np.uint8(0)), "Y bit 7, LL pruned"),
         ]
     return tiles
@@ -81,7 +83,9 @@ def _views(small: Pixels, seen: dict[view.Prune, Pixels]) -> list[Tile]:
 def _release(small: Pixels, epsilon: float, slices: str | None, prune: view.Prune) -> Tile:
     plan = plan_for(COLOUR_BITS if small.ndim == 3 else 8, epsilon, slices=slices)
     release = Slicer(plan, prune=prune)(small)
-    return Tile(release.astype(np.uint8), f"eps {epsilon:g}", f"{psnr(release.astype(np.uint8), small):.2f} dB")
+    bare = any(plan.tables.change_probability(part.bits) < SELDOM for part in plan.slices)
+    note = "hardly noisy" if bare else f"{psnr(release.astype(np.uint8), small):.2f} dB"
+    return Tile(release.astype(np.uint8), f"eps {epsilon:g}", note)
 
 
 def _at_most(pixels: Pixels, side: int) -> Pixels:

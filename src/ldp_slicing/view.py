@@ -24,6 +24,11 @@ def gain_of(prune: Prune) -> int:
     return GAIN.get(prune or "", 1)
 
 
+def pruning(prune: Prune) -> str:
+    """For people."""
+    return f"{prune} (the low Haar band; what is left x {gain_of(prune)})" if prune in GAIN else prune or "none"
+
+
 def to_ycbcr(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """uint8 [3, ...] R, G, B to Y, Cb, Cr: full-range BT.601 as in JFIF, 16-bit fixed point, the JPEG library's rounding."""
     r, g, b = rgb.astype(np.int32)

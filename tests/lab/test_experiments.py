@@ -14,7 +14,7 @@ from PIL import Image
 from torch import nn
 from typer.testing import CliRunner, Result
 
-from ldp_slicing import Plan
+from ldp_slicing import Plan, Slicer
 from ldp_slicing.cli import app
 from ldp_slicing.lab import experiments, recipes, results
 from ldp_slicing.lab.attacks import networks, pairs, recognise
@@ -228,6 +228,13 @@ def test_recipes_of_the_experiments_are_there() -> None:
     assert Plan.grey(1.0, 8).word_bits == 8
 
 
+def test_a_run_that_was_stopped_takes_no_finished_ones_place() -> None:
+    done: dict[str, object] = {"run": "a", "seed": 0, "finished": True}
+    assert results.add({"run": "a", "seed": 0, "finished": False}, [done]) == [done]
+    assert results.add({"run": "a", "seed": 0, "finished": True, "new": 1}, [done]) == [{"run": "a", "seed": 0, "finished": True, "new": 1}]
+    assert len(results.add({"run": "a", "seed": 1, "finished": False}, [done])) == 2
+
+
 def test_plans_of_the_tradeoff_spend_what_they_say() -> None:
     assert len(tradeoff.PLANS) == 2 * (7 + 7) + 3 + (7 + 5)
     assert set(tradeoff.ALONE) < set(tradeoff.PLANS)
@@ -236,7 +243,10 @@ def test_plans_of_the_tradeoff_spend_what_they_say() -> None:
     assert [part.epsilon / single.slices[0].epsilon for part in single.slices] == pytest.approx(
         [whole[part.bits] / whole[0x800000] for part in single.slices], rel=1e-3
     )
-    for name, (plan, prune) in tradeoff.PLANS.items():
+    for name, (plan, prune, slices) in tradeoff.PLANS.items():
+        point = tradeoff.Point(name, plan, prune, slices, 0.0, 0.0)
+        made = eval(point.code, {"Slicer": Slicer, "Plan": Plan})
+        assert (made.plan, made.prune) == (plan, prune)
         assert f"eps{plan.epsilon:g}" in name
         assert (prune is None) == ("whole" in name)
     assert tradeoff.PLANS["thick-whole-eps5.2-y76c7"][0].slices[0].bits == 0xC08080

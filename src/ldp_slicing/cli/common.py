@@ -83,8 +83,8 @@ PruneOption = Annotated[
     PruneChoice,
     typer.Option(
         "--prune",
-        help="What the view takes away before the noise: the low Haar band (haar4: and what is left made 4 times stronger), the DC of "
-        "8x8 blocks, or nothing.",
+        help="What the view takes away before the noise: the low Haar band (haar2, haar4, haar8: and what is left made so many "
+        "times stronger), the DC of 8x8 blocks, or nothing.",
     ),
 ]
 LedgerOption = Annotated[

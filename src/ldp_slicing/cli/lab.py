@@ -319,7 +319,8 @@ def choose(
     except ModuleNotFoundError as error:
         raise missing(error) from None
     chosen, beside = propose(results, task, max_leakage, max_epsilon)
-    measured = f"accuracy {100 * chosen.accuracy:.2f} %, leakage {chosen.leakage:.3f}"
+    alone = "" if chosen.alone is None else f" ({chosen.alone:.3f} by a network for this plan alone)"
+    measured = f"accuracy {100 * chosen.accuracy:.2f} %, leakage {chosen.leakage:.3f}{alone}"
     out.print(f"{chosen.name}: eps {chosen.plan.epsilon:g} per released pixel, {measured}")
     out.print(plain(chosen.command))
     out.print(plain(chosen.code))

@@ -20,6 +20,7 @@ from ldp_slicing.cli.common import (
     refusals_exit,
 )
 from ldp_slicing.plan import COLOUR_BITS, plan_for
+from ldp_slicing.view import pruning
 
 
 @refusals_exit
@@ -71,7 +72,7 @@ def plan(
         "epsilon",
         "advantage over guessing, at most",
         "why",
-        title=f"the promise, {size}, pruning: {prune.value}",
+        title=f"the promise, {size}, pruning: {pruning(prune.prune)}",
         title_justify="left",
     )
     for level in statement.levels:

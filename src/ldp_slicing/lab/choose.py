@@ -21,11 +21,11 @@ def choose(results: Path, task: str, max_leakage: float, max_epsilon: float = fl
         raise LdpSlicingError(
             f"no plan with eps {max_epsilon:g} or less was measured; the smallest was {min(one.plan.epsilon for one in found):g}"
         )
-    allowed = [one for one in within if one.leakage <= max_leakage]
+    allowed = [one for one in within if one.worst <= max_leakage]
     if not allowed:
-        least = min(within, key=lambda one: one.leakage)
+        least = min(within, key=lambda one: one.worst)
         raise LdpSlicingError(
-            f"no plan that was measured leaks {max_leakage:g} or less; the least leaky, {least.name}, leaks {least.leakage:.3f}"
+            f"no plan that was measured leaks {max_leakage:g} or less; the least leaky, {least.name}, leaks {least.worst:.3f}"
         )
     best = max(allowed, key=lambda one: one.accuracy)
     if best.accuracy < CHANCE + 0.01:

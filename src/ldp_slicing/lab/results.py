@@ -16,7 +16,7 @@ from ldp_slicing.lab.experiments import EXPERIMENTS
 from ldp_slicing.lab.experiments.frame import Experiment, Findings, Row
 from ldp_slicing.version import __version__
 
-LONGEST = 40  # lines of a table on the page of all results
+LONGEST = 50  # lines of a table on the page of all results
 
 
 def commit() -> str:
@@ -55,7 +55,9 @@ def write(name: str, about: str, rows: list[Row], folder: Path) -> Path:
 
 
 def add(row: Row, rows: list[Row]) -> list[Row]:
-    """``rows`` with ``row`` in place of an earlier one of that run and seed."""
+    """``rows`` with ``row`` in place of an earlier one of that run and seed; one that was stopped takes no finished one's place."""
+    if not row["finished"] and any(old["finished"] and (old["run"], old["seed"]) == (row["run"], row["seed"]) for old in rows):
+        return rows
     return [*(old for old in rows if (old["run"], old["seed"]) != (row["run"], row["seed"])), row]
 
 

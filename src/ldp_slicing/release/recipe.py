@@ -48,7 +48,7 @@ class Recipe:
         told = {"weights": list(self.weights), "keep": sorted(self.keep), "prune": self.prune or "none", "slices": "each bit"}
         if self.slices is not None:  # however they were spelled
             plan = self.slicer(COLOUR_BITS).plan
-            told["slices"] = ", ".join(f"{plan.slice_name(part)} {part.epsilon:g}" for part in plan.slices)
+            told["slices"] = ", ".join(f"{plan.slice_name(part)} {part.epsilon!r}" for part in plan.slices)
         return asdict(self) | told
 
 

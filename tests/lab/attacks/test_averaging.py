@@ -27,6 +27,12 @@ def test_of_a_pruned_view_it_finds_the_view() -> None:
     assert psnr(found, sources).max() < 20
 
 
+def test_detail_that_was_made_stronger_is_made_weaker_again() -> None:
+    sources = (pictures(2) // 8 + 100).to(torch.uint8)  # faint, so that nothing is clamped
+    ((_, found),) = average(sources, Plan.paper(200.0), (9,), torch.Generator().manual_seed(0), prune="haar4")
+    assert psnr(found, view_of(sources, "haar")).min() > 40
+
+
 def test_thick_slices_and_grey_plans_are_voted_on_too() -> None:
     sources, thick = pictures(2), Plan([Slice(0xF0C0C0, 5.2)])
     one, many = (image for _, image in average(sources, thick, (1, 32), torch.Generator().manual_seed(0), prune=None))

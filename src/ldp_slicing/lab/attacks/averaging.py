@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from ldp_slicing.lab.attacks.bits import float_rgb, mean_words, to_bits
+from ldp_slicing.lab.attacks.bits import float_rgb, lowered, mean_words, to_bits
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.simulate import simulate
 from ldp_slicing.view import Prune
@@ -33,4 +33,4 @@ def average(
             votes = votes + 2 * bits - 1
             done += 1
         majority = torch.where(votes == 0, first, (votes > 0).to(torch.int16))
-        yield count, float_rgb(mean_words(majority)).clamp_(0, 255)
+        yield count, float_rgb(lowered(mean_words(majority), prune)).clamp_(0, 255)

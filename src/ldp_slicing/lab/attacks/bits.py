@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.plan import Plan, Slice
+from ldp_slicing.view import Prune, gain_of
 
 MOST = 12.0  # log-odds beyond this are as good as certain
 
@@ -57,6 +58,11 @@ def mean_words(likely: Tensor) -> Tensor:
     count, planes, height, width = likely.shape
     worth = torch.exp2(torch.arange(8.0, device=likely.device)).view(1, 1, 8, 1, 1)
     return (likely.float().reshape(count, planes // 8, 8, height, width) * worth).sum(2)
+
+
+def lowered(words: Tensor, prune: Prune) -> Tensor:
+    """float [N, C, H, W] of a view, whose detail was made stronger, as it was before."""
+    return 128 + (words - 128) / gain_of(prune)
 
 
 def float_rgb(ycbcr: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ WAYS = {
     "untuned": "as it comes",
     "labels": "tuned on one release of each, by labels",
     "public": "tuned on public people, fresh releases",
-    "rebuilt": "as it comes, on faces rebuilt by a white box of public people",
+    "rebuilt": "as it comes, on faces that a white box of public people rebuilt from the released words",
 }
 
 
@@ -125,7 +125,9 @@ def judge_rebuilt(faces: FaceSet, side: Side, run: Reconstruction, recogniser: n
         embedded = embed(recogniser, images, prepare=lambda x: x.float(), batch=256)
         found = verify(faces, side, distances(faces, side, embedded, images_in_pairs(faces, side)))
         rebuilt[f"lfw-rebuilt-eps{plan.epsilon:g}"] = found.per_fold.tolist()
-    return {"folds": list(side.folds), "rebuilt": rebuilt, "people": side.classes}
+    spent = {f"{plan.epsilon:g}": plan.realised_epsilon for plan in run.plans}
+    told = {"prune": run.task.prune, "steps": run.epoch * run.steps, "epsilon_realised_per_release": spent}
+    return told | {"folds": list(side.folds), "rebuilt": rebuilt, "people": side.classes}
 
 
 def over_folds(rows: Sequence[Row], run: str) -> list[float]:
