@@ -228,6 +228,11 @@ def test_recipes_of_the_experiments_are_there() -> None:
     assert Plan.grey(1.0, 8).word_bits == 8
 
 
+def test_what_was_not_begun_is_not_done(tmp_path: Path) -> None:
+    write_cifar(tmp_path)
+    assert not reproduce("ablation", tmp_path, tmp_path / "results", tmp_path / "work", device="cpu", minutes=0.0)[0]
+
+
 def test_a_run_that_was_stopped_takes_no_finished_ones_place() -> None:
     done: dict[str, object] = {"run": "a", "seed": 0, "finished": True}
     assert results.add({"run": "a", "seed": 0, "finished": False}, [done]) == [done]

@@ -38,4 +38,4 @@ def reproduce(
         done &= row["finished"]
     if rows:
         files.show(name, results)
-    return done, path
+    return done and not setting.left, path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,6 +36,7 @@ class Setting:
     only: str = ""  # runs that have this in their names
     say: Callable[[str], None] = print
     pictures: Path = Path("results")  # where contact sheets go, beside the page that shows them
+    left: list[str] = field(default_factory=list)  # runs that the time did not allow to begin
 
     def has(self, run: str) -> bool:
         """Whether a finished row of that name is there, of an experiment that trains nothing."""
@@ -87,12 +88,15 @@ def train_all(
     short = [replace(task, recipe=setting.shortened(task.recipe)) for task in tasks]
     wanted = [task for task in short if setting.only in task.name]
     pending = [task for task in wanted if not setting.is_done(task.name, task.seed, task.recipe)]
+    begun = set[tuple[str, int]]()
     for run in train(pending, setting.device, setting.work, setting.limits, report, make):
+        begun.add((run.task.name, run.task.seed))
         row = describe(run)
         if run.finished:
             run.choose()
             row |= finish(run) if finish else {"accuracy": run.accuracy(*run.test)}
         yield row
+    setting.left.extend(task.name for task in pending if (task.name, task.seed) not in begun)
 
 
 def describe(run: Run) -> Row:
