@@ -79,14 +79,12 @@ def told(row: Row) -> tuple[list[str], list[list[str]]]:
         low, high = (100 * end for end in one["advantage_interval"])
         cells = [str(one["pairs"]), f"{100 * one['accuracy']:.2f}", f"{100 * one['advantage']:.2f} ({low:.2f} to {high:.2f})"]
         return ["pairs", "told rightly, %", "advantage, % of 50"], [cells]
-    lines = [
-        ["no release (the mean image)", *judged(row["blind"])],
-        ["the release itself", *judged(row["found"][0]["release"])],
-    ]
-    for one in row["found"]:
-        count = one.get("releases", 1)
-        if row["attack"] != "averaging" or count > 1:
-            lines.append([f"{count} releases" if count > 1 else "the release, attacked", *judged(one["reconstruction"])])
+    lines = [["no release (the mean image)", *judged(row["blind"])]]
+    if row["attack"] == "averaging":
+        lines += [[f"{one['releases']} release{'s' * (one['releases'] > 1)}", *judged(one["reconstruction"])] for one in row["found"]]
+    else:
+        (one,) = row["found"]
+        lines += [["the release itself", *judged(one["release"])], ["the release, attacked", *judged(one["reconstruction"])]]
     return ["made from", *heads(faces=False)], lines
 
 

@@ -52,8 +52,8 @@ def test_an_attack_on_any_set_under_any_plan(name: str, tmp_path: Path) -> None:
     if name == "identity":
         assert lines[0][0] == "32"
         return
-    last = "3 releases" if name == "averaging" else "the release, attacked"
-    assert [line[0] for line in lines] == ["no release (the mean image)", "the release itself", last]
+    made_from = ["1 release", "3 releases"] if name == "averaging" else ["the release itself", "the release, attacked"]
+    assert [line[0] for line in lines] == ["no release (the mean image)", *made_from]
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.height > 6 * 17
 

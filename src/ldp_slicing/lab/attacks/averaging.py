@@ -10,7 +10,7 @@ from torch import Tensor
 from ldp_slicing.lab.attacks.bits import float_rgb, lowered, mean_words, to_bits
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.simulate import simulate
-from ldp_slicing.view import Prune
+from ldp_slicing.view import Prune, gain_of
 
 
 def average(
@@ -33,4 +33,4 @@ def average(
             votes = votes + 2 * bits - 1
             done += 1
         majority = torch.where(votes == 0, first, (votes > 0).to(torch.int16))
-        yield count, float_rgb(lowered(mean_words(majority), prune)).clamp_(0, 255)
+        yield count, float_rgb(lowered(mean_words(majority), gain_of(prune))).clamp_(0, 255)

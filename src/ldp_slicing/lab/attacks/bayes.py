@@ -17,7 +17,7 @@ from torch.nn import functional
 from ldp_slicing.lab.attacks.bits import channels_of, float_rgb, lowered, miss_probability
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.simulate import see, simulate
-from ldp_slicing.view import Prune
+from ldp_slicing.view import Prune, gain_of
 
 TOGETHER = 1 << 16  # pixels whose posteriors are in memory at once
 PATCH, REACH = 5, 7  # of non-local means: patches of 5 x 5, compared up to 7 pixels away
@@ -43,7 +43,7 @@ class Bayes:
     def reconstruct(self, released: Tensor) -> Tensor:
         """Releases as uint8 [N, C, H, W] of words (Y, Cb, Cr) to float32 [N, C, H, W], RGB of 0..255."""
         smooth = _smooth(posterior_mean(released, self.plan, self.prior), self.noise, self.strength)
-        return float_rgb(lowered(_along(self.lines, smooth), self.prune)).clamp_(0, 255)
+        return float_rgb(lowered(_along(self.lines, smooth), gain_of(self.prune))).clamp_(0, 255)
 
 
 def prepare(public: Tensor, plan: Plan, generator: torch.Generator | None = None, *, prune: Prune = "haar") -> Bayes:

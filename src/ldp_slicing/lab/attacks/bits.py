@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.plan import Plan, Slice
-from ldp_slicing.view import Prune, gain_of
 
 MOST = 12.0  # log-odds beyond this are as good as certain
 
@@ -60,9 +59,9 @@ def mean_words(likely: Tensor) -> Tensor:
     return (likely.float().reshape(count, planes // 8, 8, height, width) * worth).sum(2)
 
 
-def lowered(words: Tensor, prune: Prune) -> Tensor:
-    """float [N, C, H, W] of a view, whose detail was made stronger, as it was before."""
-    return 128 + (words - 128) / gain_of(prune)
+def lowered(words: Tensor, gain: int) -> Tensor:
+    """float [N, C, H, W] of a view whose detail was made stronger, as it was before."""
+    return 128 + (words - 128) / gain
 
 
 def float_rgb(ycbcr: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ldp_slicing.lab.attacks.bits import float_rgb, log_odds, mean_words, to_bits
+from ldp_slicing.lab.attacks.bits import float_rgb, log_odds, lowered, mean_words, to_bits
 from ldp_slicing.plan import Plan
 
 TOLD = 64
@@ -227,7 +227,7 @@ class WhiteBox(nn.Module):
         both = torch.cat((detail, releases), 1)  # the release, too: where much is noise the denoised detail is faint
         filled = functional.pad(both, (0, width % 2, 0, height % 2), mode="replicate")
         low: Tensor = self.low(functional.pixel_unshuffle(filled / 127.5 - 1, 2), levels).float()
-        return float_rgb(128 + (detail - 128) / self.gain + 127.5 * functional.pixel_shuffle(low, 2)[:, :, :height, :width]), bits
+        return float_rgb(lowered(detail, self.gain) + 127.5 * functional.pixel_shuffle(low, 2)[:, :, :height, :width]), bits
 
 
 # by the recipe's name, from the channels and the gain of the view

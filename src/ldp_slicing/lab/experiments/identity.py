@@ -190,7 +190,7 @@ def table(rows: Sequence[Row]) -> str:
                 cells = [f"{one[0]:.2f} ({one[1]:.2f} to {one[2]:.2f})" if one else "-" for one in found]
                 lines.append([what, *cells, f"{PAPER[name]:g}" if target == "eps20" else "-"])
         parts.append(markdown([f"{title}: eps of a released pixel", *(ADVERSARIES[way] for way in ways), "paper"], lines))
-    said = "Advantage |P(right) - 1/2| in %, 50 at most, with a 95 % Clopper-Pearson interval. None of these adversaries is the strongest: "
+    said = "Advantage |P(right) - 1/2| in %, 50 at most, with a 95 % Clopper-Pearson interval. On LFW none of these is the strongest: "
     return "\n".join([*parts, f"{said}who reconstructs the face first has what the column verification of `white-box` says, less 50.\n"])
 
 
