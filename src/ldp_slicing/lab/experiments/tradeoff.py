@@ -251,8 +251,8 @@ def figure(findings: Findings) -> Figure:
 EXPERIMENT = Experiment(
     "Accuracy of a ResNet-9 trained on one release of each image of CIFAR-10, against the SSIM that the white box reaches: one network for "
     "all plans of a view, told every bit's flip probability, trained with fresh noise to reconstruct sources; a network for eps 20 "
-    "alone sees a little more (`white-box`). The learner is small and has 12 epochs: from the noisiest releases a larger one that trains longer learns more "
-    "(`curves`). One seed each. Up and left is better",
+    "alone sees a little more (`white-box`). The learner is small and has 12 epochs: from the noisiest releases a larger one that trains "
+    "longer learns more (`curves`). One seed each. Up and left is better",
     measure,
     table,
     figure,
