@@ -281,3 +281,12 @@ def test_on_the_command_line_a_missing_data_set_is_a_refusal(tmp_path: Path) -> 
     assert ran.exit_code == 2
     assert "cifar-10-batches-py" in ran.output
     assert not (tmp_path / "r").exists()
+
+
+def test_a_compiled_network_learns_the_same(tmp_path: Path) -> None:
+    task = Task("halves", bright_or_dark(), replace(TINY, epochs=2), release="none")
+    plain, compiled = only(task, tmp_path / "plain"), only(task, tmp_path / "compiled", Limits(compile=True))
+    assert [epoch.loss for epoch in compiled.history] == pytest.approx([epoch.loss for epoch in plain.history], rel=1e-3)
+    for ours, theirs in zip(compiled.model.state_dict().items(), plain.model.state_dict().items(), strict=True):
+        assert ours[0] == theirs[0]
+        assert torch.allclose(ours[1].float(), theirs[1].float(), atol=1e-3)

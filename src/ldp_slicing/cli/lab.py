@@ -41,6 +41,7 @@ Device = Annotated[str, typer.Option("--device", help="cuda or cpu", show_defaul
 Results = Annotated[Path, typer.Option("--results", help="Where the numbers go. What is finished there is not run again.")]
 Work = Annotated[Path, typer.Option("--work", help="Where checkpoints go.")]
 SideBySide = Annotated[int, typer.Option("--side-by-side", min=1, help="Networks trained at once.")]
+Compile = Annotated[bool, typer.Option("--compile", help="Make kernels for the network first: a minute that pays in long trainings.")]
 Only = Annotated[str, typer.Option("--only", help="Only runs that have this in their names.", show_default="all")]
 NO_LIMIT = float("inf")
 
@@ -93,6 +94,7 @@ def train(
     validation: Annotated[float, typer.Option("--validation", help="Share of the training images held out to choose the epoch by.")] = 0.1,
     seed: Seed = 0,
     log: LogOption = LogChoice.csv,
+    compiled: Compile = False,
     minutes: Minutes = NO_LIMIT,
     device: Device = "",
 ) -> None:
@@ -119,7 +121,7 @@ def train(
         validation=validation,
         seed=seed,
     )
-    row = with_progress(task, folder, minutes, device=device, log=log.value)
+    row = with_progress(task, folder, minutes, compiled=compiled, device=device, log=log.value)
     if row is not None:
         held = row["held_out_for_validation"]
         out.print(f"test accuracy {100 * row['accuracy']:.2f} % at epoch {row['chosen_epoch'] + 1}, chosen on {held} images held out")
@@ -199,13 +201,13 @@ def _progress(what: str) -> Iterator[Callable[[Run, Epoch], None]]:
         yield report
 
 
-def with_progress(task: Task, folder: Path, minutes: float, **options: Any) -> Row | None:  # noqa: ANN401 - handed on to study
+def with_progress(task: Task, folder: Path, minutes: float, *, compiled: bool = False, **options: Any) -> Row | None:  # noqa: ANN401 - handed on to study
     """The finished row; None, and a word about it, when the time was up before."""
     from ldp_slicing.lab.study import study
     from ldp_slicing.lab.training import Limits
 
     with _progress("training") as report:
-        row = study(task, folder, Limits(60 * minutes, look_every=1), report=report, **options)
+        row = study(task, folder, Limits(60 * minutes, look_every=1, compile=compiled), report=report, **options)
     if row is None or not row["finished"]:
         out.print(f"stopped after {row['epochs_done'] if row else 0} of {task.recipe.epochs} epochs; run the same command again to go on")
         return None
@@ -228,6 +230,7 @@ def reproduce(
     minutes: Minutes = NO_LIMIT,
     epochs: Epochs = None,
     side_by_side: SideBySide = 4,
+    compiled: Compile = False,
     only: Only = "",
     device: Device = "",
 ) -> None:
@@ -249,6 +252,7 @@ def reproduce(
         epochs=epochs,
         device=device,
         side_by_side=side_by_side,
+        compiled=compiled,
         only=only,
         say=lambda line: err.print(plain(line)),
     )

@@ -23,13 +23,14 @@ def reproduce(
     epochs: int | None = None,
     device: str = "",
     side_by_side: int = 4,
+    compiled: bool = False,
     only: str = "",
     say: Callable[[str], None] = print,
 ) -> tuple[bool, Path]:
     """Whether the experiment is complete, and the file with its rows. Rows that are there and finished are not made again."""
     chosen, rows = experiment(name), files.read(name, results)
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    limits = Limits(seconds=60 * minutes, side_by_side=side_by_side)
+    limits = Limits(seconds=60 * minutes, side_by_side=side_by_side, compile=compiled)
     setting = Setting(data, work / name, where, limits, tuple(rows), epochs, only, say, results)
     done, path = True, results / f"{name}.json"
     for row in chosen.measure(setting):

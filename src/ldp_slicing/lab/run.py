@@ -73,6 +73,7 @@ class Run:
         self.loss_sum = torch.zeros((), device=device)
         self.right = torch.zeros((), device=device)
         self.mean, self.std = (255 * torch.tensor(values, device=device).view(1, -1, 1, 1) for values in (recipe.mean, recipe.std))
+        self._training = self.model  # what trains; compiled, it shares its weights with the model
         self._graph: torch.cuda.CUDAGraph | None = None
         self._left, self._began = 0, 0.0
         self._waiting: deque[torch.cuda.Event] = deque()
@@ -143,8 +144,12 @@ class Run:
     def forward(self, images: Tensor) -> Tensor:
         """uint8 [N, C, H, W] to what the network says about them, float32."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda", cache_enabled=False):
-            outputs: Tensor = self.model(self.normalise(images))
+            outputs: Tensor = (self._training if self.model.training else self.model)(self.normalise(images))
         return outputs.float()
+
+    def compile(self) -> None:
+        """Train with fused kernels. They take a minute or so to make, which pays in long runs of deep, narrow networks."""
+        self._training = torch.compile(self.model, dynamic=False)  # every step has the same shapes
 
     def _next(self) -> Tensor:
         """int64 [B]: which images are next."""

@@ -22,13 +22,17 @@ Splits = tuple[Split, Split, Split]
 
 @dataclass
 class Limits:
-    """When to stop, how many runs share the device, how often accuracies are looked at and checkpoints written."""
+    """When to stop, how many runs share the device, how often accuracies are looked at and checkpoints written.
+
+    ``compile``: train with kernels made for the network, see ``Run.compile``.
+    """
 
     seconds: float = float("inf")
     side_by_side: int = 4
     look_every: int = 2
     look_always_from: float = 0.8  # of the epochs
     save_every: int = 10
+    compile: bool = False
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -70,7 +74,7 @@ def train(
                 coming.append((task, ahead.submit(releases_of, task, folder)))
             if coming and not over() and len(active) < limits.side_by_side and (not active or coming[0][1].done()):
                 task, splits = coming.popleft()
-                run = _start(make(task, device, splits.result()), folder)
+                run = _start(make(task, device, splits.result()), folder, compiled=limits.compile)
                 if run.finished:
                     yield run
                 else:
@@ -95,7 +99,9 @@ def train(
                 time.sleep(0.0002)
 
 
-def _start(run: Run, folder: Path) -> Run:
+def _start(run: Run, folder: Path, *, compiled: bool) -> Run:
+    if compiled:
+        run.compile()
     if (path := checkpoint_of(run.task, folder)).is_file():
         run.resume(path)
     if not run.finished:
