@@ -112,6 +112,11 @@ class Tables:
         changed = Fraction(sum(weight for word, weight in self.weights(group).items() if word & bits), ONE)
         return changed - changed / (1 << bits.bit_count()) if self.uniform[group] else changed
 
+    def miss_probability(self, bits: int) -> Fraction:
+        """The exact probability that a slice of these bits is not hit: when hit, it becomes a uniform value, which may be the old one."""
+        symbols = 1 << bits.bit_count()
+        return 1 - self.change_probability(bits) * symbols / (symbols - 1)
+
     def slice_ratio(self, bits: int) -> Fraction:
         """The worst likelihood ratio of one slice: between masks of its group that differ in these bits alone."""
         group = self._group_of(bits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from ldp_slicing.lab.lfw import images_in_pairs, load_lfw, sides
 from ldp_slicing.lab.models import EMBEDDERS, MODELS
 from ldp_slicing.lab.recipes import Recipe, recipe
 from ldp_slicing.lab.reproduce import reproduce
+from ldp_slicing.plan import PAPER_WEIGHTS
 
 RNG = np.random.default_rng(7)
 
@@ -36,6 +37,14 @@ def tiny(classes: int, channels: int = 3) -> nn.Module:
     )
 
 
+class FewBits(Plan):
+    """Plans that are decoded in no time."""
+
+    @classmethod
+    def paper(cls, epsilon: float, weights: Sequence[float] = PAPER_WEIGHTS) -> Plan:
+        return Plan.sliced(epsilon, "Y7,Y6,Cb7,Cr7")
+
+
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small networks under the names of the recipes, one epoch, few images held out."""
@@ -44,6 +53,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(EMBEDDERS, "dlib", (lambda: tiny(128), 128))
     monkeypatch.setattr(curves, "HELD_OUT", 10)
     monkeypatch.setattr(ablation, "HELD_OUT", 10)
+    monkeypatch.setattr(curves, "Plan", FewBits)
+    monkeypatch.setattr(ablation, "VARIANTS", {name: (FewBits.paper(20.0), *more) for name, (_, *more) in ablation.VARIANTS.items()})
     monkeypatch.setattr(faces, "BUDGETS", (5.2, 20.0))
     monkeypatch.setattr(faces, "PAPER", (1.0, 2.0))
     monkeypatch.setattr(overhead, "ROUNDS", 1)
@@ -104,7 +115,7 @@ def write_lfw(folder: Path, people: int = 16, folds: int = 4) -> None:
 
 MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are made, and how many rows it has
     "fidelity": (write_cifar, 5),
-    "curves": (write_cifar, 2 * (7 + 1 + 2 * 3) + 1 + 2),
+    "curves": (write_cifar, 2 * (2 * (7 + 2 * 3) + 1) + 2 + 2),
     "dp-sgd": (write_cifar, 3 * (7 + 1)),
     "ablation": (write_cifar, 6),
     "chest": (write_chest, 9),

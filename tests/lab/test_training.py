@@ -21,8 +21,9 @@ from ldp_slicing.lab.models import EMBEDDERS, MODELS, build
 from ldp_slicing.lab.recipes import recipe, recipes
 from ldp_slicing.lab.reproduce import reproduce
 from ldp_slicing.lab.run import Run
-from ldp_slicing.lab.task import Task
+from ldp_slicing.lab.task import ReleaseMode, Task
 from ldp_slicing.lab.training import Limits, checkpoint_of, releases_of, train
+from ldp_slicing.torch import Decoder
 
 CPU = torch.device("cpu")
 TINY = replace(recipe("cifar-authors"), model="tiny", epochs=3, batch=16, learning_rate=0.01, milestones=(2,))
@@ -290,3 +291,23 @@ def test_a_compiled_network_learns_the_same(tmp_path: Path) -> None:
     for ours, theirs in zip(compiled.model.state_dict().items(), plain.model.state_dict().items(), strict=True):
         assert ours[0] == theirs[0]
         assert torch.allclose(ours[1].float(), theirs[1].float(), atol=1e-3)
+
+
+def test_releases_are_decoded_before_they_are_learnt_from(tmp_path: Path) -> None:
+    task = Task("halves", bright_or_dark(), TINY, Plan.sliced(6.0, "Y7,Y6"), prune=None, validation=10, decode=True)
+    run = only(task, tmp_path)
+    splits = releases_of(task, tmp_path)
+    released = [torch.from_numpy(split.images).permute(0, 3, 1, 2) for split in splits]
+    decoder = Decoder.fit(released[0], Plan.sliced(6.0, "Y7,Y6"), prune=None)
+    assert torch.equal(run.validation[0], decoder(released[1]))
+    assert torch.equal(run.test[0], decoder(released[2]))
+    assert run.accuracy(*run.test) > 0.8
+    others = run.receive(bright_or_dark(8).test.images)
+    assert set(others.unique().tolist()) <= set(run.padded.unique().tolist())
+    assert checkpoint_of(task, tmp_path) != checkpoint_of(replace(task, decode=False), tmp_path)
+
+
+@pytest.mark.parametrize(("release", "plan"), [("none", None), ("view", None), ("every-epoch", Plan.paper(20.0))])
+def test_only_what_was_released_once_is_decoded(release: ReleaseMode, plan: Plan | None) -> None:
+    with pytest.raises(LdpSlicingError, match="released once is decoded"):
+        Task("halves", bright_or_dark(), TINY, plan, release=release, decode=True)

@@ -67,6 +67,13 @@ ReleaseOption = Annotated[
         "epochs x eps. view: the view without noise; none: sources; neither is private.",
     ),
 ]
+Decode = Annotated[
+    bool,
+    typer.Option(
+        "--decode/--no-decode",
+        help="Learn from the values to expect, knowing the plan, instead of those released. With --release once; it costs no privacy.",
+    ),
+]
 Epochs = Annotated[int | None, typer.Option("--epochs", min=1, help="How long.", show_default="as the recipe says")]
 Seed = Annotated[int, typer.Option("--seed", help="Of weights, order and crops. It does not touch the noise of --release once.")]
 LogOption = Annotated[LogChoice, typer.Option("--log", help="log.csv, or TensorBoard's files.")]
@@ -88,7 +95,10 @@ def train(
     slices: Slices = None,
     prune: PruneOption = PruneChoice.haar,
     release: ReleaseOption = ReleaseChoice.once,
-    recipe: Annotated[str, typer.Option("--recipe", help="How to train.", show_default="cifar-once; chest for grey images")] = "",
+    decode: Decode = True,
+    recipe: Annotated[
+        str, typer.Option("--recipe", help="How to train.", show_default="cifar-decoded, cifar-once if not decoded; chest for grey images")
+    ] = "",
     model: Annotated[str, typer.Option("--model", help="resnet56, resnet9, wrn28 or resnet50-grey", show_default="the recipe's")] = "",
     epochs: Epochs = None,
     validation: Annotated[float, typer.Option("--validation", help="Share of the training images held out to choose the epoch by.")] = 0.1,
@@ -115,6 +125,7 @@ def train(
         slices=slices,
         prune=prune.prune,
         release=release.value,
+        decode=decode,
         recipe_name=recipe,
         model=model,
         epochs=epochs,

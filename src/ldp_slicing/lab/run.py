@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from ldp_slicing.lab.data import Split
 from ldp_slicing.lab.models import build, build_embedder, load_weights
 from ldp_slicing.lab.models.faces import ArcFaceHead
 from ldp_slicing.lab.task import Task
+from ldp_slicing.torch.decode import Decoder
 from ldp_slicing.torch.simulate import see, simulate, to_rgb
 
 AHEAD = 24  # steps that wait on the device, so that it has work while the host looks after another run
@@ -67,6 +68,7 @@ class Run:
         self.history: list[Epoch] = []
         self.best: dict[str, Tensor] | None = None  # the network at the epoch that validation chose
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._decoder: Decoder | None = None
         self._load(splits or task.released())
         self.order = torch.zeros(len(self.labels), dtype=torch.int64, device=device)
         self.at = torch.zeros((), dtype=torch.int64, device=device)
@@ -97,7 +99,10 @@ class Run:
 
     def _load(self, splits: tuple[Split, Split, Split]) -> None:
         """uint8 [N, H, W, C] on the device, padded for the crops; tests and validation [N, C, H, W]."""
-        images, held, tests = (self._see(torch.from_numpy(split.images).to(self.device)) for split in splits)
+        received = [torch.from_numpy(split.images).to(self.device) for split in splits]
+        if self.task.decode and self.task.plan is not None:
+            self._decoder = Decoder.fit(received[0].permute(0, 3, 1, 2), self.task.plan, prune=self.task.prune)
+        images, held, tests = map(self._see, received)
         pad = self.task.recipe.pad
         self.padded = functional.pad(images, (0, 0, pad, pad, pad, pad))
         self.labels, held_labels, test_labels = (torch.from_numpy(split.labels).to(self.device) for split in splits)
@@ -111,13 +116,26 @@ class Run:
         return self._see(torch.from_numpy(self.task.release_once(images)).to(self.device)).permute(0, 3, 1, 2)
 
     def _see(self, images: Tensor) -> Tensor:
-        """The view without noise, where that is what the task asks for."""
-        if self.task.release != "view" or not len(images):
+        """What the network learns from: releases decoded, or the view without noise, where that is what the task asks for."""
+        if not len(images):
+            return images
+        if self._decoder:
+            return self._by_parts(images, self._decoder)
+        if self.task.release != "view":
             return images
         colour = images.shape[3] == 3
-        parts = [see(part.permute(0, 3, 1, 2), self.task.prune, colour=colour) for part in torch.split(images, 1000)]
-        seen = torch.cat([(to_rgb(part) if colour else part).to(torch.uint8) for part in parts])
-        return seen.permute(0, 2, 3, 1).contiguous()
+
+        def view(part: Tensor) -> Tensor:
+            seen = see(part, self.task.prune, colour=colour)
+            return (to_rgb(seen) if colour else seen).to(torch.uint8)
+
+        return self._by_parts(images, view)
+
+    @staticmethod
+    def _by_parts(images: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+        """uint8 [N, H, W, C] to the same through what takes and gives [N, C, H, W]."""
+        parts = [change(part.permute(0, 3, 1, 2)).permute(0, 2, 3, 1) for part in torch.split(images, 1000)]
+        return torch.cat(parts).contiguous()
 
     @property
     def epoch(self) -> int:

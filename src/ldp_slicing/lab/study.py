@@ -31,8 +31,10 @@ def open_set(name: str, data: Path) -> ImageSet:
     return load_chest(data) if name == "chest" else load_folder(data / name)
 
 
-def default_recipe(images: ImageSet) -> str:
-    return "chest" if images.train.images.shape[3] == 1 else "cifar-once"
+def default_recipe(images: ImageSet, *, decoded: bool) -> str:
+    if images.train.images.shape[3] == 1:
+        return "chest"
+    return "cifar-decoded" if decoded else "cifar-once"
 
 
 def plan_of(images: ImageSet, epsilon: float, weights: tuple[float, float, float], slices: str | None = None) -> Plan:
@@ -48,21 +50,26 @@ def make_task(
     slices: str | None = None,
     prune: Prune = "haar",
     release: ReleaseMode = "once",
+    decode: bool = True,
     recipe_name: str = "",
     model: str = "",
     epochs: int | None = None,
     validation: float = 0.1,
     seed: int = 0,
 ) -> Task:
-    """A task from what was asked for; ``validation`` is the share of the training images to hold out."""
+    """A task from what was asked for; ``validation`` is the share of the training images to hold out.
+
+    ``decode``: what was released once is decoded before it is learnt from.
+    """
     if not 0 < validation < 1:
         raise LdpSlicingError(f"the share to hold out for validation must be between 0 and 1, such as 0.1; got {validation:g}")
-    how: Recipe = recipe(recipe_name or default_recipe(images))
+    decode &= release == "once"
+    how: Recipe = recipe(recipe_name or default_recipe(images, decoded=decode))
     if how.loss != "classes":
         raise LdpSlicingError(f"the recipe {how.name!r} is for faces: `ldp-slicing lab train-faces`")
     plan = plan_of(images, epsilon, weights, slices) if release in ("once", "every-epoch") else None
     held = max(1, round(validation * len(images.train.labels)))
-    return Task("run", images, changed(how, model=model, epochs=epochs), plan, prune, release, seed, held)
+    return Task("run", images, changed(how, model=model, epochs=epochs), plan, prune, release, seed, held, decode=decode)
 
 
 def changed(how: Recipe, **asked: str | int | None) -> Recipe:
@@ -124,9 +131,10 @@ def _parameters(task: Task) -> dict[str, Any]:
     plan = task.plan
     return {
         "data": task.data.name,
+        "release": task.release,
+        "decoded": task.decode,
         "model": task.recipe.model,
         "recipe": task.recipe.name,
-        "release": task.release,
         "prune": task.prune,
         "epsilon": plan.epsilon if plan else None,
         "slices": [[part.bits, part.epsilon] for part in plan.slices] if plan else None,

@@ -27,6 +27,7 @@ class Task:
     the secure engine before training begins; "every-epoch" draws new noise for every batch, the authors' way: each training image is then
     released once per epoch.
 
+    decode: the learner decodes the releases first, see ``ldp_slicing.torch.Decoder``; only with "once".
     validation: so many training images are held out to choose the epoch by; 0 keeps the last epoch. The test set chooses nothing.
     targets: float32 [N, D], one row per training image, for recipes with the loss "teacher".
     weights: a state dict to start from.
@@ -46,10 +47,13 @@ class Task:
     weights: Path | None = None
     pairs: NDArray[np.int64] | None = None
     plans: tuple[Plan, ...] = ()
+    decode: bool = False
 
     def __post_init__(self) -> None:
         if (self.plan is None) != (self.release in ("none", "view")):
             raise LdpSlicingError(f"task {self.name!r}: release={self.release!r} does not go with plan={self.plan!r}")
+        if self.decode and self.release != "once":
+            raise LdpSlicingError(f"task {self.name!r}: what was released once is decoded; got release={self.release!r}")
         if (self.targets is None) != (self.recipe.loss != "teacher"):
             raise LdpSlicingError(f"task {self.name!r}: the loss {self.recipe.loss!r} and targets do not go together")
         if (self.pairs is None) != (self.recipe.loss != "pairs"):

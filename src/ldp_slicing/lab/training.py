@@ -111,7 +111,7 @@ def _start(run: Run, folder: Path, *, compiled: bool) -> Run:
 
 def checkpoint_of(task: Task, folder: Path) -> Path:
     """Where a run of the task is kept. One by another recipe, plan or view is kept elsewhere, and not taken up."""
-    return _named(task, folder, "pt", task.release, task.plans, replace(task.recipe, source="", deviations=()))
+    return _named(task, folder, "pt", task.release, task.plans, task.decode, replace(task.recipe, source="", deviations=()))
 
 
 def _named(task: Task, folder: Path, kind: str, *what: object) -> Path:

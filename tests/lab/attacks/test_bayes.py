@@ -9,7 +9,7 @@ import torch
 from ldp_slicing import Plan, Slice
 from ldp_slicing.lab.attacks import bayes
 from ldp_slicing.lab.attacks.bayes import non_local_means, posterior_mean, prepare
-from ldp_slicing.lab.attacks.bits import float_rgb, miss_probability
+from ldp_slicing.lab.attacks.bits import float_rgb
 from ldp_slicing.lab.attacks.measures import psnr
 from ldp_slicing.lab.attacks.sheet import view_of
 from ldp_slicing.torch.simulate import simulate
@@ -23,7 +23,7 @@ def by_hand(release: int, plan: Plan, prior: np.ndarray, kept: list[int]) -> lis
         word = int.from_bytes(bytes(values), "big")
         weight = float(np.prod([prior[c, v] for c, v in enumerate(values)]))
         for part in plan.slices:
-            miss = float(miss_probability(plan, part))
+            miss = float(plan.tables.miss_probability(part.bits))
             weight *= miss * ((word ^ release) & part.bits == 0) + (1 - miss) / 2 ** part.bits.bit_count()
         total += weight
         means += weight * np.array(values)

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ldp_slicing.lab.attacks.bits import channels_of, float_rgb, lowered, miss_probability
+from ldp_slicing.lab.attacks.bits import float_rgb, lowered
 from ldp_slicing.plan import Plan
+from ldp_slicing.torch.decode import posterior
 from ldp_slicing.torch.simulate import see, simulate
 from ldp_slicing.view import Prune, gain_of
 
@@ -65,39 +66,8 @@ def prepare(public: Tensor, plan: Plan, generator: torch.Generator | None = None
 def posterior_mean(released: Tensor, plan: Plan, prior: Tensor) -> Tensor:
     """uint8 [N, C, H, W] released words and float32 [C, 256] to float32 [N, C, H, W]: the mean of each value, given its pixel's release."""
     pixels = released.transpose(0, 1).flatten(1).long()
-    means = torch.cat([_means(part, plan, prior) for part in torch.split(pixels, TOGETHER, dim=1)], 1)
+    means = torch.cat([posterior(part, plan, prior)[0] for part in torch.split(pixels, TOGETHER, dim=1)], 1)
     return means.view(released.transpose(0, 1).shape).transpose(0, 1)
-
-
-def _means(pixels: Tensor, plan: Plan, prior: Tensor) -> Tensor:
-    """int64 [C, P] released values to float32 [C, P]."""
-    channels, device = channels_of(plan), pixels.device
-    values = torch.arange(256, device=device)
-    differ = values[:, None] ^ values  # [released, source]
-    tables, across = [prior[c].expand(256, 256) for c in range(channels)], []
-    for part in plan.slices:
-        masks = [part.bits >> 8 * (channels - 1 - c) & 255 for c in range(channels)]
-        miss = float(miss_probability(plan, part))
-        floor = (1 - miss) / (1 << part.bits.bit_count())  # of every released value when the slice is hit, also of the one it was
-        if sum(map(bool, masks)) > 1:
-            across.append((masks, miss, floor))
-            continue
-        c = next(c for c, mask in enumerate(masks) if mask)
-        tables[c] = tables[c] * (miss * (differ & masks[c] == 0).to(prior.dtype) + floor)
-    numbers = values.to(prior.dtype)
-    if not across:  # a channel's release tells it all
-        return torch.stack([(_normal(table) @ numbers)[pixels[c]] for c, table in enumerate(tables)])
-    beliefs = [_normal(table)[pixels[c]] for c, table in enumerate(tables)]  # [P, 256] each
-    for masks, miss, floor in across:
-        same = [(differ & mask == 0).to(prior.dtype)[pixels[c]] for c, mask in enumerate(masks)]
-        agree = [(belief * match).sum(1, keepdim=True) for belief, match in zip(beliefs, same, strict=True)]
-        others = [torch.stack([a for d, a in enumerate(agree) if d != c]).prod(0) for c in range(channels)]
-        beliefs = [_normal(b * (miss * match * other + floor)) for b, match, other in zip(beliefs, same, others, strict=True)]
-    return torch.stack([belief @ numbers for belief in beliefs])
-
-
-def _normal(table: Tensor) -> Tensor:
-    return table / table.sum(-1, keepdim=True)
 
 
 def _smooth(mean: Tensor, noise: Tensor, strength: float) -> Tensor:

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.plan import Plan, Slice
+from ldp_slicing.plan import Plan
+from ldp_slicing.torch.decode import channels_of
 
 MOST = 12.0  # log-odds beyond this are as good as certain
-
-
-def channels_of(plan: Plan) -> int:
-    """3 for colour, 1 for 8-bit grey; others are refused."""
-    if plan.word_bits not in (8, 24):
-        raise LdpSlicingError(f"attacks take plans of 24-bit (colour) or 8-bit (grey) words; got {plan.word_bits} bits")
-    return plan.word_bits // 8
-
-
-def miss_probability(plan: Plan, part: Slice) -> Fraction:
-    """The exact probability that a slice is not hit: when hit, it becomes a uniform value, which may be the old one."""
-    symbols = 1 << part.bits.bit_count()
-    return 1 - plan.tables.change_probability(part.bits) * symbols / (symbols - 1)
 
 
 def flip_probabilities(plan: Plan) -> NDArray[np.float64]:
@@ -35,7 +20,7 @@ def flip_probabilities(plan: Plan) -> NDArray[np.float64]:
     for part in plan.slices:
         for bit in range(plan.word_bits):
             if part.bits >> bit & 1:
-                flips[channels - 1 - bit // 8, bit % 8] = float((1 - miss_probability(plan, part)) / 2)
+                flips[channels - 1 - bit // 8, bit % 8] = float((1 - plan.tables.miss_probability(part.bits)) / 2)
     return flips
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ldp_slicing.lab.attacks.bits import channels_of, to_bits
+from ldp_slicing.lab.attacks.bits import to_bits
 from ldp_slicing.lab.attacks.measures import ssim
 from ldp_slicing.lab.attacks.networks import NETWORKS, Adversary
 from ldp_slicing.lab.models.faces import ArcFaceHead
@@ -17,6 +17,7 @@ from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import Task
 from ldp_slicing.lab.training import Splits
 from ldp_slicing.plan import Plan
+from ldp_slicing.torch.decode import channels_of
 from ldp_slicing.torch.simulate import see, simulate
 from ldp_slicing.view import gain_of
 

@@ -113,6 +113,7 @@ def describe(run: Run) -> Row:
         "training_images": len(run.order),
         "held_out_for_validation": len(run.validation[1]),
         "release": task.release,
+        "decoded": task.decode,
         "prune": None if task.release == "none" else task.prune,
         "epsilon_requested": task.plan.epsilon if task.plan else None,
         "epsilon_realised_per_release": task.plan.realised_epsilon if task.plan else None,

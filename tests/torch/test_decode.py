@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from ldp_slicing import LdpSlicingError, Plan, Slice, Slicer
+from ldp_slicing.torch import Decoder, simulate
+from ldp_slicing.torch.decode import _balanced, _likelihood
+from ldp_slicing.torch.simulate import see, to_rgb
+from ldp_slicing.view import Prune
+from tests.cases import photographs
+
+KEPT = [3, 70, 131, 200]  # the values that the views of the small examples have
+SMALL = {
+    "bits of each channel": Plan([Slice(0x800000, 1.0), Slice(0x400000, 0.5), Slice(0x8000, 1.0), Slice(0x80, 0.7)]),
+    "one slice across channels": Plan([Slice(0xC08080, 3.0)]),
+    "a slice across channels, and others within": Plan([Slice(0xC08080, 3.0), Slice(0x200000, 1.0), Slice(0x000060, 2.0)]),
+    "grey": Plan.grey(5.0, 8),
+}
+
+
+def some_prior(plan: Plan) -> np.ndarray:
+    channels = 3 if plan.is_colour else 1
+    prior = np.zeros((channels, 256))
+    prior[:, KEPT] = np.random.default_rng(0).dirichlet(np.ones(len(KEPT)), channels)
+    return prior
+
+
+def by_hand(plan: Plan, prior: np.ndarray) -> dict[tuple[int, ...], list[float]]:
+    """Of every colour: the mean of the view's word, over all words of view and release, which are few."""
+    sums: dict[tuple[int, ...], np.ndarray] = {}
+    channels = len(prior)
+    free = [bit for bit in range(plan.word_bits) if plan.kept_bits >> bit & 1]
+    released = [
+        plan.dropped_value | sum(1 << bit for bit, on in zip(free, ons, strict=True) if on) for ons in product((0, 1), repeat=len(free))
+    ]
+    for word in released:
+        shown = torch.tensor(list(word.to_bytes(channels, "big")), dtype=torch.int32).view(1, channels, 1, 1)
+        colour = tuple((to_rgb(shown) if channels == 3 else shown).flatten().tolist())
+        for values in product(KEPT, repeat=channels):
+            source = int.from_bytes(bytes(values), "big")
+            weight = float(np.prod([prior[c, v] for c, v in enumerate(values)]))
+            for part in plan.slices:
+                miss = float(plan.tables.miss_probability(part.bits))
+                weight *= miss * ((word ^ source) & part.bits == 0) + (1 - miss) / 2 ** part.bits.bit_count()
+            sums.setdefault(colour, np.zeros(channels + 1))
+            sums[colour] += weight * np.array([1, *values])
+    return {colour: list(found[1:] / found[0]) for colour, found in sums.items()}
+
+
+@pytest.mark.parametrize("plan", SMALL.values(), ids=SMALL.keys())
+def test_what_is_expected_is_the_mean_over_all_words(plan: Plan) -> None:
+    prior = some_prior(plan)
+    decoder = Decoder(plan, torch.from_numpy(prior), prune=None)
+    for colour, mean in by_hand(plan, prior).items():
+        found = decoder.expect(torch.tensor(colour, dtype=torch.uint8).view(1, -1, 1, 1)).flatten().tolist()
+        assert found == pytest.approx(mean, abs=1e-3)
+
+
+def photographs_in_pieces(side: int = 32, count: int = 300) -> torch.Tensor:
+    """uint8 [N, 3, side, side]."""
+    pieces = [
+        image[row : row + side, column : column + side]
+        for image in photographs().values()
+        if image.ndim == 3
+        for row in range(0, image.shape[0] - side, side)
+        for column in range(0, image.shape[1] - side, side)
+    ]
+    chosen = np.random.default_rng(0).permutation(len(pieces))[:count]
+    return torch.from_numpy(np.stack([pieces[i] for i in chosen])).permute(0, 3, 1, 2).contiguous()
+
+
+def explained(found: torch.Tensor, view: torch.Tensor) -> list[float]:
+    """Of each channel, the share of its variance that a line through what was found explains."""
+    pairs = zip(found.unbind(1), view.unbind(1), strict=True)
+    return [float(np.corrcoef(f.flatten().numpy(), v.flatten().numpy())[0, 1] ** 2) for f, v in pairs]
+
+
+@pytest.mark.parametrize(
+    ("plan", "prune"),
+    [
+        (Plan.paper(20.0), "haar"),
+        (Plan.sliced(5.2, "Y7+Y4+Cb7+Cr7"), "haar"),
+        (Plan.sliced(5.2, "Y7+Y6+Cb7+Cr7"), "haar4"),
+        (Plan.sliced(8.0, "Y7=2,Y6=2,Y5,Cb7,Cr7"), None),
+    ],
+)
+def test_decoded_releases_tell_more_than_released_ones(plan: Plan, prune: Prune) -> None:
+    sources = photographs_in_pieces()
+    view = see(sources, prune, colour=True).float()
+    released = simulate(sources, plan, torch.Generator().manual_seed(1), prune=prune)
+    raw = explained(see(released, None, colour=True).float(), view)
+    decoder = Decoder.fit(released, plan, prune=prune)
+    fitted = explained(decoder.expect(released), view)
+    assert fitted[0] > raw[0] + 0.01
+    assert sum(fitted) > sum(raw)
+    true = torch.stack([torch.bincount(channel.flatten().long(), minlength=256).double() for channel in view.unbind(1)])
+    told = explained(Decoder(plan, true / true.sum(1, keepdim=True), prune=prune).expect(released), view)
+    assert fitted == pytest.approx(told, abs=0.1)  # releases alone tell as much of the prior as is needed
+    assert explained(decoder(released).float(), view) == pytest.approx(fitted, abs=0.01)  # and bytes are fine enough
+
+
+def test_grey_releases_are_decoded() -> None:
+    sources = photographs_in_pieces()[:, :1].contiguous()
+    view, plan = see(sources, "haar", colour=False).float(), Plan.grey(8.0)
+    released = simulate(sources, plan, torch.Generator().manual_seed(1))
+    assert explained(Decoder.fit(released, plan).expect(released), view)[0] > explained(released.float(), view)[0] + 0.05
+
+
+def test_the_prior_that_is_found_is_the_views() -> None:
+    plan, rng = Plan.grey(20.0), np.random.default_rng(0)
+    views = torch.from_numpy(rng.choice([40, 90, 200], p=[0.5, 0.2, 0.3], size=(40, 1, 64, 64)).astype(np.uint8))
+    prior = Decoder.fit(simulate(views, plan, torch.Generator().manual_seed(1), prune=None), plan, prune=None).prior[0]
+    near = [float(prior[value & ~7 : (value & ~7) + 8].sum()) for value in (40, 90, 200)]  # the last bits are as good as noise
+    assert near == pytest.approx([0.5, 0.2, 0.3], abs=0.02)
+    assert float(prior.sum()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("plan", [Plan.paper(20.0), Plan.paper(5.2, (4, 0, 0)), Plan([Slice(0xC08080, 5.2)]), Plan.grey(5.0)])
+def test_the_likelihood_of_released_values_is_the_mechanisms(plan: Plan) -> None:
+    device = torch.device("cpu")
+    for channel in range(plan.word_bits // 8):
+        likely = _likelihood(plan, channel, device)
+        assert torch.allclose(likely.sum(0), torch.ones(256, dtype=torch.float64))
+        source = torch.full((1, plan.word_bits // 8, 300, 300), 77, dtype=torch.uint8)
+        view = int(see(source, None, colour=plan.is_colour)[0, channel, 0, 0])
+        released = simulate(source, plan, torch.Generator().manual_seed(3), prune=None, output="ycbcr")[0, channel]
+        found = torch.bincount(released.flatten(), minlength=256) / released.numel()
+        assert torch.allclose(found.double(), likely[:, view], atol=0.01)
+
+
+@pytest.mark.parametrize(("height", "width"), [(4, 6), (5, 7), (1, 1), (2, 3)])
+@pytest.mark.parametrize("block", [2, 8])
+def test_blocks_keep_their_mean_and_the_uncertain_give_way(height: int, width: int, block: int) -> None:
+    rng = torch.Generator().manual_seed(0)
+    means, variances = 128 + 20 * torch.randn(2, 3, height, width, generator=rng), torch.rand(2, 3, height, width, generator=rng) + 0.1
+    balanced = _balanced(means, variances, block)
+    whole = torch.nn.functional.pad(balanced, (0, -width % block, 0, -height % block), mode="replicate")
+    assert torch.allclose(torch.nn.functional.avg_pool2d(whole, block), torch.tensor(128.0), atol=1e-3)
+    corner = slice(0, 1), slice(0, 1), slice(0, min(block, height)), slice(0, min(block, width))
+    rows, columns = np.minimum(np.arange(block), height - 1), np.minimum(np.arange(block), width - 1)
+    often = np.bincount(rows)[:, None] * np.bincount(columns)
+    # what is known: often . x = 128 often.sum(); the best guess moves by the covariance with that
+    mean, variance = (values[corner].numpy().reshape(-1) for values in (means, variances))
+    moved = variance * often.reshape(-1) * ((often.reshape(-1) * (mean - 128)).sum() / (often.reshape(-1) ** 2 * variance).sum())
+    assert balanced[corner].numpy().reshape(-1) == pytest.approx(mean - moved, abs=1e-3)
+
+
+def test_it_is_a_transform_of_one_image_and_of_many() -> None:
+    released = torch.from_numpy(np.asarray(Slicer(Plan.sliced(3.0, "Y7+Y4"))(photographs_in_pieces(count=20).permute(0, 2, 3, 1).numpy())))
+    released = released.permute(0, 3, 1, 2)
+    decoder = Decoder.fit(released, Plan.sliced(3.0, "Y7+Y4"))
+    many = decoder(released)
+    assert many.dtype == torch.uint8
+    assert torch.equal(decoder(released[3]), many[3])
+    assert many[:, 1:].unique().tolist() == [128]  # of chroma nothing was released
+    assert many[:, 0].float().mean() == pytest.approx(128, abs=4)
+    assert many[:, 0].float().std() == pytest.approx(32, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    "wrong", [torch.zeros(1, 3, 4, 4), torch.zeros(1, 1, 4, 4, dtype=torch.uint8), torch.zeros(4, 4, dtype=torch.uint8)]
+)
+def test_what_is_no_release_is_refused(wrong: torch.Tensor) -> None:
+    plan = Plan.sliced(3.0, "Y7+Y4")
+    with pytest.raises(LdpSlicingError, match="release"):
+        Decoder.fit(wrong, plan)
+
+
+@pytest.mark.parametrize("do", [lambda images, plan: Decoder.fit(images, plan), lambda images, plan: Decoder(plan, uniform())(images)])
+def test_colours_that_the_plan_never_releases_are_refused(do: object) -> None:
+    assert callable(do)
+    with pytest.raises(LdpSlicingError, match="never releases"):
+        do(photographs_in_pieces(count=2), Plan.sliced(3.0, "Y7+Y4"))
+
+
+def test_plans_that_are_too_many_words_are_refused() -> None:
+    with pytest.raises(LdpSlicingError, match="16777216"):
+        Decoder(Plan([Slice(0xFFFFFF, 20.0)]), uniform())
+    with pytest.raises(LdpSlicingError, match="16"):
+        Decoder(Plan.grey(5.0, 16), uniform())
+
+
+def uniform() -> torch.Tensor:
+    return torch.full((3, 256), 1 / 256)
