@@ -9,6 +9,7 @@ from ldp_slicing.lab.experiments import (
     bayes,
     chest,
     curves,
+    decoding,
     dpsgd,
     faces,
     fidelity,
@@ -24,6 +25,7 @@ from ldp_slicing.lab.experiments.frame import Experiment
 EXPERIMENTS: dict[str, Experiment] = {
     "fidelity": fidelity.EXPERIMENT,
     "curves": curves.EXPERIMENT,
+    "decoding": decoding.EXPERIMENT,
     "dp-sgd": dpsgd.EXPERIMENT,
     "ablation": ablation.EXPERIMENT,
     "chest": chest.EXPERIMENT,
