@@ -123,3 +123,11 @@ def test_the_readme_says_where_the_papers_plan_was_not_beaten() -> None:
     assert f"gets {100 * longer:.0f} % from the paper's plan at eps 20" in readme()
     flipped = [float(plan.tables.change_probability(0x800000)) for plan in (Plan.paper(20.0), Plan.sliced(3.5, "Y7+Y4"))]
     assert "({:.1f} % by the paper's plan at eps 20, {:.1f} % by `Y7+Y4` at 3.5)".format(*(100 * share for share in flipped)) in readme()
+
+
+def test_what_falls_short_of_the_paper_falls_short_by_the_recipe() -> None:
+    ours = next(row for row in rows_of("curves") if row["run"] == "cifar100-clean")
+    theirs = next(row for row in rows_of("fidelity") if row["run"] == "cifar100-clean")
+    assert ours["accuracy"] > theirs["best_test_epoch"]["accuracy"] > theirs["accuracy"]
+    assert ours["epochs_done"] * 5 == theirs["epochs_done"]
+    assert theirs["recipe"]["factor"] ** len(theirs["recipe"]["milestones"]) == 1 / 8

@@ -5,8 +5,10 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from ldp_slicing import LdpSlicingError, Plan, Slice, Slicer
+from ldp_slicing.errors import ImageError
 from ldp_slicing.torch import Decoder, simulate
 from ldp_slicing.torch.decode import _balanced, _likelihood
 from ldp_slicing.torch.simulate import see, to_rgb
@@ -18,6 +20,7 @@ SMALL = {
     "bits of each channel": Plan([Slice(0x800000, 1.0), Slice(0x400000, 0.5), Slice(0x8000, 1.0), Slice(0x80, 0.7)]),
     "one slice across channels": Plan([Slice(0xC08080, 3.0)]),
     "a slice across channels, and others within": Plan([Slice(0xC08080, 3.0), Slice(0x200000, 1.0), Slice(0x000060, 2.0)]),
+    "several slices across channels": Plan.sliced(8.0, "Y7+Cb7+Cr7,Y6+Cb6+Cr6"),
     "grey": Plan.grey(5.0, 8),
 }
 
@@ -137,7 +140,7 @@ def test_the_likelihood_of_released_values_is_the_mechanisms(plan: Plan) -> None
 def test_blocks_keep_their_mean_and_the_uncertain_give_way(height: int, width: int, block: int) -> None:
     rng = torch.Generator().manual_seed(0)
     means, variances = 128 + 20 * torch.randn(2, 3, height, width, generator=rng), torch.rand(2, 3, height, width, generator=rng) + 0.1
-    balanced = _balanced(means, variances, block)
+    balanced = _balanced(means, variances, block, 0.0)
     whole = torch.nn.functional.pad(balanced, (0, -width % block, 0, -height % block), mode="replicate")
     assert torch.allclose(torch.nn.functional.avg_pool2d(whole, block), torch.tensor(128.0), atol=1e-3)
     corner = slice(0, 1), slice(0, 1), slice(0, min(block, height)), slice(0, min(block, width))
@@ -161,13 +164,73 @@ def test_it_is_a_transform_of_one_image_and_of_many() -> None:
     assert many[:, 0].float().std() == pytest.approx(32, rel=0.25)
 
 
-@pytest.mark.parametrize(
-    "wrong", [torch.zeros(1, 3, 4, 4), torch.zeros(1, 1, 4, 4, dtype=torch.uint8), torch.zeros(4, 4, dtype=torch.uint8)]
-)
+@pytest.mark.parametrize("prune", ["haar", "haar4", "haar8", "dct"])
+def test_the_mean_of_blocks_is_used_as_far_as_it_holds(prune: Prune) -> None:
+    """Where much is clamped it holds less, and must do no harm."""
+    sources, plan = photographs_in_pieces(), Plan.sliced(8.0, "Y7+Y6+Y5")
+    view = see(sources, prune, colour=True)[:, :1].float()
+    released = simulate(sources, plan, torch.Generator().manual_seed(1), prune=prune)
+    with_it = Decoder.fit(released, plan, prune=prune)
+    found = with_it.expect(released)
+    with_it.prune = None
+    without = with_it.expect(released)
+    assert (found[:, :1] - view).square().mean() < 1.001 * (without[:, :1] - view).square().mean()
+    assert 0 <= float(found.min()) <= float(found.max()) <= 255
+
+
+@pytest.mark.parametrize("prune", ["haar", "dct", None])
+@pytest.mark.parametrize("plan", [Plan.sliced(0.3, "Y7+Y4+Cb7+Cr7"), Plan.sliced(1.0, "Y7,Y6,Y5"), Plan.sliced(300.0, "Y7,Y6,Y5,Cb7")])
+def test_pictures_are_in_the_middle_whatever_the_budget(plan: Plan, prune: Prune) -> None:
+    released = simulate(photographs_in_pieces(count=20), plan, torch.Generator().manual_seed(1), prune=prune)
+    for decoder in (Decoder.fit(released, plan, prune=prune), Decoder(plan, uniform(), prune=prune)):
+        found = decoder(released).float().mean((0, 2, 3))
+        if prune:
+            assert found.tolist() == pytest.approx([128] * 3, abs=8)
+        for c in range(3):
+            if not plan.kept_bits >> 8 * (2 - c) & 255:
+                assert float(found[c]) == 128
+
+
+@pytest.mark.parametrize("plan", [Plan.grey(200.0), Plan.grey(5000.0), Plan([Slice(0xFF, 400.0)], 8), Plan.grey(0.01)])
+def test_no_budget_is_too_large_or_too_small(plan: Plan) -> None:
+    sources = photographs_in_pieces(count=3)[:, :1].contiguous()
+    released = simulate(sources, plan, torch.Generator().manual_seed(1), prune=None)
+    found = Decoder.fit(released, plan, prune=None).expect(released)
+    assert bool(found.isfinite().all())
+    if plan.epsilon > 100:
+        assert (found - sources.float()).abs().mean() < 0.05
+
+
+WRONG = [
+    torch.zeros(1, 3, 4, 4),
+    torch.zeros(1, 1, 4, 4, dtype=torch.uint8),
+    torch.zeros(0, 3, 4, 4, dtype=torch.uint8),
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=["float", "grey", "none"])
 def test_what_is_no_release_is_refused(wrong: torch.Tensor) -> None:
-    plan = Plan.sliced(3.0, "Y7+Y4")
-    with pytest.raises(LdpSlicingError, match="release"):
-        Decoder.fit(wrong, plan)
+    with pytest.raises(ImageError, match="release"):
+        Decoder.fit(wrong, Plan.sliced(3.0, "Y7+Y4"))
+
+
+def test_a_picture_that_is_no_tensor_is_refused() -> None:
+    with pytest.raises(ImageError, match="Image"):
+        Decoder(Plan.sliced(3.0, "Y7+Y4"), uniform())(Image.new("RGB", (4, 4)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "prior", [torch.ones(1, 256), torch.ones(4, 256), -torch.ones(3, 256), torch.zeros(3, 256), torch.full((3, 256), float("nan"))]
+)
+def test_what_is_no_prior_is_refused(prior: torch.Tensor) -> None:
+    with pytest.raises(LdpSlicingError, match="prior"):
+        Decoder(Plan.sliced(3.0, "Y7+Y4"), prior)
+
+
+def test_a_prior_may_be_counts() -> None:
+    released = simulate(photographs_in_pieces(count=5), Plan.sliced(3.0, "Y7+Y4"), torch.Generator().manual_seed(1))
+    one, other = (Decoder(Plan.sliced(3.0, "Y7+Y4"), scale * uniform())(released) for scale in (1, 1000))
+    assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("do", [lambda images, plan: Decoder.fit(images, plan), lambda images, plan: Decoder(plan, uniform())(images)])
@@ -177,9 +240,10 @@ def test_colours_that_the_plan_never_releases_are_refused(do: object) -> None:
         do(photographs_in_pieces(count=2), Plan.sliced(3.0, "Y7+Y4"))
 
 
-def test_plans_that_are_too_many_words_are_refused() -> None:
-    with pytest.raises(LdpSlicingError, match="16777216"):
-        Decoder(Plan([Slice(0xFFFFFF, 20.0)]), uniform())
+def test_plans_that_it_cannot_decode_are_refused() -> None:
+    many = Plan([Slice(0x010101 << bit, 0.1) for bit in range(8)])
+    with pytest.raises(LdpSlicingError, match="so many slices across channels"):
+        Decoder(many, uniform())
     with pytest.raises(LdpSlicingError, match="16"):
         Decoder(Plan.grey(5.0, 16), uniform())
 

@@ -23,6 +23,7 @@ from ldp_slicing.lab.task import Task
 from ldp_slicing.torch.decode import Decoder
 from ldp_slicing.torch.simulate import see, simulate, to_rgb
 
+DECODED_MEAN, DECODED_STD = (128 / 255,), (32 / 255,)  # of decoded pictures, whatever the recipe says of sources
 AHEAD = 24  # steps that wait on the device, so that it has work while the host looks after another run
 
 
@@ -74,7 +75,8 @@ class Run:
         self.at = torch.zeros((), dtype=torch.int64, device=device)
         self.loss_sum = torch.zeros((), device=device)
         self.right = torch.zeros((), device=device)
-        self.mean, self.std = (255 * torch.tensor(values, device=device).view(1, -1, 1, 1) for values in (recipe.mean, recipe.std))
+        scale = (DECODED_MEAN, DECODED_STD) if task.decode else (recipe.mean, recipe.std)
+        self.mean, self.std = (255 * torch.tensor(values, device=device).view(1, -1, 1, 1) for values in scale)
         self._training = self.model  # what trains; compiled, it shares its weights with the model
         self._graph: torch.cuda.CUDAGraph | None = None
         self._left, self._began = 0, 0.0
@@ -104,7 +106,7 @@ class Run:
             self._decoder = Decoder.fit(received[0].permute(0, 3, 1, 2), self.task.plan, prune=self.task.prune)
         images, held, tests = map(self._see, received)
         pad = self.task.recipe.pad
-        self.padded = functional.pad(images, (0, 0, pad, pad, pad, pad))
+        self.padded = functional.pad(images, (0, 0, pad, pad, pad, pad), value=128 if self.task.decode else 0)  # 128: nothing is known
         self.labels, held_labels, test_labels = (torch.from_numpy(split.labels).to(self.device) for split in splits)
         if self.task.targets is not None:
             self.labels = torch.from_numpy(self.task.targets).to(self.device)

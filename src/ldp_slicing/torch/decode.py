@@ -7,8 +7,9 @@ value given its release can be computed. That is post-processing: it needs no so
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -20,9 +21,11 @@ from ldp_slicing.torch.simulate import to_rgb
 from ldp_slicing.view import Prune, block_of
 
 ROUNDS, STEPS = 4, 20  # of estimating the prior: between colours and released values, and for each between these and the view's
-TOGETHER = 1 << 16  # words whose posteriors are in memory at once
-MOST_WORDS = 1 << 20  # of a plan with slices across channels, where every word has a posterior of its own
+TOGETHER = 1 << 16  # words whose colours are worked out at once
+MOST_TERMS = 1 << 28  # words, times two for each slice across channels
 SPREAD = 32  # of a decoded picture, per standard deviation: four of them fit into a byte on either side
+OFF = {"haar": 0.1, "haar2": 1.0, "haar4": 10.0, "haar8": 100.0, "dct": 1.0}  # how far, squared, rounding and clamping take a block's mean
+LEAST = 1e-4  # a channel that varies less says nothing, and is 128
 NOTHING = 1e-300  # keeps 0 / 0 at 0
 
 
@@ -30,44 +33,56 @@ class Decoder:
     """uint8 [N, C, H, W] or [C, H, W] releases (RGB or grey) to uint8 of that shape: Y, Cb, Cr as they are to be expected in the view.
 
     >>> decoder = Decoder.fit(released, Plan.paper(20.0))                                                    # doctest: +SKIP
-    >>> decoder(released)  # 128 is a channel's mean, 32 its standard deviation                              # doctest: +SKIP
+    >>> decoder(released)  # 128 is a channel's mean, and 32 about its standard deviation                    # doctest: +SKIP
 
-    prior: float [C, 256], how often each value occurs in each channel of the views. Channels and pixels are taken to be independent,
-    except that in a pruned view the mean of a block is known.
+    For whole releases as they are: crops and flips come after. prior: float [C, 256], how often each value occurs in each channel of the
+    views. Channels and pixels are taken to be independent, except that pruning leaves blocks with a mean of 128, or close to it.
     """
 
     def __init__(self, plan: Plan, prior: Tensor, *, prune: Prune = "haar") -> None:
-        self.plan, self.prune, self.prior = plan, prune, prior.double()
+        self.plan, self.prune, self.prior = plan, prune, _checked(prior, plan)
         self._rows, rows = _colours(plan, prior.device)
-        chances = _chances(plan, self.prior)
-        often = _sums(rows, chances)
-        weights = chances / often[rows]
-        means, squares = (torch.empty(len(often), len(prior), dtype=torch.float64, device=prior.device) for _ in range(2))
-        for c, (mean, variance) in enumerate(_moments(plan, self.prior)):
-            means[:, c], squares[:, c] = _sums(rows, weights * mean), _sums(rows, weights * (variance + mean.square()))
-        often = often[:, None]
-        centre = (means * often).sum(0)
-        self._deviation = ((means - centre).square() * often).sum(0).sqrt().float()
-        self._means, self._variances, self._centre = means.float(), (squares - means.square()).clamp_min_(0).float(), centre.float()
+        often, known = _sums(rows, _joint(plan, self.prior)), self.prior @ _powers(prior.device)  # [C, 3]
+        moments = [
+            [
+                torch.where(often > 0, _sums(rows, _joint(plan, self.prior, c, power)) / often.clamp_min(NOTHING), known[c, power])
+                for power in (1, 2)
+            ]
+            for c in range(len(prior))
+        ]
+        means, squares = (torch.stack(some, 1) for some in zip(*moments, strict=True))
+        area = block_of(prune) ** 2
+        centre = (means * often[:, None]).sum(0) if area == 1 else torch.full_like(known[:, 0], 128)
+        spread = ((means - (means * often[:, None]).sum(0)).square() * often[:, None]).sum(0).sqrt()
+        self._centre, self._deviation = centre.float(), (spread * (1 - 1 / area) ** 0.5 if area > 1 else spread).float()
+        self._means, self._variances = means.float(), (squares - means.square()).clamp_min_(0).float()
+        if not all(bool(table.isfinite().all()) for table in (self._means, self._variances, self._centre, self._deviation)):
+            raise LdpSlicingError(f"decoding {plan!r} gave numbers that are not finite")
 
     @classmethod
     def fit(cls, released: Tensor, plan: Plan, *, prune: Prune = "haar") -> Decoder:
-        """A decoder whose prior is the one that makes these uint8 [N, C, H, W] releases most likely, by expectation maximisation."""
-        rows_of_colours, rows = _colours(plan, released.device)
-        counts = torch.bincount(_looked_up(released, plan, rows_of_colours).flatten(), minlength=int(rows.max()) + 1).double()
-        counts /= counts.sum()
+        """A decoder whose prior comes from uint8 [N, C, H, W] releases: some steps of expectation and maximisation towards the likeliest.
+
+        They stop early, since a prior that fits to the last digit fits the noise.
+        """
+        table, rows = _colours(plan, released.device)
+        counts = torch.zeros(int(rows.max()) + 1, dtype=torch.float64, device=released.device)
+        for part in torch.split(released, 1000) if len(released) else ():
+            counts += torch.bincount(_looked_up(part, plan, table).flatten(), minlength=len(counts))
+        if not counts.any():
+            raise ImageError(f"there are no releases to fit a decoder to: {tuple(released.shape)}")
         channels = range(channels_of(plan))
         likely, values = [_likelihood(plan, c, released.device) for c in channels], [_values(one, released.device) for one in _kept(plan)]
         shapes = _shapes(prune, released.device)
         prior = shapes[-1:].repeat(len(channels), 1)
         for turn in range(ROUNDS):
-            chances = _chances(plan, prior)
-            words = ((counts / _sums(rows, chances))[rows] * chances).view([len(some) for some in values])  # how often, it seems
+            chances = _joint(plan, prior)
+            words = (counts / counts.sum() / _sums(rows, chances).clamp_min(NOTHING))[rows] * chances  # how often, it seems
             for c in channels:
                 seen = torch.zeros_like(prior[c])
-                seen[values[c]] = words.sum([d for d in channels if d != c]) if len(channels) > 1 else words
+                seen[values[c]] = words.view([len(some) for some in values]).movedim(c, 0).reshape(len(values[c]), -1).sum(1)
                 if not turn:
-                    prior[c] = max(shapes, key=lambda shape: float(seen @ (likely[c] @ shape).clamp_min(NOTHING).log()))
+                    prior[c] = shapes[(seen @ (likely[c] @ shapes.T).clamp_min(NOTHING).log()).argmax()]
                 for _ in range(STEPS):
                     prior[c] *= likely[c].T @ (seen / (likely[c] @ prior[c]).clamp_min(NOTHING))
         return cls(plan, prior, prune=prune)
@@ -76,48 +91,33 @@ class Decoder:
         """uint8 [N, C, H, W] releases to float32 [N, C, H, W]: the mean of each value of the view, 0..255, given what was released."""
         rows = _looked_up(released, self.plan, self._rows)
         means, variances = (table[rows].permute(0, 3, 1, 2) for table in (self._means, self._variances))
-        return _balanced(means, variances, block_of(self.prune))
+        return _balanced(means, variances, block_of(self.prune), OFF.get(self.prune or "", 0.0)).clamp_(0, 255)
 
     def __call__(self, released: Tensor) -> Tensor:
-        if released.ndim == 3:  # one of a data set, so that this can be its transform
+        if isinstance(released, Tensor) and released.ndim == 3:  # one of a data set, so that this can be its transform
             decoded: Tensor = self(released[None])[0]
             return decoded
         centre, deviation = (values.view(1, -1, 1, 1) for values in (self._centre, self._deviation))
-        standard = (self.expect(released) - centre) / deviation.clamp_min(1e-6)  # 0 where nothing is known of a channel
+        standard = torch.where(deviation > LEAST, (self.expect(released) - centre) / deviation, 0.0)
         return (128 + SPREAD * standard).round_().clamp_(0, 255).to(torch.uint8)
 
 
-def posterior(words: Tensor, plan: Plan, prior: Tensor) -> tuple[Tensor, Tensor]:
-    """int64 [C, P] released values (Y, Cb, Cr) and float [C, 256] to float [C, P] twice: mean and variance of each, given its word.
-
-    Exact for slices within a channel, and for one slice across channels, if the channels of the prior are independent; several slices
-    across channels are taken one after the other.
-    """
-    channels = range(channels_of(plan))
-    values = torch.arange(256, device=words.device)
-    differ, numbers = values[:, None] ^ values, values.to(prior.dtype)  # [released, source]
-    tables, across = [prior[c] * _likelihood(plan, c, words.device, within=True).to(prior.dtype) for c in channels], []
-    for bits in _across(plan):
-        miss = float(plan.tables.miss_probability(bits))
-        across.append((_masks(plan, bits), miss, (1 - miss) / (1 << bits.bit_count())))
-    if not across:  # a channel's release tells it all
-        moments = [(_normal(table) @ torch.stack((numbers, numbers.square()), 1))[words[c]] for c, table in enumerate(tables)]
-    else:
-        beliefs = [_normal(table)[words[c]] for c, table in enumerate(tables)]  # [P, 256] each
-        for masks, miss, floor in across:
-            same = [(differ & mask == 0).to(prior.dtype)[words[c]] for c, mask in enumerate(masks)]
-            agree = [(belief * match).sum(1, keepdim=True) for belief, match in zip(beliefs, same, strict=True)]
-            others = [torch.stack([a for d, a in enumerate(agree) if d != c]).prod(0) for c in channels]
-            beliefs = [_normal(b * (miss * match * other + floor)) for b, match, other in zip(beliefs, same, others, strict=True)]
-        moments = [belief @ torch.stack((numbers, numbers.square()), 1) for belief in beliefs]
-    means, squares = torch.stack(moments).unbind(2)
-    return means, (squares - means.square()).clamp_min_(0)
+def posterior_mean(words: Tensor, plan: Plan, prior: Tensor) -> Tensor:
+    """int64 [C, ...] released values (Y, Cb, Cr) and float [C, 256] to float [C, ...]: the mean of each value, given its word."""
+    total, means = (torch.zeros(words.shape, dtype=torch.float64, device=words.device) for _ in range(2))
+    for weight, tables in _terms(plan, prior):
+        found = [table[channel] for table, channel in zip(tables, words, strict=True)]  # [..., 3]
+        for c in range(len(words)):
+            others = torch.stack([one[..., 0] for d, one in enumerate(found) if d != c] or [torch.ones_like(found[c][..., 0])]).prod(0)
+            total[c] += weight * others * found[c][..., 0]
+            means[c] += weight * others * found[c][..., 1]
+    return (means / total.clamp_min(NOTHING)).to(prior.dtype)
 
 
 def channels_of(plan: Plan) -> int:
     """3 for colour, 1 for 8-bit grey; others are refused."""
     if plan.word_bits not in (8, 24):
-        raise LdpSlicingError(f"this takes plans of 24-bit (colour) or 8-bit (grey) words; got {plan.word_bits} bits")
+        raise LdpSlicingError(f"decoding and attacks take plans of 24-bit (colour) or 8-bit (grey) words; got {plan.word_bits} bits")
     return plan.word_bits // 8
 
 
@@ -134,18 +134,65 @@ def _across(plan: Plan) -> list[int]:
 def _likelihood(plan: Plan, channel: int, device: torch.device, *, within: bool = False) -> Tensor:
     """float64 [256, 256]: the probability of each released value (row) of a channel for each value of the view.
 
-    ``within``: as far as the slices of this channel alone go, and 1 for every value of dropped bits.
+    ``within``: as far as the slices go that have bits of this channel alone, and 1 for every value of dropped bits.
     """
     values = torch.arange(256, device=device)
-    differ, likely = values[:, None] ^ values, torch.ones(256, 256, dtype=torch.float64, device=device)
+    likely = torch.ones(256, 256, dtype=torch.float64, device=device)
     for part in plan.slices:
         mask = _masks(plan, part.bits)[channel]
         if mask and not (within and mask.bit_count() < part.bits.bit_count()):
-            miss = float(plan.tables.miss_probability(part.bits))
-            likely *= miss * (differ & mask == 0).double() + (1 - miss) / (1 << mask.bit_count())
+            hit = 1 - plan.tables.miss_probability(part.bits)  # exact, so that the smallest stays more than 0
+            likely *= float(1 - hit) * _match(mask, device) + float(hit / (1 << mask.bit_count()))
     if not within:
-        likely *= (values & ~_kept(plan)[channel][0] == _kept(plan)[channel][1])[:, None]
+        kept, dropped = _kept(plan)[channel]
+        likely *= (values & ~kept == dropped)[:, None]
     return likely
+
+
+def _match(mask: int, device: torch.device) -> Tensor:
+    """float64 [256, 256]: 1 where two values have the same bits."""
+    values = torch.arange(256, device=device)
+    return ((values[:, None] ^ values) & mask == 0).double()
+
+
+def _powers(device: torch.device) -> Tensor:
+    """float64 [256, 3]: 1, v and v squared."""
+    return torch.arange(256.0, dtype=torch.float64, device=device)[:, None] ** torch.arange(3, device=device)
+
+
+def _terms(plan: Plan, prior: Tensor) -> Iterator[tuple[float, list[Tensor]]]:
+    """A word's likelihood as a sum of products over the channels: a weight, and of each channel float64 [256, 3].
+
+    These are the sums of 1, v and v squared over the values v of the view, each weighed by its prior and by how likely it makes the
+    released value (row). A slice across channels was either missed, and then its bits match in every channel, or hit.
+    """
+    device, across, channels = prior.device, _across(plan), range(channels_of(plan))
+    within = [_likelihood(plan, c, device, within=True) for c in channels]
+    for missed in product((False, True), repeat=len(across)):
+        weight, tables = 1.0, within
+        for bits, is_missed in zip(across, missed, strict=True):
+            miss = plan.tables.miss_probability(bits)
+            weight *= float(miss if is_missed else (1 - miss) / (1 << bits.bit_count()))
+            if is_missed:
+                tables = [table * _match(mask, device) for table, mask in zip(tables, _masks(plan, bits), strict=True)]
+        yield weight, [(table * prior[c].double()) @ _powers(device) for c, table in enumerate(tables)]
+
+
+def _joint(plan: Plan, prior: Tensor, channel: int = 0, power: int = 0) -> Tensor:
+    """float64 [P]: of all words that can be released, how likely each is, times the mean of this power of a channel's value, given it."""
+    total = torch.zeros(1, dtype=torch.float64, device=prior.device)
+    for weight, tables in _terms(plan, prior):
+        vectors = [table[_values(one, prior.device)] for table, one in zip(tables, _kept(plan), strict=True)]
+        total = total + weight * _outer([vector[:, power if c == channel else 0] for c, vector in enumerate(vectors)])
+    return total
+
+
+def _outer(vectors: Sequence[Tensor]) -> Tensor:
+    """All products of one number of each vector, the last vector's running fastest."""
+    products = vectors[0]
+    for vector in vectors[1:]:
+        products = (products[:, None] * vector).flatten()
+    return products
 
 
 def _shapes(prune: Prune, device: torch.device) -> Tensor:
@@ -175,26 +222,11 @@ def _words(kept: tuple[tuple[int, int], ...], device: torch.device) -> Tensor:
     return torch.stack(torch.meshgrid([_values(one, device) for one in kept], indexing="ij")).flatten(1)
 
 
-def _moments(plan: Plan, prior: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """For each channel, float64 [P] twice: mean and variance of the view's value, for all words that can be released."""
-    kept, device = _kept(plan), prior.device
-    if _across(plan):
-        parts = [posterior(part, plan, prior) for part in torch.split(_words(kept, device), TOGETHER, dim=1)]
-        yield from zip(*(torch.cat(found, 1) for found in zip(*parts, strict=True)), strict=True)
-        return
-    values = [_values(one, device) for one in kept]
-    tables = posterior(torch.arange(256, device=device).expand(len(prior), 256), plan, prior)
-    for c, some in enumerate(values):  # a channel's release tells it all
-        shape = [len(other) if d == c else 1 for d, other in enumerate(values)]
-        mean, variance = (table[c][some].view(shape).expand([len(other) for other in values]).flatten() for table in tables)
-        yield mean, variance
-
-
 def _colours(plan: Plan, device: torch.device) -> tuple[Tensor, Tensor]:
     """Every colour that can be released has a row: int32, the row of each colour, -1 of the others; int32 [P], the row of each word."""
-    count = 1 << plan.kept_bits.bit_count()
-    if _across(plan) and count > MOST_WORDS:
-        raise LdpSlicingError(f"a plan with slices across channels is decoded up to {MOST_WORDS} different words; this one has {count}")
+    terms = 1 << plan.kept_bits.bit_count() + len(_across(plan))
+    if channels_of(plan) and terms > MOST_TERMS:
+        raise LdpSlicingError(f"a plan with so many slices across channels cannot be decoded: {terms} terms, {MOST_TERMS} at most")
     return _rows(_kept(plan), device)
 
 
@@ -212,12 +244,21 @@ def _rows(kept: tuple[tuple[int, int], ...], device: torch.device) -> tuple[Tens
 def _looked_up(released: Tensor, plan: Plan, rows: Tensor) -> Tensor:
     """uint8 [N, C, H, W] to int32 [N, H, W]: the rows of the colours; what is no release of the plan is refused."""
     channels = channels_of(plan)
-    if released.dtype != torch.uint8 or released.ndim != 4 or released.shape[1] != channels:
-        raise ImageError(f"a release is uint8 [N, {channels}, H, W] or one image of it; got {released.dtype} {tuple(released.shape)}")
+    if not isinstance(released, Tensor) or released.dtype != torch.uint8 or released.ndim != 4 or released.shape[1] != channels:
+        got = f"{released.dtype} {tuple(released.shape)}" if isinstance(released, Tensor) else type(released).__name__
+        raise ImageError(f"a release is a uint8 tensor [N, {channels}, H, W]; got {got}")
     found = rows[_pack(released.transpose(0, 1))]
     if bool((found < 0).any()):
         raise LdpSlicingError(f"there are colours that {plan!r} never releases: another plan, or images changed after their release")
     return found
+
+
+def _checked(prior: Tensor, plan: Plan) -> Tensor:
+    """float64, rows that add up to 1."""
+    numbers, shape = prior.double(), (channels_of(plan), 256)
+    if numbers.shape != shape or not bool((numbers.isfinite() & (numbers >= 0)).all()) or not bool((numbers.sum(1) > 0).all()):
+        raise LdpSlicingError(f"a prior is {shape} numbers that are not negative, with something in every row; got {tuple(prior.shape)}")
+    return _normal(numbers)
 
 
 def _pack(channels: Tensor) -> Tensor:
@@ -226,15 +267,6 @@ def _pack(channels: Tensor) -> Tensor:
     for channel in channels[1:]:
         packed = packed << 8 | channel
     return packed
-
-
-def _chances(plan: Plan, prior: Tensor) -> Tensor:
-    """float64 [P]: how likely every word that can be released is, taken as if its channels were independent."""
-    chances = torch.ones(1, dtype=torch.float64, device=prior.device)
-    for c, kept in enumerate(_kept(plan)):
-        released = (_likelihood(plan, c, prior.device) @ prior[c])[_values(kept, prior.device)]
-        chances = (chances[:, None] * released).flatten()
-    return chances
 
 
 def _sums(rows: Tensor, numbers: Tensor) -> Tensor:
@@ -246,8 +278,8 @@ def _normal(table: Tensor) -> Tensor:
     return table / table.sum(-1, keepdim=True)
 
 
-def _balanced(means: Tensor, variances: Tensor, block: int) -> Tensor:
-    """[N, C, H, W] means and variances of values whose mean over each block is 128, as pruning left it: the means, given that.
+def _balanced(means: Tensor, variances: Tensor, block: int, off: float) -> Tensor:
+    """[N, C, H, W] means and variances of values whose mean over a block is 128, give or take ``off`` squared: the means, given that.
 
     What a block's means have too much is taken from each in proportion to its variance, as is best if they are normally distributed. Blocks
     at the lower and right edges repeat their last rows and columns, which then count as often.
@@ -257,11 +289,11 @@ def _balanced(means: Tensor, variances: Tensor, block: int) -> Tensor:
     height, width = means.shape[2:]
     more = (0, -width % block, 0, -height % block)
     often = torch.ones(height, 1, device=means.device), torch.ones(1, width, device=means.device)
-    often[0][-1], often[1][0, -1] = 1 + more[3], 1 + more[1]
+    often[0][-1:], often[1][:, -1:] = 1 + more[3], 1 + more[1]
     weighed = variances * often[0] * often[1]
 
     def over_blocks(values: Tensor) -> Tensor:
-        sums = functional.avg_pool2d(functional.pad(values, more, mode="replicate"), block)
-        return sums.repeat_interleave(block, 2).repeat_interleave(block, 3)[:, :, :height, :width]
+        found = functional.avg_pool2d(functional.pad(values, more, mode="replicate"), block)
+        return found.repeat_interleave(block, 2).repeat_interleave(block, 3)[:, :, :height, :width]
 
-    return means - weighed * over_blocks(means - 128) / over_blocks(weighed).clamp_min(1e-12)
+    return means - weighed * over_blocks(means - 128) / (over_blocks(weighed) + block * block * off).clamp_min(1e-12)

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from ldp_slicing import Plan, Slice
-from ldp_slicing.lab.attacks import bayes
-from ldp_slicing.lab.attacks.bayes import non_local_means, posterior_mean, prepare
+from ldp_slicing.lab.attacks.bayes import non_local_means, prepare
 from ldp_slicing.lab.attacks.bits import float_rgb
 from ldp_slicing.lab.attacks.measures import psnr
 from ldp_slicing.lab.attacks.sheet import view_of
+from ldp_slicing.torch.decode import posterior_mean
 from ldp_slicing.torch.simulate import simulate
 from tests.lab.attacks.pictures import pictures
 
@@ -36,6 +36,7 @@ def by_hand(release: int, plan: Plan, prior: np.ndarray, kept: list[int]) -> lis
         Plan.paper(12.0),
         Plan([Slice(0xC08080, 3.0)]),  # one slice across channels
         Plan([Slice(0xC08080, 3.0), Slice(0x300000, 1.0), Slice(0x000060, 2.0)]),  # and others within
+        Plan.sliced(8.0, "Y7+Cb7+Cr7,Y6+Cb6+Cr6"),  # several across channels
         Plan.grey(5.0, 8),
     ],
 )
@@ -46,7 +47,7 @@ def test_the_posterior_is_the_one_over_whole_words(plan: Plan) -> None:
     released = simulate(
         torch.from_numpy(rng.integers(0, 256, (1, channels, 3, 4), dtype=np.uint8)), plan, torch.Generator().manual_seed(1), output="ycbcr"
     )
-    found = posterior_mean(released, plan, torch.from_numpy(prior))
+    found = posterior_mean(released.transpose(0, 1).long(), plan, torch.from_numpy(prior)).transpose(0, 1)
     for row, column in product(range(3), range(4)):
         word = int.from_bytes(bytes(released[0, :, row, column].tolist()), "big")
         assert found[0, :, row, column].tolist() == pytest.approx(by_hand(word, plan, prior, kept), abs=1e-6)
@@ -54,14 +55,8 @@ def test_the_posterior_is_the_one_over_whole_words(plan: Plan) -> None:
 
 def test_without_noise_the_posterior_is_what_was_released() -> None:
     released = torch.randint(256, (2, 3, 6, 5), dtype=torch.uint8)
-    assert torch.allclose(posterior_mean(released, Plan.paper(1000.0), torch.full((3, 256), 1 / 256)), released.float(), atol=0.01)
-
-
-def test_pieces_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    released, prior = torch.randint(256, (2, 3, 6, 5), dtype=torch.uint8), torch.full((3, 256), 1 / 256)
-    whole = posterior_mean(released, Plan.paper(5.2), prior)
-    monkeypatch.setattr(bayes, "TOGETHER", 7)
-    assert torch.allclose(posterior_mean(released, Plan.paper(5.2), prior), whole)
+    found = posterior_mean(released.transpose(0, 1).long(), Plan.paper(1000.0), torch.full((3, 256), 1 / 256)).transpose(0, 1)
+    assert torch.allclose(found, released.float(), atol=0.01)
 
 
 @pytest.mark.parametrize(("row", "column"), [(12, 9), (0, 0), (23, 20)])
@@ -85,7 +80,7 @@ def test_the_attack_sees_more_than_the_release_shows(plan: Plan) -> None:
     attack = prepare(pictures(12), plan, draw, prune=None)
     words = simulate(sources, plan, draw, prune=None, output="ycbcr")
     release, found = float_rgb(words.float()).clamp(0, 255), attack.reconstruct(words)
-    posterior = float_rgb(posterior_mean(words, plan, attack.prior)).clamp(0, 255)
+    posterior = float_rgb(posterior_mean(words.transpose(0, 1).long(), plan, attack.prior).transpose(0, 1)).clamp(0, 255)
     assert attack.strength > 0
     assert psnr(found, sources).mean() > psnr(posterior, sources).mean() > psnr(release, sources).mean()
 

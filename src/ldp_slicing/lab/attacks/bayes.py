@@ -1,9 +1,8 @@
 """No network: what each pixel's released bits say under a public prior, then non-local means over what the pixels say.
 
 The prior is the histogram of each channel in the views of a public set. What a plan's tables flip is known exactly, so the posterior of
-each pixel is too: for slices within a channel, and for one slice across channels, if the channels of the prior are independent;
-several slices across channels are taken one after the other. Of a pruned view this reconstructs the detail only: nothing in a
-release or in this prior tells the low band.
+each pixel is too, if the channels of the prior are independent. Of a pruned view this reconstructs the detail only: nothing in a release
+or in this prior tells the low band.
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ from torch.nn import functional
 
 from ldp_slicing.lab.attacks.bits import float_rgb, lowered
 from ldp_slicing.plan import Plan
-from ldp_slicing.torch.decode import posterior
+from ldp_slicing.torch.decode import posterior_mean
 from ldp_slicing.torch.simulate import see, simulate
 from ldp_slicing.view import Prune, gain_of
 
-TOGETHER = 1 << 16  # pixels whose posteriors are in memory at once
 PATCH, REACH = 5, 7  # of non-local means: patches of 5 x 5, compared up to 7 pixels away
 STRENGTHS = (0.0, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)  # its h, in standard deviations of the noise; the public set chooses
 
@@ -43,7 +41,7 @@ class Bayes:
 
     def reconstruct(self, released: Tensor) -> Tensor:
         """Releases as uint8 [N, C, H, W] of words (Y, Cb, Cr) to float32 [N, C, H, W], RGB of 0..255."""
-        smooth = _smooth(posterior_mean(released, self.plan, self.prior), self.noise, self.strength)
+        smooth = _smooth(_means(released, self.plan, self.prior), self.noise, self.strength)
         return float_rgb(lowered(_along(self.lines, smooth), gain_of(self.prune))).clamp_(0, 255)
 
 
@@ -52,7 +50,7 @@ def prepare(public: Tensor, plan: Plan, generator: torch.Generator | None = None
     seen = see(public, prune, colour=plan.is_colour)
     prior = torch.stack([torch.bincount(channel.flatten(), minlength=256) + 1.0 for channel in seen.unbind(1)])
     prior = prior / prior.sum(1, keepdim=True)
-    mean = posterior_mean(simulate(public, plan, generator, prune=prune, output="ycbcr"), plan, prior)
+    mean = _means(simulate(public, plan, generator, prune=prune, output="ycbcr"), plan, prior)
     noise = (mean - _along(_fit(seen, mean), seen)).square().mean((0, 2, 3)).sqrt().clamp_min(0.01)
     tried = []
     for strength in STRENGTHS:
@@ -63,11 +61,9 @@ def prepare(public: Tensor, plan: Plan, generator: torch.Generator | None = None
     return Bayes(plan, prune, prior, noise, strength, lines)
 
 
-def posterior_mean(released: Tensor, plan: Plan, prior: Tensor) -> Tensor:
-    """uint8 [N, C, H, W] released words and float32 [C, 256] to float32 [N, C, H, W]: the mean of each value, given its pixel's release."""
-    pixels = released.transpose(0, 1).flatten(1).long()
-    means = torch.cat([posterior(part, plan, prior)[0] for part in torch.split(pixels, TOGETHER, dim=1)], 1)
-    return means.view(released.transpose(0, 1).shape).transpose(0, 1)
+def _means(released: Tensor, plan: Plan, prior: Tensor) -> Tensor:
+    """uint8 [N, C, H, W] released words to float32 [N, C, H, W]."""
+    return posterior_mean(released.transpose(0, 1).long(), plan, prior).transpose(0, 1)
 
 
 def _smooth(mean: Tensor, noise: Tensor, strength: float) -> Tensor:
