@@ -51,10 +51,10 @@ class Decoder:
             for c in range(len(prior))
         ]
         means, squares = (torch.stack(some, 1) for some in zip(*moments, strict=True))
-        area = block_of(prune) ** 2
-        centre = (means * often[:, None]).sum(0) if area == 1 else torch.full_like(known[:, 0], 128)
-        spread = ((means - (means * often[:, None]).sum(0)).square() * often[:, None]).sum(0).sqrt()
-        self._centre, self._deviation = centre.float(), (spread * (1 - 1 / area) ** 0.5 if area > 1 else spread).float()
+        mean, area = (means * often[:, None]).sum(0), block_of(prune) ** 2
+        free = 1 - 1 / area if area > 1 else 1.0  # of a block's values, all but one are free
+        self._deviation = (((means - mean).square() * often[:, None]).sum(0) * free).sqrt().float()
+        self._centre = (mean if area == 1 else torch.full_like(mean, 128)).float()
         self._means, self._variances = means.float(), (squares - means.square()).clamp_min_(0).float()
         if not all(bool(table.isfinite().all()) for table in (self._means, self._variances, self._centre, self._deviation)):
             raise LdpSlicingError(f"decoding {plan!r} gave numbers that are not finite")
