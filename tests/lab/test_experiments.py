@@ -55,6 +55,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ablation, "HELD_OUT", 10)
     monkeypatch.setattr(curves, "Plan", FewBits)
     monkeypatch.setattr(ablation, "VARIANTS", {name: (FewBits.paper(20.0), *more) for name, (_, *more) in ablation.VARIANTS.items()})
+    monkeypatch.setattr(decoding, "SHOWN", (FewBits.paper(20.0),))
     monkeypatch.setattr(decoding, "PLANS", {"paper-eps20": FewBits.paper(20.0), "thick-eps5.2": decoding.PLANS["thick-eps5.2"]})
     monkeypatch.setattr(faces, "BUDGETS", (5.2, 20.0))
     monkeypatch.setattr(faces, "PAPER", (1.0, 2.0))
@@ -117,7 +118,7 @@ def write_lfw(folder: Path, people: int = 16, folds: int = 4) -> None:
 MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are made, and how many rows it has
     "fidelity": (write_cifar, 5),
     "curves": (write_cifar, 2 * (2 * (7 + 2 * 3) + 1) + 2 + 2),
-    "decoding": (write_cifar, 2),
+    "decoding": (write_cifar, 2 + 1),
     "dp-sgd": (write_cifar, 3 * (7 + 1)),
     "ablation": (write_cifar, 6),
     "chest": (write_chest, 9),

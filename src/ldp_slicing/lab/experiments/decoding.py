@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
+from ldp_slicing.lab.attacks.sheet import contact_sheet, portrait, view_of
 from ldp_slicing.lab.data import Split, load
 from ldp_slicing.lab.experiments.curves import THICK
 from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Findings, Row, Setting, markdown
@@ -28,8 +30,14 @@ WAYS = {"as it comes": "raw", "decoded": "decoded"}
 PLANS = {f"paper-eps{eps:g}": Plan.paper(eps) for eps in BUDGETS}
 PLANS |= {f"thick-eps{eps:g}": Plan.sliced(eps, slices) for eps, slices in THICK.items()}
 
+SHEET, SHOWN = "decoding-portrait.png", (*(Plan.paper(eps) for eps in (2.4, 5.2, 12.0, 20.0, 58.0)), Plan.sliced(3.5, THICK[3.5]))
+
 
 def measure(setting: Setting) -> Iterator[Row]:
+    if not setting.has("portrait") and setting.only in "portrait":
+        setting.pictures.mkdir(parents=True, exist_ok=True)
+        _portraits(setting.device).save(setting.pictures / SHEET)
+        yield {"run": "portrait", "seed": 0, "finished": True, "pictures": [SHEET]}
     images = load("cifar10", setting.data)
     train, test = (Split(split.images[:count], split.labels[:count]) for split, count in ((images.train, TRAIN), (images.test, TEST)))
     labels, answers = (torch.from_numpy(split.labels).to(setting.device) for split in (train, test))
@@ -49,6 +57,17 @@ def measure(setting: Setting) -> Iterator[Row]:
             row[f"accuracy_{way}"] = _linear(_features(some), labels, _features(others), answers)
         setting.say(f"{run}: {100 * row['accuracy_raw']:.2f} % as it comes, {100 * row['accuracy_decoded']:.2f} % decoded")
         yield row
+
+
+def _portraits(device: torch.device) -> Image.Image:
+    """The source and its view; releases of it, and their luma as it is to be expected."""
+    source = portrait().to(device)
+    columns = {"source and view": torch.cat([source.float(), view_of(source, "haar")])}
+    for plan in SHOWN:
+        released = _tensor(np.asarray(Slicer(plan)(source.permute(0, 2, 3, 1).cpu().numpy())), device)
+        luma = Decoder.fit(released, plan)(released)[:, :1].expand(-1, 3, -1, -1)
+        columns[f"eps {plan.epsilon:g}{'' if len(plan.slices) > 1 else ', few bits'}"] = torch.cat([released, luma])
+    return contact_sheet(columns)
 
 
 def _tensor(images: np.ndarray, device: torch.device) -> Tensor:
@@ -123,7 +142,8 @@ EXPERIMENT = Experiment(
     "What decoding is worth: how much of the variance of the pruned view a released value explains, as it comes and decoded "
     "(`ldp_slicing.torch.Decoder`), in 5,000 test images of CIFAR-10; and what a linear classifier gets from scattering features of Y, Cb "
     "and Cr of 10,000 training images, to which the decoder is fitted, too. Each image is released once. Networks find much of it out by "
-    "themselves, given time (`curves`)",
+    "themselves, given time (`curves`). Below: a portrait and its pruned view; releases of it, and their luma as it is to be expected, from "
+    "that one release and the plan alone",
     measure,
     table,
     figure,
