@@ -19,7 +19,7 @@ from ldp_slicing.cli import app
 from ldp_slicing.lab import experiments, recipes, results
 from ldp_slicing.lab.attacks import networks, pairs, recognise
 from ldp_slicing.lab.data import DataError
-from ldp_slicing.lab.experiments import ablation, curves, decoding, faces, identity, overhead, throughput, tradeoff
+from ldp_slicing.lab.experiments import ablation, curves, decoding, faces, identity, overhead, throughput, tradeoff, tuning
 from ldp_slicing.lab.experiments.frame import BUDGETS
 from ldp_slicing.lab.folders import load_folder, read_folder
 from ldp_slicing.lab.lfw import images_in_pairs, load_lfw, sides
@@ -53,7 +53,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(EMBEDDERS, "dlib", (lambda: tiny(128), 128))
     monkeypatch.setattr(curves, "HELD_OUT", 10)
     monkeypatch.setattr(ablation, "HELD_OUT", 10)
+    monkeypatch.setattr(tuning, "HELD_OUT", 10)
     monkeypatch.setattr(curves, "Plan", FewBits)
+    monkeypatch.setattr(tuning, "Plan", FewBits)
     monkeypatch.setattr(ablation, "VARIANTS", {name: (FewBits.paper(20.0), *more) for name, (_, *more) in ablation.VARIANTS.items()})
     monkeypatch.setattr(decoding, "SHOWN", (FewBits.paper(20.0),))
     monkeypatch.setattr(decoding, "PLANS", {"paper-eps20": FewBits.paper(20.0), "thick-eps5.2": decoding.PLANS["thick-eps5.2"]})
@@ -119,6 +121,7 @@ MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are ma
     "fidelity": (write_cifar, 5),
     "curves": (write_cifar, 2 * (2 * (7 + 2 * 3) + 1) + 2 + 2),
     "decoding": (write_cifar, 2 + 1),
+    "tuning": (write_cifar, 8),
     "dp-sgd": (write_cifar, 3 * (7 + 1)),
     "ablation": (write_cifar, 6),
     "chest": (write_chest, 9),

@@ -19,6 +19,7 @@ from ldp_slicing.lab.experiments import (
     reconstruction,
     throughput,
     tradeoff,
+    tuning,
 )
 from ldp_slicing.lab.experiments.frame import Experiment
 
@@ -26,6 +27,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "fidelity": fidelity.EXPERIMENT,
     "curves": curves.EXPERIMENT,
     "decoding": decoding.EXPERIMENT,
+    "tuning": tuning.EXPERIMENT,
     "dp-sgd": dpsgd.EXPERIMENT,
     "ablation": ablation.EXPERIMENT,
     "chest": chest.EXPERIMENT,
