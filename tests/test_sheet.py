@@ -5,7 +5,7 @@ import pytest
 from skimage.metrics import peak_signal_noise_ratio
 
 from ldp_slicing import view
-from ldp_slicing.sheet import GAP, TEXT, TITLE, WARNING, Pixels, look, make_sheet, psnr
+from ldp_slicing.sheet import GAP, SMALLEST, TEXT, TITLE, WARNING, Pixels, _fitting, look, make_sheet, psnr
 from tests.markers import picture
 
 SHAPES = [(1, 1), (1, 400), (400, 1), (2, 3), (96, 96), (97, 200), (300, 250)]
@@ -59,3 +59,10 @@ def test_psnr_is_that_of_everybody_else() -> None:
     a, b = picture(), picture()[::-1]
     assert psnr(a, b) == pytest.approx(peak_signal_noise_ratio(a, b, data_range=255))
     assert psnr(a, a) == float("inf")
+
+
+def test_a_long_heading_is_made_small_enough_to_be_read_whole() -> None:
+    words = "Releases with the low Haar band pruned, slices Y7+Y6,Y5,Y4+Y3,Cb7+Cr7,Cb6,Cr6; eps per released pixel"
+    assert _fitting("Bit-planes", 16, 800).getlength("W") == _fitting("Bit", 16, 200).getlength("W")
+    assert 800 >= _fitting(words, 16, 800).getlength(words) > 600
+    assert _fitting(words, 16, 10).getlength(words) == _fitting(words, SMALLEST, 10).getlength(words)  # no smaller than can be read

@@ -15,7 +15,7 @@ from ldp_slicing.slicer import Slicer
 
 BUDGETS = (1.0, 2.4, 5.2, 12.0, 20.0, 32.0, 58.0)  # the paper's
 COLUMNS = 8
-GAP, TEXT, TITLE = 10, 15, 22
+GAP, TEXT, TITLE, SMALLEST = 10, 15, 22, 8
 WORDS: dict[view.Prune, str] = {None: "without pruning", "haar": "with the low Haar band pruned", "dct": "with the DC of 8x8 blocks pruned"}
 INK, FAINT, PAPER, WARNING = (30, 30, 34), (105, 105, 112), (250, 250, 248), (176, 28, 28)
 
@@ -114,7 +114,7 @@ def _draw(parts: list[tuple[str, list[Tile]]], width: int, height: int) -> Image
     )
     for row, (heading, tiles) in enumerate(parts):
         top = banner + GAP + row * row_height
-        draw.text((GAP, top), heading, fill=INK, font=title)
+        draw.text((GAP, top), heading, fill=INK, font=_fitting(heading, TITLE - 6, sheet.width - 2 * GAP))
         for column, tile in enumerate(tiles):
             left = GAP + column * (tile_width + GAP)
             picture = Image.fromarray(tile.pixels).resize((width * magnify, tile_height), Image.Resampling.NEAREST)
@@ -122,3 +122,9 @@ def _draw(parts: list[tuple[str, list[Tile]]], width: int, height: int) -> Image
             draw.text((left, top + TITLE + 8 + tile_height), tile.label, fill=INK, font=text)
             draw.text((left, top + TITLE + 8 + tile_height + TEXT), tile.note, fill=FAINT, font=text)
     return sheet
+
+
+def _fitting(words: str, size: int, width: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    """The font at that size, or smaller where the words, such as a long list of slices, would run off the sheet."""
+    font = ImageFont.load_default(size)
+    return font if size <= SMALLEST or font.getlength(words) <= width else _fitting(words, size - 1, width)

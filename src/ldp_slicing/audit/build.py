@@ -49,7 +49,11 @@ def audit_build(
     checks += audit_paths(subject, pixels, error_rate, say)
     view = f"pruning {subject.prune or 'none'}"
     epsilon = f"epsilon {subject.plan.epsilon:g} (realised {subject.plan.realised_epsilon:.12g})"
-    return Report(f"{len(subject.plan.slices)} slices, {epsilon}, {view}", tuple(checks), BLIND, time.monotonic() - started)
+    return Report(f"{_slices(len(subject.plan.slices))}, {epsilon}, {view}", tuple(checks), BLIND, time.monotonic() - started)
+
+
+def _slices(count: int) -> str:
+    return f"{count} slice{'s' * (count > 1)}"
 
 
 def audit_paths(subject: Subject, pixels: int, error_rate: float, say: Callable[[str], None] = lambda _: None) -> list[Check]:
@@ -128,7 +132,7 @@ def _check_epsilons(law: Law, masks: Words, words: Words, error_rate: float, pat
         Check(
             SECTION,
             "epsilon of each slice",
-            f"lower bounds of {len(intervals)} slices, {confidence}; nearest is {nearest.name}",
+            f"lower bounds of {_slices(len(intervals))}, {confidence}; nearest is {nearest.name}",
             not complaints,
             "at least",
             nearest.low,

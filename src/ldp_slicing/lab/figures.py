@@ -13,9 +13,9 @@ from matplotlib.ticker import NullLocator
 COLOURS = ("#0b6e99", "#c8553d", "#588157", "#7b4b94")
 
 
-def panels(count: int, *, logarithmic: bool = True) -> tuple[Figure, list[Any]]:
+def panels(count: int, *, logarithmic: bool = True, width: float = 4.4) -> tuple[Figure, list[Any]]:
     """A figure with panels beside each other; eps runs along a logarithmic axis."""
-    figure = Figure(figsize=(4.4 * count, 4.2), layout="constrained")
+    figure = Figure(figsize=(width * count, 4.2), layout="constrained")
     axes = figure.subplots(1, count, squeeze=False)[0]
     for axis in axes:
         axis.grid(color="0.9")
@@ -37,6 +37,14 @@ def line(axis: Any, found: Mapping[float, Sequence[float]], label: str, colour: 
     budget_ticks(axis, list(points))
 
 
+def bars(axis: Any, found: Mapping[str, float], label: str = "", colours: Sequence[str] = COLOURS[:1]) -> None:  # noqa: ANN401 - matplotlib's
+    """Numbers by name, the first at the top, each written in its bar."""
+    drawn = axis.barh(list(found), list(found.values()), color=list(colours), label=label)
+    axis.bar_label(drawn, [f"{value:.3g}" for value in found.values()], label_type="center", color="white", fontsize=8)
+    axis.invert_yaxis()
+    axis.grid(visible=False, axis="y")
+
+
 def budget_ticks(axis: Any, budgets: Sequence[float]) -> None:  # noqa: ANN401 - matplotlib's
     """The budgets that were tried, and no others."""
     axis.set_xticks(budgets, [f"{eps:g}" for eps in budgets])
@@ -44,8 +52,9 @@ def budget_ticks(axis: Any, budgets: Sequence[float]) -> None:  # noqa: ANN401 -
 
 
 def legend(axis: Any) -> None:  # noqa: ANN401 - matplotlib's
-    """Below the panel, where no line runs through it."""
-    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), fontsize=7, frameon=False)
+    """Below the panel, where no line runs through it; none where nothing is drawn yet."""
+    if axis.get_legend_handles_labels()[1]:
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), fontsize=7, frameon=False)
 
 
 def save(figure: Figure, path: Path) -> None:

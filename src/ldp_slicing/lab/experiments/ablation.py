@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ldp_slicing.lab.data import load
 from ldp_slicing.lab.experiments.curves import HELD_OUT
-from ldp_slicing.lab.experiments.frame import Experiment, Row, Setting, accuracies, markdown, spread, train_all
+from ldp_slicing.lab.experiments.frame import Experiment, Findings, Row, Setting, accuracies, markdown, spread, train_all
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.task import Task
 from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 VARIANTS: dict[str, tuple[Plan, Prune, str]] = {  # the plan, the pruning, and what it is
     "A": (Plan.paper(20.0), None, "A: without pruning"),
@@ -48,6 +52,19 @@ def table(rows: Sequence[Row]) -> str:
     )
 
 
+def figure(findings: Findings) -> Figure:
+    from ldp_slicing.lab.figures import COLOURS, bars, legend, panels
+
+    drawn, (axis,) = panels(1, logarithmic=False, width=8)
+    found = {what: accuracies(findings["ablation"], f"cifar10-{name}-decoded") for name, (_, _, what) in VARIANTS.items()}
+    bars(axis, {what: 100 * sum(some) / len(some) for what, some in found.items() if some}, "one release of each image, decoded (ours)")
+    said = {VARIANTS[name][2]: value for name, value in PAPER.items() if found[VARIANTS[name][2]]}
+    axis.plot(list(said.values()), list(said), "D", color=COLOURS[1], label="paper: 250 releases, best test epoch")
+    axis.set(title="CIFAR-10 at eps 20, ResNet-56", xlabel="test accuracy, %", xlim=(0, 100))
+    legend(axis)
+    return drawn
+
+
 EXPERIMENT = Experiment(
-    "Ablation A to D and colour weights at eps 20, ResNet-56 on CIFAR-10, each image released once and decoded", measure, table
+    "Ablation A to D and colour weights at eps 20, ResNet-56 on CIFAR-10, each image released once and decoded", measure, table, figure
 )

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ldp_slicing.lab.data import load
-from ldp_slicing.lab.experiments.frame import Experiment, Row, Setting, accuracies, markdown, percent, spread, train_all
+from ldp_slicing.lab.experiments.frame import Experiment, Findings, Row, Setting, accuracies, markdown, percent, spread, train_all
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.task import Task
 from ldp_slicing.plan import Plan
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 PAPER = {"cifar10-eps20-every-epoch": 80.4, "cifar10-clean": 92.3, "cifar100-eps20-every-epoch": 53.6, "cifar100-clean": 70.9}
+SETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+RUNS = {
+    "eps20-every-epoch": "eps 20, new noise for every batch",
+    "clean": "no privacy",
+    "clean-as-the-paper-says": "no privacy, decay as the paper says",
+}
 
 
 def measure(setting: Setting) -> Iterator[Row]:
@@ -52,10 +62,29 @@ def table(rows: Sequence[Row]) -> str:
     return markdown(heads, lines)
 
 
+def figure(findings: Findings) -> Figure:
+    """How the test accuracy went, epoch by epoch, and where the paper's ended."""
+    from ldp_slicing.lab.figures import COLOURS, legend, panels
+
+    drawn, axes = panels(2, logarithmic=False)
+    for axis, (name, title) in zip(axes, SETS.items(), strict=True):
+        for run, colour in zip(RUNS, COLOURS, strict=False):
+            for row in findings["fidelity"]:
+                if row["run"] == f"{name}-{run}":
+                    tested = [(epoch + 1, 100 * share) for epoch, share in enumerate(row["history"]["test_accuracy"]) if share is not None]
+                    axis.plot(*zip(*tested, strict=True), color=colour, linewidth=1, label=RUNS[run])
+            if (paper := PAPER.get(f"{name}-{run}")) is not None:
+                axis.axhline(paper, color=colour, linestyle="--", linewidth=1, label=f"paper: {paper:g} %")
+        axis.set(title=f"{title}, ResNet-56, the authors' way", xlabel="epoch", ylabel="test accuracy, %", ylim=(0, 100))
+        legend(axis)
+    return drawn
+
+
 EXPERIMENT = Experiment(
     "ResNet-56 in the authors' way: new noise for every batch (250 releases of each image), and without privacy. Where CIFAR-100 without "
     "privacy falls short of the paper, the recipe of their code seems to be the reason (its learning rate ends at an eighth): the same "
     "network gets more by another recipe in a fifth of the epochs (`curves`)",
     measure,
     table,
+    figure,
 )
