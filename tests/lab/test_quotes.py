@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from ldp_slicing.lab.experiments import identity, tradeoff
+from ldp_slicing.lab import results
+from ldp_slicing.lab.experiments import identity, tradeoff, tuning
+from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.plan import Plan
 
 ROOT = Path(__file__).parents[2]
@@ -131,3 +133,11 @@ def test_what_falls_short_of_the_paper_falls_short_by_the_recipe() -> None:
     assert ours["accuracy"] > theirs["best_test_epoch"]["accuracy"] > theirs["accuracy"]
     assert ours["epochs_done"] * 5 == theirs["epochs_done"]
     assert theirs["recipe"]["factor"] ** len(theirs["recipe"]["milestones"]) == 1 / 8
+
+
+def test_the_recipe_for_decoded_releases_is_the_one_that_tuning_chose() -> None:
+    how, top = recipe("cifar-decoded"), tuning.best(results.read("tuning", ROOT / "results"))
+    assert ("not tuned" in how.source) == (top is None)
+    if top:
+        chosen = {key: top["recipe"][key] for key in ("epochs", "learning_rate", "weight_decay")}
+        assert chosen == {key: getattr(how, key) for key in chosen}
