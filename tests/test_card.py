@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ldp_slicing import Card, Plan, Slice, Slicer
 from ldp_slicing.card import Level, Statement, advantage_bound
 from ldp_slicing.errors import CardError
+from ldp_slicing.tables import round_up
 from ldp_slicing.view import Prune
 
 
@@ -67,7 +68,7 @@ def test_the_json_says_everything() -> None:
     card = Slicer(Plan.paper(20.0), prune="haar").card(width=640, height=480)
     content = json.loads(card.to_json())
     (statement,) = content["statements"]
-    assert content["card"] == 1
+    assert content["card"] == 2
     assert statement["releases"] == 1
     assert (statement["width"], statement["height"]) == ([640, 640], [480, 480])
     assert statement["view"] == {"colour": "YCbCr (JFIF)", "prune": "haar"}
@@ -104,3 +105,21 @@ def test_a_card_lists_every_plan() -> None:
 def test_no_card_for_no_image(size: tuple[int, int]) -> None:
     with pytest.raises(CardError, match=str(size[0])):
         Slicer(Plan.paper(1.0)).card(*size)
+
+
+@pytest.mark.parametrize(("size", "most"), [((112, 112), 4), ((1, 9), 2), ((1, 1), 1)])
+def test_releases_of_one_source_add_up(size: tuple[int, int], most: int) -> None:
+    plan = Plan.paper(5.2)
+    exact = Fraction(plan.realised_epsilon)
+    for spent in (None, (round_up(3 * exact), round_up(12 * exact))):  # all by this plan, said in two ways
+        statement = Statement(plan, "haar", "rgb", (size,), times=3, spent=spent)
+        got = {level.unit: level for level in statement.levels}
+        assert Fraction(got["source pixel, 3 releases"].epsilon) == pytest.approx(3 * most * exact)
+        assert Fraction(got["image, 3 releases"].epsilon) == pytest.approx(3 * math.prod(size) * exact)
+        assert "another plan" not in got["image, 3 releases"].why
+        assert statement == Statement(plan, "haar", "rgb", (size,), times=3)
+
+
+def test_a_source_that_cost_less_than_its_release_is_refused() -> None:
+    with pytest.raises(CardError, match="less than one release"):
+        Statement(Plan.paper(5.2), "haar", "rgb", ((8, 8),), times=2, spent=(1.0, 4.0))

@@ -17,7 +17,7 @@ from ldp_slicing.tables import LAYOUT_VERSION, ln_up, round_up
 from ldp_slicing.version import __version__
 from ldp_slicing.view import Prune, block_of, pruning
 
-CARD_VERSION = 1
+CARD_VERSION = 2
 VACUOUS = 0.4999  # of at most 0.5: a bound that says nothing
 
 NAMES = "file names and folders"
@@ -57,7 +57,9 @@ class Level:
 @dataclass(frozen=True)
 class Statement:
     """The promise about the releases made with one plan and view. ``sizes``: (width, height), one for each release; or only the different
-    ones, and ``count`` says how many releases there are. ``times``: how many releases the source with most of them has.
+    ones, and ``count`` says how many releases there are. ``times``: how many releases the source with most of them has, counting those
+    made before. ``spent``: the most that the releases of one source add up to, as eps of a released and of a source pixel; None where all
+    were made with this plan and view.
     """
 
     plan: Plan
@@ -66,20 +68,23 @@ class Statement:
     sizes: tuple[tuple[int, int], ...]
     count: int = 0
     times: int = 1
+    spent: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if not self.sizes or any(w < 1 or h < 1 for w, h in self.sizes):
             raise CardError(f"a statement is about images of at least one pixel; got sizes {self.sizes[:4]!r}")
         if self.times < 1 or (self.count and self.count < len(set(self.sizes))):
             raise CardError(f"{self.count} releases, {self.times} of one source, cannot have {len(set(self.sizes))} different sizes")
+        if self.spent is not None and min(self.spent) < self.plan.realised_epsilon:
+            raise CardError(f"what one source has cost cannot be less than one release; got {self.spent!r}")
         object.__setattr__(self, "count", self.count or len(self.sizes))
+        if self.spent in (self._of_this_plan(block_of(self.prune) ** 2), self._of_this_plan(self._dependents)):
+            object.__setattr__(self, "spent", None)
 
     @property
     def levels(self) -> tuple[Level, ...]:
         """Slice, released pixel, source pixel, image: each for the worst of its kind. Then a source with several releases, if one has."""
-        epsilon, block = Fraction(self.plan.realised_epsilon), block_of(self.prune)
-        dependents = max(min(block, w) * min(block, h) for w, h in self.sizes)
-        pixels = max(w * h for w, h in self.sizes)
+        epsilon, dependents, pixels = Fraction(self.plan.realised_epsilon), self._dependents, self._pixels
         moved = (
             "one source pixel moves one released pixel" if dependents == 1 else f"one source pixel moves up to {dependents} released pixels"
         )
@@ -97,11 +102,33 @@ class Statement:
         if self.times == 1:
             return single
         why = f"the source with most releases (frames, copies, repeats) has {self.times:,}, and they add up"
+        why += ", those made with another plan before at their own epsilon" * (self.spent is not None)
+        released, source = self._added_up
         return (
             *single,
-            Level(f"source pixel, {self.times:,} releases", round_up(epsilon * dependents * self.times), why),
-            Level(f"image, {self.times:,} releases", round_up(epsilon * pixels * self.times), why),
+            Level(f"source pixel, {self.times:,} releases", source, why),
+            Level(f"image, {self.times:,} releases", round_up(Fraction(released) * pixels), why),
         )
+
+    @property
+    def _dependents(self) -> int:
+        block = block_of(self.prune)
+        return max(min(block, w) * min(block, h) for w, h in self.sizes)
+
+    @property
+    def _pixels(self) -> int:
+        return max(w * h for w, h in self.sizes)
+
+    @property
+    def _added_up(self) -> tuple[float, float]:
+        """eps of a released and of a source pixel, over all releases of one source. No more of them depend on a pixel than there are."""
+        if self.spent is None:
+            return self._of_this_plan(self._dependents)
+        return self.spent[0], min(self.spent[1], round_up(Fraction(self.spent[0]) * self._pixels))
+
+    def _of_this_plan(self, dependents: int) -> tuple[float, float]:
+        epsilon = Fraction(self.plan.realised_epsilon) * self.times
+        return round_up(epsilon), round_up(epsilon * dependents)
 
     def to_dict(self) -> dict[str, Any]:
         plan = self.plan
@@ -109,6 +136,7 @@ class Statement:
         return {
             "releases": self.count,
             "most_releases_of_one_source": self.times,
+            "most_spent_on_one_source": dict(zip(("released_pixel", "source_pixel"), self._added_up, strict=True)),
             "width": [min(widths), max(widths)],
             "height": [min(heights), max(heights)],
             "view": {"colour": "YCbCr (JFIF)" if plan.is_colour else "grey", "prune": self.prune or "none"},
@@ -153,6 +181,12 @@ class Statement:
             lines.append(f"  {level.unit:<{width}}  epsilon {number(level.epsilon):<11}  advantage <= {bound:<7}  {level.why}")
         lines.append("  (advantage: by how much anybody can beat a coin toss between two values; vacuous: the bound says nothing)")
         return "\n".join(lines)
+
+
+def spent_on_one(written: dict[str, Any]) -> tuple[float, float]:
+    """What a statement on a card says of ``Statement.spent``."""
+    spent = written["most_spent_on_one_source"]
+    return float(spent["released_pixel"]), float(spent["source_pixel"])
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ldp_slicing.errors import KeyFileError, LedgerError
 from ldp_slicing.keys import frame, new_key_file, read_key_file, tables_digest
@@ -71,12 +71,23 @@ class Intent:
     frame: int = 0
 
 
+class Sum(NamedTuple):
+    """How many releases a source has, and what they add up to, rounded up: eps per released pixel and per source pixel."""
+
+    times: int = 0
+    epsilon: float = 0.0
+    source_pixel_epsilon: float = 0.0
+
+
+NOTHING = Sum()
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """The ledger's number for a release that is allowed, and how many its source has (0 for a frame: ask ``times``); else why not."""
+    """The ledger's number for a release that is allowed, and what its source then has (nothing for a frame: ask ``sum``); else why not."""
 
     entry: int = 0
-    times: int = 0
+    sum: Sum = NOTHING
     problem: str | None = None
     is_copy: bool = False
 
@@ -154,11 +165,11 @@ class Ledger:
         with self._transaction(flush=False):
             self._database.executemany("DELETE FROM releases WHERE id = ? AND done = 0 AND claims = 1", ((entry,) for entry in entries))
 
-    def times(self, entry: int) -> int:
-        """How many releases the source of this one has: for a frame, those of its whole file."""
+    def sum(self, entry: int) -> Sum:
+        """What the source of this release has: for a frame, its whole file."""
         found = self._database.execute("SELECT pixels, file FROM releases WHERE id = ?", (entry,)).fetchone()
-        same, values = self._same(*found)
-        return int(self._database.execute(f"SELECT COUNT(*) FROM {same}", values).fetchone()[0])  # noqa: S608
+        spent = self._spent(self._same(*found))
+        return Sum(spent.releases, spent.epsilon, spent.source_pixel_epsilon)
 
     def spent(self, source: bytes, file: bytes | None = None) -> Spent:
         """What was spent on a source, by its digest or that of its file."""
@@ -212,14 +223,19 @@ class Ledger:
         entry = next((row[0] for row in before if row[1:] == key), None)
         if entry is not None:
             self._database.execute("UPDATE releases SET claims = claims + 1 WHERE id = ?", (entry,))
-            return Verdict(entry, 0 if intent.frame else len(before))
+            return Verdict(entry, NOTHING if intent.frame else self.sum(entry))
         if not stream.spend and any(row[1] != stream.identity or (stream.is_owners and row[4] != plan) for row in before):
             return Verdict(problem=self._refusal((same, values), intent))
         if stream.duplicates == "once" and not intent.frame and any((row[1], row[3]) == (stream.identity, pixels) for row in before):
             return Verdict(problem="is a copy of a picture released in this run (--duplicates once)", is_copy=True)
         insert = "INSERT INTO releases (stream, item, pixels, plan, file, time) VALUES (?, ?, ?, ?, ?, ?)"
-        entry = self._database.execute(insert, (*key, file, int(time.time()))).lastrowid
-        return Verdict(int(entry or 0), 0 if intent.frame else len(before) + 1)
+        entry = int(self._database.execute(insert, (*key, file, int(time.time()))).lastrowid or 0)
+        return Verdict(entry, NOTHING if intent.frame else self.sum(entry) if before else self._only(intent))
+
+    @staticmethod
+    def _only(intent: Intent) -> Sum:
+        epsilon = intent.plan.realised_epsilon
+        return Sum(1, epsilon, round_up(Fraction(epsilon) * block_of(intent.prune) ** 2))
 
     def _refusal(self, chosen: tuple[str, tuple[Any, ...]], intent: Intent) -> str:
         spent, more = self._spent(chosen), Fraction(intent.plan.realised_epsilon)

@@ -81,7 +81,7 @@ WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
     ),
     "no card": (lambda t: (t / "card.json").unlink(), "card.json", "missing"),
     "a torn card": (lambda t: (t / "card.json").write_text("{"), "card.json", "damaged"),
-    "a card of the future": (on_the_card(lambda card: card.update(card=2)), "card.json", "version 2"),
+    "a card of the future": (on_the_card(lambda card: card.update(card=3)), "card.json", "version 3"),
     "a wrong count": (
         on_the_card(lambda card: card["statements"][0].update(releases=4)),
         "card.json",

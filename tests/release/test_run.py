@@ -18,6 +18,7 @@ from ldp_slicing import Plan
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.images import read_image
+from ldp_slicing.ledger import Ledger, default_ledger
 from ldp_slicing.release.formats import image
 from ldp_slicing.release.formats.base import Entry, Options
 from ldp_slicing.release.manifest import CARD_NAME
@@ -25,7 +26,7 @@ from ldp_slicing.release.prepare import prepare
 from ldp_slicing.release.recipe import Recipe
 from ldp_slicing.release.run import on_this_machine
 from tests.markers import encoded, picture, png_16
-from tests.release.helpers import BESIDE, PNG, RECIPE, card_of, on_card, outputs, pixels, plant, release, spent, tree, verified
+from tests.release.helpers import BESIDE, PNG, RECIPE, card_of, on_card, outputs, pictures, pixels, plant, release, spent, tree, verified
 
 MIXED = {
     "colour.jpg": encoded(picture(), "JPEG"),
@@ -304,3 +305,25 @@ def test_a_run_that_is_stopped_leaves_whole_files_and_a_card_that_is_true(worker
 def test_no_workers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="got 0"):
         on_this_machine(0)
+
+
+def test_the_card_adds_up_what_was_released_before_whatever_the_plan(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", pictures(2, 20, 30))
+    release(source, tmp_path / "strong", Recipe(epsilon=58.0, prune="dct"))
+    assert release(source, tmp_path / "weak", Recipe(epsilon=1.0), spend=True).problems == {}
+    (statement,) = card_of(tmp_path / "weak")["statements"]
+    levels = {level["unit"]: level for level in statement["levels"]}
+    ledger = Ledger(default_ledger())
+    ((_, known),) = ledger.most_spent(1)
+    ledger.close()
+    assert statement["most_releases_of_one_source"] == known.releases == 2
+    assert levels["source pixel, 2 releases"]["epsilon"] == known.source_pixel_epsilon == pytest.approx(64 * 58 + 4 * 1)
+    assert levels["image, 2 releases"]["epsilon"] == pytest.approx(20 * 30 * (58 + 1))
+    assert levels["source pixel, 2 releases"]["vacuous"]
+    assert "another plan" in levels["source pixel, 2 releases"]["why"]
+    assert levels["source pixel"]["epsilon"] == pytest.approx(4)
+    assert verified(tmp_path / "weak") == []
+    card = card_of(tmp_path / "weak")
+    card["statements"][0]["most_spent_on_one_source"]["released_pixel"] = 2.0
+    (tmp_path / "weak" / "card.json").write_text(json.dumps(card))
+    assert any("does not add up" in problem for _, problem in verified(tmp_path / "weak"))

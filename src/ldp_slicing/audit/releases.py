@@ -21,7 +21,7 @@ from ldp_slicing.audit.files import ReleaseFile, ReleaseSet, read_set
 from ldp_slicing.audit.report import ERROR_RATE, Check, Report
 from ldp_slicing.audit.shared import QUESTIONS, Comparison, equal_at
 from ldp_slicing.audit.tails import tail_above
-from ldp_slicing.card import CARD_VERSION, Statement
+from ldp_slicing.card import CARD_VERSION, Statement, spent_on_one
 from ldp_slicing.errors import AuditError, LdpSlicingError, ReleaseError
 from ldp_slicing.plan import COLOUR_BITS, Plan, Slice
 from ldp_slicing.release.manifest import MANIFEST_NAME, read_manifest
@@ -117,8 +117,9 @@ def _read_statement(written: dict[str, Any], releases: list[ReleaseFile]) -> Cla
     file_bits = COLOUR_BITS if plan.is_colour else 8 if plan.word_bits <= 8 else 16
     mine = [release for release in releases if release.word_bits == file_bits]
     sizes = tuple(release.size for release in mine)
-    times = written["most_releases_of_one_source"]  # which sources are one, only their owner knows
-    return Claim(plan, Statement(plan, None if prune == "none" else prune, "rgb", sizes, times=times) if sizes else None, written, mine)
+    times, spent = written["most_releases_of_one_source"], spent_on_one(written)  # which sources are one, only their owner knows
+    statement = Statement(plan, None if prune == "none" else prune, "rgb", sizes, times=times, spent=spent) if sizes else None
+    return Claim(plan, statement, written, mine)
 
 
 def _wrong_sums(claim: Claim) -> list[str]:

@@ -17,11 +17,12 @@ from typing import Any
 
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.keys import Secret, destroy_key_file, new_key_file, read_key_file, sync_folder
+from ldp_slicing.ledger import Sum
 from ldp_slicing.release import names
 from ldp_slicing.release.places import Found
 from ldp_slicing.release.work import Outcome, Task
 
-JOURNAL_VERSION = 1
+JOURNAL_VERSION = 2
 WAITING, RELEASED, PROBLEM, COPY = range(4)
 _PAGE = 256
 
@@ -35,7 +36,8 @@ CREATE TABLE files (
 CREATE INDEX by_state ON files (state, path);
 CREATE UNIQUE INDEX by_output ON files (output) WHERE output IS NOT NULL;
 CREATE TABLE releases (
-    path BLOB, position INTEGER, member TEXT, width INTEGER, height INTEGER, bits INTEGER, times INTEGER, frames INTEGER,
+    path BLOB, position INTEGER, member TEXT, width INTEGER, height INTEGER, bits INTEGER, frames INTEGER,
+    times INTEGER, epsilon REAL, source_epsilon REAL,
     PRIMARY KEY (path, position)
 ) WITHOUT ROWID;
 CREATE TABLE skipped (
@@ -235,10 +237,10 @@ class Journal:
                 (state, outcome.problem, outcome.passing, outcome.sha256, outcome.size, run, outcome.file and digest(outcome.file), path),
             )
             made = [
-                (path, i, one.member and _text(one.member), one.width, one.height, one.bits, one.times, one.frames)
+                (path, i, one.member and _text(one.member), one.width, one.height, one.bits, one.frames, *one.sum)
                 for i, one in enumerate(outcome.made)
             ]
-            self._database.executemany("INSERT OR REPLACE INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?)", made)
+            self._database.executemany("INSERT OR REPLACE INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", made)
             skipped = [(path, i, _text(one.member), _text(one.problem), one.is_copy) for i, one in enumerate(outcome.skipped)]
             self._database.executemany("INSERT OR REPLACE INTO skipped VALUES (?, ?, ?, ?, ?)", skipped)
             self._database.executemany("INSERT OR IGNORE INTO notices VALUES (?, ?)", [(path, _text(notice)) for notice in outcome.notices])
@@ -289,14 +291,15 @@ class Journal:
             line = {"output": decode(output), "sha256": sha256.hex(), "status": status}
             yield line | ({"member": member} if member is not None else {}) | ({"frames": frames} if frames > 1 else {})
 
-    def statements(self) -> Iterator[tuple[int, int, int, list[tuple[int, int]]]]:
-        """For each kind of word: its bits, how many releases (frames), the most of one source, and the different sizes."""
+    def statements(self) -> Iterator[tuple[int, int, Sum, list[tuple[int, int]]]]:
+        """For each kind of word: its bits, how many releases (frames), the most that one source has, and the different sizes."""
         query = (
-            "SELECT bits, SUM(frames), MAX(times) FROM releases JOIN files USING (path) WHERE state = 1 GROUP BY bits ORDER BY bits DESC"
+            "SELECT bits, SUM(frames), MAX(times), MAX(epsilon), MAX(source_epsilon) FROM releases JOIN files USING (path) "
+            "WHERE state = 1 GROUP BY bits ORDER BY bits DESC"
         )
-        for bits, count, times in self._run(query).fetchall():
+        for bits, count, *most in self._run(query).fetchall():
             sizes = "SELECT DISTINCT width, height FROM releases JOIN files USING (path) WHERE state = 1 AND bits = ?"
-            yield bits, count, times, self._run(sizes, (bits,)).fetchall()
+            yield bits, count, Sum(*most), self._run(sizes, (bits,)).fetchall()
 
 
 def _text(value: str) -> str:

@@ -128,9 +128,10 @@ class Job:
     def card(self) -> Card | None:
         """The statement about what was released, if anything was."""
         statements = []
-        for bits, count, times, sizes in self.journal.statements():
+        for bits, count, most, sizes in self.journal.statements():
             slicer = self.recipe.slicer(bits)
-            statements.append(Statement(slicer.plan, slicer.prune, slicer.output, tuple(sizes), count, times))
+            spent = most.epsilon, most.source_pixel_epsilon
+            statements.append(Statement(slicer.plan, slicer.prune, slicer.output, tuple(sizes), count, most.times, spent))
         if not statements:
             return None
         return Card(
