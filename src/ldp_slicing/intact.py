@@ -55,6 +55,15 @@ def check_whole(data: bytes) -> None:
         raise ImageError("is cut off before its end") from None
 
 
+def begins_as_picture(data: bytes) -> bool:
+    """Whether these bytes are a picture by their beginning, or one in a container that holds nothing else."""
+    if data.startswith(b"BM"):  # so do words
+        return len(data) > 6 and struct.unpack_from("<L", data, 2)[0] == len(data)
+    if data.startswith(b"RIFF"):
+        return data[8:12] == b"WEBP"
+    return _check_for(data[:8]) is not None
+
+
 def _check_for(head: bytes) -> Callable[[bytes], None] | None:
     return next((check for signature, check in _CHECKS.items() if head.startswith(signature)), None)
 

@@ -278,8 +278,8 @@ def parquet_of(**columns: Any) -> bytes:
         (table([PNG])[:-20], "not a Parquet file"),
         (parquet_of(a=[1]), "0 columns of images"),
         (table([PNG], more=pa.array([{"bytes": b"", "path": ""}])), "2 columns of images"),
-        (table([PNG], thumb=pa.array([PNG])), "thumb holds bytes"),
-        (table([PNG], nested=pa.array([[{"deep": PNG}]])), "nested holds bytes"),
+        (table([PNG], thumb=pa.array([PNG])), "thumb may hold pictures"),
+        (table([PNG], nested=pa.array([[{"deep": PNG}]])), "nested may hold pictures"),
         (table([None]), "nothing that can be released: holds no bytes"),
     ],
 )

@@ -30,6 +30,7 @@ from ldp_slicing.cli.common import (
     processors,
     refusals_exit,
 )
+from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.release.journal import RELEASED
 from ldp_slicing.release.prepare import prepare
 from ldp_slicing.release.recipe import Recipe
@@ -141,8 +142,11 @@ def run(job: Job, engine: Engine, received: list[int], *, quiet: bool) -> None:
     columns = (TextColumn("releasing"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as progress:
         bar = progress.add_task("releasing", total=job.waiting)
-        for _ in job.run(engine, stop=lambda: bool(received)):
-            progress.advance(bar)
+        try:
+            for _ in job.run(engine, stop=lambda: bool(received)):
+                progress.advance(bar)
+        except LdpSlicingError as error:  # no refusal: something may have been released by now, and is on the card
+            err.print(f"[bold red]broke off:[/bold red] {plain(str(error))}")
 
 
 @contextmanager

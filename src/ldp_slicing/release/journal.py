@@ -129,6 +129,12 @@ class Journal:
         sync_folder(self.folder.parent)
         return Secret(key, is_owners=False)
 
+    def salt(self) -> bytes:
+        """Random bytes of this run's own, which outlast its key."""
+        if self.get("salt") is None:
+            self.set_durably("salt", os.urandom(16).hex())
+        return bytes.fromhex(self.get("salt"))
+
     def destroy_key(self) -> None:
         if self.has_key:
             destroy_key_file(self._key_path)

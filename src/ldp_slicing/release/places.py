@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from ldp_slicing.errors import ImageError, LdpSlicingError, ReleaseError
 from ldp_slicing.intact import open_regular
@@ -21,7 +23,17 @@ PARTIAL = ".ldp-slicing-partial"  # the folder for unfinished files, where they 
 _CHUNK = 1 << 20
 _TOGETHER = 1 << 12
 _LARGE = 1 << 19
-_HASHING = ThreadPoolExecutor(1, "hashing")
+_hashing = ThreadPoolExecutor(1, "hashing")
+
+
+def _hash_anew() -> None:
+    """A fork has this, but not its thread."""
+    global _hashing
+    _hashing = ThreadPoolExecutor(1, "hashing")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_hash_anew)
 
 
 @dataclass(frozen=True)
@@ -38,7 +50,12 @@ class Found:
 
 
 class Draft:
-    """A file being written. It has no name until ``commit``; what is not committed is gone."""
+    """A file being written. It has no name until ``commit``; what is not committed is gone.
+
+    ``is_seen``: others may read what is written at once, name or not, so that it counts as released.
+    """
+
+    is_seen = False
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -56,7 +73,7 @@ class Draft:
             self._hash.update(piece)
             self._file.write(piece)
         else:  # at the same time: neither needs Python
-            hashed = _HASHING.submit(self._hash.update, piece)
+            hashed = _hashing.submit(self._hash.update, piece)
             self._file.write(piece)
             hashed.result()
         self.size += len(piece)
@@ -213,8 +230,11 @@ class Remote:
         for folder, _, files in system.walk(root, detail=True):
             below = folder.rstrip("/").removeprefix(root).lstrip("/")
             for name, about in files.items():
+                path = f"{below}/{name}" if below else name
                 if name and about.get("type") == "file":
-                    yield self._found(f"{below}/{name}" if below else name, about)
+                    yield self._found(path, about)
+                elif name:
+                    yield Found(path, problem="is not a regular file; links are not followed")
 
     @staticmethod
     def _found(path: str, about: dict[str, Any]) -> Found:
@@ -252,6 +272,8 @@ class Remote:
 
 
 class _RemoteDraft(Draft):
+    is_seen = True
+
     def __init__(self, system: Any, temporary: str, target: str) -> None:  # noqa: ANN401
         self._system, self._temporary, self._target = system, temporary, target
         super().__init__(system.open(temporary, "wb"))
@@ -271,6 +293,13 @@ def is_remote(path: str) -> bool:
     """An address with a scheme of two letters or more; a single one is a drive."""
     scheme, separator, _ = path.partition("://")
     return bool(separator) and len(scheme) > 1
+
+
+def local_path(path: str) -> str:
+    """The path of a file:// address of this machine, so that what is asked of paths is asked of it; anything else as it is."""
+    address = urlsplit(path)
+    here = address.scheme in ("file", "local") and address.netloc in ("", "localhost")
+    return url2pathname(address.path) if here else path
 
 
 def remote(address: str, only: str | None = None) -> Remote:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ldp_slicing.errors import ImageError, ReleaseError
-from ldp_slicing.keys import Secret, read_key_file
+from ldp_slicing.keys import Secret, frame, read_key_file
 from ldp_slicing.ledger import Ledger, default_ledger
 from ldp_slicing.release.formats import KINDS, first_bytes, kind_of
 from ldp_slicing.release.journal import RELEASED, WAITING, Journal, Kept
 from ldp_slicing.release.manifest import CARD_NAME, MANIFEST_NAME
 from ldp_slicing.release.names import random_name
-from ldp_slicing.release.places import PARTIAL, Folder, Found, Place, digest_of, is_remote, remote
+from ldp_slicing.release.places import PARTIAL, Folder, Found, Place, digest_of, is_remote, local_path, remote
 from ldp_slicing.release.recipe import Recipe
 from ldp_slicing.release.run import Job
 
@@ -56,18 +56,22 @@ def prepare(
     shared: workers on other machines write to the target, so nothing of theirs may lie beside it.
     """
     recipe.check()
+    source, target = local_path(str(source)), local_path(str(target))
     owners = None if key is None else Secret(read_key_file(key), is_owners=True)
     if owners and recipe.duplicates == "once":
         raise ReleaseError("under an owner's key copies have equal releases and cost nothing more: leave out --duplicates once")
     try:
-        route = _route(str(source), str(target), state, shared=shared)
+        route = _route(source, target, state, shared=shared)
+        ledger = ledger or default_ledger()
+        if not is_remote(target) and any(_same(Path(target).resolve(), folder) for folder in ledger.resolve().parents):
+            raise ReleaseError(f"the ledger {ledger} would be in {target}, which is handed on: name another with --ledger")
         known = (route.state / "journal.sqlite").exists()
         if not known:
             _check_new(route)
         parameters = {**recipe.parameters(), "source": route.source_name, "key": owners.identity().hex() if owners else "run"}
         if not known and next(route.source.files(), None) is None:
             raise ReleaseError(f"{source} holds no files")
-        opened = Ledger(ledger or default_ledger(), must_exist=known)
+        opened = Ledger(ledger, must_exist=known)
         journal = _open_journal(route, known, {**parameters, "ledger": opened.identity})
         return _take_stock(route, recipe, opened, journal, owners, spend=spend, stop=stop)
     except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to one another
@@ -91,6 +95,8 @@ def _route(source: str, target: str, state: Path | None, *, shared: bool) -> Rou
             for place in (path, state):
                 if _overlap(Path(source), place):
                     raise ReleaseError(f"{place} and {source} overlap: releases go to a place of their own, outside the sources")
+        if _overlap(path, state):
+            raise ReleaseError(f"{state} and {target} overlap: the run's own folder holds its key, and a target is handed on")
         root = path if only is None else path.parent
         to_place = Folder(root, None if shared or not _one_file_system(state, root) else state / "drafts")
     if only is not None and output is not None:
@@ -125,11 +131,11 @@ def _one_file_system(one: Path, two: Path) -> bool:
 def _overlap(source: Path, target: Path) -> bool:
     """Whether one is, or is inside, the other: by name, or because the file system says that two names are one place."""
     inside, outside = source.resolve(), target.resolve()
-    return any(
-        place == whole or (place.exists() and whole.exists() and place.samefile(whole))
-        for whole, part in ((inside, outside), (outside, inside))
-        for place in (part, *part.parents)
-    )
+    return any(_same(place, whole) for whole, part in ((inside, outside), (outside, inside)) for place in (part, *part.parents))
+
+
+def _same(one: Path, two: Path) -> bool:
+    return one == two or (one.exists() and two.exists() and one.samefile(two))
 
 
 def _check_new(route: Route) -> None:
@@ -197,13 +203,14 @@ def _take_stock(
     if waiting:
         journal.set_durably("complete", False)
     secret = owners or (journal.secret() if waiting else Secret(b"", is_owners=False))
+    salt = journal.salt() if owners and recipe.names == "random" else b""  # else one path would have one name in all runs of that key
     suffixes = {kind: next(iter(about.writers)) for kind, about in KINDS.items()}
 
     def name(path: str, kind: str) -> str:
         if route.output is not None:
             return route.output
         if recipe.names == "random":
-            return random_name(secret.output_name, path, suffixes[kind])
+            return random_name(lambda item: secret.output_name(frame(salt, item)), path, suffixes[kind])
         return journal.namer.name(path, suffixes[kind])
 
     journal.name_files(name)

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from ldp_slicing.errors import LdpSlicingError, LedgerError, PlanError
-from ldp_slicing.keys import ForOneImage, Secret, source_digest
+from ldp_slicing.keys import ForOneImage, Secret, frame, source_digest
 from ldp_slicing.ledger import Intent, Ledger, Stream, Sum, Verdict
 from ldp_slicing.plan import COLOUR_BITS
 from ldp_slicing.release.formats import KINDS, WRITERS, module_of
@@ -86,6 +86,11 @@ class Ask:
     bits: int
     frame: int
 
+    @property
+    def path(self) -> str:
+        """Of the file that it is in."""
+        return self.item.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+
 
 class Gate(Protocol):
     """The way to the ledger, from wherever the work is done."""
@@ -150,6 +155,11 @@ class _Output:
     frames: int = 0
     attempted: bool = False
     named: bool = False
+
+    @property
+    def is_out(self) -> bool:
+        """Whether somebody may have got some of it."""
+        return self.attempted or (self.draft is not None and self.draft.is_seen)
 
     def fail(self, problem: str, *, passing: bool = False) -> None:
         self.problem, self.passing = self.problem or problem, self.passing or passing
@@ -276,7 +286,7 @@ class Worker:
         canvas = self._canvas(output.writer.canvas, entry)
         slicer.randomness = ForOneImage(secret.image_key(ask.item, ask.source, slicer.plan, slicer.prune))
         slicer.release_into(entry.pixels, canvas.pixels)
-        identity = secret.output_name(ask.item)
+        identity = secret.output_name(frame(ask.item, ask.file or b"", ask.source))  # two runs may have other pixels under one name
         member = output.writer.add(entry, entry.name if self.setting.recipe.names == "keep" else identity, identity, canvas)
         output.notices.update(entry.notices)
         height, width = entry.pixels.shape[:2]
@@ -333,11 +343,11 @@ class Worker:
                 output.draft.abort()
 
     def _tell(self, outputs: list[_Output]) -> None:
-        """What was named is done; what was never on its way to a name is withdrawn; whatever is in doubt stays an intent."""
+        """What was named is done; what was never on its way to a name is withdrawn; whatever is in doubt, or was seen, stays an intent."""
         try:
             if done := [entry for output in outputs if output.problem is None for entry in output.entries]:
                 self.gate.finish(done)
-            if undone := [entry for output in outputs if not output.attempted for entry in output.entries]:
+            if undone := [entry for output in outputs if not output.is_out for entry in output.entries]:
                 self.gate.withdraw(undone)
             for output in outputs:
                 if output.problem is None and output.frames:

@@ -84,7 +84,8 @@ def run_crew(crew: Crew, workers: int, gate: Gate, waiting: Iterator[list[Task]]
     hands: dict[Any, list[Task]] = {crew.hire(): [] for _ in range(workers)}  # what each worker is at
     again: deque[list[Task]] = deque(itertools.islice(waiting, 1))
     deaths: dict[str, int] = {}
-    silent = 0
+    entered = set[str]()  # files of which something is in the ledger
+    silent, spoken = 0, False
     deadline = float("inf")
     try:
         while True:
@@ -101,11 +102,11 @@ def run_crew(crew: Crew, workers: int, gate: Gate, waiting: Iterator[list[Task]]
             if time.monotonic() > deadline or (not busy and (not again or deadline < float("inf"))):
                 return
             for worker, message in crew.hear(busy):
-                silent = silent + 1 if message is None else 0
+                silent, spoken = (silent + 1, spoken) if message is None else (0, True)
                 if silent > IN_A_ROW:
                     raise ReleaseError(
                         f"{silent} workers in a row died before they had done anything: look for what kills them (memory?), or use "
-                        "--workers 1; a script that starts several needs `if __name__ == '__main__':` around what it does"
+                        f"--workers 1; {_GUARD}"
                     )
                 if message is None:
                     tasks = hands.pop(worker)
@@ -116,17 +117,22 @@ def run_crew(crew: Crew, workers: int, gate: Gate, waiting: Iterator[list[Task]]
                     hopeless = [task for task in tasks if deaths.get(task.path, 0) >= ATTEMPTS]
                     again.extend([task] for task in tasks if task not in hopeless)  # one by one: one that kills its reader is found
                     if hopeless:
-                        yield [Outcome(task, _KILLS) for task in hopeless]
+                        problem = _KILLS if spoken else f"{_KILLS}; or {_GUARD}"
+                        # What was entered can only be made again under this run's key, so that the run must not end without it.
+                        yield [Outcome(task, problem, passing=task.path in entered) for task in hopeless]
                 elif message[0] == "outcomes":
                     hands[worker] = []
                     yield message[1]
                 else:
+                    if message[0] == "approve":
+                        entered.update(ask.path for ask in message[1])
                     crew.give(worker, _answer(gate, *message))
     finally:
         for worker, hand in hands.items():
             crew.dismiss(worker, at_once=bool(hand))  # nothing half-made has a name
 
 
+_GUARD = "a script that starts several workers needs `if __name__ == '__main__':` around what it does"
 _KILLS = f"its worker died {ATTEMPTS} times: out of memory, or a file that crashes its decoder"
 
 

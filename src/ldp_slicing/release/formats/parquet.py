@@ -20,6 +20,15 @@ from ldp_slicing.release.places import Draft
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 ROW_GROUP = 100  # as the Hugging Face writer does for images
 _HEAD = b"huggingface"
+PLAIN = (
+    pa.types.is_null,
+    pa.types.is_boolean,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_temporal,
+    pa.types.is_string,
+    pa.types.is_large_string,
+)
 
 
 def read(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
@@ -40,13 +49,13 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
 
 
 def _image_column(schema: Any, options: Options) -> str:  # noqa: ANN401
-    """The one column that holds images. Any that could hold some may not be kept as it is."""
+    """The one column that holds images. Whatever looks as if it held some, too, may not be kept as it is."""
     found = [field.name for field in schema if _is_image(field.type) or _features(schema).get(field.name, {}).get("_type") == "Image"]
     if len(found) != 1:
         raise ImageError(f"has {len(found)} columns of images ({', '.join(found) or 'struct<bytes, path>'}), and one is expected")
     for field in schema:
-        if field.name in options.keep and field.name != found[0] and _holds_bytes(field.type):
-            raise ImageError(f"the column {field.name} holds bytes of any kind ({field.type}): it cannot be kept as it is")
+        if field.name in options.keep and field.name != found[0] and not _may_be_kept(field.type):
+            raise ImageError(f"the column {field.name} may hold pictures ({field.type}): it cannot be kept as it is")
     return str(found[0])
 
 
@@ -54,10 +63,18 @@ def _is_image(kind: Any) -> bool:  # noqa: ANN401
     return pa.types.is_struct(kind) and {"bytes", "path"} == {kind.field(i).name for i in range(kind.num_fields)}
 
 
-def _holds_bytes(kind: Any) -> bool:  # noqa: ANN401
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        return True
-    return any(_holds_bytes(kind.field(i).type) for i in range(kind.num_fields)) if pa.types.is_nested(kind) else False
+def _may_be_kept(kind: Any, lists: int = 0) -> bool:  # noqa: ANN401
+    """Numbers, times and text, alone or in structures; no bytes, no lists of small integers, no lists of lists of lists."""
+    if isinstance(kind, pa.ExtensionType):
+        return _may_be_kept(kind.storage_type, lists)
+    if pa.types.is_dictionary(kind):
+        return _may_be_kept(kind.value_type, lists)
+    if pa.types.is_nested(kind):
+        lists += not pa.types.is_struct(kind) and not pa.types.is_map(kind)
+        return lists < 3 and all(_may_be_kept(kind.field(i).type, lists) for i in range(kind.num_fields))
+    if pa.types.is_integer(kind):
+        return kind.bit_width > 16 or not lists
+    return any(known(kind) for known in PLAIN)
 
 
 def _features(schema: Any) -> dict[str, Any]:  # noqa: ANN401

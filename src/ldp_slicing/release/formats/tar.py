@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, cast
 
 from ldp_slicing.errors import ImageError
 from ldp_slicing.images import Canvas, decode_image
+from ldp_slicing.intact import begins_as_picture
 from ldp_slicing.release.formats.base import Damaged, Entry, Options, Seen, entry_of
 from ldp_slicing.release.formats.image import inspect_png
 from ldp_slicing.release.places import Draft
@@ -37,7 +38,9 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
         if last is not None and key != last:
             yield from _sample(last, sample, options)
             sample = {}
-        last, sample[ending] = key, data
+        if ending in sample:
+            yield Damaged(member, "occurs more than once in its sample: the first is taken")
+        last, sample[ending] = key, sample.get(ending, data)
     if last is not None:
         yield from _sample(last, sample, options)
 
@@ -71,12 +74,12 @@ def _sample(key: str, sample: dict[str, bytes], options: Options) -> Iterator[En
     """The pictures of a sample, the first with what is kept."""
     kept: dict[str, Any] = {ending: data for ending, data in sample.items() if ending in options.keep}
     for ending, data in sample.items():
-        name = f"{key}.{ending}"
-        if ending.rpartition(".")[2].lower() not in PICTURES:
-            continue
-        if ending in kept:
+        name, is_picture = f"{key}.{ending}", ending.rpartition(".")[2].lower() in PICTURES
+        if ending in kept and (is_picture or begins_as_picture(data)):
             yield Damaged(name, "is a picture: it cannot be kept as it is")
             kept.pop(ending)
+            continue
+        if not is_picture:
             continue
         if name.startswith("/") or ".." in PurePosixPath(name).parts:
             yield Damaged(name, "has a name that leads out of the shard")
@@ -94,11 +97,17 @@ class Writer:
     def __init__(self, draft: Draft, options: Options) -> None:
         self._compression = options.compression
         self._tar = tarfile.open(fileobj=cast("BinaryIO", draft), mode="w", format=tarfile.GNU_FORMAT)  # noqa: SIM115
+        self._key, self._taken = "", set[str]()  # of the sample that is being written
 
     def add(self, entry: Entry, name: str, identity: str, canvas: Canvas) -> str:
         key, ending = key_of(name)
         base = ending.rpartition(".")[0]
+        if key != self._key:
+            self._key, self._taken = key, set()
         picture = f"{key}{'.' * bool(base)}{base}.png"
+        if picture in self._taken:  # a.jpg and a.png
+            picture = f"{key}.{ending}.png"
+        self._taken.add(picture)
         self._add(picture, b"".join(canvas.encode(self._compression)))
         for kept, data in entry.kept.items():
             self._add(f"{key}.{kept}", data)
@@ -126,5 +135,7 @@ def inspect(file: BinaryIO) -> Iterator[Seen]:
                 yield Seen(member.name, problem="has an owner, a time or a kind that no release has")
             elif member.name.endswith(".png"):
                 yield inspect_png(content.read(), member.name)
+            elif begins_as_picture(content.read()):
+                yield Seen(member.name, problem="is a picture that was not released")
             else:
                 yield Seen(member.name, kept=key_of(member.name)[1])
