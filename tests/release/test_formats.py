@@ -612,3 +612,86 @@ def test_verify_finds_sound_in_a_film(tmp_path: Path) -> None:
     line = manifest_of(tmp_path / "out")[0] | {"sha256": hashlib.sha256((tmp_path / "out" / "a.mkv").read_bytes()).hexdigest()}
     (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
     assert "2 streams, title" in verified(tmp_path / "out")[0][1]
+
+
+# What must not slip through, and what must not get mixed up
+
+
+def test_a_picture_is_not_kept_under_another_ending(tmp_path: Path) -> None:
+    jpeg = encoded(picture(), "JPEG")
+    members = {"a.png": PNG, "a.thumb": jpeg, "b.png": OTHER, "b.thumb": b"BMW, a car", "c.png": GREY, "c.thumb": encoded(picture(), "BMP")}
+    ran = release(plant(tmp_path / "in", {"s.tar": shard(members)}), tmp_path / "out", Recipe(5.0, keep=("thumb",)))
+    assert set(ran.problems) == {"s.tar: a.thumb", "s.tar: c.thumb"}
+    assert set(members_of(tmp_path / "out" / "s.tar")) == {"a.png", "b.png", "b.thumb", "c.png"}
+    assert verified(tmp_path / "out") == []
+
+
+def test_verify_finds_a_picture_under_another_ending(tmp_path: Path) -> None:
+    release(plant(tmp_path / "in", {"s.tar": shard({"a.png": PNG, "a.cls": b"3"})}), tmp_path / "out", Recipe(5.0, keep=("cls",)))
+    made = members_of(tmp_path / "out" / "s.tar")
+    with tarfile.open(tmp_path / "out" / "s.tar", "w") as tar:
+        for name, data in {**made, "a.cls": encoded(picture(), "JPEG")}.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    data = (tmp_path / "out" / "s.tar").read_bytes()
+    lines = [line | {"sha256": hashlib.sha256(data).hexdigest()} for line in manifest_of(tmp_path / "out")]
+    (tmp_path / "out" / "manifest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert any("a picture that was not released" in problem for _, problem in verified(tmp_path / "out"))
+
+
+def test_pictures_that_differ_in_their_endings_stay_two(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"s.tar": shard({"a.jpg": encoded(picture(), "JPEG"), "a.png": OTHER, "a.cls": b"1"})})
+    assert release(source, tmp_path / "out", Recipe(5.0, keep=("cls",))).problems == {}
+    assert set(members_of(tmp_path / "out" / "s.tar")) == {"a.png", "a.png.png", "a.cls"}
+    assert verified(tmp_path / "out") == []
+
+
+def test_a_member_that_occurs_twice_is_named(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for data in (PNG, OTHER):
+            info = tarfile.TarInfo("b.png")
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    ran = release(plant(tmp_path / "in", {"s.tar": file.getvalue()}), tmp_path / "out")
+    assert "more than once" in ran.problems["s.tar: b.png"]
+    assert spent().releases == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        (pa.array([3], pa.uint8()), True),
+        (pa.array(["cat"]).dictionary_encode(), True),
+        (pa.array([[[0.0, 0.5], [1.0, 1.0]]]), True),  # boxes
+        (pa.array([{"when": 1.5, "who": ["a", "b"]}]), True),
+        (pa.array([PNG]).dictionary_encode(), False),
+        (pa.array([PNG], pa.binary_view()), False),
+        (pa.array([[1, 2, 3]], pa.list_(pa.uint8())), False),
+        (pa.array([[[1, 2], [3, 4]]], pa.list_(pa.list_(pa.uint16()))), False),
+        (pa.array([[[[1.0]]]]), False),
+        (pa.array([{"deep": [[PNG]]}]), False),
+    ],
+)
+def test_columns_that_may_hold_pictures_are_not_kept(values: Any, kept: bool, tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.parquet": table([PNG], more=values)})
+    ran = release(source, tmp_path / "out", Recipe(5.0, keep=("more",)))
+    assert (ran.problems == {}) == kept
+    assert kept or "may hold pictures" in ran.problems["a.parquet"]
+
+
+def test_under_an_owners_key_other_pixels_have_another_identity(tmp_path: Path, key: Path) -> None:
+    """Two patients with the same path, in two runs."""
+    made, names = [], []
+    for who in range(2):
+        scan = saved(dicom(SLICE + np.uint16(who), 12))
+        out = tmp_path / f"out{who}"
+        release(plant(tmp_path / f"in{who}", {"IM0001.dcm": scan, "a.png": PNG}), out, Recipe(5.0, names="random"), key=key)
+        names.append({Path(name).name for name in outputs(out)})
+        (path,) = (name for name in outputs(out) if name.endswith(".dcm"))
+        made.append(pydicom.dcmread(out / path))
+        assert verified(out) == []
+    for uid in ("SOPInstanceUID", "StudyInstanceUID", "SeriesInstanceUID"):
+        assert made[0][uid] != made[1][uid]
+    assert not names[0] & names[1]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import io
+import tarfile
 import threading
 import uuid
 from collections.abc import Iterator
@@ -96,3 +98,18 @@ def test_remote_places_that_overlap_are_full_or_unknown(bucket: str, tmp_path: P
             release(wrong, target, RECIPE)  # type: ignore[arg-type]
     assert CliRunner().invoke(app, ["verify", f"{bucket}/a"]).exit_code == 0
     assert CliRunner().invoke(app, ["verify", f"{bucket}/none"]).exit_code == 2
+
+
+def test_what_was_uploaded_counts_even_without_a_name(bucket: str, tmp_path: Path) -> None:
+    members = io.BytesIO()
+    with tarfile.open(fileobj=members, mode="w") as tar:
+        for i, data in enumerate(pictures(100).values()):
+            info = tarfile.TarInfo(f"{i}.png")
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+        torn = members.getvalue()[: tar.offset - 100]  # in its last member, when the first of them have been written
+    for target, entries in ((f"{bucket}/releases", 1), (str(tmp_path / "out"), 0)):
+        source, ledger = plant(tmp_path / f"in{entries}", {"a.tar": torn}), tmp_path / f"{entries}.sqlite"
+        assert set(release(source, target, ledger=ledger).problems) == {"a.tar"}  # type: ignore[arg-type]
+        assert (spent(ledger).releases > 0) == bool(entries)
+        assert spent(ledger).unfinished == spent(ledger).releases

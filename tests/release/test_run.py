@@ -327,3 +327,43 @@ def test_the_card_adds_up_what_was_released_before_whatever_the_plan(tmp_path: P
     card["statements"][0]["most_spent_on_one_source"]["released_pixel"] = 2.0
     (tmp_path / "weak" / "card.json").write_text(json.dumps(card))
     assert any("does not add up" in problem for _, problem in verified(tmp_path / "weak"))
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"state": "out/state"}, "holds its key"),
+        ({"state": "out"}, "holds its key"),
+        ({"ledger": "out/ledger.sqlite"}, "handed on"),
+        ({"ledger": "link/deep/ledger.sqlite"}, "handed on"),
+    ],
+)
+def test_nothing_of_the_runs_own_lies_in_the_target(options: dict[str, str], why: str, tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", pictures(1))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    with pytest.raises(ReleaseError, match=why):
+        release(source, tmp_path / "out", **{name: tmp_path / place for name, place in options.items()})
+    assert tree(tmp_path / "out") == []
+
+
+def test_an_address_of_this_machine_is_a_path(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a b.png": PNG})
+    (source / "link.png").symlink_to(source / "a b.png")
+    with pytest.raises(ReleaseError, match="overlap"):
+        release(f"file://{source}", source / "out")  # type: ignore[arg-type]
+    ran = release(source.as_uri(), f"file://localhost{tmp_path}/out")  # type: ignore[arg-type]
+    assert set(ran.problems) == {"link.png"}
+    assert outputs(tmp_path / "out").keys() == {"a b.png"}
+
+
+def test_hashing_goes_on_after_a_fork(tmp_path: Path) -> None:
+    """In a process of its own, which forks and must come to an end."""
+    script = (
+        "import os\nfrom pathlib import Path\nfrom ldp_slicing.release.places import Folder, write_whole\n"
+        "write_whole(Folder(Path('.')), 'a', [bytes(1 << 20)])\nchild = os.fork()\n"
+        "write_whole(Folder(Path('.')), f'b{child}', [bytes(1 << 20)])\n"
+        "child and os.waitpid(child, 0)\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], cwd=tmp_path, check=True, timeout=60)
+    assert len(tree(tmp_path)) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import queue
 import signal
@@ -293,3 +294,32 @@ def test_an_address_without_a_port() -> None:
     with pytest.raises(ReleaseError, match="nowhere cannot be reached"):
         on_ray("ray://nowhere")
     assert time.monotonic() - started < 60
+
+
+def test_a_worker_that_dies_with_a_release_in_hand_leaves_a_run_that_can_go_on(tmp_path: Path) -> None:
+    """What it had entered can only be made again under this run's key."""
+    source = plant(tmp_path / "in", {**pictures(70), "00070 heavy.png": encoded(picture(31, 31), "PNG")})
+    plant(tmp_path / "site", {"sitecustomize.py": HEAVY.encode()})
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'site'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    command = [sys.executable, "-m", "ldp_slicing", "privatize", str(source), str(tmp_path / "out"), "--epsilon", "5", "--workers", "2"]
+    ran = subprocess.run([*command, "--json"], env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1, ran.stderr
+    told = json.loads(ran.stdout)
+    assert "died 3 times" in told["problems"][0]["problem"]
+    assert not told["complete"]
+    again = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)  # with memory enough
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["complete"]
+    assert (spent().releases, spent().unfinished) == (71, 0)
+
+
+HEAVY = """
+import os
+import ldp_slicing.release.work as work
+write = work.Worker._write
+def heavy(self, output, entry, ask, verdict):
+    if entry.pixels.shape[:2] == (31, 31):
+        os.kill(os.getpid(), 9)
+    write(self, output, entry, ask, verdict)
+work.Worker._write = heavy
+"""

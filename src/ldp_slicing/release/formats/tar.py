@@ -45,6 +45,10 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
         yield from _sample(last, sample, options)
 
 
+def _is_picture(ending: str) -> bool:
+    return ending.rpartition(".")[2].lower() in PICTURES
+
+
 def _forget(shard: tarfile.TarFile) -> None:
     """Else it remembers all of its members."""
     shard.members = []  # type: ignore[attr-defined]
@@ -57,7 +61,7 @@ def _members(file: BinaryIO, options: Options) -> Iterator[tuple[str, bytes]]:
             while (member := shard.next()) is not None:
                 _forget(shard)
                 ending = key_of(member.name)[1]
-                if not member.isreg() or (ending.rpartition(".")[2].lower() not in PICTURES and ending not in options.keep):
+                if not member.isreg() or not (_is_picture(ending) or ending in options.keep):
                     continue
                 content = shard.extractfile(member)
                 if content is None or len(data := content.read()) != member.size:
@@ -72,14 +76,13 @@ def _members(file: BinaryIO, options: Options) -> Iterator[tuple[str, bytes]]:
 
 def _sample(key: str, sample: dict[str, bytes], options: Options) -> Iterator[Entry | Damaged]:
     """The pictures of a sample, the first with what is kept."""
-    kept: dict[str, Any] = {ending: data for ending, data in sample.items() if ending in options.keep}
+    named = {ending: data for ending, data in sample.items() if ending in options.keep}
+    kept: dict[str, Any] = {ending: data for ending, data in named.items() if not (_is_picture(ending) or begins_as_picture(data))}
+    for ending in (ending for ending in named if ending not in kept):
+        yield Damaged(f"{key}.{ending}", "is a picture: it cannot be kept as it is")
     for ending, data in sample.items():
-        name, is_picture = f"{key}.{ending}", ending.rpartition(".")[2].lower() in PICTURES
-        if ending in kept and (is_picture or begins_as_picture(data)):
-            yield Damaged(name, "is a picture: it cannot be kept as it is")
-            kept.pop(ending)
-            continue
-        if not is_picture:
+        name = f"{key}.{ending}"
+        if ending in named or not _is_picture(ending):
             continue
         if name.startswith("/") or ".." in PurePosixPath(name).parts:
             yield Damaged(name, "has a name that leads out of the shard")
