@@ -310,9 +310,9 @@ class Ledger:
         if not key_path.exists():
             try:
                 new_key_file(key_path)
-            except KeyFileError:
+            except KeyFileError as error:
                 if not key_path.exists():  # else another process was first
-                    raise
+                    raise LedgerError(f"no ledger can be made here: {error}") from None
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         return read_key_file(key_path)
 

@@ -24,6 +24,7 @@ from ldp_slicing.audit.report import ERROR_RATE, Check, Report
 from ldp_slicing.audit.shared import Comparison, distances
 from ldp_slicing.errors import AuditError
 from ldp_slicing.images import encode_png
+from ldp_slicing.keys import new_key_file
 from ldp_slicing.randomness import SeededForTests
 from ldp_slicing.release.recipe import Recipe
 from tests.cases import photographs
@@ -240,6 +241,30 @@ def test_duplicates_count_by_their_pixels(folder: Path) -> None:
     (folder / "2.png").write_bytes(png(pixels, 9))
     report = audit_releases(folder)
     assert by_name(report)["duplicates"].complaints == ("0.png and 2.png have the same pixels",)
+
+
+def test_equal_sources_have_equal_releases_under_an_owners_key(tmp_path: Path) -> None:
+    new_key_file(tmp_path / "key")
+    source = tmp_path / "photos"
+    source.mkdir()
+    for name, number in (("a", 0), ("b", 1), ("copy of a", 0)):
+        (source / f"{name}.png").write_bytes(png(picture(number)))
+    release(source, tmp_path / "out", key=tmp_path / "key")
+    report = audit_releases(str(tmp_path / "out"))
+    assert report.holds, str(report)
+    assert "1 equal to another, as the owner's key makes" in by_name(report)["duplicates"].tried
+    assert "1 of 1 pairs" in by_name(report)["shared masks"].tried
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    card["not_protected"].pop()
+    (tmp_path / "out" / "card.json").write_text(json.dumps(card))
+    assert failed(audit_releases(tmp_path / "out")) == {"duplicates", "shared masks"}
+
+
+@pytest.mark.parametrize(("name", "why"), [("a.tar", "only PNG files"), ("a.card.json", "is a card")])
+def test_a_file_that_is_no_png_is_not_judged(name: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(AuditError, match=why):
+        audit_releases(tmp_path / name)
 
 
 def test_equal_releases_of_single_pixels_may_be_chance(tmp_path: Path) -> None:

@@ -28,7 +28,9 @@ from ldp_slicing.errors import AuditError
 from ldp_slicing.keys import ForOneImage, Secret, new_key_file, read_key_file, source_digest
 from ldp_slicing.release.manifest import verify
 from ldp_slicing.release.places import Folder
+from ldp_slicing.release.prepare import prepare
 from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.release.run import on_this_machine
 from tests.markers import encoded, picture
 from tests.release.helpers import PNG, RECIPE, card_of, manifest_of, outputs, plant, release, spent, verified
 
@@ -280,7 +282,7 @@ def parquet_of(**columns: Any) -> bytes:
         (table([PNG], more=pa.array([{"bytes": b"", "path": ""}])), "2 columns of images"),
         (table([PNG], thumb=pa.array([PNG])), "thumb may hold pictures"),
         (table([PNG], nested=pa.array([[{"deep": PNG}]])), "nested may hold pictures"),
-        (table([None]), "nothing that can be released: holds no bytes"),
+        (table([None], thumb=pa.array([3])), "nothing that can be released: holds no bytes"),
     ],
 )
 def test_a_parquet_file_that_is_not_fit(data: bytes, why: str, tmp_path: Path) -> None:
@@ -679,6 +681,38 @@ def test_columns_that_may_hold_pictures_are_not_kept(values: Any, kept: bool, tm
     ran = release(source, tmp_path / "out", Recipe(5.0, keep=("more",)))
     assert (ran.problems == {}) == kept
     assert kept or "may hold pictures" in ran.problems["a.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "keep", "there"),
+    [
+        ("s.tar", shard(SAMPLES), "clss", "cls, json, txt"),
+        ("a.parquet", table([PNG]), "labels", "label, text"),
+        ("test_batch", pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": [1, 2]}), "label", "labels"),
+    ],
+)
+def test_a_misspelt_name_is_refused_before_anything_is_spent(name: str, data: bytes, keep: str, there: str, tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {name: data})
+    ran = release(source, tmp_path / "out", Recipe(5.0, keep=(keep,)))
+    assert ran.problems == {name: f"has no {keep} to keep; it has {there}"}
+    assert spent().releases == 0
+    assert not (tmp_path / "out").exists()  # nor is the target bound to what was misspelt
+    assert not (tmp_path / "out.owner").exists()
+    right = there.partition(",")[0]
+    ran = release(source, tmp_path / "out", Recipe(5.0, keep=(right,)))
+    assert ran.problems == {}
+    assert ran.complete
+
+
+def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"s.tar": shard(SAMPLES), "a.parquet": table([OTHER])})
+    job = prepare(source, tmp_path / "out", Recipe(5.0, keep=("cls", "label")))
+    list(job.run(on_this_machine(1)))
+    notices = dict(job.journal.notices())
+    job.close()
+    assert notices == {
+        name: f"left out: {what} (--keep NAME keeps such things)" for name, what in (("s.tar", "json, txt"), ("a.parquet", "text"))
+    }
 
 
 def test_under_an_owners_key_other_pixels_have_another_identity(tmp_path: Path, key: Path) -> None:

@@ -182,8 +182,10 @@ def test_another_source_ledger_or_key_is_another_parameter(source: Path, tmp_pat
     with pytest.raises(ReleaseError, match=r"source: .*in then, .*other now"):
         release(plant(tmp_path / "other", {"a.png": PNG}), tmp_path / "out")
     release(plant(tmp_path / "third", {"a.png": PNG}), tmp_path / "out3", ledger=tmp_path / "other.sqlite")
-    with pytest.raises(ReleaseError, match=r"ledger: .* then, .* now"):
+    with pytest.raises(ReleaseError, match=r"begun with the ledger .*ledger.sqlite, not with .*other.sqlite: name it with --ledger"):
         release(source, tmp_path / "out", ledger=tmp_path / "other.sqlite")
+    with pytest.raises(ReleaseError, match=r"begun with the ledger .*ledger.sqlite, and .*third.sqlite is not there"):
+        release(source, tmp_path / "out", ledger=tmp_path / "third.sqlite")
     new_key_file(tmp_path / "key")
     with pytest.raises(ReleaseError, match="key: run then, "):
         release(source, tmp_path / "out", key=tmp_path / "key")

@@ -30,7 +30,7 @@ from ldp_slicing.cli.common import (
     processors,
     refusals_exit,
 )
-from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.release.journal import RELEASED
 from ldp_slicing.release.prepare import prepare
 from ldp_slicing.release.recipe import Recipe
@@ -110,11 +110,13 @@ def privatize(
     completes it holds the key that could remove the noise. Do not hand it on.
     """
     check_slices(context, slices)
-    kept = tuple(sorted(set(keep or ())))
+    kept = tuple(sorted({name.lstrip(".") for name in keep or ()}))
     recipe = Recipe(
         epsilon, parse_weights(weights), prune.prune, compress, names=names.value, duplicates=duplicates.value, keep=kept, slices=slices
     )
     on_ray = engine is EngineChoice.ray
+    if address is not None and not on_ray:
+        raise ReleaseError("--address is that of a Ray cluster: say --engine ray, too")
     place_of_work = choose_ray(address, workers) if on_ray else on_this_machine(workers or processors())
     started = time.monotonic()
     with stop_signals() as received:

@@ -25,7 +25,8 @@ def verify(
     Needs neither sources nor keys. Exit status 1 if something is wrong.
     """
     if not is_remote(target) and not Path(target).is_dir():
-        raise ReleaseError(f"{target} is not a folder of releases")
+        alone = "; `ldp-slicing audit` checks a single PNG file against its card" if Path(target).is_file() else ""
+        raise ReleaseError(f"{target} is not a folder of releases{alone}")
     place: Place = remote(target) if is_remote(target) else Folder(Path(target))
     try:
         findings = check(place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
@@ -117,6 +118,7 @@ class Place(Protocol):
     def draft(self, path: str) -> Draft: ...
     def size(self, path: str) -> int | None: ...
     def clear_drafts(self) -> None: ...
+    def remove_if_empty(self) -> None: ...
     def sync(self) -> None: ...
 
 
@@ -177,6 +179,10 @@ class Folder:
     def clear_drafts(self) -> None:
         """What a killed process left behind."""
         shutil.rmtree(self.scratch or self.root / PARTIAL, ignore_errors=True)
+
+    def remove_if_empty(self) -> None:
+        with contextlib.suppress(OSError):
+            self.root.rmdir()
 
     def sync(self) -> None:
         """Everything that was written is on the disk: one call for many files, since one each would cost more than making them."""
@@ -266,6 +272,9 @@ class Remote:
         system, root = self._system
         if system.exists(f"{root}/{PARTIAL}"):
             system.rm(f"{root}/{PARTIAL}", recursive=True)
+
+    def remove_if_empty(self) -> None:
+        """There are no empty folders in most."""
 
     def sync(self) -> None:
         """What a remote place has acknowledged is its own to keep."""

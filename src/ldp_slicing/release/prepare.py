@@ -71,8 +71,12 @@ def prepare(
         parameters = {**recipe.parameters(), "source": route.source_name, "key": owners.identity().hex() if owners else "run"}
         if not known and next(route.source.files(), None) is None:
             raise ReleaseError(f"{source} holds no files")
+        if known and not ledger.exists():
+            raise ReleaseError(
+                f"this release was begun with the ledger {_ledger_of(route)}, and {ledger} is not there: name it with --ledger"
+            )
         opened = Ledger(ledger, must_exist=known)
-        journal = _open_journal(route, known, {**parameters, "ledger": opened.identity})
+        journal = _open_journal(route, {**parameters, "ledger": opened.identity}, ledger)
         return _take_stock(route, recipe, opened, journal, owners, spend=spend, stop=stop)
     except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to one another
         raise ReleaseError(f"{source} cannot be released to {target}: {getattr(error, 'strerror', None) or error}") from None
@@ -157,14 +161,28 @@ def _check_new(route: Route) -> None:
         raise ReleaseError(f"{route.output or 'the target'} exists already: nothing is overwritten")
 
 
-def _open_journal(route: Route, known: bool, parameters: dict[str, Any]) -> Journal:
+def _ledger_of(route: Route) -> str:
+    """Where the ledger lay that the run was begun with."""
+    journal = Journal(route.state)
+    try:
+        return str(journal.get("ledger path"))
+    finally:
+        journal.close()
+
+
+def _open_journal(route: Route, parameters: dict[str, Any], ledger: Path) -> Journal:
     """The run's journal, new or found again; then its parameters must be these."""
     journal = Journal(route.state)
     before = journal.get("parameters")
     if before is None:  # new, or it was killed before it had begun
         if isinstance(route.target, Folder):
             route.target.root.mkdir(parents=True, exist_ok=True)
+        journal.set_durably("ledger path", str(ledger.resolve()))
         journal.set_durably("parameters", parameters)
+    elif before.get("ledger") != parameters["ledger"]:
+        begun = journal.get("ledger path")
+        journal.close()
+        raise ReleaseError(f"this release was begun with the ledger {begun}, not with {ledger}: name it with --ledger")
     elif before != parameters:
         differing = [name for name in parameters if before.get(name) != parameters[name]]
         values = "; ".join(f"{name}: {_shown(before.get(name))} then, {_shown(parameters[name])} now" for name in differing)

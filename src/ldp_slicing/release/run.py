@@ -20,7 +20,7 @@ from ldp_slicing.errors import ReleaseError
 from ldp_slicing.keys import Secret
 from ldp_slicing.ledger import Ledger, Stream
 from ldp_slicing.release.formats import endings
-from ldp_slicing.release.journal import WAITING, Journal
+from ldp_slicing.release.journal import RELEASED, WAITING, Journal
 from ldp_slicing.release.manifest import write_manifest
 from ldp_slicing.release.places import Place, write_whole
 from ldp_slicing.release.recipe import Recipe
@@ -119,11 +119,14 @@ class Job:
         self.complete = True
 
     def close(self) -> None:
-        """Of a single file nothing is left to know once it is released."""
+        """Of a single file nothing is left to know once it is released, and of a run that came to nothing neither."""
+        nothing = not self.journal.counts()[RELEASED]
         self.journal.close()
         self.ledger.close()
-        if self.single and self.complete:
+        if self.complete and (self.single or nothing):
             shutil.rmtree(self.journal.folder, ignore_errors=True)
+        if self.complete and nothing:
+            self.target.remove_if_empty()
 
     def card(self) -> Card | None:
         """The statement about what was released, if anything was."""

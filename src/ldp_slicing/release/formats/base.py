@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ldp_slicing.errors import ImageError
 from ldp_slicing.images import Decoded
 from ldp_slicing.plan import COLOUR_BITS
 from ldp_slicing.release.places import Draft
@@ -84,6 +85,19 @@ class Seen:
     frames: int = 1
     problem: str | None = None
     kept: str | None = None
+
+
+def check_keep(keep: Collection[str], there: Collection[str]) -> None:
+    """A file that has such things, but none that is to be kept, is refused before anything is spent: most likely a name is misspelt."""
+    if keep and there and not set(keep) & set(there):
+        raise ImageError(f"has no {' or '.join(keep)} to keep; it has {', '.join(sorted(there))}")
+
+
+def left_out(entry: Entry, names: Collection[str]) -> Entry:
+    """The entry with a notice of what its file holds and its release does not."""
+    if not names:
+        return entry
+    return replace(entry, notices=(*entry.notices, f"left out: {', '.join(sorted(names))} (--keep NAME keeps such things)"))
 
 
 def entry_of(name: str, decoded: Decoded, file: bytes | None, kept: dict[str, Any] | None = None) -> Entry:

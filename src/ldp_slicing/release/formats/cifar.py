@@ -11,7 +11,7 @@ from ldp_slicing.errors import DataError, ImageError
 from ldp_slicing.images import Decoded
 from ldp_slicing.pickles import unpickle_data
 from ldp_slicing.release.formats import CIFAR_ENDINGS
-from ldp_slicing.release.formats.base import Entry, Options, entry_of
+from ldp_slicing.release.formats.base import Entry, Options, check_keep, entry_of, left_out
 
 _ROW = 3 * 32 * 32
 
@@ -20,7 +20,11 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
     try:
         content = unpickle_data(file.read())
         rows = np.asarray(content["data"])
-        labels = {CIFAR_ENDINGS[name]: list(content[name]) for name in CIFAR_ENDINGS if name in options.keep and name in content}
+        there = [name for name in CIFAR_ENDINGS if name in content]
+        check_keep(options.keep, there)
+        labels = {CIFAR_ENDINGS[name]: list(content[name]) for name in there if name in options.keep}
+    except ImageError:
+        raise
     except DataError as error:
         raise ImageError(str(error)) from None
     except Exception as error:  # a pickle can be wrong in every way
@@ -32,4 +36,5 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
     for number, row in enumerate(rows):
         kept = {ending: str(int(column[number])).encode() for ending, column in labels.items()}
         pixels = np.ascontiguousarray(row.reshape(3, 32, 32).transpose(1, 2, 0))
-        yield entry_of(f"{number:05}.png", Decoded(pixels, ()), None, kept)
+        entry = entry_of(f"{number:05}.png", Decoded(pixels, ()), None, kept)
+        yield entry if number else left_out(entry, set(there) - set(options.keep))

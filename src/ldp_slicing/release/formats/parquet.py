@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from ldp_slicing.errors import ImageError
 from ldp_slicing.images import Canvas, decode_image
-from ldp_slicing.release.formats.base import Damaged, Entry, Options, Seen, entry_of
+from ldp_slicing.release.formats.base import Damaged, Entry, Options, Seen, check_keep, entry_of, left_out
 from ldp_slicing.release.formats.image import inspect_png
 from ldp_slicing.release.places import Draft
 
@@ -35,14 +35,20 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
     try:
         source = pq.ParquetFile(file)
         column = _image_column(source.schema_arrow, options)
-        kept = [name for name in source.schema_arrow.names if name in options.keep and name != column]
+        others = [name for name in source.schema_arrow.names if name != column]
+        check_keep(options.keep, others)
+        kept = [name for name in others if name in options.keep]
+        left = set(others) - set(kept)
         features = {name: feature for name, feature in _features(source.schema_arrow).items() if name in kept}
         row = 0
         for batch in source.iter_batches(batch_size=16, columns=[column, *kept]):
             for position in range(batch.num_rows):
                 image = batch.column(column)[position].as_py()
                 values = {name: batch.column(name).slice(position, 1) for name in kept}
-                yield _entry(row, image, {"column": column, "values": values, "features": features})
+                entry = _entry(row, image, {"column": column, "values": values, "features": features})
+                if isinstance(entry, Entry):
+                    entry, left = left_out(entry, left), set()
+                yield entry
                 row += 1
     except (pa.ArrowException, OSError) as error:
         raise ImageError(f"is not a Parquet file, or damaged: {error}") from None

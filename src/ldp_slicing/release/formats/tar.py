@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, cast
 from ldp_slicing.errors import ImageError
 from ldp_slicing.images import Canvas, decode_image
 from ldp_slicing.intact import begins_as_picture
-from ldp_slicing.release.formats.base import Damaged, Entry, Options, Seen, entry_of
+from ldp_slicing.release.formats.base import Damaged, Entry, Options, Seen, check_keep, entry_of, left_out
 from ldp_slicing.release.formats.image import inspect_png
 from ldp_slicing.release.places import Draft
 
@@ -31,9 +31,39 @@ def key_of(name: str) -> tuple[str, str]:
 
 
 def read(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
+    if options.keep:
+        check_keep(options.keep, _endings(file))
+    left, last = set[str](), None
+    for entry in _entries(file, options, left):
+        if isinstance(entry, Damaged):
+            yield entry
+        else:
+            if last is not None:
+                yield last
+            last = entry  # one is held back, since only at the end of the shard it is known what was left out
+    if last is not None:
+        yield left_out(last, left)
+
+
+def _endings(file: BinaryIO) -> set[str]:
+    """Of all members that are no pictures."""
+    try:
+        with tarfile.open(fileobj=file, mode="r:") as shard:
+            found = set[str]()
+            while (member := shard.next()) is not None:
+                _forget(shard)
+                found.update({key_of(member.name)[1]} if member.isreg() else ())
+    except tarfile.TarError:
+        return set()  # what is wrong with it is found when it is read
+    finally:
+        file.seek(0)
+    return {ending for ending in found if not _is_picture(ending)}
+
+
+def _entries(file: BinaryIO, options: Options, left: set[str]) -> Iterator[Entry | Damaged]:
     sample: dict[str, bytes] = {}
     last = None
-    for member, data in _members(file, options):
+    for member, data in _members(file, options, left):
         key, ending = key_of(member)
         if last is not None and key != last:
             yield from _sample(last, sample, options)
@@ -54,14 +84,18 @@ def _forget(shard: tarfile.TarFile) -> None:
     shard.members = []  # type: ignore[attr-defined]
 
 
-def _members(file: BinaryIO, options: Options) -> Iterator[tuple[str, bytes]]:
-    """Pictures, and members that are kept. A shard that is damaged is refused: Python would take the damage for its end."""
+def _members(file: BinaryIO, options: Options, left: set[str]) -> Iterator[tuple[str, bytes]]:
+    """Pictures, and members that are kept; the endings of others go to ``left``.
+
+    A shard that is damaged is refused: Python would take the damage for its end.
+    """
     try:
         with tarfile.open(fileobj=file, mode="r:") as shard:
             while (member := shard.next()) is not None:
                 _forget(shard)
                 ending = key_of(member.name)[1]
                 if not member.isreg() or not (_is_picture(ending) or ending in options.keep):
+                    left.update({ending} if member.isreg() else ())
                     continue
                 content = shard.extractfile(member)
                 if content is None or len(data := content.read()) != member.size:
