@@ -12,6 +12,7 @@ import sys
 import time
 import zlib
 from collections import Counter
+from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,8 +22,12 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from ldp_slicing.cli import app
+from ldp_slicing.errors import ReleaseError
 from ldp_slicing.images import read_image
 from ldp_slicing.ledger import default_ledger
+from ldp_slicing.release.journal import Journal
+from ldp_slicing.release.run import Stop, on_this_machine
+from ldp_slicing.release.work import Gate, Outcome, Setting
 from tests.markers import PAST, PLANTS, encoded, picture, png_chunks
 
 PNG = encoded(picture(9, 7), "PNG")
@@ -352,3 +357,23 @@ def test_verify_says_what_is_wrong(tmp_path: Path) -> None:
     for wrong, why in (("in", "has no manifest"), ("nowhere", "not a folder")):
         result = CliRunner().invoke(app, ["verify", str(tmp_path / wrong)])
         assert (result.exit_code, why in result.stderr) == (2, True)
+
+
+def test_an_address_without_its_engine_is_refused(tmp_path: Path) -> None:
+    code, _, errors = privatize(plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "out", "--address", "head:6379")
+    assert code == 2
+    assert "--engine ray" in errors
+
+
+def test_a_run_that_breaks_off_is_no_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was released by then is there, with its card."""
+
+    def break_off(setting: Setting, gate: Gate, journal: Journal, stop: Stop) -> Generator[list[Outcome]]:
+        yield from on_this_machine(1)(setting, gate, journal, stop)
+        raise ReleaseError("the cluster is gone")
+
+    monkeypatch.setattr("ldp_slicing.cli.privatize.on_this_machine", lambda _: break_off)
+    code, _, errors = privatize(plant(tmp_path / "in", {"a.png": PNG, "b.txt": b"?"}), tmp_path / "out")
+    assert code == 1
+    assert "broke off: the cluster is gone" in errors
+    assert (tmp_path / "out" / "card.json").is_file()

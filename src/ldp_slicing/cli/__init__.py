@@ -12,6 +12,7 @@ from ldp_slicing.cli import key, lab
 from ldp_slicing.cli.audit import audit
 from ldp_slicing.cli.doctor import doctor
 from ldp_slicing.cli.ledger import ledger
+from ldp_slicing.cli.names import names
 from ldp_slicing.cli.plan import plan
 from ldp_slicing.cli.privatize import privatize
 from ldp_slicing.cli.show import show
@@ -54,6 +55,7 @@ for command, summary in (
     (plan, "Show what a budget buys: slices, flip rates, promises."),
     (show, "Draw what the mechanism does to an image, for its owner."),
     (verify, "Check releases against their manifest and card."),
+    (names, "Say which release was made from which source, for their owner."),
     (ledger, "Show what was released so far, and from which sources most."),
     (doctor, "Say which path is in use and check it."),
     (audit, "Check whether the promise holds, here or in a folder of releases."),

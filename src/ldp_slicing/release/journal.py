@@ -37,7 +37,7 @@ CREATE INDEX by_state ON files (state, path);
 CREATE UNIQUE INDEX by_output ON files (output) WHERE output IS NOT NULL;
 CREATE TABLE releases (
     path BLOB, position INTEGER, member TEXT, width INTEGER, height INTEGER, bits INTEGER, frames INTEGER,
-    times INTEGER, epsilon REAL, source_epsilon REAL,
+    times INTEGER, epsilon REAL, source_epsilon REAL, entry TEXT,
     PRIMARY KEY (path, position)
 ) WITHOUT ROWID;
 CREATE TABLE skipped (
@@ -243,10 +243,10 @@ class Journal:
                 (state, outcome.problem, outcome.passing, outcome.sha256, outcome.size, run, outcome.file and digest(outcome.file), path),
             )
             made = [
-                (path, i, one.member and _text(one.member), one.width, one.height, one.bits, one.frames, *one.sum)
+                (path, i, one.member and _text(one.member), one.width, one.height, one.bits, one.frames, *one.sum, _text(one.entry))
                 for i, one in enumerate(outcome.made)
             ]
-            self._database.executemany("INSERT OR REPLACE INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", made)
+            self._database.executemany("INSERT OR REPLACE INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", made)
             skipped = [(path, i, _text(one.member), _text(one.problem), one.is_copy) for i, one in enumerate(outcome.skipped)]
             self._database.executemany("INSERT OR REPLACE INTO skipped VALUES (?, ?, ?, ?, ?)", skipped)
             self._database.executemany("INSERT OR IGNORE INTO notices VALUES (?, ?)", [(path, _text(notice)) for notice in outcome.notices])
@@ -296,6 +296,12 @@ class Journal:
         for output, sha256, status, member, frames in self._run(query):
             line = {"output": decode(output), "sha256": sha256.hex(), "status": status}
             yield line | ({"member": member} if member is not None else {}) | ({"frames": frames} if frames > 1 else {})
+
+    def names(self) -> Iterator[tuple[str, str, str, str]]:
+        """Of each release its output and member, and the file and entry that it was made from."""
+        query = "SELECT output, member, path, entry FROM files JOIN releases USING (path) WHERE state = 1 ORDER BY output, position"
+        for output, member, path, entry in self._run(query):
+            yield decode(output), member or "", decode(path), entry
 
     def statements(self) -> Iterator[tuple[int, int, Sum, list[tuple[int, int]]]]:
         """For each kind of word: its bits, how many releases (frames), the most that one source has, and the different sizes."""

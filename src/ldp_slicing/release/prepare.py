@@ -89,12 +89,12 @@ def _route(source: str, target: str, state: Path | None, *, shared: bool) -> Rou
         if is_remote(source) and (f"{name}/".startswith(f"{source.rstrip('/')}/") or f"{source.rstrip('/')}/".startswith(f"{name}/")):
             raise ReleaseError(f"{target} and {source} overlap: releases go to a place of their own, outside the sources")
         folder, output = (name, None) if only is None else name.rsplit("/", 1)
-        state = state or default_ledger().parent / "runs" / hashlib.sha256(name.encode()).hexdigest()[:32]
+        state = state or default_state(name)
         to_place: Place = remote(folder)
     else:
         path = Path(target)
         output = None if only is None else path.name
-        state = state or Path(f"{os.path.abspath(path)}{STATE_SUFFIX}")  # noqa: PTH100  # links stay: it lies beside what was named
+        state = state or default_state(target)
         if not is_remote(source):
             for place in (path, state):
                 if _overlap(Path(source), place):
@@ -109,6 +109,21 @@ def _route(source: str, target: str, state: Path | None, *, shared: bool) -> Rou
             raise ReleaseError(f"{target} must end in {' or '.join(KINDS[kind].writers)}: a release is written without loss")
         return Route(from_place, to_place, source_name, state, f"{output[: -len(suffix)]}.card.json", output)
     return Route(from_place, to_place, source_name, state, CARD_NAME)
+
+
+def default_state(target: str) -> Path:
+    """Where the state of a run lies: beside its target, or in the owner's data folder where that is remote."""
+    if is_remote(target):
+        return default_ledger().parent / "runs" / hashlib.sha256(target.rstrip("/").encode()).hexdigest()[:32]
+    return Path(f"{os.path.abspath(target)}{STATE_SUFFIX}")  # noqa: PTH100  # links stay: it lies beside what was named
+
+
+def open_state(target: str, state: Path | None) -> Journal:
+    """The journal of a run that was made, for its owner to look at."""
+    folder = state or default_state(local_path(target))
+    if not (folder / "journal.sqlite").exists():
+        raise ReleaseError(f"there is no {folder}, the folder that a run of `ldp-slicing privatize` leaves beside {target}")
+    return Journal(folder)
 
 
 def _source(source: str) -> tuple[Place, str | None, str]:

@@ -47,6 +47,7 @@ class Made:
     height: int
     bits: int
     sum: Sum
+    entry: str = ""  # what its source is called within its file
     frames: int = 1
 
 
@@ -292,7 +293,7 @@ class Worker:
         height, width = entry.pixels.shape[:2]
         output.frames = entry.frame
         if entry.frame < 2:
-            output.made.append(Made(member, width, height, entry.bits, verdict.sum))
+            output.made.append(Made(member, width, height, entry.bits, verdict.sum, entry.name))
 
     def _canvas(self, kind: type[Any], entry: Entry) -> Any:  # noqa: ANN401
         """Memory for a release: the last one where it fits, since fresh memory costs more than the kernel."""

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import csv
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ldp_slicing.cli import app
+from tests.release.helpers import outputs, pictures, plant
+
+
+def ask(*arguments: str | Path) -> tuple[int, str]:
+    ran = CliRunner().invoke(app, list(map(str, arguments)))
+    return ran.exit_code, ran.output
+
+
+@pytest.mark.parametrize("kind", ["keep", "random"])
+def test_every_release_is_traced_to_its_source_by_its_owner(kind: str, tmp_path: Path) -> None:
+    files, shard = pictures(6), io.BytesIO()
+    with tarfile.open(fileobj=shard, mode="w") as tar:
+        for name in ("00003.png", "00004.png"):
+            member = tarfile.TarInfo(name)
+            member.size = len(files[name])
+            tar.addfile(member, io.BytesIO(files[name]))
+    source = plant(tmp_path / "in", {"a, b.png": files["00000.png"], "deep/c.png": files["00001.png"], "s.tar": shard.getvalue()})
+    assert ask("privatize", source, tmp_path / "out", "--names", kind)[0] == 0
+    code, text = ask("names", tmp_path / "out")
+    assert code == 0
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert {row["release"] for row in rows} == set(outputs(tmp_path / "out"))
+    assert sorted((row["source"], row["entry"]) for row in rows) == [
+        ("a, b.png", ""),
+        ("deep/c.png", ""),
+        ("s.tar", "00003.png"),
+        ("s.tar", "00004.png"),
+    ]
+    (made,) = {row["release"] for row in rows if row["source"] == "s.tar"}
+    with tarfile.open(tmp_path / "out" / made) as tar:
+        assert set(tar.getnames()) == {row["member"] for row in rows if row["source"] == "s.tar"}
+
+
+def test_without_the_runs_folder_nothing_is_known(tmp_path: Path) -> None:
+    code, text = ask("names", tmp_path / "out")
+    assert code == 2
+    assert "out.owner" in text.replace("\n", "")
