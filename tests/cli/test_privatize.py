@@ -372,7 +372,7 @@ def test_a_run_that_breaks_off_is_no_refusal(tmp_path: Path, monkeypatch: pytest
         yield from on_this_machine(1)(setting, gate, journal, stop)
         raise ReleaseError("the cluster is gone")
 
-    monkeypatch.setattr("ldp_slicing.cli.privatize.on_this_machine", lambda _: break_off)
+    monkeypatch.setattr(sys.modules["ldp_slicing.cli.privatize"], "on_this_machine", lambda _: break_off)
     code, _, errors = privatize(plant(tmp_path / "in", {"a.png": PNG, "b.txt": b"?"}), tmp_path / "out")
     assert code == 1
     assert "broke off: the cluster is gone" in errors
