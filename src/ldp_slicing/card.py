@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from ldp_slicing.errors import CardError
-from ldp_slicing.plan import Plan
+from ldp_slicing.plan import Plan, Slice
 from ldp_slicing.tables import LAYOUT_VERSION, ln_up, round_up
 from ldp_slicing.version import __version__
 from ldp_slicing.view import Prune, block_of, pruning
@@ -181,6 +181,13 @@ class Statement:
             lines.append(f"  {level.unit:<{width}}  epsilon {number(level.epsilon):<11}  advantage <= {bound:<7}  {level.why}")
         lines.append("  (advantage: by how much anybody can beat a coin toss between two values; vacuous: the bound says nothing)")
         return "\n".join(lines)
+
+
+def promised(written: dict[str, Any]) -> tuple[Plan, Prune]:
+    """The plan and the view that a statement on a card speaks of."""
+    order, prune = written["plan"], written["view"]["prune"]
+    slices = [Slice(int(part["bits"], 16), part["epsilon"]) for part in order["slices"]]
+    return Plan(slices, order["word_bits"], requested=order["epsilon_requested"]), None if prune == "none" else prune
 
 
 def spent_on_one(written: dict[str, Any]) -> tuple[float, float]:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,14 @@ from torch import nn
 from typer.testing import CliRunner, Result
 
 from ldp_slicing.cli import app
-from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.errors import DataError, LdpSlicingError
 from ldp_slicing.lab.data import ImageSet, Split
 from ldp_slicing.lab.models import EMBEDDERS, MODELS
 from ldp_slicing.lab.recipes import recipe
+from ldp_slicing.lab.recogniser import open_people
 from ldp_slicing.lab.study import make_task, open_set
+from ldp_slicing.lab.task import Task
+from ldp_slicing.plan import Plan
 
 RNG = np.random.default_rng(3)
 
@@ -68,6 +72,56 @@ def test_it_trains_and_says_what_was_spent(data: Path, tmp_path: Path, options: 
     assert [int(line["epoch"]) for line in log] == [0, 1, 2]
     assert all(line["test_accuracy"] == "" and line["validation_accuracy"] for line in log)
     assert (tmp_path / "out" / "model.pt").is_file()
+
+
+def test_it_learns_from_releases_that_somebody_made(data: Path, tmp_path: Path) -> None:
+    made = CliRunner().invoke(
+        app, ["privatize", str(data / "pets"), str(data / "released"), "--epsilon", "5.2", "--slices", "Y7+Y4+Cb7+Cr7", "--prune", "none"]
+    )
+    assert made.exit_code == 0, made.output
+    shutil.rmtree(data / "pets")  # no source is needed
+    (data / "released").rename(data / "pets")
+    ran = run(data, tmp_path / "out")
+    assert ran.exit_code == 0, ran.output
+    assert "has spent eps 5.2 per" in ran.output
+    row = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert (row["release"], row["decoded"], row["prune"], row["epsilon_requested"]) == ("given", True, None, 5.2)
+    assert not list((tmp_path / "out").glob("*.npz"))
+    images = open_set("pets", data)
+    first = np.asarray(Image.open(data / "pets" / "train" / "cat" / "0.png"))
+    assert any(np.array_equal(first, one) for one in make_task(images, epsilon=20.0).released()[0].images)  # as they are
+    for option in (("--epsilon", "20"), ("--release", "once"), ("--prune", "haar")):
+        refused = run(data, tmp_path / "other", *option)
+        assert refused.exit_code == 2
+        assert f"leave out {option[0]}" in refused.output
+    attack = CliRunner().invoke(app, ["lab", "attack", "bayes", "pets", "--data", str(data), "--out", str(tmp_path / "attack")])
+    assert (attack.exit_code, "holds releases" in attack.output) == (2, True)
+    with pytest.raises(LdpSlicingError, match="holds releases"):
+        Task("run", images, recipe("cifar-once"), Plan.paper(20.0))
+    with pytest.raises(DataError, match="each of which it releases first"):
+        open_people("pets", data)
+
+
+def test_a_card_that_speaks_of_other_words_is_refused(data: Path, tmp_path: Path) -> None:
+    Image.fromarray(RNG.integers(0, 256, (16, 16), dtype=np.uint8)).save(data / "pets" / "train" / "cat" / "grey.png")
+    assert CliRunner().invoke(app, ["privatize", str(data / "pets"), str(data / "released")]).exit_code == 0
+    with pytest.raises(DataError, match="words of 24, 8 bits"):
+        open_set("released", data)
+    (data / "released" / "card.json").write_text("{}")
+    with pytest.raises(DataError, match="no card that can be read"):
+        open_set("released", data)
+
+
+def test_a_folder_of_grey_images_is_grey(data: Path) -> None:
+    """As `privatize` takes it: the plan of colour pixels would make an attack look weaker than it is."""
+    assert not open_set("pets", data).is_grey
+    for path in (data / "pets").rglob("*.png"):
+        Image.open(path).convert("L").save(path)
+    images = open_set("pets", data)
+    assert images.is_grey
+    task = make_task(images, epsilon=20.0)
+    assert task.plan == Plan.grey(20.0)
+    assert task.recipe.model == "resnet50-grey"
 
 
 def test_stopped_it_goes_on_and_ended_it_stays(data: Path, tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ from ldp_slicing.audit.files import ReleaseFile, ReleaseSet, read_set
 from ldp_slicing.audit.report import ERROR_RATE, Check, Report
 from ldp_slicing.audit.shared import QUESTIONS, Comparison, equal_at
 from ldp_slicing.audit.tails import tail_above
-from ldp_slicing.card import CARD_VERSION, EQUALITY, Statement, spent_on_one
+from ldp_slicing.card import CARD_VERSION, EQUALITY, Statement, promised, spent_on_one
 from ldp_slicing.errors import AuditError, LdpSlicingError, ReleaseError
-from ldp_slicing.plan import COLOUR_BITS, Plan, Slice
+from ldp_slicing.plan import COLOUR_BITS, Plan
 from ldp_slicing.release.manifest import MANIFEST_NAME, read_manifest
 from ldp_slicing.release.places import Folder, digest_of
 
@@ -117,14 +117,12 @@ def read_card(found: ReleaseSet) -> tuple[list[Claim], list[str]]:
 
 
 def _read_statement(written: dict[str, Any], releases: list[ReleaseFile]) -> Claim:
-    order, prune = written["plan"], written["view"]["prune"]
-    slices = [Slice(int(part["bits"], 16), part["epsilon"]) for part in order["slices"]]
-    plan = Plan(slices, order["word_bits"], requested=order["epsilon_requested"])
+    plan, prune = promised(written)
     file_bits = COLOUR_BITS if plan.is_colour else 8 if plan.word_bits <= 8 else 16
     mine = [release for release in releases if release.word_bits == file_bits]
     sizes = tuple(release.size for release in mine)
     times, spent = written["most_releases_of_one_source"], spent_on_one(written)  # which sources are one, only their owner knows
-    statement = Statement(plan, None if prune == "none" else prune, "rgb", sizes, times=times, spent=spent) if sizes else None
+    statement = Statement(plan, prune, "rgb", sizes, times=times, spent=spent) if sizes else None
     return Claim(plan, statement, written, mine)
 
 

@@ -79,6 +79,13 @@ Seed = Annotated[int, typer.Option("--seed", help="Of weights, order and crops. 
 LogOption = Annotated[LogChoice, typer.Option("--log", help="log.csv, or TensorBoard's files.")]
 
 
+def refuse_plans(context: typer.Context, why: str) -> None:
+    """How to release is not asked of what was released."""
+    for name in ("epsilon", "weights", "slices", "prune", "release"):
+        if (origin := context.get_parameter_source(name)) and origin.name == "COMMANDLINE":
+            raise LdpSlicingError(f"{why}: leave out --{name}")
+
+
 def missing(error: ModuleNotFoundError) -> LdpSlicingError:
     return LdpSlicingError(f"the lab needs {error.name}: pip install 'ldp-slicing[lab]'")
 
@@ -111,15 +118,19 @@ def train(
     """`ldp-slicing lab train cifar10 --data data/ --epsilon 20`
 
     Train a classifier on releases and measure it on releases. The epoch is chosen on images held out of the training set; the test set is
-    looked at once, at the end.
+    looked at once, at the end. Sources are released for it first; a folder that `ldp-slicing privatize` made, with its card, holds
+    releases, and is taken as it is.
     """
     check_slices(context, slices)
     try:
         from ldp_slicing.lab.study import make_task, open_set
     except ModuleNotFoundError as error:
         raise missing(error) from None
+    images = open_set(name, data)
+    if images.given is not None:
+        refuse_plans(context, f"{name} holds releases, and their card says how they were made")
     task = make_task(
-        open_set(name, data),
+        images,
         epsilon=epsilon,
         weights=parse_weights(weights),
         slices=slices,
@@ -302,6 +313,8 @@ def attack(
     except ModuleNotFoundError as error:
         raise missing(error) from None
     chosen = open_set(images, data)
+    if chosen.given is not None:
+        raise LdpSlicingError(f"{images} holds releases: how much an attack gets is measured on sources that you have")
     asked = Attempt(name, chosen, plan_of(chosen, epsilon, parse_weights(weights), slices), prune.prune, epochs)
     with _progress("attacking") as report:
         row = make_attempt(asked, folder, Limits(60 * minutes), device=device, report=report)

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from ldp_slicing.errors import DataError
 from ldp_slicing.pickles import unpickle_data
+from ldp_slicing.plan import Plan
+from ldp_slicing.view import Prune
 
 
 @dataclass(frozen=True)
@@ -22,10 +24,21 @@ class Split:
 
 @dataclass(frozen=True)
 class ImageSet:
+    """``given``: the plan and the view by which these images are releases already; None where they are sources."""
+
     name: str
     classes: int
     train: Split
     test: Split
+    given: tuple[Plan, Prune] | None = None
+
+    @property
+    def holds(self) -> str:
+        return "sources" if self.given is None else "releases"
+
+    @property
+    def is_grey(self) -> bool:
+        return int(self.train.images.shape[3]) == 1
 
 
 def hold_out(split: Split, count: int, seed: int) -> tuple[Split, Split]:

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from ldp_slicing.card import promised
 from ldp_slicing.errors import DataError, LdpSlicingError
 from ldp_slicing.images import read_image
 from ldp_slicing.lab.data import ImageSet, Split, need
+from ldp_slicing.plan import COLOUR_BITS, Plan
+from ldp_slicing.release.manifest import CARD_NAME
+from ldp_slicing.view import Prune
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"})
 
 
-def read_images(paths: Sequence[Path], *, size: tuple[int, int] | None = None, grey: bool = False) -> NDArray[np.uint8]:
-    """uint8 [N, H, W, 3], or [N, H, W, 1] with ``grey``, from N files of one size; ``size`` (width, height) resizes them to it."""
+def read_images(paths: Sequence[Path], *, size: tuple[int, int] | None = None, grey: bool | None = False) -> NDArray[np.uint8]:
+    """uint8 [N, H, W, 3], or [N, H, W, 1] with ``grey``, from N files of one size; ``size`` (width, height) resizes them to it.
+
+    ``grey`` None: as they are, if all are; where some are colour, all become so.
+    """
     if not paths:
         raise DataError("no images to read")
+    if grey is None:
+        grey = all_grey(paths)
     first = _read(paths[0], size, grey)
     images = np.empty((len(paths), *first.shape), np.uint8)
 
@@ -37,6 +48,19 @@ def read_images(paths: Sequence[Path], *, size: tuple[int, int] | None = None, g
     return images
 
 
+def all_grey(paths: Iterable[Path]) -> bool:
+    """Whether `privatize` would take each of them for grey, by their heads."""
+
+    def is_grey(path: Path) -> bool:
+        try:
+            with Image.open(path) as picture:
+                return picture.mode in ("1", "L", "LA") or picture.mode.startswith("I;16")
+        except (OSError, ValueError):
+            return False  # whoever reads it says what is wrong
+
+    return all(map(is_grey, paths))
+
+
 def _read(path: Path, size: tuple[int, int] | None, grey: bool) -> NDArray[np.uint8]:
     try:
         pixels = read_image(path).pixels
@@ -50,16 +74,20 @@ def _read(path: Path, size: tuple[int, int] | None, grey: bool) -> NDArray[np.ui
     return np.asarray(picture).reshape(picture.height, picture.width, -1)
 
 
-def read_folder(root: Path, *, size: tuple[int, int] | None = None, grey: bool = False) -> tuple[Split, list[str]]:
+def read_folder(root: Path, *, size: tuple[int, int] | None = None, grey: bool | None = False) -> tuple[Split, list[str]]:
     """``root/CLASS/*`` in the order of names, as torchvision's ImageFolder has it, and the names of the classes."""
     classes = sorted(path.name for path in need(root, "a folder with one folder per class").iterdir() if path.is_dir())
-    files = [(path, i) for i, name in enumerate(classes) for path in sorted((root / name).rglob("*")) if path.suffix.lower() in SUFFIXES]
+    files = [(path, i) for i, name in enumerate(classes) for path in pictures_below(root / name)]
     if not files:
         raise DataError(f"{root} holds no images in folders of their class")
     return Split(read_images([path for path, _ in files], size=size, grey=grey), np.array([label for _, label in files], np.int64)), classes
 
 
-def read_list(path: Path, *, size: tuple[int, int] | None = None, grey: bool = False) -> Split:
+def pictures_below(root: Path) -> list[Path]:
+    return [path for path in sorted(root.rglob("*")) if path.suffix.lower() in SUFFIXES]
+
+
+def read_list(path: Path, *, size: tuple[int, int] | None = None, grey: bool | None = False) -> Split:
     """Lines of ``relative/path.jpg 7``: an image beside the list, or below it, and the number of its class."""
     files, labels = [], []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -76,8 +104,31 @@ def read_list(path: Path, *, size: tuple[int, int] | None = None, grey: bool = F
     return Split(read_images(files, size=size, grey=grey), np.array(labels, np.int64))
 
 
-def load_folder(root: Path, *, size: tuple[int, int] | None = None, grey: bool = False) -> ImageSet:
-    """``root/train`` and ``root/test``, each a folder of classes, or ``train.txt`` and ``test.txt``, each a list."""
+def load_folder(root: Path, *, size: tuple[int, int] | None = None) -> ImageSet:
+    """``root/train`` and ``root/test``, each a folder of classes, or ``train.txt`` and ``test.txt``, each a list.
+
+    Grey where all images are. A folder that `privatize` made, with its card, holds releases.
+    """
+    grey = all_grey(pictures_below(root))
+    found = _load_folder(root, size, grey=grey)
+    return replace(found, given=_given(root / CARD_NAME, grey=grey)) if (root / CARD_NAME).is_file() else found
+
+
+def _given(card: Path, *, grey: bool) -> tuple[Plan, Prune]:
+    """What the card says of such images, if it speaks of no others: to decode, their word must be known."""
+    try:
+        promises = [promised(statement) for statement in json.loads(card.read_text())["statements"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, LdpSlicingError) as error:
+        raise DataError(f"{card} is no card that can be read: {error}") from None
+    if [plan.word_bits for plan, _ in promises] != [8 if grey else COLOUR_BITS]:
+        words = ", ".join(str(plan.word_bits) for plan, _ in promises)
+        raise DataError(
+            f"{card} speaks of words of {words} bits: a set to learn from has colour (24) or 8-bit grey releases, and no others"
+        )
+    return promises[0]
+
+
+def _load_folder(root: Path, size: tuple[int, int] | None, *, grey: bool) -> ImageSet:
     if (root / "train.txt").is_file():
         train, test = (read_list(root / f"{name}.txt", size=size, grey=grey) for name in ("train", "test"))
         classes = 1 + int(max(train.labels.max(), test.labels.max()))

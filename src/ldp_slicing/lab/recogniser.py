@@ -17,11 +17,14 @@ from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.study import changed, plan_of
 from ldp_slicing.lab.task import ReleaseMode, Task
 from ldp_slicing.plan import PAPER_WEIGHTS
+from ldp_slicing.release.manifest import CARD_NAME
 from ldp_slicing.view import Prune
 
 
 def open_people(name: str, data: Path) -> ImageSet:
     """``data/NAME/PERSON/*``: 112 x 112 faces, one folder per person."""
+    if (data / name / CARD_NAME).is_file():
+        raise DataError(f"{data / name} holds releases: a recogniser is trained here on sources, each of which it releases first")
     split, people = read_folder(data / name)
     if split.images.shape[1:3] != (112, 112):
         raise DataError(f"{data / name} holds images of {split.images.shape[2]} x {split.images.shape[1]}; faces are aligned to 112 x 112")

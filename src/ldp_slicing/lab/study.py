@@ -25,21 +25,24 @@ from ldp_slicing.view import Prune
 
 
 def open_set(name: str, data: Path) -> ImageSet:
-    """ "cifar10", "cifar100" or "chest"; any other name is a folder below ``data`` with train/ and test/, or train.txt and test.txt."""
+    """ "cifar10", "cifar100" or "chest"; any other name is a folder below ``data`` with train/ and test/, or train.txt and test.txt.
+
+    A folder with a card holds releases.
+    """
     if name in ("cifar10", "cifar100"):
         return load(name, data)
     return load_chest(data) if name == "chest" else load_folder(data / name)
 
 
 def default_recipe(images: ImageSet, *, decoded: bool) -> str:
-    if images.train.images.shape[3] == 1:
+    if images.is_grey:
         return "chest"
     return "cifar-decoded" if decoded else "cifar-once"
 
 
 def plan_of(images: ImageSet, epsilon: float, weights: tuple[float, float, float], slices: str | None = None) -> Plan:
     """The plan that fits the set's channels."""
-    return plan_for(8 if images.train.images.shape[3] == 1 else COLOUR_BITS, epsilon, weights, slices)
+    return plan_for(8 if images.is_grey else COLOUR_BITS, epsilon, weights, slices)
 
 
 def make_task(
@@ -59,15 +62,19 @@ def make_task(
 ) -> Task:
     """A task from what was asked for; ``validation`` is the share of the training images to hold out.
 
-    ``decode``: what was released once is decoded before it is learnt from.
+    ``decode``: what was released once is decoded before it is learnt from. Of a set that holds releases its card tells plan and view.
     """
     if not 0 < validation < 1:
         raise LdpSlicingError(f"the share to hold out for validation must be between 0 and 1, such as 0.1; got {validation:g}")
-    decode &= release == "once"
+    plan: Plan | None = None
+    if images.given is not None:
+        release, (plan, prune) = "given", images.given
+    elif release in ("once", "every-epoch"):
+        plan = plan_of(images, epsilon, weights, slices)
+    decode &= release in ("once", "given")
     how: Recipe = recipe(recipe_name or default_recipe(images, decoded=decode))
     if how.loss != "classes":
         raise LdpSlicingError(f"the recipe {how.name!r} is for faces: `ldp-slicing lab train-faces`")
-    plan = plan_of(images, epsilon, weights, slices) if release in ("once", "every-epoch") else None
     held = max(1, round(validation * len(images.train.labels)))
     return Task("run", images, changed(how, model=model, epochs=epochs), plan, prune, release, seed, held, decode=decode)
 

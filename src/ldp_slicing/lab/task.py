@@ -16,7 +16,7 @@ from ldp_slicing.plan import Plan
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.view import Prune
 
-ReleaseMode = Literal["none", "view", "once", "every-epoch"]
+ReleaseMode = Literal["none", "view", "once", "every-epoch", "given"]
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Task:
     """One network to be trained.
 
     release: "none" trains on sources and "view" on the view without noise, neither private; "once" on one release of each image, made by
-    the secure engine before training begins; "every-epoch" draws new noise for every batch, the authors' way: each training image is then
-    released once per epoch.
+    the secure engine before training begins; "given" on releases that somebody else made, with the plan of their card; "every-epoch" draws
+    new noise for every batch, the authors' way: each training image is then released once per epoch.
 
-    decode: the learner decodes the releases first, see ``ldp_slicing.torch.Decoder``; only with "once".
+    decode: the learner decodes the releases first, see ``ldp_slicing.torch.Decoder``; only where each image has one.
     validation: so many training images are held out to choose the epoch by; 0 keeps the last epoch. The test set chooses nothing.
     targets: float32 [N, D], one row per training image, for recipes with the loss "teacher".
     weights: a state dict to start from.
@@ -52,7 +52,9 @@ class Task:
     def __post_init__(self) -> None:
         if (self.plan is None) != (self.release in ("none", "view")):
             raise LdpSlicingError(f"task {self.name!r}: release={self.release!r} does not go with plan={self.plan!r}")
-        if self.decode and self.release != "once":
+        if (self.data.given is not None) != (self.release == "given"):
+            raise LdpSlicingError(f"task {self.name!r}: release={self.release!r}, but {self.data.name} holds {self.data.holds}")
+        if self.decode and self.release not in ("once", "given"):
             raise LdpSlicingError(f"task {self.name!r}: what was released once is decoded; got release={self.release!r}")
         if (self.targets is None) != (self.recipe.loss != "teacher"):
             raise LdpSlicingError(f"task {self.name!r}: the loss {self.recipe.loss!r} and targets do not go together")
@@ -73,7 +75,7 @@ class Task:
         return self.plan.realised_epsilon * (self.recipe.epochs if self.release == "every-epoch" else 1)
 
     def released(self) -> tuple[Split, Split, Split]:
-        """Training, validation and test images as the learner gets them: with "once" the one release of each, otherwise the sources."""
+        """Training, validation and test images as the learner gets them: of "once" the one release of each, else what the set holds."""
         train, validation = hold_out(self.data.train, self.validation, self.seed)
         train, validation, test = (Split(self.release_once(split.images), split.labels) for split in (train, validation, self.data.test))
         return train, validation, test

@@ -10,9 +10,8 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from ldp_slicing.card import CARD_VERSION, Statement, spent_on_one
+from ldp_slicing.card import CARD_VERSION, Statement, promised, spent_on_one
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
-from ldp_slicing.plan import Plan, Slice
 from ldp_slicing.release.formats import WRITERS, module_of
 from ldp_slicing.release.places import PARTIAL, Place, digest_of, write_whole
 
@@ -110,15 +109,9 @@ def _verify_card(place: Place, findings: Findings) -> Iterator[str]:
             return
         on_card = {}
         for number, statement in enumerate(card["statements"]):
-            part = statement["plan"]
-            plan = Plan(
-                [Slice(int(one["bits"], 16), one["epsilon"]) for one in part["slices"]],
-                part["word_bits"],
-                requested=part["epsilon_requested"],
-            )
+            plan, prune = promised(statement)
             bits = plan.word_bits
             on_card[bits] = number
-            prune = None if statement["view"]["prune"] == "none" else statement["view"]["prune"]
             times, spent = statement["most_releases_of_one_source"], spent_on_one(statement)
             if findings.counts[bits] != statement["releases"]:
                 yield f"speaks of {statement['releases']:,} releases of {bits}-bit words; there are {findings.counts[bits]:,}"
