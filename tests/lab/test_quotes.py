@@ -127,6 +127,13 @@ def test_the_readme_says_where_the_papers_plan_was_not_beaten() -> None:
     assert "({:.1f} % by the paper's plan at eps 20, {:.1f} % by `Y7+Y4` at 3.5)".format(*(100 * share for share in flipped)) in readme()
 
 
+def test_the_readme_says_what_decoding_leaves_of_it() -> None:
+    found = {row["run"]: 100 * row["accuracy_decoded"] for row in rows_of("decoding") if "accuracy_decoded" in row}
+    paper, few, more = (found[run] for run in ("paper-eps20", "thick-eps3.5", "thick-eps5.2"))
+    assert few < paper < more
+    assert f"gets {paper:.1f} % from it at eps 20, {few:.1f} % from `Y7+Y4` at 3.5 and {more:.1f} % from `Y7+Y4+Cb7+Cr7` at 5.2" in readme()
+
+
 def test_what_falls_short_of_the_paper_falls_short_by_the_recipe() -> None:
     ours = next(row for row in rows_of("curves") if row["run"] == "cifar100-clean")
     theirs = next(row for row in rows_of("fidelity") if row["run"] == "cifar100-clean")
