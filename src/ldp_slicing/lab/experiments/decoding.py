@@ -130,6 +130,10 @@ def figure(findings: Findings) -> Figure:
     for (words, way), colour in zip(WAYS.items(), (COLOURS[3], COLOURS[0]), strict=True):
         line(left, {eps: [row[f"explained_{way}"][0]] for eps, row in rows.items()}, words, colour)
         line(right, {eps: [row[f"accuracy_{way}"]] for eps, row in rows.items()}, words, colour)
+    few = {eps: row for eps in THICK for row in findings["decoding"] if row["run"] == f"thick-eps{eps:g}"}
+    shares = {left: [row["explained_decoded"][0] for row in few.values()], right: [row["accuracy_decoded"] for row in few.values()]}
+    for axis, found in shares.items():
+        axis.plot(list(few), [100 * share for share in found], "D", color=COLOURS[2], label="few bits as one, decoded")
     left.set(title="What a pixel says of the pruned luma", ylabel="variance explained, %", ylim=(0, 100))
     right.set(title="A linear classifier on scattering features", ylabel="accuracy, CIFAR-10, %", ylim=(0, 60))
     for axis in (left, right):
