@@ -132,6 +132,8 @@ def test_the_readme_says_what_decoding_leaves_of_it() -> None:
     paper, few, more = (found[run] for run in ("paper-eps20", "thick-eps3.5", "thick-eps5.2"))
     assert few < paper < more
     assert f"gets {paper:.1f} % from it at eps 20, {few:.1f} % from `Y7+Y4` at 3.5 and {more:.1f} % from `Y7+Y4+Cb7+Cr7` at 5.2" in readme()
+    leaks = {(one.slices, one.plan.epsilon): one.leakage for one in tradeoff.points(rows_of("tradeoff")) if one.prune == "haar"}
+    assert f"leaks a little more ({leaks['Y7+Y4+Cb7+Cr7', 5.2]:.3f} against {leaks['', 20.0]:.3f})" in readme()
 
 
 def test_what_falls_short_of_the_paper_falls_short_by_the_recipe() -> None:

@@ -107,7 +107,8 @@ def figure(findings: Findings) -> Figure:
 
 EXPERIMENT = Experiment(
     "Each image released once, all seven budgets, ResNet-56; 5,000 training images are held out to choose the epoch, "
-    "the test set (released once, too) is looked at once. The row called longer shows what the schedule costs. Decoded: the learner knows the plan and learns from the values to expect "
+    "the test set (released once, too) is looked at once. The row called longer shows what the schedule costs. Decoded: the learner knows "
+    "the plan and learns from the values to expect "
     "(`ldp_slicing.torch.Decoder`), which needs nothing but the releases",
     measure,
     table,
