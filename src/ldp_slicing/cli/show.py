@@ -28,11 +28,14 @@ def show(
         ),
     ] = None,
     prune: PruneOption = PruneChoice.haar,
-    side: Annotated[int, typer.Option("--side", min=16, max=1024, help="Show the source at most this large.")] = 192,
+    side: Annotated[int, typer.Option("--side", min=16, max=1024, help="Show pieces, and wholes, at most this large.")] = 192,
 ) -> None:
     """`ldp-slicing show portrait.jpg --out sheet.png`
 
     Draw what the mechanism does to an image: the view, the bit-planes, releases from epsilon 1 to 58 with and without pruning.
+
+    The image is released at its full size. Of one larger than a tile you see the middle, pixel by pixel, and the whole made small:
+    averaging takes noise away, so that a large release shows more than its pixels do.
 
     The sheet shows the source. It is for the owner's eyes, not for release.
     """
