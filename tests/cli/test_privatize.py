@@ -146,6 +146,38 @@ def test_the_report_for_machines(tmp_path: Path) -> None:
     assert [notice["source"] for notice in result["notices"]] == ["alpha.png"]
 
 
+LITTER = {
+    ".DS_Store": b"\0\0\0\1Bud1",
+    "x/Thumbs.db": b"\xd0\xcf\x11\xe0",
+    "x/Desktop.ini": b"[.ShellClassInfo]",
+    "x/._a.png": b"\0\5\x16\7\0\2",
+}
+
+
+def test_what_systems_leave_in_folders_is_left_out_with_one_notice(tmp_path: Path) -> None:
+    source, target = plant(tmp_path / "in", {"a.png": PNG, "._mine.png": encoded(picture(4, 4), "PNG"), **LITTER}), tmp_path / "out"
+    status, out, err = privatize(source, target)
+    assert (status, out.startswith("2 of 2")) == (0, True)  # a picture is one by whatever name
+    assert err.split("\n")[0].startswith("notice: .: 4 files that systems put there are left out (.DS_Store, Thumbs.db, desktop.ini")
+    assert err.count("\n") == 1
+    for name in LITTER:
+        (source / name).unlink()
+    plant(source, {".DS_Store": b""})
+    assert "notice: .: 1 file that a system put there is left out" in privatize(source, target)[2]
+    (source / ".DS_Store").unlink()
+    assert privatize(source, target)[::2] == (0, "")
+    status, _, err = privatize(plant(tmp_path / "only", LITTER), tmp_path / "out2")
+    assert (status, "holds no files" in err) == (2, True)
+    status, _, err = privatize(plant(tmp_path / "one", LITTER) / ".DS_Store", tmp_path / "out.png")
+    assert (status, "not released: .DS_Store: not an image" in err) == (1, True)  # it was named, so it is meant
+
+
+def test_a_file_of_no_known_kind_is_refused_with_all_that_are_read(tmp_path: Path) -> None:
+    _, _, err = privatize(plant(tmp_path / "in", {"notes.txt": b"text"}), tmp_path / "out")
+    for kind in ("JPEG", "PNG", "WebP", "TIFF", "BMP", "GIF", ".tar", ".parquet", ".dcm", ".mp4", "CIFAR"):
+        assert kind in err
+
+
 def test_nothing_released_is_said(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"bad.jpg": b"text"})
     status, out, _ = privatize(source, tmp_path / "out", "--json")

@@ -25,6 +25,7 @@ from ldp_slicing.release.work import Outcome, Task
 JOURNAL_VERSION = 2
 WAITING, RELEASED, PROBLEM, COPY = range(4)
 _PAGE = 256
+_WHOLE = b"."  # in place of a file's path: the source as a whole
 
 _SCHEMA = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
@@ -146,17 +147,22 @@ class Journal:
         found: Iterator[Found],
         kind_of: Callable[[Found], tuple[str, str]],
         in_the_way: Callable[[str], str | None],
+        is_litter: Callable[[Found], bool],
         *,
         copies_again: bool,
     ) -> None:
-        """Enter what the source holds now. ``kind_of`` gives a file's kind and the ending of what is made from it.
+        """Enter what the source holds now. ``kind_of`` gives a file's kind and the ending of what is made from it; litter is only counted.
 
         Whatever has no release waits again; but copies only where their first may still fail.
         """
         generation = (self.get("generation") or 0) + 1
         self._run("BEGIN")
         self._set("generation", generation)
+        litter = 0
         for item in found:
+            if is_litter(item):
+                litter += 1
+                continue
             path, problem = encode(item.path), item.problem or in_the_way(item.path)
             known = generation > 1 and self._run("SELECT state, stamp FROM files WHERE path = ?", (path,)).fetchone()
             if known and known[0] == RELEASED:
@@ -180,6 +186,12 @@ class Journal:
             self._run(f"DELETE FROM {table} WHERE path IN (SELECT path FROM files WHERE state <> ?)", (RELEASED,))  # noqa: S608
         self._run("DELETE FROM files WHERE seen <> ? AND state <> ?", (generation, RELEASED))  # gone from the source
         self._run("UPDATE files SET changed = NULL WHERE seen <> ?", (generation,))
+        self._run("DELETE FROM notices WHERE path = ?", (_WHOLE,))
+        if litter:
+            left = "1 file that a system put there is" if litter == 1 else f"{litter:,} files that systems put there are"
+            self._run(
+                "INSERT INTO notices VALUES (?, ?)", (_WHOLE, f"{left} left out (.DS_Store, Thumbs.db, desktop.ini, AppleDouble ._*)")
+            )
         self._run("COMMIT")
 
     def name_files(self, name: Callable[[str, str], str]) -> None:
