@@ -46,7 +46,7 @@ def test_a_sheet_is_large_enough_and_carries_the_banner(shape: tuple[int, int], 
         written = np.flatnonzero(np.any(line != WARNING, axis=(0, 2)))
         assert len(written) > 300  # the words are there
         assert written[-1] < drawn.shape[1] - GAP  # and end before the sheet does
-    assert not np.any(np.all(below == WARNING, axis=-1))
+    assert not np.any(np.all(below[:, :GAP] == WARNING, axis=-1))  # beside the tiles, whose noise has every colour
 
 
 def test_the_sheet_shows_the_source_and_its_bits() -> None:
@@ -90,7 +90,7 @@ def test_of_a_large_picture_all_is_released_and_the_middle_and_the_averaged_whol
     for row in (4, 6):
         np.testing.assert_array_equal(tile(drawn, row, 0, 100), source[middle])
         for column in (0, len(BUDGETS) - 1, COLUMNS - 1):  # releases, and the source in the same way
-            np.testing.assert_array_equal(tile(drawn, row + 1, column, 100), stretched(average(source, 100, 100)))
+            np.testing.assert_array_equal(tile(drawn, row + 1, column, 100), stretched(*[average(source, 100, 100)] * 2))
 
 
 def test_a_picture_made_small_keeps_its_proportions() -> None:
@@ -102,6 +102,26 @@ def test_a_picture_made_small_keeps_its_proportions() -> None:
     ]
 
 
+@pytest.mark.parametrize("bits", [9, 12, 16])
+def test_deep_grey_is_released_by_the_plan_of_its_word(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[tuple[int, float]] = []
+
+    class Noted(Slicer):
+        def __init__(self, plan: Plan, *, prune: view.Prune) -> None:
+            plans.append((plan.word_bits, plan.epsilon))
+            super().__init__(plan, prune=prune)
+
+    monkeypatch.setattr(sheet, "Slicer", Noted)
+    source = picture(96, 96)[..., 2].astype(np.uint16) << (bits - 8)
+    drawn = np.asarray(make_sheet(source, 96, bits=bits))
+    assert plans == [(bits, epsilon) for _ in range(2) for epsilon in BUDGETS]
+    for column, words in enumerate((source, look(source, "haar", bits), look(source, "dct", bits))):
+        np.testing.assert_array_equal(tile(drawn, 0, column, 96)[..., 0], stretched(words, words))
+    for bit in (bits - 1, 0):  # eight to a row
+        row, column = divmod(bits - 1 - bit, COLUMNS)
+        np.testing.assert_array_equal(tile(drawn, 1 + row, column, 96)[..., 0] == 255, source >> bit & 1 == 1)
+
+
 @pytest.mark.parametrize(("shape", "size"), [((12, 8, 3), (4, 4)), ((7, 5), (3, 5)), ((5, 9, 3), (1, 1)), ((3, 3), (3, 3))])
 def test_averages_are_those_of_the_pixels_in_each_piece(shape: tuple[int, ...], size: tuple[int, int]) -> None:
     words = np.random.default_rng(0).integers(0, 1 << 16, shape, dtype=np.uint16)
@@ -111,9 +131,21 @@ def test_averages_are_those_of_the_pixels_in_each_piece(shape: tuple[int, ...], 
         np.testing.assert_allclose(average(words, *size)[i, j], wanted)
 
 
+@pytest.mark.parametrize("prune", [None, "haar", "haar4", "dct"])
+def test_a_scan_that_uses_little_of_its_range_is_seen_in_releases_that_are_hardly_noisy(
+    prune: view.Prune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sheet, "BUDGETS", (600.0,))
+    source = 0x8000 + picture(96, 96)[..., 2].astype(np.uint16)
+    drawn = np.asarray(make_sheet(source, 96, prune=prune, bits=16))
+    seen = look(source, prune, 16)
+    assert np.corrcoef(tile(drawn, 3, 0, 96)[..., 0].ravel(), stretched(seen, seen).ravel())[0, 1] > 0.95
+
+
 def test_contrast_is_stretched_in_each_channel_and_a_flat_one_stays_flat() -> None:
     ramp = np.linspace(100, 101, 10_000).reshape(100, 100)
-    shown = stretched(np.stack([ramp, 3 * ramp, np.full_like(ramp, 7)], axis=-1))
+    values = np.stack([ramp, 3 * ramp, np.full_like(ramp, 7)], axis=-1)
+    shown = stretched(values, values)
     assert set(np.unique(shown[..., 0])) == set(range(256))
     np.testing.assert_array_equal(shown[..., 0], shown[..., 1])
     assert len(np.unique(shown[..., 2])) == 1

@@ -48,14 +48,15 @@ def make_sheet(source: Words, side: int = 192, slices: str | None = None, prune:
     haar: view.Prune = prune if prune in view.GAIN else "haar"
     piece, ends = source[where], tuple(slice(part.start, part.stop + -side % block) for part in where)  # views need whole blocks
     seen = {name: look(source[ends], kind, bits)[:side, :side] for name, kind in (("none", None), ("haar", haar), ("dct", "dct"))}
-    parts: list[Part] = [(f"What the noise is put on: the view{middle}", _views(piece, seen, view.gain_of(haar), bits))]
+    parts: list[Part] = [(f"What the noise is put on: the view{middle}", _views(piece, seen, view.gain_of(haar)))]
     for c, channel in enumerate(CHANNELS if source.ndim == 3 else ("grey",)):
         plane = seen["none"][..., c] if source.ndim == 3 else seen["none"]
         tiles = [Tile(((plane >> b & 1) * 255).astype(np.uint8), f"{channel} bit {b}") for b in range(bits - 1, -1, -1)]
         parts += [(f"Bit-planes of {channel}, highest first{middle}", tiles[i : i + COLUMNS]) for i in range(0, bits, COLUMNS)]
     for shown in dict.fromkeys((prune, None)):
         words = WORDS.get(shown, f"with the low Haar band pruned, detail x {view.gain_of(shown)}") + f", slices {slices}" * bool(slices)
-        pairs = list(_releases(source, where, side, slices, shown, bits))
+        like = seen["none" if shown is None else "dct" if shown == "dct" else "haar"]
+        pairs = list(_releases(source, where, side, slices, shown, bits, like))
         parts.append((f"Releases {words}{middle}; eps per released pixel, PSNR against the source", [near for near, _ in pairs]))
         if large:
             ratio = f"{max(height, width) / side:.3g}"
@@ -64,7 +65,8 @@ def make_sheet(source: Words, side: int = 192, slices: str | None = None, prune:
             parts.append((f"The same releases as a whole, made small ({averaged}): what averaging shows; a network may see more", whole))
     cut = f"the middle {piece.shape[1]} x {piece.shape[0]} of {width} x {height} pixels as they are, and the whole made small"
     size = cut if large else f"shown at {width} x {height} pixels"
-    return _draw(parts, f"Each release here is one of many of the same picture; {size}{f', the highest 8 of {bits} bits' * (bits > 8)}.")
+    deep = f", values of {bits} bits stretched over the range of the view" * (bits > 8)
+    return _draw(parts, f"Each release here is one of many of the same picture; {size}{deep}.")
 
 
 def look(pixels: Words, prune: view.Prune, bits: int = 8) -> Words:
@@ -87,7 +89,8 @@ def psnr(a: Words, b: Words, bits: int = 8) -> float:
 def make_small(words: Words, side: int) -> Pixels:
     """At most ``side`` pixels wide and high, by averaging, with the contrast of each channel stretched."""
     scale = min(1.0, side / max(words.shape[:2]))
-    return stretched(average(words, *(max(1, round(length * scale)) for length in words.shape[:2])))
+    means = average(words, *(max(1, round(length * scale)) for length in words.shape[:2]))
+    return stretched(means, means)
 
 
 def average(words: Words, height: int, width: int) -> NDArray[np.float64]:
@@ -100,33 +103,32 @@ def average(words: Words, height: int, width: int) -> NDArray[np.float64]:
     return means
 
 
-def stretched(values: NDArray[np.float64]) -> Pixels:
-    """Each channel over the whole range, but for its darkest and lightest hundredth."""
-    low, high = np.percentile(values, (1, 99), axis=(0, 1))
+def stretched(values: Words | NDArray[np.float64], like: Words | NDArray[np.float64]) -> Pixels:
+    """Each channel so that ``like`` fills the whole range, but for its darkest and lightest hundredth."""
+    low, high = np.percentile(like.astype(np.float64), (1, 99), axis=(0, 1))
     shown: Pixels = np.clip((values - low) * (255 / np.maximum(high - low, 1e-9)), 0, 255).astype(np.uint8)
     return shown
 
 
-def _views(piece: Words, seen: dict[str, Words], gain: int, bits: int) -> list[Tile]:
+def _views(piece: Words, seen: dict[str, Words], gain: int) -> list[Tile]:
     stronger = f"detail x {gain}" * (gain > 1)
 
     def shown(pixels: Words) -> Pixels:
-        return np.moveaxis(view.to_rgb(np.moveaxis(_bytes(pixels, 8), -1, 0)), 0, -1) if pixels.ndim == 3 else _bytes(pixels, bits)
+        pixels = _bytes(pixels, pixels)
+        return np.moveaxis(view.to_rgb(np.moveaxis(pixels, -1, 0)), 0, -1) if pixels.ndim == 3 else pixels
 
-    tiles = [Tile(_bytes(piece, bits), "source", "must not leave")]
-    if bits > 8:  # a scan rarely uses more than a part of its range
-        tiles.append(Tile(stretched(piece.astype(np.float64)), "source", "contrast stretched"))
+    tiles = [Tile(_bytes(piece, piece), "source", "must not leave")]
     if piece.ndim == 3:
-        tiles += [Tile(_bytes(seen["none"][..., c], 8), channel) for c, channel in enumerate(CHANNELS)]
+        tiles += [Tile(seen["none"][..., c].astype(np.uint8), channel) for c, channel in enumerate(CHANNELS)]
     tiles += [Tile(shown(seen["haar"]), "Haar, LL pruned", stronger), Tile(shown(seen["dct"]), "8x8, DC pruned")]
     if piece.ndim == 3:
-        luma = _bytes(seen["haar"][..., 0], 8)
+        luma = seen["haar"][..., 0].astype(np.uint8)
         tiles += [Tile(luma, "Y, LL pruned", stronger), Tile(np.where(luma >> 7, np.uint8(255), np.uint8(0)), "Y bit 7, LL pruned")]
     return tiles
 
 
 def _releases(
-    source: Words, where: tuple[slice, slice], side: int, slices: str | None, prune: view.Prune, bits: int
+    source: Words, where: tuple[slice, slice], side: int, slices: str | None, prune: view.Prune, bits: int, like: Words
 ) -> Iterator[tuple[Tile, Tile]]:
     """Of a release at each budget the piece that is asked for, as it is, and the whole made small. One release at a time is held."""
     for epsilon in BUDGETS:
@@ -135,12 +137,12 @@ def _releases(
         bare = any(plan.tables.change_probability(part.bits) < SELDOM for part in plan.slices)
         note = "hardly noisy" if bare else f"{psnr(release, source, bits):.2f} dB"
         label = f"eps {epsilon:g}"
-        yield Tile(_bytes(release[where], bits), label, note), Tile(make_small(release, side), label)
+        yield Tile(_bytes(release[where], like), label, note), Tile(make_small(release, side), label)
 
 
-def _bytes(words: Words, bits: int) -> Pixels:
-    """The highest 8 of so many bits, for the eye."""
-    return (words >> (bits - 8)).astype(np.uint8)
+def _bytes(words: Words, like: Words) -> Pixels:
+    """For the eye: as they are, or deep words by the range of their view, of which a scan may use a small part."""
+    return words.astype(np.uint8) if words.dtype.itemsize == 1 else stretched(words, like)
 
 
 def _draw(parts: list[Part], about: str) -> Image.Image:
