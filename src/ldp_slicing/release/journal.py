@@ -50,6 +50,26 @@ CREATE TABLE notices (path BLOB, notice TEXT, PRIMARY KEY (path, notice)) WITHOU
 
 
 @dataclass(frozen=True)
+class Tally:
+    """Each file in one of the first five, which add up to ``total``; ``lost``: released, and the release is gone or damaged. The rest are
+    about released files: sources that have changed since, and members (of shards) that are not in their releases.
+    """
+
+    released: int
+    lost: int
+    failed: int
+    copies: int
+    waiting: int
+    changed: int
+    members_failed: int
+    members_copies: int
+
+    @property
+    def total(self) -> int:
+        return self.released + self.lost + self.failed + self.copies + self.waiting
+
+
+@dataclass(frozen=True)
 class Kept:
     """A file that was released: its output with checksum and size; ``settled``: surely on the disk; ``run``: which key it is from."""
 
@@ -231,7 +251,8 @@ class Journal:
 
     def remark(self, path: str, remark: str, wrong: str | None = None) -> None:
         """What is wrong with a file that was released; ``wrong``: with its output, in a word, for the manifest."""
-        self._run("UPDATE files SET remark = ?, wrong = ? WHERE path = ?", (remark, wrong, encode(path)))
+        query = "UPDATE files SET remark = COALESCE(remark || '; ', '') || ?, wrong = COALESCE(wrong, ?) WHERE path = ?"
+        self._run(query, (remark, wrong, encode(path)))  # of a lost release the source may have changed, too
 
     def forget_remarks(self) -> None:
         self._run("UPDATE files SET remark = NULL, wrong = NULL WHERE remark IS NOT NULL")
@@ -272,6 +293,15 @@ class Journal:
 
     def counts(self) -> Counter[int]:
         return Counter(dict(self._run("SELECT state, COUNT(*) FROM files GROUP BY state").fetchall()))
+
+    def tally(self) -> Tally:
+        counts = self.counts()
+        query = "SELECT COUNT(wrong), COUNT(*) - COUNT(wrong) FROM files WHERE state = 1 AND remark IS NOT NULL"
+        lost, changed = self._run(query).fetchone()
+        query = "SELECT is_copy, COUNT(*) FROM skipped JOIN files USING (path) WHERE state = 1 GROUP BY is_copy"
+        members = dict(self._run(query).fetchall())
+        released = counts[RELEASED] - lost
+        return Tally(released, lost, counts[PROBLEM], counts[COPY], counts[WAITING], changed, members.get(0, 0), members.get(1, 0))
 
     @property
     def unfinished(self) -> bool:

@@ -13,7 +13,7 @@ from ldp_slicing.errors import ImageError, ReleaseError
 from ldp_slicing.keys import Secret, frame, read_key_file
 from ldp_slicing.ledger import Ledger, default_ledger
 from ldp_slicing.release.formats import KINDS, first_bytes, kind_of
-from ldp_slicing.release.journal import RELEASED, WAITING, Journal, Kept
+from ldp_slicing.release.journal import WAITING, Journal, Kept
 from ldp_slicing.release.manifest import CARD_NAME, MANIFEST_NAME
 from ldp_slicing.release.names import random_name
 from ldp_slicing.release.places import PARTIAL, Folder, Found, Place, digest_of, is_remote, local_path, remote
@@ -217,7 +217,7 @@ def _take_stock(
         return journal.namer.name(path, suffixes[kind])
 
     journal.name_files(name)
-    counts = journal.counts()
+    tally = journal.tally()
     return Job(
         route.source,
         route.target,
@@ -228,8 +228,8 @@ def _take_stock(
         spend,
         route.card_path,
         route.single,
-        counts[WAITING],
-        counts[RELEASED],
+        tally.waiting,
+        tally.released,
         stop(),
     )
 
