@@ -14,6 +14,7 @@ from ldp_slicing.sheet import (
     BUDGETS,
     COLUMNS,
     GAP,
+    PAPER,
     SMALLEST,
     TEXT,
     TITLE,
@@ -47,6 +48,7 @@ def test_a_sheet_is_large_enough_and_carries_the_banner(shape: tuple[int, int], 
         assert len(written) > 300  # the words are there
         assert written[-1] < drawn.shape[1] - GAP  # and end before the sheet does
     assert not np.any(np.all(below[:, :GAP] == WARNING, axis=-1))  # beside the tiles, whose noise has every colour
+    assert np.all(below[:, -GAP + 1 :] == PAPER)  # nor does a label run off its tile
 
 
 def test_the_sheet_shows_the_source_and_its_bits() -> None:
