@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ldp_slicing import Card, Plan, Slice, Slicer
-from ldp_slicing.card import Level, Statement, advantage_bound
+from ldp_slicing.card import Level, Statement, advantage_bound, counted
 from ldp_slicing.errors import CardError
 from ldp_slicing.tables import round_up
 from ldp_slicing.view import Prune
@@ -123,3 +123,17 @@ def test_releases_of_one_source_add_up(size: tuple[int, int], most: int) -> None
 def test_a_source_that_cost_less_than_its_release_is_refused() -> None:
     with pytest.raises(CardError, match="less than one release"):
         Statement(Plan.paper(5.2), "haar", "rgb", ((8, 8),), times=2, spent=(1.0, 4.0))
+
+
+def test_the_columns_of_a_card_are_aligned_whatever_their_numbers() -> None:
+    """At 1,080,000,000 the bound used to begin further right than in the other lines."""
+    text = str(Slicer(Plan.paper(30.0)).card(width=6000, height=6000))
+    lines = [line for line in text.split("\n") if "advantage <=" in line]
+    assert "1,080,000,000" in text
+    assert len({line.index("advantage <=") for line in lines}) == len({line.index("epsilon") for line in lines}) == 1
+
+
+def test_counts_have_the_right_number() -> None:
+    assert [counted(count, "file") for count in (0, 1, 2, 1000)] == ["0 files", "1 file", "2 files", "1,000 files"]
+    assert [counted(count, "copy", "copies") for count in (1, 2)] == ["1 copy", "2 copies"]
+    assert "1 pixel, each at" in str(Slicer(Plan.paper(20.0)).card(width=1, height=1))

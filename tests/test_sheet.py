@@ -1,13 +1,37 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import ClassVar
+
 import numpy as np
 import pytest
+from PIL import Image
 from skimage.metrics import peak_signal_noise_ratio
 
-from ldp_slicing import view
-from ldp_slicing.sheet import GAP, SMALLEST, TEXT, TITLE, WARNING, Pixels, _fitting, look, make_sheet, psnr
+from ldp_slicing import Plan, Slicer, sheet, view
+from ldp_slicing.sheet import (
+    BUDGETS,
+    COLUMNS,
+    GAP,
+    PAPER,
+    SMALLEST,
+    TEXT,
+    TITLE,
+    WARNING,
+    Pixels,
+    Words,
+    _fitting,
+    average,
+    look,
+    make_sheet,
+    make_small,
+    psnr,
+    stretched,
+)
 from tests.markers import picture
 
+ROOT = Path(__file__).parents[1]
 SHAPES = [(1, 1), (1, 400), (400, 1), (2, 3), (96, 96), (97, 200), (300, 250)]
 
 
@@ -15,31 +39,144 @@ SHAPES = [(1, 1), (1, 400), (400, 1), (2, 3), (96, 96), (97, 200), (300, 250)]
 @pytest.mark.parametrize("colour", [True, False], ids=["colour", "grey"])
 def test_a_sheet_is_large_enough_and_carries_the_banner(shape: tuple[int, int], colour: bool) -> None:
     source = picture(*shape) if colour else picture(*shape)[..., 0]
-    sheet = np.asarray(make_sheet(source, 64))
-    banner, below = sheet[: 3 * TITLE], sheet[3 * TITLE + 1 :]
+    drawn = np.asarray(make_sheet(source, 64))
+    banner, below = drawn[: 3 * TITLE], drawn[3 * TITLE + 1 :]
     assert np.all(banner[0] == WARNING)
     assert np.all(banner[-1] == WARNING)
     for line in (banner[8 : 8 + TITLE], banner[8 + TITLE :]):
         written = np.flatnonzero(np.any(line != WARNING, axis=(0, 2)))
         assert len(written) > 300  # the words are there
-        assert written[-1] < sheet.shape[1] - GAP  # and end before the sheet does
-    assert not np.any(np.all(below == WARNING, axis=-1))
+        assert written[-1] < drawn.shape[1] - GAP  # and end before the sheet does
+    assert not np.any(np.all(below[:, :GAP] == WARNING, axis=-1))  # beside the tiles, whose noise has every colour
+    assert np.all(below[:, -GAP + 1 :] == PAPER)  # nor does a label run off its tile
 
 
 def test_the_sheet_shows_the_source_and_its_bits() -> None:
     source = picture(96, 96)
-    sheet = np.asarray(make_sheet(source, 96))
-    first = (3 * TITLE + GAP + TITLE + 6, GAP)
-    np.testing.assert_array_equal(tile(sheet, first, 96), source)
+    drawn = np.asarray(make_sheet(source, 96))
+    np.testing.assert_array_equal(tile(drawn, 0, 0, 96), source)
     planes = look(source, None)
-    row = TITLE + 8 + 96 + 2 * TEXT + 6 + GAP
     for bit in (7, 6, 0):
-        shown = tile(sheet, (first[0] + row, GAP + (7 - bit) * (96 + GAP)), 96)
-        np.testing.assert_array_equal(shown[..., 0] == 255, planes[..., 0] >> bit & 1 == 1)
+        np.testing.assert_array_equal(tile(drawn, 1, 7 - bit, 96)[..., 0] == 255, planes[..., 0] >> bit & 1 == 1)
 
 
-def tile(sheet: Pixels, corner: tuple[int, int], side: int) -> Pixels:
-    return sheet[corner[0] : corner[0] + side, corner[1] : corner[1] + side]
+def tile(drawn: Pixels, row: int, column: int, side: int) -> Pixels:
+    """Of a sheet whose tiles are all so large."""
+    top = 3 * TITLE + GAP + TITLE + 6 + row * (TITLE + 8 + side + 2 * TEXT + 6 + GAP)
+    left = GAP + column * (side + GAP)
+    return drawn[top : top + side, left : left + side]
+
+
+class Bare:
+    """In place of a Slicer: what comes out is what went in, so that it is seen what a sheet does with it."""
+
+    given: ClassVar[list[tuple[int, ...]]] = []
+
+    def __init__(self, plan: Plan, *, prune: view.Prune) -> None: ...
+    def __call__(self, source: Words) -> Words:
+        Bare.given.append(source.shape)
+        return source
+
+
+def test_of_a_large_picture_all_is_released_and_the_middle_and_the_averaged_whole_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sheet, "Slicer", Bare)
+    monkeypatch.setattr(Bare, "given", [])
+    source = picture(302, 302)
+    drawn = np.asarray(make_sheet(source, 100))  # tiles that cut through blocks of 2 and of 8
+    assert Bare.given == [source.shape] * 2 * len(BUDGETS)
+    middle = (slice(96, 196), slice(96, 196))
+    np.testing.assert_array_equal(tile(drawn, 0, 0, 100), source[middle])
+    np.testing.assert_array_equal(tile(drawn, 0, 6, 100)[..., 0], look(source, "haar")[middle][..., 0])
+    pruned = np.moveaxis(view.to_rgb(np.moveaxis(look(source, "dct"), -1, 0)), 0, -1)
+    np.testing.assert_array_equal(tile(drawn, 0, 5, 100), pruned[middle])
+    for row in (4, 6):
+        np.testing.assert_array_equal(tile(drawn, row, 0, 100), source[middle])
+        for column in (0, len(BUDGETS) - 1, COLUMNS - 1):  # releases, and the source in the same way
+            np.testing.assert_array_equal(tile(drawn, row + 1, column, 100), stretched(*[average(source, 100, 100)] * 2))
+
+
+def test_a_picture_made_small_keeps_its_proportions() -> None:
+    assert [make_small(picture(*shape), 100).shape[:2] for shape in ((300, 200), (20, 3000), (1, 101), (50, 60))] == [
+        (100, 67),
+        (1, 100),
+        (1, 100),
+        (50, 60),
+    ]
+
+
+@pytest.mark.parametrize("bits", [9, 12, 16])
+def test_deep_grey_is_released_by_the_plan_of_its_word(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[tuple[int, float]] = []
+
+    class Noted(Slicer):
+        def __init__(self, plan: Plan, *, prune: view.Prune) -> None:
+            plans.append((plan.word_bits, plan.epsilon))
+            super().__init__(plan, prune=prune)
+
+    monkeypatch.setattr(sheet, "Slicer", Noted)
+    source = picture(96, 96)[..., 2].astype(np.uint16) << (bits - 8)
+    drawn = np.asarray(make_sheet(source, 96, bits=bits))
+    assert plans == [(bits, epsilon) for _ in range(2) for epsilon in BUDGETS]
+    for column, words in enumerate((source, look(source, "haar", bits), look(source, "dct", bits))):
+        np.testing.assert_array_equal(tile(drawn, 0, column, 96)[..., 0], stretched(words, words))
+    for bit in (bits - 1, 0):  # eight to a row
+        row, column = divmod(bits - 1 - bit, COLUMNS)
+        np.testing.assert_array_equal(tile(drawn, 1 + row, column, 96)[..., 0] == 255, source >> bit & 1 == 1)
+
+
+@pytest.mark.parametrize(("shape", "size"), [((12, 8, 3), (4, 4)), ((7, 5), (3, 5)), ((5, 9, 3), (1, 1)), ((3, 3), (3, 3))])
+def test_averages_are_those_of_the_pixels_in_each_piece(shape: tuple[int, ...], size: tuple[int, int]) -> None:
+    words = np.random.default_rng(0).integers(0, 1 << 16, shape, dtype=np.uint16)
+    rows, columns = ([*(np.arange(n) * length // n), length] for n, length in zip(size, shape, strict=False))
+    for i, j in np.ndindex(*size):
+        wanted = words[rows[i] : rows[i + 1], columns[j] : columns[j + 1]].mean(axis=(0, 1))
+        np.testing.assert_allclose(average(words, *size)[i, j], wanted)
+
+
+@pytest.mark.parametrize("prune", [None, "haar", "haar4", "dct"])
+def test_a_scan_that_uses_little_of_its_range_is_seen_in_releases_that_are_hardly_noisy(
+    prune: view.Prune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sheet, "BUDGETS", (600.0,))
+    source = 0x8000 + picture(96, 96)[..., 2].astype(np.uint16)
+    drawn = np.asarray(make_sheet(source, 96, prune=prune, bits=16))
+    seen = look(source, prune, 16)
+    assert np.corrcoef(tile(drawn, 3, 0, 96)[..., 0].ravel(), stretched(seen, seen).ravel())[0, 1] > 0.95
+
+
+def test_contrast_is_stretched_in_each_channel_and_a_flat_one_stays_flat() -> None:
+    ramp = np.linspace(100, 101, 10_000).reshape(100, 100)
+    values = np.stack([ramp, 3 * ramp, np.full_like(ramp, 7)], axis=-1)
+    shown = stretched(values, values)
+    assert set(np.unique(shown[..., 0])) == set(range(256))
+    np.testing.assert_array_equal(shown[..., 0], shown[..., 1])
+    assert len(np.unique(shown[..., 2])) == 1
+
+
+def luma_made_small(source: Pixels, epsilon: float | None, prune: view.Prune) -> Words:
+    release = source if epsilon is None else Slicer(Plan.paper(epsilon), prune=prune)(source)
+    return average(release, 96, 96) @ np.array([0.299, 0.587, 0.114])
+
+
+def test_larger_pictures_give_away_more_at_the_same_eps_by_as_much_as_is_said() -> None:
+    found: dict[str, list[float]] = {"source": [], "each other": []}
+    with Image.open(ROOT / "examples" / "astronaut.jpg") as portrait:
+        for side in (3072, 96):
+            source = np.asarray(portrait.resize((side, side), Image.Resampling.LANCZOS))
+            pairs = {
+                "source": (luma_made_small(source, 1.0, None), luma_made_small(source, None, None)),
+                "each other": (luma_made_small(source, 5.2, "haar"), luma_made_small(source, 5.2, "haar")),
+            }
+            for name, (one, two) in pairs.items():
+                found[name].append(float(np.corrcoef(one.ravel(), two.ravel())[0, 1]))
+    for document in ("README.md", "docs/threat-model.md"):
+        text = (ROOT / document).read_text()
+        said = re.search(r"correlates by (0\.\d\d) with the source.*, and by (0\.\d\d) where it was released at 96 x 96", text)
+        assert said is not None
+        assert found["source"] == [pytest.approx(float(said[1]), abs=0.01), pytest.approx(float(said[2]), abs=0.05)]
+    said = re.search(r"correlate by (0\.\d\d) with each other, which noise does not, and by (0\.\d\d) of the small", text)
+    assert said is not None
+    assert found["each other"] == [pytest.approx(float(said[1]), abs=0.03), pytest.approx(float(said[2]), abs=0.05)]
 
 
 @pytest.mark.parametrize("prune", ["haar", "dct"])
@@ -59,6 +196,8 @@ def test_psnr_is_that_of_everybody_else() -> None:
     a, b = picture(), picture()[::-1]
     assert psnr(a, b) == pytest.approx(peak_signal_noise_ratio(a, b, data_range=255))
     assert psnr(a, a) == float("inf")
+    deep = np.random.default_rng(0).integers(0, 1 << 12, (2, 200, 9), dtype=np.uint16)
+    assert psnr(*deep, bits=12) == pytest.approx(peak_signal_noise_ratio(*deep, data_range=4095))
 
 
 def test_a_long_heading_is_made_small_enough_to_be_read_whole() -> None:

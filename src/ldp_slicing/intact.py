@@ -36,11 +36,13 @@ def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
     return io.BufferedReader(file)
 
 
-def read_whole(file: BinaryIO) -> bytes:
-    """The bytes of an open file that begins as an image does. The others are not read: a film can be larger than the memory."""
+def read_whole(file: BinaryIO, *, otherwise: str = NO_IMAGE) -> bytes:
+    """The bytes of an open file that begins as an image does, else a refusal in these words. Those of others are not read: a film can be
+    larger than the memory.
+    """
     head = file.read(8)
     if _check_for(head) is None:
-        raise ImageError(NO_IMAGE)
+        raise ImageError(otherwise)
     return head + file.read()
 
 

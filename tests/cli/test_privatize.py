@@ -9,6 +9,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 import zlib
 from collections import Counter
@@ -125,8 +126,8 @@ def test_the_report_for_people(tmp_path: Path) -> None:
     assert status == 1
     assert "not released: bad.jpg: not an image" in err
     assert "notice: a.png and 1 more: transparency is dropped" in err or "notice: b.png and 1 more: transparency is dropped" in err
-    assert "4 of 5 released" in out
-    assert "1 with a problem" in out
+    assert "4 of 5 files released" in out
+    assert ", 1 not released\n" in out
     assert "3 releases of up to 851 pixels, colour" in out
     assert "1 release of 37 x 23, 8-bit grey" in out
     assert f"to {tmp_path / 'out'}; the promise is in card.json" in out
@@ -151,12 +152,44 @@ def test_the_report_for_machines(tmp_path: Path) -> None:
     assert [notice["source"] for notice in result["notices"]] == ["alpha.png"]
 
 
+LITTER = {
+    ".DS_Store": b"\0\0\0\1Bud1",
+    "x/Thumbs.db": b"\xd0\xcf\x11\xe0",
+    "x/Desktop.ini": b"[.ShellClassInfo]",
+    "x/._a.png": b"\0\5\x16\7\0\2",
+}
+
+
+def test_what_systems_leave_in_folders_is_left_out_with_one_notice(tmp_path: Path) -> None:
+    source, target = plant(tmp_path / "in", {"a.png": PNG, "._mine.png": encoded(picture(4, 4), "PNG"), **LITTER}), tmp_path / "out"
+    status, out, err = privatize(source, target)
+    assert (status, out.startswith("2 of 2")) == (0, True)  # a picture is one by whatever name
+    assert err.split("\n")[0].startswith("notice: .: 4 files that systems put there are left out (.DS_Store, Thumbs.db, desktop.ini")
+    assert err.count("\n") == 1
+    for name in LITTER:
+        (source / name).unlink()
+    plant(source, {".DS_Store": b""})
+    assert "notice: .: 1 file that a system put there is left out" in privatize(source, target)[2]
+    (source / ".DS_Store").unlink()
+    assert privatize(source, target)[::2] == (0, "")
+    status, _, err = privatize(plant(tmp_path / "only", LITTER), tmp_path / "out2")
+    assert (status, "holds no files" in err) == (2, True)
+    status, _, err = privatize(plant(tmp_path / "one", LITTER) / ".DS_Store", tmp_path / "out.png")
+    assert (status, "not released: .DS_Store: not an image" in err) == (1, True)  # it was named, so it is meant
+
+
+def test_a_file_of_no_known_kind_is_refused_with_all_that_are_read(tmp_path: Path) -> None:
+    _, _, err = privatize(plant(tmp_path / "in", {"notes.txt": b"text"}), tmp_path / "out")
+    for kind in ("JPEG", "PNG", "WebP", "TIFF", "BMP", "GIF", ".tar", ".parquet", ".dcm", ".mp4", "CIFAR"):
+        assert kind in err
+
+
 def test_nothing_released_is_said(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"bad.jpg": b"text"})
     status, out, _ = privatize(source, tmp_path / "out", "--json")
     assert (status, json.loads(out)["card"]) == (1, None)
     status, out, _ = privatize(source, tmp_path / "out2")
-    assert (status, out.startswith("0 of 1 released")) == (1, True)
+    assert (status, out.startswith("0 of 1 file released")) == (1, True)
 
 
 NAMES = [
@@ -255,7 +288,7 @@ def test_without_a_card_the_exit_status_is_1(tmp_path: Path, monkeypatch: pytest
     status, out, err = privatize(source, tmp_path / "out")
     assert status == 1
     assert "no card: the card could not be written: No space left on device" in err
-    assert "1 of 1 released" in out
+    assert "1 of 1 file released" in out
     status, out, _ = privatize(source, tmp_path / "out", "--json")
     assert (status, json.loads(out)["card"]) == (1, None)
 
@@ -298,7 +331,7 @@ def test_going_on_after_an_interruption_and_again_when_all_is_done(tmp_path: Pat
     (source / "bad.png").write_bytes(encoded(picture(4, 4), "PNG"))
     status, out, err = privatize(source, target)
     assert (status, err) == (0, "")
-    assert "2 of 2 released" in out
+    assert "2 of 2 files released" in out
     assert "1 of them before" in out
     status, _, err = privatize(source, target, "--epsilon", 3)
     assert status == 2
@@ -312,14 +345,49 @@ def test_going_on_after_an_interruption_and_again_when_all_is_done(tmp_path: Pat
     assert (result.exit_code, result.stdout) == (0, "2 releases, 2 files: all well\n")
 
 
+def tar(members: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as made:
+        for name, data in members.items():
+            about = tarfile.TarInfo(name)
+            about.size = len(data)
+            made.addfile(about, io.BytesIO(data))
+    return file.getvalue()
+
+
+def test_files_add_up_and_members_are_counted_apart(tmp_path: Path) -> None:
+    sources = {f"{i}.png": encoded(picture(9, 5 + i), "PNG") for i in range(6)}
+    source, target = plant(tmp_path / "in", sources | {"bad.png": b"text", "also bad.png": b"text"}), tmp_path / "out"
+    assert ", 2 not released\n" in privatize(source, target)[1]
+    (target / "0.png").unlink()
+    (target / "1.png").write_bytes(b"torn")
+    plant(source, {"0.png": encoded(picture(3, 3), "PNG"), "2.png": encoded(picture(4, 4), "PNG")})
+    status, out, err = privatize(source, target)
+    assert status == 1
+    assert out.startswith("4 of 8 files released in ")
+    assert ", 4 of them before, 2 lost or damaged, 2 not released; of the released: 1 changed since\n" in out
+    assert err.count("not released: 0.png: its release 0.png is lost") == err.count("--spend allows it; has changed since") == 1
+    result = json.loads(privatize(source, target, "--json")[1])
+    counts = {"released": 4, "kept": 4, "lost": 2, "failed": 2, "waiting": 0, "total": 8, "changed": 1, "members_failed": 0}
+    assert result.items() >= counts.items()
+    status = {line["output"]: line["status"] for line in map(json.loads, (target / "manifest.jsonl").read_text().splitlines())}
+    assert (status["0.png"], status["1.png"], status["2.png"]) == ("lost", "damaged", "released")
+
+    good = encoded(picture(7, 7), "PNG")
+    shard = plant(tmp_path / "shards", {"a.tar": tar({"x.png": good, "y.png": good, "z.png": good, "bad.png": b"text"})})
+    status, out, _ = privatize(shard, tmp_path / "out2", "--duplicates", "once")
+    assert (status, out.startswith("1 of 1 file released in ")) == (1, True)
+    assert " s; of the released: without 1 member that cannot be released, without 2 members that are copies\n" in out
+
+
 def test_copies_keys_and_many_problems(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.png": PNG, "b.png": PNG, **{f"bad{i}.png": b"text" for i in range(30)}})
     status, out, err = privatize(source, tmp_path / "out", "--duplicates", "once", "--names", "random")
     assert status == 1
     assert "copy: b.png equals" in err
     assert "10 more; --json names them all" in err
-    assert "1 of 32 released" in out
-    assert "1 copies left out, 30 with a problem" in out
+    assert "1 of 32 files released" in out
+    assert ", 30 not released, 1 copy left out\n" in out
     CliRunner().invoke(app, ["key", "new", str(tmp_path / "key")])
     ledger = ("--ledger", tmp_path / "other.sqlite")
     assert json.loads(privatize(source, tmp_path / "out2", "--key", tmp_path / "key", "--json", *ledger)[1])["released"] == 2

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
 from typer.testing import CliRunner
 
 from ldp_slicing.cli import app
+from ldp_slicing.release.formats.still import read_still
 from ldp_slicing.sheet import WARNING
+from ldp_slicing.view import Prune
 from tests.markers import encoded, jpeg_with, picture
+from tests.release.test_formats import SLICE, dicom, saved
 
 
 def show(*arguments: object) -> tuple[int, str, str]:
@@ -25,6 +30,7 @@ SOURCES = {
     "one pixel": encoded(picture(1, 1), "PNG"),
     "very wide": encoded(picture(1, 3000), "PNG"),
     "very high": encoded(picture(3000, 2), "PNG"),
+    "scan": saved(dicom(SLICE, 12)),
     "with metadata": jpeg_with(0xFE, b"a comment to be kept at home"),
 }
 
@@ -57,7 +63,33 @@ def test_slices_of_ones_own(tmp_path: Path) -> None:
 def test_notices_are_given(tmp_path: Path) -> None:
     (tmp_path / "source").write_bytes(encoded(Image.fromarray(picture()[..., 0].astype(np.uint16) * 257), "PNG", transparency=7))
     _, _, err = show(tmp_path / "source", "-o", tmp_path / "sheet.png", "--side", 16)
-    assert "notice: 16-bit grey is shown at 8 bits" in err
+    assert "notice: transparency is dropped" in err
+
+
+def test_scans_and_deep_grey_are_shown_by_the_plan_of_their_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[tuple[int, ...], int]] = []
+
+    def note(pixels: NDArray[np.unsignedinteger], side: int, slices: str | None, prune: Prune, bits: int) -> Image.Image:
+        given.append((pixels.shape, bits))
+        return Image.new("L", (1, 1))
+
+    monkeypatch.setattr(import_module("ldp_slicing.cli.show"), "make_sheet", note)  # the package has the command under that name
+    frames = np.stack([SLICE, SLICE ^ 1])
+    files = {
+        "a.dcm": saved(dicom(frames, 12)),
+        "IM0001": saved(dicom(SLICE, 12)),
+        "b.png": SOURCES["deep grey"],
+        "c.png": SOURCES["colour"],
+    }
+    said = ""
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+        status, _, err = show(tmp_path / name, "-o", tmp_path / f"{name}.sheet.png")
+        assert status == 0
+        said += err
+    assert given == [(SLICE.shape, 12), (SLICE.shape, 12), (picture().shape[:2], 16), (picture().shape, 8)]
+    assert said.strip() == "notice: its first frame is shown; each frame would be a release"
+    np.testing.assert_array_equal(read_still(tmp_path / "a.dcm").pixels, SLICE)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +101,9 @@ def test_notices_are_given(tmp_path: Path) -> None:
         ("source.png", "sheet.jpg", "ends in .png"),
         ("source.png", "no/such/folder/sheet.png", "cannot be written: No such file or directory"),
         ("missing.png", "sheet.png", "missing.png: No such file or directory"),
-        ("text.jpg", "sheet.png", "text.jpg: not an image"),
+        ("text.jpg", "sheet.png", "text.jpg: not an image of a kind that is read here (JPEG, PNG, WebP, TIFF, BMP, GIF), nor DICOM"),
+        ("shard.tar", "sheet.png", "shard.tar: not an image"),
+        ("torn.dcm", "sheet.png", "torn.dcm: cannot be decoded"),
         (".", "sheet.png", "Is a directory"),
     ],
 )
@@ -77,6 +111,8 @@ def test_refusals_write_nothing(source: str, target: str, why: str, tmp_path: Pa
     (tmp_path / "source.png").write_bytes(SOURCES["colour"])
     (tmp_path / "there.png").write_bytes(b"something dear")
     (tmp_path / "text.jpg").write_bytes(b"text")
+    (tmp_path / "shard.tar").write_bytes(SOURCES["colour"])
+    (tmp_path / "torn.dcm").write_bytes(SOURCES["scan"][:-40])
     (tmp_path / "link.png").symlink_to("nowhere")
     before = {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")}
     status, out, err = show(tmp_path / source, "--out", tmp_path / target, "--side", 16)

@@ -92,7 +92,7 @@ WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a statement too few": (
         on_the_card(lambda card: card["statements"].pop()),
         "card.json",
-        "says nothing of the 1 releases of 8-bit words",
+        "says nothing of 1 release of 8-bit words",
     ),
 }
 

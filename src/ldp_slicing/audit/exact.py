@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldp_slicing.audit.report import Check
-from ldp_slicing.card import Statement
+from ldp_slicing.card import Statement, counted
 from ldp_slicing.plan import CHANNELS, Plan
 from ldp_slicing.tables import Tables, ln_up, round_up, submasks
 from ldp_slicing.view import Prune
@@ -228,7 +228,7 @@ def _check_groups(plan: Plan, groups: tuple[Group, ...]) -> Check:
         complaints.append(f"the bits 0x{missing:x} of the plan are never changed")
     if foreign := covered(groups) & ~plan.kept_bits:
         complaints.append(f"the bits 0x{foreign:x} are changed and in no slice")
-    draws = f"{len(groups)} groups, all 2^64 draws of each: every bit of the plan in one of them"
+    draws = f"{counted(len(groups), 'group')}, all 2^64 draws of each: every bit of the plan in one of them"
     return Check(SECTION, "draws", draws, not complaints, complaints=tuple(complaints))
 
 

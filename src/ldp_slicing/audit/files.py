@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldp_slicing.audit.words import Pixels, Words, recover_words
+from ldp_slicing.card import counted
 from ldp_slicing.errors import AuditError
 from ldp_slicing.release.manifest import CARD_NAME, MANIFEST_NAME
 from ldp_slicing.release.places import Folder
@@ -117,7 +118,7 @@ def read_png(data: bytes) -> tuple[Pixels, list[str]]:
     except (struct.error, KeyError):
         raise NotARelease("is cut off or damaged") from None
     if at < len(data):
-        more.append(f"{len(data) - at} bytes after the end of the PNG")
+        more.append(f"{counted(len(data) - at, 'byte')} after the end of the PNG")
     foreign = sorted({kind for kind, _ in chunks if kind not in (b"IHDR", b"IDAT", b"IEND")})
     if foreign:
         more.append(f"chunks {', '.join(kind.decode('latin-1') for kind in foreign)}")
@@ -134,7 +135,7 @@ def read_png(data: bytes) -> tuple[Pixels, list[str]]:
     if len(rows) != height * (row + 1) or not stream.eof:
         raise NotARelease("has more or fewer pixels than its header says")
     if stream.unused_data:
-        more.append(f"{len(stream.unused_data)} bytes hidden behind the pixels")
+        more.append(f"{counted(len(stream.unused_data), 'byte')} hidden behind the pixels")
     table = np.frombuffer(rows, np.uint8).reshape(height, row + 1)
     if table[:, 0].any():
         raise NotARelease("was not written by this software: its rows are filtered")

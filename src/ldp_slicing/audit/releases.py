@@ -21,7 +21,7 @@ from ldp_slicing.audit.files import ReleaseFile, ReleaseSet, read_set
 from ldp_slicing.audit.report import ERROR_RATE, Check, Report
 from ldp_slicing.audit.shared import QUESTIONS, Comparison, equal_at
 from ldp_slicing.audit.tails import tail_above
-from ldp_slicing.card import CARD_VERSION, EQUALITY, Statement, promised, spent_on_one
+from ldp_slicing.card import CARD_VERSION, EQUALITY, Statement, counted, promised, spent_on_one
 from ldp_slicing.errors import AuditError, LdpSlicingError, ReleaseError
 from ldp_slicing.plan import COLOUR_BITS, Plan
 from ldp_slicing.release.manifest import MANIFEST_NAME, read_manifest
@@ -70,7 +70,7 @@ def audit_releases(target: Path | str, *, error_rate: float = ERROR_RATE) -> Rep
     if claims:
         checks += [check(claims, each) for check in PIXEL_CHECKS]
     count = len(found.releases)
-    return Report(f"{count} release{'s' * (count != 1)} in {found.name}", tuple(checks), BLIND, time.monotonic() - started)
+    return Report(f"{counted(count, 'release')} in {found.name}", tuple(checks), BLIND, time.monotonic() - started)
 
 
 def _refuse_containers(folder: Folder) -> None:
@@ -112,7 +112,7 @@ def read_card(found: ReleaseSet) -> tuple[list[Claim], list[str]]:
             left = [release for release in left if release not in taken]
             problems += [f"statement {number}, {line}" for line in wrong]
     if left and not problems:
-        problems.append(f"{len(left)} releases, such as {left[0].path}, are of a kind that no statement is about")
+        problems.append(f"no statement is about {counted(len(left), 'release')}, such as {left[0].path}")
     return claims, problems
 
 
@@ -149,7 +149,7 @@ def _differences(written: Any, right: Any, where: str = "") -> Iterator[tuple[st
 
 
 def _check_card(found: ReleaseSet, claims: list[Claim], problems: list[str]) -> Check:
-    tried = f"{found.card_path.name}: {len(claims)} statement{'s' * (len(claims) != 1)}, recomputed from plan and files"
+    tried = f"{found.card_path.name}: {counted(len(claims), 'statement')}, recomputed from plan and files"
     return Check(SECTION, "card", tried, not problems, complaints=tuple(problems))
 
 
@@ -178,7 +178,7 @@ def _check_manifest(folder: Path, releases: list[ReleaseFile]) -> Check:
 
 
 def _check_metadata(found: ReleaseSet) -> Check:
-    tried = f"{len(found.releases)} PNG files: pixels and nothing else"
+    tried = f"{counted(len(found.releases), 'PNG file')}: pixels and nothing else"
     return Check(SECTION, "metadata", tried, not found.metadata, "leaks", len(found.metadata), "<=", 0, complaints=tuple(found.metadata))
 
 
@@ -199,7 +199,7 @@ def _check_duplicates(claims: list[Claim], error_rate: float) -> Check:
                 small += 1
             else:
                 complaints.append(f"{other.path} and {release.path} have the same pixels")
-    tried = f"{count:,} releases, all pairs" + f"; {small} too small to tell from chance" * bool(small)
+    tried = f"{counted(count, 'release')}, all pairs" + f"; {small} too small to tell from chance" * bool(small)
     tried += f"; {allowed} equal to another, as the owner's key makes releases of equal sources" * bool(allowed)
     return Check(SECTION, "duplicates", tried, not complaints, "equal", len(complaints), "<=", 0, error_rate, "", tuple(complaints))
 
@@ -221,7 +221,7 @@ def _check_noise(claims: list[Claim], error_rate: float) -> Check:
                 complaints.append(f"{release.path}: {same} of {release.left.size} neighbouring pixels are equal (p = {p_value:.1e})")
             if np.any(release.left[release.sure] & ~kept != claim.plan.dropped_value):
                 complaints.append(f"{release.path}: bits that its plan drops are not constant")
-    tried = f"{count} releases: neighbours equal too often for the plan's masks" + f"; {blind} too small to tell" * bool(blind)
+    tried = f"{counted(count, 'release')}: neighbours equal too often for the plan's masks" + f"; {blind} too small to tell" * bool(blind)
     return Check(SECTION, "noise", tried, not complaints, "smallest p", smallest, ">=", limit, error_rate, "", tuple(complaints))
 
 

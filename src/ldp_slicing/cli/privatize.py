@@ -13,6 +13,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from ldp_slicing.card import counted
 from ldp_slicing.cli.common import (
     Epsilon,
     Json,
@@ -31,7 +32,7 @@ from ldp_slicing.cli.common import (
     refusals_exit,
 )
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
-from ldp_slicing.release.journal import RELEASED
+from ldp_slicing.release.journal import Tally
 from ldp_slicing.release.prepare import prepare
 from ldp_slicing.release.recipe import Recipe
 from ldp_slicing.release.run import Engine, Job, on_this_machine
@@ -164,25 +165,46 @@ def stop_signals() -> Iterator[list[int]]:
 
 
 def summary(job: Job, seconds: float, problems: list[tuple[str, str]]) -> dict[str, Any]:
-    counts = job.journal.counts()
+    tally = job.journal.tally()
     return {
-        "released": counts[RELEASED],
+        "released": tally.released,
         "kept": job.kept,
-        "failed": len(problems),
+        "lost": tally.lost,
+        "failed": tally.failed,
+        "waiting": tally.waiting,
+        "total": tally.total,
+        "changed": tally.changed,
+        "members_failed": tally.members_failed,
         "copies": list(job.journal.copies()),
-        "total": counts.total(),
         "stopped": job.stopped,
         "complete": job.complete,
         "seconds": round(seconds, 3),
-        "card": job.card_path if counts[RELEASED] and not job.card_problem else None,
+        "card": job.card_path if tally.released + tally.lost and not job.card_problem else None,
         "card_problem": job.card_problem,
         "problems": [{"source": source, "problem": problem} for source, problem in problems],
         "notices": [{"source": source, "notice": notice} for source, notice in job.journal.notices()],
     }
 
 
+def sum_up(tally: Tally, kept: int, seconds: float) -> str:
+    """Files, which add up; then what there is to say of the released ones."""
+    files = [
+        f"{tally.released:,} of {counted(tally.total, 'file')} released in {seconds:.1f} s" + f", {kept:,} of them before" * bool(kept),
+        f"{tally.lost:,} lost or damaged" * bool(tally.lost),
+        f"{tally.failed:,} not released" * bool(tally.failed),
+        f"{counted(tally.copies, 'copy', 'copies')} left out" * bool(tally.copies),
+        f"{tally.waiting:,} still waiting" * bool(tally.waiting),
+    ]
+    released = [
+        f"{tally.changed:,} changed since" * bool(tally.changed),
+        f"without {counted(tally.members_failed, 'member')} that cannot be released" * bool(tally.members_failed),
+        f"without {counted(tally.members_copies, 'member')} that {'is a copy' if tally.members_copies == 1 else 'are copies'}"
+        * bool(tally.members_copies),
+    ]
+    return "; of the released: ".join(", ".join(filter(None, part)) for part in (files, released) if any(part))
+
+
 def report(job: Job, seconds: float, problems: list[tuple[str, str]], target: str) -> None:
-    counts = job.journal.counts()
     for source, problem in problems[:SHOWN]:
         err.print(f"[bold red]not released:[/bold red] {plain(source)}: {plain(problem)}")
     if len(problems) > SHOWN:
@@ -201,12 +223,7 @@ def report(job: Job, seconds: float, problems: list[tuple[str, str]], target: st
         err.print("[bold red]stopped[/bold red] before the end; what was released is whole and on the card. Run the same command to go on")
     elif not job.complete:
         err.print("[bold red]not complete[/bold red]: run the same command to try again what failed")
-    out.print(
-        f"{counts[RELEASED]:,} of {counts.total():,} released in {seconds:.1f} s"
-        + (f", {job.kept:,} of them before" if job.kept else "")
-        + (f", {len(copies):,} copies left out" if copies else "")
-        + (f", {len(problems):,} with a problem" if problems else "")  # one that was released and is lost has one, too
-    )
+    out.print(sum_up(job.journal.tally(), job.kept, seconds))
     if job.card_problem:
         err.print(f"[bold red]no card:[/bold red] {plain(job.card_problem)}; do not hand these releases on without one")
     elif card := job.card():

@@ -5,18 +5,19 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from ldp_slicing.cli.common import PruneChoice, PruneOption, err, out, plain, refusals_exit
-from ldp_slicing.errors import ImageError, ReleaseError
-from ldp_slicing.images import read_image, write_atomically
+from ldp_slicing.errors import LdpSlicingError, ReleaseError
+from ldp_slicing.images import write_atomically
+from ldp_slicing.plan import COLOUR_BITS
+from ldp_slicing.release.formats.still import read_still
 from ldp_slicing.sheet import make_sheet
 
 
 @refusals_exit
 def show(
-    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A source.", show_default=False)],
+    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A source: an image, or DICOM.", show_default=False)],
     target: Annotated[Path, typer.Option("--out", "-o", help="Where the sheet goes: a new .png file.", show_default=False)],
     slices: Annotated[
         str | None,
@@ -28,27 +29,27 @@ def show(
         ),
     ] = None,
     prune: PruneOption = PruneChoice.haar,
-    side: Annotated[int, typer.Option("--side", min=16, max=1024, help="Show the source at most this large.")] = 192,
+    side: Annotated[int, typer.Option("--side", min=16, max=1024, help="Show pieces, and wholes, at most this large.")] = 192,
 ) -> None:
     """`ldp-slicing show portrait.jpg --out sheet.png`
 
     Draw what the mechanism does to an image: the view, the bit-planes, releases from epsilon 1 to 58 with and without pruning.
+
+    The image is released at its full size. Of one larger than a tile you see the middle, pixel by pixel, and the whole made small:
+    averaging takes noise away, so that a large release shows more than its pixels do.
 
     The sheet shows the source. It is for the owner's eyes, not for release.
     """
     if target.suffix.lower() != ".png" or os.path.lexists(target):
         raise ReleaseError(f"{target} must be a new file that ends in .png")
     try:
-        decoded = read_image(image)
-    except ImageError as error:
-        raise ImageError(f"{image}: {error}") from None
-    pixels = decoded.pixels if decoded.pixels.dtype == np.uint8 else (decoded.pixels >> 8).astype(np.uint8)
-    for notice in decoded.notices:
+        source = read_still(image)
+    except LdpSlicingError as error:
+        raise type(error)(f"{image}: {error}") from None
+    for notice in source.notices:
         err.print(f"[yellow]notice:[/yellow] {plain(notice)}")
-    if decoded.pixels.dtype != np.uint8:
-        err.print("[yellow]notice:[/yellow] 16-bit grey is shown at 8 bits")
     encoded = io.BytesIO()
-    make_sheet(pixels, side, slices, prune.prune).save(encoded, "PNG")
+    make_sheet(source.pixels, side, slices, prune.prune, 8 if source.bits == COLOUR_BITS else source.bits).save(encoded, "PNG")
     try:
         write_atomically(target, [encoded.getvalue()])
     except OSError as error:

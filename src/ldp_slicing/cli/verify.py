@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ldp_slicing.card import counted
 from ldp_slicing.cli.common import Json, err, out, plain, print_json, refusals_exit
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.release.manifest import verify as check
@@ -41,6 +42,5 @@ def verify(
         if len(findings.problems) > SHOWN:
             err.print(f"[bold red]wrong:[/bold red] {len(findings.problems) - SHOWN:,} more; --json names them all")
         verdict = "[green]all well[/green]" if not findings.problems else "[bold red]not as they were released[/bold red]"
-        counted = [f"{count:,} {what}{'s' * (count != 1)}" for count, what in ((findings.releases, "release"), (findings.files, "file"))]
-        out.print(f"{', '.join(counted)}: {verdict}")
+        out.print(f"{counted(findings.releases, 'release')}, {counted(findings.files, 'file')}: {verdict}")
     raise typer.Exit(1 if findings.problems else 0)

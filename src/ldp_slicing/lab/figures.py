@@ -6,10 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
+from numpy.typing import NDArray
 
+LETTER = 6.0  # size of the words beside points
+ROUND = ((1, -1), (-1, 1), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1))  # where words are tried around a point
+ASIDE = [(far * x, far * y) for far in (1.0, 1.4) for x, y in ROUND]
 COLOURS = ("#0b6e99", "#c8553d", "#588157", "#7b4b94")
 
 
@@ -55,6 +60,37 @@ def legend(axis: Any) -> None:  # noqa: ANN401 - matplotlib's
     """Below the panel, where no line runs through it; none where nothing is drawn yet."""
     if axis.get_legend_handles_labels()[1]:
         axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), fontsize=7, frameon=False)
+
+
+def label_points(axis: Any, labels: Sequence[tuple[float, float, str, str]]) -> None:  # noqa: ANN401 - matplotlib's
+    """Words beside points (x, y, words, colour), each as near as it can be without covering a marker, a line or other words.
+
+    To be called when everything else is drawn: only then is it known what lies where. Words for which there is no room are left out.
+    """
+    axis.figure.draw_without_rendering()
+    points = 72 / axis.figure.dpi  # everything in points, as sizes of letters are
+    frame = points * axis.bbox.get_points()
+    taken = np.concatenate([np.empty((0, 2, 2)), *(_covered(line, points) for line in axis.get_lines())])
+    for x, y, words, colour in labels:
+        half = np.array([0.33 * LETTER * len(words), LETTER / 2])
+        middle = points * axis.transData.transform((x, y))
+        for aside in np.array(ASIDE) * (half + 3):
+            low, high = middle + aside - half, middle + aside + half
+            if np.all((low > frame[0]) & (high < frame[1])) and not np.any(np.all((taken[:, 0] < high) & (taken[:, 1] > low), axis=1)):
+                taken = np.concatenate([taken, [[low - 2, high + 2]]])  # words that touch read as one
+                place = {"textcoords": "offset points", "ha": "center", "va": "center", "fontsize": LETTER, "color": colour}
+                axis.annotate(words, (x, y), xytext=tuple(aside), **place)
+                break
+
+
+def _covered(line: Any, points: float) -> NDArray[np.float64]:  # noqa: ANN401 - matplotlib's
+    """Boxes, lower left and upper right corner, that cover a line and its markers."""
+    corners = points * line.get_transform().transform(line.get_xydata())
+    along = np.linspace(corners[:-1], corners[1:], 100).reshape(-1, 2) if line.get_linestyle() != "None" else corners[:0]
+    boxes: NDArray[np.float64] = np.concatenate(
+        [np.stack([dots - reach, dots + reach], axis=1) for dots, reach in ((corners, line.get_markersize() / 2 + 0.5), (along, 0.5))]
+    )
+    return boxes
 
 
 def save(figure: Figure, path: Path) -> None:

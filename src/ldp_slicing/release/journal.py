@@ -25,6 +25,7 @@ from ldp_slicing.release.work import Outcome, Task
 JOURNAL_VERSION = 2
 WAITING, RELEASED, PROBLEM, COPY = range(4)
 _PAGE = 256
+_WHOLE = b"."  # in place of a file's path: the source as a whole
 
 _SCHEMA = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
@@ -46,6 +47,26 @@ CREATE TABLE skipped (
 CREATE TABLE notices (path BLOB, notice TEXT, PRIMARY KEY (path, notice)) WITHOUT ROWID;
 {names.SCHEMA}
 """
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Each file in one of the first five, which add up to ``total``; ``lost``: released, and the release is gone or damaged. The rest are
+    about released files: sources that have changed since, and members (of shards) that are not in their releases.
+    """
+
+    released: int
+    lost: int
+    failed: int
+    copies: int
+    waiting: int
+    changed: int
+    members_failed: int
+    members_copies: int
+
+    @property
+    def total(self) -> int:
+        return self.released + self.lost + self.failed + self.copies + self.waiting
 
 
 @dataclass(frozen=True)
@@ -146,17 +167,22 @@ class Journal:
         found: Iterator[Found],
         kind_of: Callable[[Found], tuple[str, str]],
         in_the_way: Callable[[str], str | None],
+        is_litter: Callable[[Found], bool],
         *,
         copies_again: bool,
     ) -> None:
-        """Enter what the source holds now. ``kind_of`` gives a file's kind and the ending of what is made from it.
+        """Enter what the source holds now. ``kind_of`` gives a file's kind and the ending of what is made from it; litter is only counted.
 
         Whatever has no release waits again; but copies only where their first may still fail.
         """
         generation = (self.get("generation") or 0) + 1
         self._run("BEGIN")
         self._set("generation", generation)
+        litter = 0
         for item in found:
+            if is_litter(item):
+                litter += 1
+                continue
             path, problem = encode(item.path), item.problem or in_the_way(item.path)
             known = generation > 1 and self._run("SELECT state, stamp FROM files WHERE path = ?", (path,)).fetchone()
             if known and known[0] == RELEASED:
@@ -180,6 +206,12 @@ class Journal:
             self._run(f"DELETE FROM {table} WHERE path IN (SELECT path FROM files WHERE state <> ?)", (RELEASED,))  # noqa: S608
         self._run("DELETE FROM files WHERE seen <> ? AND state <> ?", (generation, RELEASED))  # gone from the source
         self._run("UPDATE files SET changed = NULL WHERE seen <> ?", (generation,))
+        self._run("DELETE FROM notices WHERE path = ?", (_WHOLE,))
+        if litter:
+            left = "1 file that a system put there is" if litter == 1 else f"{litter:,} files that systems put there are"
+            self._run(
+                "INSERT INTO notices VALUES (?, ?)", (_WHOLE, f"{left} left out (.DS_Store, Thumbs.db, desktop.ini, AppleDouble ._*)")
+            )
         self._run("COMMIT")
 
     def name_files(self, name: Callable[[str, str], str]) -> None:
@@ -219,7 +251,8 @@ class Journal:
 
     def remark(self, path: str, remark: str, wrong: str | None = None) -> None:
         """What is wrong with a file that was released; ``wrong``: with its output, in a word, for the manifest."""
-        self._run("UPDATE files SET remark = ?, wrong = ? WHERE path = ?", (remark, wrong, encode(path)))
+        query = "UPDATE files SET remark = COALESCE(remark || '; ', '') || ?, wrong = COALESCE(wrong, ?) WHERE path = ?"
+        self._run(query, (remark, wrong, encode(path)))  # of a lost release the source may have changed, too
 
     def forget_remarks(self) -> None:
         self._run("UPDATE files SET remark = NULL, wrong = NULL WHERE remark IS NOT NULL")
@@ -260,6 +293,15 @@ class Journal:
 
     def counts(self) -> Counter[int]:
         return Counter(dict(self._run("SELECT state, COUNT(*) FROM files GROUP BY state").fetchall()))
+
+    def tally(self) -> Tally:
+        counts = self.counts()
+        query = "SELECT COUNT(wrong), COUNT(*) - COUNT(wrong) FROM files WHERE state = 1 AND remark IS NOT NULL"
+        lost, changed = self._run(query).fetchone()
+        query = "SELECT is_copy, COUNT(*) FROM skipped JOIN files USING (path) WHERE state = 1 GROUP BY is_copy"
+        members = dict(self._run(query).fetchall())
+        released = counts[RELEASED] - lost
+        return Tally(released, lost, counts[PROBLEM], counts[COPY], counts[WAITING], changed, members.get(0, 0), members.get(1, 0))
 
     @property
     def unfinished(self) -> bool:

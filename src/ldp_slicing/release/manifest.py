@@ -10,7 +10,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from ldp_slicing.card import CARD_VERSION, Statement, promised, spent_on_one
+from ldp_slicing.card import CARD_VERSION, Statement, counted, promised, spent_on_one
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.release.formats import WRITERS, module_of
 from ldp_slicing.release.places import PARTIAL, Place, digest_of, write_whole
@@ -114,9 +114,10 @@ def _verify_card(place: Place, findings: Findings) -> Iterator[str]:
             on_card[bits] = number
             times, spent = statement["most_releases_of_one_source"], spent_on_one(statement)
             if findings.counts[bits] != statement["releases"]:
-                yield f"speaks of {statement['releases']:,} releases of {bits}-bit words; there are {findings.counts[bits]:,}"
+                yield f"speaks of {counted(statement['releases'], 'release')} of {bits}-bit words; there are {findings.counts[bits]:,}"
             elif times < findings.frames[bits] or Fraction(spent[0]) < findings.frames[bits] * Fraction(plan.realised_epsilon):
-                yield f"speaks of {times:,} releases of one source, epsilon {spent[0]:g}; a film has {findings.frames[bits]:,} frames"
+                film = counted(findings.frames[bits], "frame")
+                yield f"speaks of {counted(times, 'release')} of one source, epsilon {spent[0]:g}; a film has {film}"
             else:
                 sizes = tuple(sorted(findings.sizes[bits]))
                 again = Statement(plan, prune, statement["output"], sizes, statement["releases"], times, spent).to_dict()
@@ -127,6 +128,6 @@ def _verify_card(place: Place, findings: Findings) -> Iterator[str]:
         if unsaid := sorted(findings.kept - set(card["kept_beside"])):
             yield f"does not say that these were kept: {', '.join(unsaid)}"
         for bits in set(findings.counts) - set(on_card):
-            yield f"says nothing of the {findings.counts[bits]:,} releases of {bits}-bit words"
+            yield f"says nothing of {counted(findings.counts[bits], 'release')} of {bits}-bit words"
     except (LdpSlicingError, ValueError, KeyError, TypeError, AttributeError) as error:
         yield f"is missing or damaged: {error}"

@@ -13,7 +13,7 @@ from ldp_slicing.errors import ImageError, ReleaseError
 from ldp_slicing.keys import Secret, frame, read_key_file
 from ldp_slicing.ledger import Ledger, default_ledger
 from ldp_slicing.release.formats import KINDS, first_bytes, kind_of
-from ldp_slicing.release.journal import RELEASED, WAITING, Journal, Kept
+from ldp_slicing.release.journal import WAITING, Journal, Kept
 from ldp_slicing.release.manifest import CARD_NAME, MANIFEST_NAME
 from ldp_slicing.release.names import random_name
 from ldp_slicing.release.places import PARTIAL, Folder, Found, Place, digest_of, is_remote, local_path, remote
@@ -21,6 +21,8 @@ from ldp_slicing.release.recipe import Recipe
 from ldp_slicing.release.run import Job
 
 STATE_SUFFIX = ".owner"
+LITTER = (".ds_store", "thumbs.db", "desktop.ini")
+APPLE_DOUBLE = b"\0\5\x16\7"  # how a file begins that macOS puts beside another, for what the file system cannot hold
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def prepare(
         if not known:
             _check_new(route)
         parameters = {**recipe.parameters(), "source": route.source_name, "key": owners.identity().hex() if owners else "run"}
-        if not known and next(route.source.files(), None) is None:
+        if not known and all(_is_litter(route, found) for found in route.source.files()):
             raise ReleaseError(f"{source} holds no files")
         if known and not ledger.exists():
             raise ReleaseError(
@@ -229,6 +231,7 @@ def _take_stock(
         route.source.files(),
         lambda found: _kind(route, found),
         lambda path: None if route.single else _in_the_way(path, names_are_kept=recipe.names == "keep"),
+        lambda found: _is_litter(route, found),
         copies_again=journal.has_key,
     )
     _check_changed(route.source, journal, ledger)
@@ -247,7 +250,7 @@ def _take_stock(
         return journal.namer.name(path, suffixes[kind])
 
     journal.name_files(name)
-    counts = journal.counts()
+    tally = journal.tally()
     return Job(
         route.source,
         route.target,
@@ -258,8 +261,8 @@ def _take_stock(
         spend,
         route.card_path,
         route.single,
-        counts[WAITING],
-        counts[RELEASED],
+        tally.waiting,
+        tally.released,
         stop(),
     )
 
@@ -305,6 +308,14 @@ def _peek(source: Place, path: str) -> bytes:
         return first_bytes(source.open(path))
     except (ImageError, OSError):
         return b""
+
+
+def _is_litter(route: Route, found: Found) -> bool:
+    """Whether it is a file that systems leave in folders, which nobody means to release. One that is named by itself is meant."""
+    name = found.path.rpartition("/")[2]
+    if route.single or found.problem is not None:
+        return False
+    return name.casefold() in LITTER or (name.startswith("._") and _peek(route.source, found.path).startswith(APPLE_DOUBLE))
 
 
 def _in_the_way(path: str, *, names_are_kept: bool) -> str | None:

@@ -223,26 +223,22 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def figure(findings: Findings) -> Figure:
-    from ldp_slicing.lab.figures import COLOURS, budget_ticks, legend, panels
+    from ldp_slicing.lab.figures import COLOURS, budget_ticks, label_points, legend, panels
 
-    drawn, (by_leakage, by_epsilon) = panels(2)
+    drawn, (by_leakage, by_epsilon) = panels(2, width=5.4)
     by_leakage.set_xscale("linear")
     found = points(findings["tradeoff"])
-    named = {one.name for one in found if not one.name.startswith("thick")} | {one.name for one in best(found)}
-    for (family, words), colour, aside in zip(FAMILIES.items(), COLOURS, ((4, -7), (-4, 3), (4, 3)), strict=False):
+    colours = dict(zip(FAMILIES, COLOURS, strict=False))
+    for family, words in FAMILIES.items():
         for view, marker in zip(VIEWS, ("s", "o", "^"), strict=True):
             some = sorted((one for one in found if one.name.startswith(f"{family}-{view}")), key=lambda one: one.plan.epsilon)
             if not some:
                 continue
-            look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 0.7}
+            look: dict[str, Any] = {"color": colours[family], "marker": marker, "markersize": 4, "linewidth": 0.7}
             look |= {"linestyle": "-" if family == "paper" else "", "label": f"{words}, {WORDS[view]}"}
             accuracies_found = [100 * one.accuracy for one in some]
             by_leakage.plot([one.leakage for one in some], accuracies_found, **look)
             by_epsilon.plot([one.plan.epsilon for one in some], accuracies_found, **look)
-            for one in (one for one in some if one.name in named):  # all of them would cover one another
-                side = "right" if aside[0] < 0 else "left"
-                place = {"xytext": aside, "textcoords": "offset points", "ha": side, "fontsize": 6, "color": colour}
-                by_leakage.annotate(f"{one.plan.epsilon:g}", (one.leakage, 100 * one.accuracy), **place)
     for guess in blind(findings.get("white-box", ()), TASK):
         by_leakage.axvline(guess["ssim"], color="0.6", linewidth=1, label="no release: the mean of the public images")
     by_leakage.set(
@@ -252,6 +248,12 @@ def figure(findings: Findings) -> Figure:
     budget_ticks(by_epsilon, sorted({one.plan.epsilon for one in found}))
     for axis in (by_leakage, by_epsilon):
         legend(axis)
+    winners = best(found)
+    named = [*winners, *(one for one in found if one not in winners and one.name.startswith("paper"))]  # room goes to those first
+    label_points(
+        by_leakage,
+        [(one.leakage, 100 * one.accuracy, f"{one.plan.epsilon:g}", colours[one.name.partition("-")[0]]) for one in named],
+    )
     return drawn
 
 

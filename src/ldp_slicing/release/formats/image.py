@@ -9,15 +9,18 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from ldp_slicing.images import Canvas, decode_image
-from ldp_slicing.intact import read_whole
+from ldp_slicing.intact import NO_IMAGE, read_whole
 from ldp_slicing.release.formats.base import Entry, Options, Seen, entry_of
 from ldp_slicing.release.places import Draft
 
 _HEAD = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+NO_KIND = (  # what no reader claimed by its name comes here
+    f"{NO_IMAGE}, nor by its name a shard (.tar), Parquet (.parquet), DICOM (.dcm), a film (.mp4, ...) or a pickle of CIFAR (no ending)"
+)
 
 
 def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
-    data = read_whole(file)
+    data = read_whole(file, otherwise=NO_KIND)
     yield entry_of("", decode_image(data), hashlib.sha256(data).digest())
 
 

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+from matplotlib.transforms import Bbox
+
+from ldp_slicing.lab.experiments import tradeoff
+from ldp_slicing.lab.figures import label_points, panels
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_no_label_of_the_tradeoff_covers_another_or_a_marker() -> None:
+    rows = json.loads((ROOT / "results" / "tradeoff.json").read_text())["rows"]
+    figure = tradeoff.figure({"tradeoff": rows})
+    figure.draw_without_rendering()
+    axis = figure.axes[0]
+    words = [text.get_window_extent() for text in axis.texts]
+    reach = 2 * figure.dpi / 72  # of a marker
+    markers = [
+        Bbox([dot - reach, dot + reach])
+        for line in axis.get_lines()
+        for dot in axis.transData.transform(line.get_xydata())
+        if line.get_marker() != "None"
+    ]
+    assert not [pair for pair in itertools.combinations(words, 2) if pair[0].overlaps(pair[1])]
+    assert not [(word, marker) for word in words for marker in markers if word.overlaps(marker)]
+    said, winners = [text.get_text() for text in axis.texts], tradeoff.best(tradeoff.points(rows))
+    assert len(said) >= len(winners)
+    assert {f"{one.plan.epsilon:g}" for one in winners} <= set(said)
+
+
+def test_where_there_is_no_room_words_are_left_out() -> None:
+    _, (axis,) = panels(1, logarithmic=False)
+    label_points(axis, [(0.5, 0.5, "a word", "black")] * 40)
+    assert 1 < len(axis.texts) < 40
+    assert len({text.get_position() for text in axis.texts}) == len(axis.texts)
