@@ -19,9 +19,9 @@ from ldp_slicing.cli import app
 from ldp_slicing.lab import experiments, recipes, results
 from ldp_slicing.lab.attacks import networks, pairs, recognise
 from ldp_slicing.lab.data import DataError
-from ldp_slicing.lab.experiments import ablation, curves, decoding, faces, identity, overhead, throughput, tradeoff, tuning
+from ldp_slicing.lab.experiments import ablation, chest, curves, decoding, faces, identity, overhead, throughput, tradeoff, tuning
 from ldp_slicing.lab.experiments.frame import BUDGETS
-from ldp_slicing.lab.folders import load_folder, read_folder
+from ldp_slicing.lab.folders import load_chest, load_folder, patient, read_folder
 from ldp_slicing.lab.lfw import images_in_pairs, load_lfw, sides
 from ldp_slicing.lab.models import EMBEDDERS, MODELS
 from ldp_slicing.lab.recipes import Recipe, recipe
@@ -94,6 +94,40 @@ def write_chest(folder: Path) -> None:
             place.mkdir(parents=True)
             for i in range(count):
                 Image.fromarray(RNG.integers(0, 256, (30, 40), dtype=np.uint8)).save(place / f"{i}.jpeg")
+
+
+def test_nobody_who_is_held_out_of_the_x_rays_is_trained_on(tmp_path: Path) -> None:
+    write_chest(tmp_path)
+    train, names = load_chest(tmp_path).train, list[Path]()
+    for split in ("train", "val"):
+        for kind in ("NORMAL", "PNEUMONIA"):
+            for i, path in enumerate(sorted((tmp_path / "chest_xray" / split / kind).iterdir())):
+                renamed = {
+                    "NORMAL": f"{'NORMAL2-' * (i % 2)}IM-{split == 'val':04d}-{i:04d}.jpeg",
+                    "PNEUMONIA": f"person{i // 4}_{('virus', 'bacteria')[i % 2]}_{i}{split}.jpeg",
+                }
+                path.rename(path.with_name(renamed[kind]))
+    named = load_chest(tmp_path)
+    for split in ("train", "val"):
+        for kind in ("NORMAL", "PNEUMONIA"):
+            names += sorted((tmp_path / "chest_xray" / split / kind).iterdir())
+    assert train.groups is not None
+    assert len(set(train.groups.tolist())) == len(train.labels)  # 0.jpeg, which is there four times, names nobody
+    groups = named.train.groups
+    assert groups is not None
+    assert {patient(name) for name in names} >= {"IM-0000", "NORMAL2-IM-0000", "IM-0001", "person0_virus", "person2_bacteria"}
+    for i, name in enumerate(names):
+        assert [patient(other) == patient(name) for other in names] == (groups == groups[i]).tolist()
+    assert named.train.labels.tolist() == [int(name.name.startswith("person")) for name in names]
+
+
+def test_the_table_of_x_rays_says_what_was_held_out() -> None:
+    row = {"run": "chest-eps20", "finished": True, "seed": 0, "accuracy": 0.5, "balanced_accuracy": 0.5}
+    row |= {"history": {"validation_accuracy": [None, 0.9]}}
+    assert "90.00 by image" in chest.table([row])
+    assert "202" in chest.table([row])
+    assert "90.00 by patient" in chest.table([row | {"held_out_by": "group"}])
+    assert "202" not in chest.table([row | {"held_out_by": "group"}])
 
 
 def write_both(folder: Path) -> None:

@@ -135,7 +135,8 @@ def train(
     row = with_progress(task, folder, minutes, compiled=compiled, device=device, log=log.value)
     if row is not None:
         held = row["held_out_for_validation"]
-        out.print(f"test accuracy {100 * row['accuracy']:.2f} % at epoch {row['chosen_epoch'] + 1}, chosen on {held} images held out")
+        chosen = f"epoch {row['chosen_epoch']} of 0 to {row['epochs_done'] - 1}, chosen on {held} images held out"
+        out.print(f"test accuracy {100 * row['accuracy']:.2f} % at {chosen}")
         say_spent(row, folder)
 
 
