@@ -9,6 +9,7 @@ import torch
 
 from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Findings, Row, Setting, accuracies, markdown, spread, train_all
 from ldp_slicing.lab.folders import load_chest
+from ldp_slicing.lab.plans import held_out
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import Task
@@ -49,7 +50,7 @@ def _finished(rows: Sequence[Row], name: str) -> list[Row]:
 
 def _held(rows: Sequence[Row], name: str) -> list[float]:
     """Accuracy of the chosen epoch on the images held out."""
-    return [max(value for value in row["history"]["validation_accuracy"] if value is not None) for row in _finished(rows, name)]
+    return [held_out(row) for row in _finished(rows, name)]
 
 
 def _by_image(row: Row) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from ldp_slicing.lab.plans import BUDGETS as BUDGETS
 from ldp_slicing.lab.recipes import Recipe, read_recipe
 from ldp_slicing.lab.run import Epoch, Run
 from ldp_slicing.lab.task import Task
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 Row = dict[str, Any]  # one measurement with all that is needed to make it again; "run", "seed" and "finished" are always there
 Findings = Mapping[str, Sequence[Row]]  # the rows of each experiment that was run, by its name
 SomeRecipe = TypeVar("SomeRecipe", bound=Recipe)
-BUDGETS = (1.0, 2.4, 5.2, 12.0, 20.0, 32.0, 58.0)
 
 
 @dataclass(frozen=True)
