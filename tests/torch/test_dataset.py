@@ -109,7 +109,23 @@ def test_the_same_kind_comes_back_released(kind: str, stored: bool, tmp_path: Pa
     assert not same(first, second)
     assert same(first, released[0])
     assert same(second, released[-1])
-    assert released.card.to_dict()["statements"][0]["releases"] == 2
+    statement = released.card.to_dict()["statements"][0]
+    assert (statement["releases"], statement["most_releases_of_one_source"]) == (2, 2)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_the_card_counts_equal_sources(stored: bool, tmp_path: Path) -> None:
+    images = [random_image(GREY, (6, 5), seed) for seed in range(4)]
+    items = [images[0], images[1], images[0].copy(), np.asfortranarray(images[2]), images[0], images[2], images[3].T.copy().T]
+    store = tmp_path / "s" if stored else None
+    released = ReleasedDataset(items, Slicer(GREY), store=store)
+    for found in (released, ReleasedDataset.open(store) if store else released):
+        (statement,) = found.card.to_dict()["statements"]
+        assert statement["most_releases_of_one_source"] == 3
+        assert statement["most_spent_on_one_source"]["released_pixel"] == pytest.approx(3 * GREY.realised_epsilon)
+        assert "image, 3 releases" in str(found.card)
+    (statement,) = ReleasedDataset(images, Slicer(GREY)).card.to_dict()["statements"]
+    assert statement["most_releases_of_one_source"] == 1
 
 
 def test_the_bytes_are_those_of_the_slicer() -> None:
