@@ -25,7 +25,7 @@ from ldp_slicing.plan import Plan, Slice
 from ldp_slicing.slicer import Slicer, as_batch
 from ldp_slicing.tables import LAYOUT_VERSION
 from ldp_slicing.torch.labels import from_column, own, stored_kind, to_column
-from ldp_slicing.torch.pictures import image_of, source_of
+from ldp_slicing.torch.pictures import image_of, refuse_picture, source_of
 from ldp_slicing.view import Prune
 
 STORE_VERSION = 1
@@ -67,7 +67,8 @@ class ReleasedDataset(Dataset[Any]):
 
     store: None keeps the releases in memory; a path writes them to that new folder, with their card, where ``ReleasedDataset.open`` finds
     them; then labels must be numbers, or tensors or arrays of numbers. ``progress(done, of)`` is called after each release.
-    Labels are NOT protected; nothing with three or more dimensions is taken for one, unless it is a tv_tensors.Mask.
+    Labels are NOT protected. Numbers, strings, tensors and arrays of them are taken, also in dicts, lists, tuples and sets; nothing with
+    three or more dimensions, or two where the sources are grey, unless it is a tv_tensors.Mask; and no other objects.
     """
 
     def __init__(
@@ -214,7 +215,8 @@ def release_all(dataset: Any, slicer: Slicer, file: BinaryIO, progress: Progress
                     raise ImageError(f"an item is an image, or a tuple or list that begins with one; got {type(item).__name__}")
                 items = "tuple" if isinstance(item, tuple) else "list" if isinstance(item, list) else "image"
                 image, *rest = (item,) if items == "image" else item
-                kept = tuple(own(label, getattr(image, "ndim", 3)) for label in rest)
+                refuse_picture(rest, slicer)
+                kept = tuple(map(own, rest))
                 kind, pixels = source_of(image)
                 (source,) = as_batch(pixels, slicer.plan)
                 here = (items, kind, pixels.ndim, tuple(label_kind(label) for label in kept))
