@@ -315,6 +315,8 @@ def attack(
         table.add_row(*map(plain, line))
     out.print(table)
     out.print(plain(str(folder / "result.json")))
+    if (sheet := folder / "sheet.png").is_file():
+        out.print(f"{plain(str(sheet))} (for the owner only: it shows sources)")
 
 
 @app.command(short_help="Propose a plan by what it leaks and what it is good for.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +35,17 @@ class ImageSet:
     classes: int
     train: Split
     test: Split
+
+    @cached_property
+    def digest(self) -> str:
+        """Tells sets apart whatever they are called: of all images, labels and groups."""
+        found = hashlib.sha256()
+        for array in (getattr(split, kind) for split in (self.train, self.test) for kind in ("images", "labels", "groups")):
+            if array is not None:
+                found.update(f"{array.dtype.str}{array.shape}".encode())
+                found.update(np.ascontiguousarray(array).data)
+            found.update(b";")
+        return found.hexdigest()[:32]
 
 
 def hold_out(split: Split, count: int, seed: int) -> tuple[Split, Split]:
