@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from ldp_slicing.cli import app
 from ldp_slicing.lab import plans, results
-from ldp_slicing.lab.experiments import identity, tuning
+from ldp_slicing.lab.experiments import EXPERIMENTS, identity, tuning
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.plan import Plan
 
@@ -157,3 +157,8 @@ def test_the_plans_that_are_carried_along_are_those_that_were_measured() -> None
 def test_the_guide_shows_what_choose_says() -> None:
     ran = CliRunner().invoke(app, ["lab", "choose", "--max-leakage", "0.78"])
     assert f"$ ldp-slicing lab choose --max-leakage 0.78\n{ran.output}```" in (ROOT / "docs/guide.md").read_text()
+
+
+def test_the_guide_names_every_experiment() -> None:
+    text = (ROOT / "docs/guide.md").read_text()
+    assert [name for name in EXPERIMENTS if f"`{name}`" not in text and f"{name} |" not in text and f"| {name}" not in text] == []
