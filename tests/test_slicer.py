@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import pathlib
 import tracemalloc
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -287,3 +289,31 @@ def test_a_release_can_be_written_where_memory_is(name: str) -> None:
     assert np.array_equal(batch, expected)
     with pytest.raises(ImageError, match="shape"):
         Slicer(plan).release_into(image, roomy)
+
+
+@pytest.mark.parametrize("wide", [1, 2])
+def test_a_target_of_another_depth_is_refused(wide: int) -> None:
+    deep, flat = np.full((6, 8), 4000, np.uint16), np.zeros((6, 8), np.uint8)
+    for image, kind, plan in ((deep, np.uint8, Plan.grey(20.0, 12)), (flat, np.uint16, Plan.grey(20.0)), (flat, np.int8, Plan.grey(20.0))):
+        target = np.zeros((6, 8 * wide), kind)[:, ::wide]
+        with pytest.raises(ImageError, match=f"dtype {np.dtype(kind)}, the image {image.dtype}"):
+            Slicer(plan).release_into(image, target)
+        assert not target.any()
+    swapped = np.zeros((6, 8 * wide), ">u2")[:, ::wide]
+    Slicer(Plan.grey(20.0, 12)).release_into(deep, swapped)
+    assert swapped.any()
+
+
+@pytest.mark.parametrize(
+    ("image", "advice"),
+    [
+        ("portrait.jpg", r"PIL\.Image\.open"),
+        (pathlib.Path("portrait.jpg"), r"PIL\.Image\.open"),
+        ([[1, 2]], r"np\.asarray"),
+        (SimpleNamespace(detach=None), r"torch\.Privatize"),
+    ],
+)
+def test_what_is_no_image_is_refused_with_what_to_do(image: Any, advice: str) -> None:
+    for release in (privatize, Slicer(Plan.paper(20.0))):
+        with pytest.raises(ImageError, match=advice):
+            release(image)

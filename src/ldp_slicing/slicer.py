@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, Protocol, overload
@@ -141,10 +142,12 @@ class Slicer:
         return Card((Statement(self.plan, self.prune, self.output, ((width, height),)),))
 
     def release_into(self, image: Array, target: Array) -> None:
-        """A release of an array, written to memory that is there already: ``target`` has its shape, any strides and byte order."""
+        """A release of an array, written to memory that is there: ``target`` has its shape and dtype, any strides and byte order."""
         images = as_batch(image, self.plan)
         if target.shape != image.shape:
             raise ImageError(f"the target has shape {target.shape}, the image {image.shape}")
+        if target.dtype.newbyteorder("=") != image.dtype.newbyteorder("="):  # narrower, it would cut the words short
+            raise ImageError(f"the target has dtype {target.dtype}, the image {image.dtype}: make it with np.empty_like(image)")
         self._release_batch(images, target.reshape(images.shape))
 
     def _release_array(self, array: Array) -> Array:
@@ -157,7 +160,7 @@ class Slicer:
         from PIL import Image  # only here: arrays need no Pillow
 
         if not isinstance(image, Image.Image):
-            raise ImageError(f"an image is a NumPy array or a PIL image; got {type(image).__name__}: convert it with np.asarray(image)")
+            raise ImageError(f"an image is a NumPy array or a PIL image; got {type(image).__name__}: {_advice(image)}")
         if image.mode not in ("RGB", "L", "I;16", "I;16L", "I;16B"):
             raise ImageError(
                 f'a PIL image must have mode RGB, L or I;16; got {image.mode!r}: convert it first, for example image.convert("RGB")'
@@ -227,6 +230,15 @@ def privatize(image: Array | Image.Image, epsilon: float = 20.0) -> Array | Imag
 @lru_cache(maxsize=64)
 def _paper_slicer(epsilon: float, bits: int) -> Slicer:
     return Slicer(Plan.paper(epsilon) if bits == COLOUR_BITS else Plan.grey(epsilon, bits))
+
+
+def _advice(image: object) -> str:
+    """How what is no image becomes one."""
+    if isinstance(image, str | os.PathLike):
+        return "open it first, PIL.Image.open(path); `ldp-slicing privatize` does that and keeps a ledger"
+    if hasattr(image, "detach"):
+        return "ldp_slicing.torch.Privatize releases tensors"
+    return "convert it with np.asarray(image)"
 
 
 def choose_path(path: str) -> Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +18,12 @@ from typer.testing import CliRunner, Result
 
 from ldp_slicing import Plan, Slicer
 from ldp_slicing.cli import app
-from ldp_slicing.lab import experiments, recipes, results
+from ldp_slicing.lab import experiments, plans, recipes, results
 from ldp_slicing.lab.attacks import networks, pairs, recognise
 from ldp_slicing.lab.data import DataError
-from ldp_slicing.lab.experiments import ablation, curves, decoding, faces, identity, overhead, throughput, tradeoff, tuning
+from ldp_slicing.lab.experiments import ablation, chest, curves, decoding, faces, identity, overhead, throughput, tradeoff, tuning
 from ldp_slicing.lab.experiments.frame import BUDGETS
-from ldp_slicing.lab.folders import load_folder, read_folder
+from ldp_slicing.lab.folders import load_chest, load_folder, patient, read_folder
 from ldp_slicing.lab.lfw import images_in_pairs, load_lfw, sides
 from ldp_slicing.lab.models import EMBEDDERS, MODELS
 from ldp_slicing.lab.recipes import Recipe, recipe
@@ -94,6 +96,40 @@ def write_chest(folder: Path) -> None:
             place.mkdir(parents=True)
             for i in range(count):
                 Image.fromarray(RNG.integers(0, 256, (30, 40), dtype=np.uint8)).save(place / f"{i}.jpeg")
+
+
+def test_nobody_who_is_held_out_of_the_x_rays_is_trained_on(tmp_path: Path) -> None:
+    write_chest(tmp_path)
+    train, names = load_chest(tmp_path).train, list[Path]()
+    for split in ("train", "val"):
+        for kind in ("NORMAL", "PNEUMONIA"):
+            for i, path in enumerate(sorted((tmp_path / "chest_xray" / split / kind).iterdir())):
+                renamed = {
+                    "NORMAL": f"{'NORMAL2-' * (i % 2)}IM-{split == 'val':04d}-{i:04d}.jpeg",
+                    "PNEUMONIA": f"person{i // 4}_{('virus', 'bacteria')[i % 2]}_{i}{split}.jpeg",
+                }
+                path.rename(path.with_name(renamed[kind]))
+    named = load_chest(tmp_path)
+    for split in ("train", "val"):
+        for kind in ("NORMAL", "PNEUMONIA"):
+            names += sorted((tmp_path / "chest_xray" / split / kind).iterdir())
+    assert train.groups is not None
+    assert len(set(train.groups.tolist())) == len(train.labels)  # 0.jpeg, which is there four times, names nobody
+    groups = named.train.groups
+    assert groups is not None
+    assert {patient(name) for name in names} >= {"IM-0000", "NORMAL2-IM-0000", "IM-0001", "person0_virus", "person2_bacteria"}
+    for i, name in enumerate(names):
+        assert [patient(other) == patient(name) for other in names] == (groups == groups[i]).tolist()
+    assert named.train.labels.tolist() == [int(name.name.startswith("person")) for name in names]
+
+
+def test_the_table_of_x_rays_says_what_was_held_out() -> None:
+    row = {"run": "chest-eps20", "finished": True, "seed": 0, "accuracy": 0.5, "balanced_accuracy": 0.5}
+    row |= {"history": {"validation_accuracy": [None, 0.9]}}
+    assert "90.00 by image" in chest.table([row])
+    assert "202" in chest.table([row])
+    assert "90.00 by patient" in chest.table([row | {"held_out_by": "group"}])
+    assert "202" not in chest.table([row | {"held_out_by": "group"}])
 
 
 def write_both(folder: Path) -> None:
@@ -265,38 +301,38 @@ def test_a_run_that_was_stopped_takes_no_finished_ones_place() -> None:
 
 
 def test_plans_of_the_tradeoff_spend_what_they_say() -> None:
-    assert len(tradeoff.PLANS) == 2 * (7 + 7) + 3 + (7 + 5)
-    assert set(tradeoff.ALONE) < set(tradeoff.PLANS)
-    single = tradeoff.PLANS["single-pruned-eps5.2-y74c7"][0]
+    assert len(plans.PLANS) == 2 * (7 + 7) + 3 + (7 + 5)
+    assert set(plans.ALONE) < set(plans.PLANS)
+    single = plans.PLANS["single-pruned-eps5.2-y74c7"][0]
     whole = {part.bits: part.epsilon for part in Plan.paper(20.0).slices}
     assert [part.epsilon / single.slices[0].epsilon for part in single.slices] == pytest.approx(
         [whole[part.bits] / whole[0x800000] for part in single.slices], rel=1e-3
     )
-    for name, (plan, prune, slices) in tradeoff.PLANS.items():
-        point = tradeoff.Point(name, plan, prune, slices, 0.0, 0.0)
+    for name, (plan, prune, slices) in plans.PLANS.items():
+        point = plans.Point(name, plan, prune, slices, 0.0, 0.0, 0.0)
         made = eval(point.code, {"Slicer": Slicer, "Plan": Plan})
         assert (made.plan, made.prune) == (plan, prune)
         assert f"eps{plan.epsilon:g}" in name
         assert (prune is None) == ("whole" in name)
-    assert tradeoff.PLANS["thick-whole-eps5.2-y76c7"][0].slices[0].bits == 0xC08080
-    assert tradeoff.PLANS["thick-pruned-eps1-y7"][0].slices[0].bits == 0x800000
-    assert tradeoff.PLANS["thick-pruned-eps5.2-y754"][0].slices[0].bits == 0xB00000
+    assert plans.PLANS["thick-whole-eps5.2-y76c7"][0].slices[0].bits == 0xC08080
+    assert plans.PLANS["thick-pruned-eps1-y7"][0].slices[0].bits == 0x800000
+    assert plans.PLANS["thick-pruned-eps5.2-y754"][0].slices[0].bits == 0xB00000
 
 
-def measured(name: str, accuracy: float, leakage: float) -> list[dict[str, object]]:
+def measured(name: str, accuracy: float, leakage: float, held_out: float) -> list[dict[str, object]]:
     rows = [
-        {"run": f"cifar10-{name}-learner", "accuracy": accuracy},
+        {"run": f"cifar10-{name}-learner", "accuracy": accuracy, "history": {"validation_accuracy": [0.01, None, held_out]}},
         {"run": f"cifar10-{name}-adversary", "found": [{"plan": name, "ssim": leakage}]},
     ]
     return [row | {"seed": 0, "finished": True} for row in rows]
 
 
-def test_the_most_accurate_plan_that_leaks_little_enough_is_proposed(tmp_path: Path) -> None:
+def test_the_plan_that_teaches_most_and_leaks_little_enough_is_proposed_by_images_held_out(tmp_path: Path) -> None:
     rows = [
-        *measured("paper-pruned-eps1", 0.10, 0.16),
-        *measured("paper-pruned-eps20", 0.64, 0.70),
-        *measured("thick-pruned-eps2.4-y74", 0.66, 0.69),
-        *measured("paper-whole-eps20", 0.75, 0.84),
+        *measured("paper-pruned-eps1", 0.12, 0.16, held_out=0.10),
+        *measured("paper-pruned-eps20", 0.68, 0.70, held_out=0.64),  # the better one by the test set, which chooses nothing
+        *measured("thick-pruned-eps2.4-y74", 0.66, 0.69, held_out=0.65),
+        *measured("paper-whole-eps20", 0.75, 0.84, held_out=0.76),
         {"run": "cifar10-paper-pruned-eps58-learner", "seed": 0, "finished": True, "accuracy": 0.9},  # its leakage is not known
     ]
     results.write("tradeoff", "About", rows, tmp_path)
@@ -306,7 +342,7 @@ def test_the_most_accurate_plan_that_leaks_little_enough_is_proposed(tmp_path: P
 
     found = choose("--max-leakage", "0.72")
     assert found.exit_code == 0
-    assert "thick-pruned-eps2.4-y74: eps 2.4 per released pixel, accuracy 66.00 %, leakage 0.690" in found.output
+    assert "thick-pruned-eps2.4-y74: eps 2.4 per released pixel, test accuracy 66.00 %, chosen by 65.00 % on" in found.output
     assert "prune='haar'" in found.output
     assert "paper-whole-eps20" in choose("--max-leakage", "1").output
     assert "Slicer(Plan.paper(20), prune=None)" in choose("--max-leakage", "1").output
@@ -314,13 +350,32 @@ def test_the_most_accurate_plan_that_leaks_little_enough_is_proposed(tmp_path: P
     for options, word in (
         (("--max-leakage", "0.1"), "the least leaky, paper-pruned-eps1"),
         (("--max-leakage", "1", "--max-epsilon", "0.5"), "the smallest was 1"),
-        (("--max-leakage", "0.2"), "paper-pruned-eps1 has an accuracy of 10.00 %, guessing 10 %"),
+        (("--max-leakage", "0.2"), "paper-pruned-eps1 has an accuracy of 10.00 % on images held out"),
         (("--max-leakage", "1", "--task", "faces"), "measured for cifar10"),
+        (("--max-leakage", "1.2"), "0 to 1; got 1.2"),
+        (("--max-leakage", "-1"), "0 to 1; got -1"),
+        (("--max-leakage", "nan"), "0 to 1; got nan"),
     ):
         refused = choose(*options)
         assert refused.exit_code == 2
         assert word in refused.output
     (tmp_path / "tradeoff.json").unlink()
     assert "lab reproduce tradeoff" in choose("--max-leakage", "1").output
-    kept = tradeoff.best(tradeoff.points(rows))
+    kept = plans.best(plans.points(rows))
     assert [one.name for one in kept] == ["paper-pruned-eps1", "thick-pruned-eps2.4-y74", "paper-whole-eps20"]
+
+
+def test_plans_can_be_chosen_anywhere_and_without_torch(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['torch'] = None; from ldp_slicing.cli import app; app(['lab', 'choose', '--max-leakage', '0.78'])"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "ldp-slicing privatize SRC DST --epsilon" in ran.stdout
+
+
+def test_results_that_are_not_there_are_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for arguments in ((), ("nosuch",), (str(tmp_path),)):
+        ran = CliRunner().invoke(app, ["lab", "results", *arguments])
+        assert ran.exit_code == 2
+        assert "holds no results" in ran.output
+    assert not list(tmp_path.iterdir())

@@ -24,6 +24,7 @@ from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.recogniser import open_people
 from ldp_slicing.lab.study import make_task, open_set
 from ldp_slicing.lab.task import Task
+from ldp_slicing.lab.training import checkpoint_of
 from ldp_slicing.plan import Plan
 
 RNG = np.random.default_rng(3)
@@ -148,6 +149,38 @@ def test_a_folder_belongs_to_one_task(data: Path, tmp_path: Path) -> None:
         assert word in ran.output
 
 
+def test_a_folder_belongs_to_its_images_whatever_they_are_called(data: Path, tmp_path: Path) -> None:
+    assert run(data, tmp_path / "out", "--minutes", "-1").exit_code == 0
+    path = data / "pets" / "train" / "cat" / "3.png"
+    before = path.read_bytes()
+    Image.new("RGB", (16, 16), (1, 2, 3)).save(path)
+    ran = run(data, tmp_path / "out")
+    assert ran.exit_code == 2
+    assert "was begun with images" in ran.output
+    path.write_bytes(before)
+    assert run(data, tmp_path / "out").exit_code == 0
+
+
+def test_sets_are_told_apart_by_all_that_is_in_them() -> None:
+    images, labels = RNG.integers(0, 256, (6, 4, 4, 3), dtype=np.uint8), np.arange(6)
+    split, other, nothing = Split(images, labels), Split(images, labels[::-1].copy()), Split(images[:0], labels[:0])
+    sets = [
+        (split, split),
+        (split, other),
+        (other, split),
+        (split, nothing),
+        (nothing, split),
+        (Split(images.reshape(6, 8, 2, 3), labels), split),
+        (Split(images, labels, labels), split),
+        (Split(images, labels, labels[::-1].copy()), split),
+    ]
+    assert len({ImageSet("set", 6, *parts).digest for parts in sets}) == len(sets)
+    assert ImageSet("set", 6, split, other).digest == ImageSet("other", 7, Split(images.copy(), labels.copy()), other).digest
+    task = make_task(ImageSet("set", 6, split, split), epsilon=5.2)
+    moved = make_task(ImageSet("set", 6, other, split), epsilon=5.2)
+    assert checkpoint_of(task, Path()) != checkpoint_of(moved, Path())
+
+
 def test_tensorboard_can_read_its_log(data: Path, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -164,10 +197,14 @@ def test_what_cannot_be_done_is_refused(data: Path, tmp_path: Path) -> None:
         (("--recipe", "faces-arcface"), "lab train-faces"),
         (("--recipe", "nothing"), "no recipe"),
         (("--model", "vgg"), "no model 'vgg'"),
+        (("--model", "resnet50-grey"), "'resnet50-grey' does not fit"),
+        (("--device", "gpu"), "there is no device 'gpu' here, but cpu"),
+        (("--device", "cuda:77"), "there is no device 'cuda:77' here, but cpu"),
     ):
         ran = run(data, tmp_path / "out", *options)
         assert ran.exit_code == 2, ran.output
         assert word in ran.output
+        assert not (tmp_path / "out").exists()  # nothing was released, and no folder is bound to what was refused
     ran = CliRunner().invoke(app, ["lab", "train", "cifar10", "--data", str(tmp_path)])
     assert ran.exit_code == 2
     assert "cifar-10-batches-py" in ran.output
@@ -221,11 +258,13 @@ def test_a_recogniser_is_trained_and_verified(tmp_path: Path, monkeypatch: pytes
 
 def test_what_a_recogniser_cannot_be_trained_on_is_refused(tmp_path: Path) -> None:
     data = write_people(tmp_path)
+    torch.save({"weight": torch.zeros(3)}, data / "other.pt")
     arguments = ["lab", "train-faces", "people", "--data", str(data), "--out", str(tmp_path / "out"), "--device", "cpu"]
     for options, word in (
         (("--recipe", "cifar-once"), "does not train a recogniser"),
         (("--verify", str(data / "people" / "p0" / "0.png")), "verification set"),
         (("--start", str(data / "nothing.pt")), "weights to start from"),
+        (("--start", str(data / "other.pt")), "'ir50' does not fit"),
     ):
         ran = CliRunner().invoke(app, [*arguments, *options])
         assert ran.exit_code == 2, ran.output

@@ -16,7 +16,7 @@ from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab import experiments, results
 from ldp_slicing.lab.data import ImageSet, Split, hold_out
-from ldp_slicing.lab.experiments.frame import Experiment, Findings, Row, Setting, accuracies, markdown, spread, train_all
+from ldp_slicing.lab.experiments.frame import Experiment, Findings, Row, Setting, accuracies, describe, markdown, spread, train_all
 from ldp_slicing.lab.models import EMBEDDERS, MODELS, build
 from ldp_slicing.lab.recipes import recipe, recipes
 from ldp_slicing.lab.reproduce import reproduce
@@ -102,6 +102,46 @@ def test_what_is_held_out_is_not_trained_on() -> None:
     assert hold_out(split, 0, seed=1)[0] is split
     with pytest.raises(LdpSlicingError, match="50"):
         hold_out(split, 50, seed=1)
+
+
+def test_who_is_held_out_is_not_trained_on() -> None:
+    groups = np.repeat(np.arange(30), np.random.default_rng(3).integers(1, 5, 30))
+    split = Split(np.zeros((len(groups), 2, 2, 3), np.uint8), np.arange(len(groups)), groups)
+    for seed in range(20):
+        kept, held = hold_out(split, 15, seed)
+        assert kept.groups is not None
+        assert held.groups is not None
+        assert not set(kept.groups) & set(held.groups)
+        assert sorted([*kept.labels, *held.labels]) == list(range(len(groups)))
+        assert abs(len(held.labels) - 15) <= 2  # half of the largest group
+        assert (split.groups[held.labels] == held.groups).all()  # type: ignore[index]
+    assert not np.array_equal(hold_out(split, 15, seed=2)[1].labels, hold_out(split, 15, seed=1)[1].labels)
+    pair = Split(split.images[:4], split.labels[:4], np.array([7, 7, 7, 2]))
+    assert {len(hold_out(pair, 1, seed)[1].labels) for seed in range(10)} == {1, 3}  # some group is always left
+    with pytest.raises(LdpSlicingError, match="one group"):
+        hold_out(Split(split.images[:4], split.labels[:4], np.zeros(4, np.int64)), 1, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("validation", "chosen"),
+    [([0.5, None, 0.7, 0.7], 2), ([0.7, 0.7, 0.5, 0.6], 0), ([None, None, None, None], 3), ([0.0, 0.0, 0.0, 0.0], 3)],
+)
+def test_the_row_names_the_epoch_whose_network_was_chosen(
+    validation: list[float | None], chosen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(Task("halves", bright_or_dark(), replace(TINY, epochs=4), release="none", validation=10), torch.device("cpu"))
+    weights = []
+    for accuracy in validation:
+        monkeypatch.setattr(run, "accuracy", lambda *_, found=accuracy: found)
+        run.begin_epoch()
+        while not run.epoch_is_over:
+            run.advance()
+        run.end_epoch(look=accuracy is not None)
+        weights.append(run.model.state_dict()["0.weight"].clone())
+    run.choose()
+    assert describe(run)["chosen_epoch"] == chosen
+    assert torch.equal(run.model.state_dict()["0.weight"], weights[chosen])
+    assert describe(run)["held_out_by"] == "image"
 
 
 @pytest.mark.parametrize(

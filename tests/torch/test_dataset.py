@@ -10,6 +10,7 @@ import pickle
 import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,11 @@ class Sources(Dataset[Any]):
         return self.items[i]
 
 
+@dataclass(frozen=True)
+class Seen:
+    picture: Any
+
+
 def tensors(count: int = 7) -> torch.Tensor:
     return torch.stack([torch.from_numpy(random_image(COLOUR, (8, 6), seed).transpose(2, 0, 1).copy()) for seed in range(count)])
 
@@ -109,7 +115,23 @@ def test_the_same_kind_comes_back_released(kind: str, stored: bool, tmp_path: Pa
     assert not same(first, second)
     assert same(first, released[0])
     assert same(second, released[-1])
-    assert released.card.to_dict()["statements"][0]["releases"] == 2
+    statement = released.card.to_dict()["statements"][0]
+    assert (statement["releases"], statement["most_releases_of_one_source"]) == (2, 2)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_the_card_counts_equal_sources(stored: bool, tmp_path: Path) -> None:
+    images = [random_image(GREY, (6, 5), seed) for seed in range(4)]
+    items = [images[0], images[1], images[0].copy(), np.asfortranarray(images[2]), images[0], images[2], images[3].T.copy().T]
+    store = tmp_path / "s" if stored else None
+    released = ReleasedDataset(items, Slicer(GREY), store=store)
+    for found in (released, ReleasedDataset.open(store) if store else released):
+        (statement,) = found.card.to_dict()["statements"]
+        assert statement["most_releases_of_one_source"] == 3
+        assert statement["most_spent_on_one_source"]["released_pixel"] == pytest.approx(3 * GREY.realised_epsilon)
+        assert "image, 3 releases" in str(found.card)
+    (statement,) = ReleasedDataset(images, Slicer(GREY)).card.to_dict()["statements"]
+    assert statement["most_releases_of_one_source"] == 1
 
 
 def test_the_bytes_are_those_of_the_slicer() -> None:
@@ -307,10 +329,14 @@ def test_a_store_opens_as_it_was_written(labels: tuple[Any, ...], container: typ
 
 
 def test_memory_keeps_any_label() -> None:
-    label = {"boxes": tv_tensors.BoundingBoxes([[0, 0, 1, 1]], format="XYXY", canvas_size=(8, 6)), "names": ["a", ("b",)]}
+    label = {
+        "boxes": tv_tensors.BoundingBoxes([[0, 0, 1, 1]], format="XYXY", canvas_size=(8, 6)),
+        "names": ["a", ("b",), {"c"}, frozenset({1}), None, True, 1j, np.float32(2), np.array(["d"])],
+    }
     mask = tv_tensors.Mask(torch.ones(2, 8, 6, dtype=torch.bool))
     _, one, two = ReleasedDataset([(tensors(1)[0], label, mask)], SLICER)[0]
-    assert one["names"] == ["a", ("b",)]
+    assert one["names"] == label["names"]
+    assert one["names"][2] is not label["names"][2]
     assert same(one["boxes"], label["boxes"])
     assert same(two, mask)
 
@@ -422,6 +448,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "missing label": ([(IMAGE, 1), (IMAGE,)], "item 1: .*all items must agree"),
     "the image as its own label": ([(IMAGE, IMAGE)], "a Tensor of 3 dimensions among the labels may be a picture"),
     "a picture deep in a label": ([(IMAGE, {"x": [pil(COLOUR)]})], "among the labels"),
+    "a picture inside an object": ([(IMAGE, Seen(pil(COLOUR)))], "a Seen among the labels may be a picture or hold one"),
+    "a picture in an array of objects": ([(IMAGE, np.array([Seen(pil(COLOUR))]))], "a ndarray among the labels"),
+    "a picture in a record": ([(IMAGE, np.zeros(1, [("x", "u1", (8, 6))])[0])], "a void among the labels"),
+    "an encoded picture": ([(IMAGE, {"x": {b"PNG"}})], "a bytes among the labels"),
     "a tv_tensor picture as a label": ([(IMAGE, tv_tensors.Image(IMAGE))], "among the labels"),
 }
 
@@ -433,6 +463,19 @@ def test_refusals(case: str, stored: bool, tmp_path: Path) -> None:
     with pytest.raises((ImageError, ReleaseError), match=message):
         ReleasedDataset(sources, SLICER, store=tmp_path / "s" if stored else None)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind, (plan, _) in KINDS.items() if not plan.is_colour])
+def test_a_copy_of_a_grey_source_is_no_label(kind: str) -> None:
+    plan, make = KINDS[kind]
+    source = make()
+    copies = values(source).reshape(5, 4)
+    for label in (copies, torch.from_numpy(copies.astype(np.int64)), [copies.astype(np.float32)]):
+        with pytest.raises(ImageError, match="among the labels"):
+            ReleasedDataset([(source, label)], Slicer(plan))
+    _, mask, line = ReleasedDataset([(source, tv_tensors.Mask(copies.astype(np.int64)), copies[0])], Slicer(plan))[0]
+    assert mask.shape == (5, 4)
+    assert line.shape == (4,)
 
 
 def test_a_grey_array_is_no_label_of_a_grey_array() -> None:

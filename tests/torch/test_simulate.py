@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import importlib
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +15,8 @@ from ldp_slicing.sheet import look
 from ldp_slicing.torch.simulate import see, simulate, to_rgb
 from ldp_slicing.view import Prune
 from tests.cases import COLOUR_PLANS, GREY_PLANS, PRUNES
+
+simulating = importlib.import_module("ldp_slicing.torch.simulate")  # the package has the function under the module's name
 
 
 def random_batch(height: int, width: int, channels: int = 3) -> torch.Tensor:
@@ -90,3 +95,21 @@ def test_a_generator_repeats_it_and_the_engine_does_not_listen_to_torch() -> Non
 def test_what_does_not_fit_is_refused(batch: torch.Tensor, plan: Plan) -> None:
     with pytest.raises(ImageError, match="uint8"):
         simulate(batch, plan)
+
+
+def test_tables_are_kept_for_sets_of_plans_and_not_for_their_orders() -> None:
+    plans, batch = [Plan.paper(eps) for eps in (1.0, 5.2, 20.0)], torch.zeros(9, 3, 4, 4, dtype=torch.uint8)
+    tables, numbers = simulating._on_device, simulating._numbers
+    before = tables.cache_info().misses
+    for order in itertools.permutations(plans):
+        simulate(batch, 3 * order)
+    assert tables.cache_info().misses == before + 1
+    assert all(cache.cache_info().maxsize for cache in (tables, numbers))
+
+
+def test_the_same_plans_in_another_order_give_the_same_noise() -> None:
+    batch, plans = random_batch(9, 7), [Plan.paper(20.0), Plan.paper(1.0), Plan.sliced(5.2, "Y7+Y4+Cb7+Cr7")]
+    whole = simulate(batch, plans, torch.Generator().manual_seed(3))
+    simulating._on_device.cache_clear()
+    simulate(batch, plans[::-1], torch.Generator().manual_seed(3))  # makes the tables
+    assert torch.equal(simulate(batch, plans, torch.Generator().manual_seed(3)), whole)

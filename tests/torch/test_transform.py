@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a second plain tensor": ((IMAGE, IMAGE.clone()), "Tensor of 3 dimensions among the labels"),
     "the same tensor twice": ((IMAGE, IMAGE), "Tensor of 3 dimensions among the labels"),
     "an array beside a picture": ((tv_tensors.Image(IMAGE), random_image(PLAN, (8, 6))), "ndarray of 3 dimensions"),
+    "an object that holds a picture": ((IMAGE, SimpleNamespace(x=PIL.Image.new("RGB", (2, 2)))), "SimpleNamespace among the labels"),
+    "a set of encoded pictures": ((IMAGE, {b"PNG"}), "bytes among the labels"),
     "a float beside a picture": ((tv_tensors.Image(IMAGE), IMAGE / 255), "Tensor of 3 dimensions"),
 }
 
@@ -149,6 +152,14 @@ def test_refusals(case: str) -> None:
     with pytest.raises(ImageError, match=message):
         privatize(sample)
     assert privatize.releases == 0
+
+
+def test_a_copy_of_a_grey_picture_is_refused() -> None:
+    for picture in (IMAGE[:1], PIL.Image.fromarray(IMAGE[0].numpy()), tv_tensors.Image(IMAGE[:1])):
+        with pytest.raises(ImageError, match="Tensor of 2 dimensions"):
+            quiet(GREY)(picture, IMAGE[0].float())
+        _, label = quiet(GREY)(picture, IMAGE[0, 0])
+        assert torch.equal(label, IMAGE[0, 0])
 
 
 def test_an_unknown_kind_of_tensor_is_refused() -> None:

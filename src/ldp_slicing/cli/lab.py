@@ -146,7 +146,8 @@ def train(
     row = with_progress(task, folder, minutes, compiled=compiled, device=device, log=log.value)
     if row is not None:
         held = row["held_out_for_validation"]
-        out.print(f"test accuracy {100 * row['accuracy']:.2f} % at epoch {row['chosen_epoch'] + 1}, chosen on {held} images held out")
+        chosen = f"epoch {row['chosen_epoch']} of 0 to {row['epochs_done'] - 1}, chosen on {held} images held out"
+        out.print(f"test accuracy {100 * row['accuracy']:.2f} % at {chosen}")
         say_spent(row, folder)
 
 
@@ -327,6 +328,8 @@ def attack(
         table.add_row(*map(plain, line))
     out.print(table)
     out.print(plain(str(folder / "result.json")))
+    if (sheet := folder / "sheet.png").is_file():
+        out.print(f"{plain(str(sheet))} (for the owner only: it shows sources)")
 
 
 @app.command(short_help="Propose a plan by what it leaks and what it is good for.")
@@ -335,21 +338,22 @@ def choose(
     max_leakage: Annotated[float, typer.Option("--max-leakage", help="The most that is accepted: SSIM of reconstructions, 0 to 1.")],
     task: Annotated[str, typer.Option("--task", help="What the releases are for: cifar10.")] = "cifar10",
     max_epsilon: Annotated[float, typer.Option("--max-epsilon", help="Of a released pixel.", show_default="no limit")] = NO_LIMIT,
-    results: Results = Path("results"),
+    results: Annotated[
+        Path | None, typer.Option("--results", help="A folder with tradeoff.json.", show_default="what came with this software")
+    ] = None,
 ) -> None:
     """`ldp-slicing lab choose --max-leakage 0.7`
 
-    Of the plans measured by `lab reproduce tradeoff`, the most accurate one that leaks no more than you accept. It was measured on small
-    pictures of things, by one attack: a guide, not a promise.
+    Of the plans measured by `lab reproduce tradeoff`, the one that leaks no more than you accept and from which images held out of training
+    were told best. It was measured on small pictures of things, by one attack: a guide, not a promise. Needs no extra.
     """
-    try:
-        from ldp_slicing.lab.choose import choose as propose
-    except ModuleNotFoundError as error:
-        raise missing(error) from None
-    chosen, beside = propose(results, task, max_leakage, max_epsilon)
+    from ldp_slicing.lab.choose import choose as propose
+    from ldp_slicing.lab.plans import measured
+
+    chosen, beside = propose(measured(task, results), max_leakage, max_epsilon)
     alone = "" if chosen.alone is None else f" ({chosen.alone:.3f} by a network for this plan alone)"
-    measured = f"accuracy {100 * chosen.accuracy:.2f} %, leakage {chosen.leakage:.3f}{alone}"
-    out.print(f"{chosen.name}: eps {chosen.plan.epsilon:g} per released pixel, {measured}")
+    learnt = f"test accuracy {100 * chosen.accuracy:.2f} %, chosen by {100 * chosen.held_out:.2f} % on images held out"
+    out.print(f"{chosen.name}: eps {chosen.plan.epsilon:g} per released pixel, {learnt}, leakage {chosen.leakage:.3f}{alone}")
     out.print(plain(chosen.command))
     out.print(plain(chosen.code))
     limit = "" if max_epsilon == NO_LIMIT else f" at eps {max_epsilon:g} or less"
@@ -358,13 +362,23 @@ def choose(
 
 @app.command(name="results", short_help="Make results/README.md from the numbers there.")
 @refusals_exit
-def make_readme(folder: Annotated[Path, typer.Argument(help="Where the numbers are.")] = Path("results")) -> None:
+def make_readme(
+    folder: Annotated[Path, typer.Argument(help="Where the numbers are.")] = Path("results"),
+    plans: Annotated[
+        Path | None, typer.Option("--plans", help="Also write what was measured of plans, as `lab choose` reads it.", show_default="no")
+    ] = None,
+) -> None:
     """`ldp-slicing lab results`
 
     Draw all tables and figures again, and write one page with them.
     """
     try:
-        from ldp_slicing.lab.results import summarise
+        from ldp_slicing.lab.results import read, summarise
     except ModuleNotFoundError as error:
         raise missing(error) from None
     out.print(plain(str(summarise(folder))))
+    if plans:
+        from ldp_slicing.lab.plans import to_json
+
+        plans.write_text(to_json(read("tradeoff", folder)), encoding="utf-8")
+        out.print(plain(str(plans)))

@@ -12,7 +12,7 @@ import torch
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.attacks.case import case_of
 from ldp_slicing.lab.attacks.reconstruct import Reconstruction
-from ldp_slicing.lab.attacks.sheet import contact_sheet, view_of
+from ldp_slicing.lab.attacks.sheet import OWNERS, contact_sheet, view_of
 from ldp_slicing.lab.data import ImageSet
 from ldp_slicing.lab.experiments import averaging, bayes, identity, reconstruction
 from ldp_slicing.lab.experiments.frame import Row, describe
@@ -22,7 +22,7 @@ from ldp_slicing.lab.results import stamp
 from ldp_slicing.lab.run import Epoch, Run
 from ldp_slicing.lab.study import belongs, changed
 from ldp_slicing.lab.task import Task
-from ldp_slicing.lab.training import Limits, Splits, train
+from ldp_slicing.lab.training import Limits, Splits, device_of, train
 from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
 
@@ -52,14 +52,15 @@ class Attempt:
 def make_attempt(
     asked: Attempt, folder: Path, limits: Limits, *, device: str = "", report: Callable[[Run, Epoch], None] = lambda run, epoch: None
 ) -> Row | None:
-    """What the attack finds, also as ``folder/result.json`` and, of reconstructions, ``folder/sheet.png``. None when the time was up.
+    """What the attack finds, also as ``folder/result.json``. None when the time was up.
 
+    Of reconstructions ``folder/sheet.png`` shows some, beside the sources: it is the owner's.
     "found" has, for the identity attack, its advantage; for the others how near the release and the reconstruction come to the source.
     """
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    where = device_of(device)
     slices = [[part.bits, part.epsilon] for part in asked.plan.slices]
     what: Row = {"attack": asked.name, "data": asked.images.name, "prune": asked.prune, "epsilon": asked.plan.epsilon, "slices": slices}
-    belongs(folder, what)
+    belongs(folder, what | {"images": asked.images.digest})
 
     def trained(task: Task, make: Callable[[Task, torch.device, Splits], Run]) -> Run | None:
         run = next(train([task], where, folder, limits, report, make), None)
@@ -106,7 +107,7 @@ def _reconstruction(asked: Attempt, folder: Path, where: torch.device, trained: 
         row = describe(run) | judged
     row["blind"] = blind_guess(case)
     sources = shown(case)
-    contact_sheet(columns_of(sources, view_of(sources, prune), tiles)).save(folder / "sheet.png")
+    contact_sheet(columns_of(sources, view_of(sources, prune), tiles), OWNERS).save(folder / "sheet.png")
     return row
 
 

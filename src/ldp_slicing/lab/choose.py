@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.experiments.tradeoff import CHANCE, TASK, Point, points
-from ldp_slicing.lab.results import read
+from ldp_slicing.lab.plans import CHANCE, Point
 
 
-def choose(results: Path, task: str, max_leakage: float, max_epsilon: float = float("inf")) -> tuple[Point, int]:
-    """The most accurate plan that was measured to leak no more than ``max_leakage`` at no more than ``max_epsilon``; and of how many."""
-    if task != TASK:
-        raise LdpSlicingError(f"plans were measured for {TASK}, not for {task!r}")
-    found = points(read("tradeoff", results))
-    if not found:
-        raise LdpSlicingError(f"{results} holds no measured plans: run `ldp-slicing lab reproduce tradeoff` first")
+def choose(found: Sequence[Point], max_leakage: float, max_epsilon: float = float("inf")) -> tuple[Point, int]:
+    """Of what was measured to leak no more than ``max_leakage`` at no more than ``max_epsilon``, what is learnt from best; and of how many.
+
+    Best by images held out: the test accuracy of the one that is chosen is then no maximum over many.
+    """
+    if not 0 <= max_leakage <= 1:
+        raise LdpSlicingError(f"leakage is the SSIM of reconstructions, 0 to 1; got {max_leakage:g}")
     within = [one for one in found if one.plan.epsilon <= max_epsilon]
     if not within:
         raise LdpSlicingError(
@@ -27,10 +26,10 @@ def choose(results: Path, task: str, max_leakage: float, max_epsilon: float = fl
         raise LdpSlicingError(
             f"no plan that was measured leaks {max_leakage:g} or less; the least leaky, {least.name}, leaks {least.worst:.3f}"
         )
-    best = max(allowed, key=lambda one: one.accuracy)
-    if best.accuracy < CHANCE + 0.01:
+    best = max(allowed, key=lambda one: one.held_out)
+    if best.held_out < CHANCE + 0.01:
         raise LdpSlicingError(
             f"from no plan that was measured to leak {max_leakage:g} or less can anything be learnt: {best.name} has an accuracy of "
-            f"{100 * best.accuracy:.2f} %, guessing {100 * CHANCE:g} %"
+            f"{100 * best.held_out:.2f} % on images held out, guessing {100 * CHANCE:g} %"
         )
     return best, len(allowed)

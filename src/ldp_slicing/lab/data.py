@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +18,17 @@ from ldp_slicing.view import Prune
 
 @dataclass(frozen=True)
 class Split:
-    """uint8 [N, H, W, 3] (or [N, H, W, 1]) images and int64 [N] labels."""
+    """uint8 [N, H, W, 3] (or [N, H, W, 1]) images and int64 [N] labels.
+
+    groups: int64 [N], equal for images that show the same patient or person; None where every image is its own.
+    """
 
     images: NDArray[np.uint8]
     labels: NDArray[np.int64]
+    groups: NDArray[np.int64] | None = None
+
+    def part(self, which: NDArray[np.int64] | slice) -> Split:
+        return Split(self.images[which], self.labels[which], None if self.groups is None else self.groups[which])
 
 
 @dataclass(frozen=True)
@@ -40,16 +49,39 @@ class ImageSet:
     def is_grey(self) -> bool:
         return int(self.train.images.shape[3]) == 1
 
+    @cached_property
+    def digest(self) -> str:
+        """Tells sets apart whatever they are called: of all images, labels and groups."""
+        found = hashlib.sha256()
+        for array in (getattr(split, kind) for split in (self.train, self.test) for kind in ("images", "labels", "groups")):
+            if array is not None:
+                found.update(f"{array.dtype.str}{array.shape}".encode())
+                found.update(np.ascontiguousarray(array).data)
+            found.update(b";")
+        return found.hexdigest()[:32]
+
 
 def hold_out(split: Split, count: int, seed: int) -> tuple[Split, Split]:
-    """The split without ``count`` images drawn at random, and those."""
+    """The split without ``count`` images drawn at random, and those.
+
+    Of a split with groups, whole groups are drawn, as many as come nearest to ``count`` images: who knows a patient from training has not
+    learnt to tell what ails others.
+    """
     if not 0 <= count < len(split.labels):
         raise DataError(f"{count} images cannot be held out of {len(split.labels)}")
     if count == 0:
-        return split, Split(split.images[:0], split.labels[:0])
-    order = np.random.default_rng(seed).permutation(len(split.labels))
-    kept, held = np.sort(order[count:]), np.sort(order[:count])
-    return Split(split.images[kept], split.labels[kept]), Split(split.images[held], split.labels[held])
+        return split, split.part(slice(0))
+    rng = np.random.default_rng(seed)
+    if split.groups is None:
+        order = rng.permutation(len(split.labels))
+        return split.part(np.sort(order[count:])), split.part(np.sort(order[:count]))
+    _, group, sizes = np.unique(split.groups, return_inverse=True, return_counts=True)
+    if len(sizes) < 2:
+        raise DataError(f"all {len(split.labels)} images are of one group, of which none can be held out")
+    drawn = rng.permutation(len(sizes))
+    reached = np.cumsum(sizes[drawn])[:-1]  # without the last: some group is left to train on
+    held = np.isin(group, drawn[: 1 + int(np.abs(reached - count).argmin())])
+    return split.part(np.flatnonzero(~held)), split.part(np.flatnonzero(held))
 
 
 def load(name: str, folder: Path) -> ImageSet:

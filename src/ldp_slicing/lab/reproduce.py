@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
 from ldp_slicing.lab import results as files
 from ldp_slicing.lab.experiments import experiment
 from ldp_slicing.lab.experiments.frame import Setting
-from ldp_slicing.lab.training import Limits
+from ldp_slicing.lab.training import Limits, device_of
 
 
 def reproduce(
@@ -29,8 +27,7 @@ def reproduce(
 ) -> tuple[bool, Path]:
     """Whether the experiment is complete, and the file with its rows. Rows that are there and finished are not made again."""
     chosen, rows = experiment(name), files.read(name, results)
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    limits = Limits(seconds=60 * minutes, side_by_side=side_by_side, compile=compiled)
+    where, limits = device_of(device), Limits(seconds=60 * minutes, side_by_side=side_by_side, compile=compiled)
     setting = Setting(data, work / name, where, limits, tuple(rows), epochs, only, say, results)
     done, path = True, results / f"{name}.json"
     for row in chosen.measure(setting):

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.experiments import EXPERIMENTS
 from ldp_slicing.lab.experiments.frame import Experiment, Findings, Row
 from ldp_slicing.version import __version__
@@ -91,6 +92,10 @@ def page(name: str, experiment: Experiment, rows: Sequence[Row], longest: float 
 def summarise(folder: Path) -> Path:
     """All tables and figures anew, and ``folder/README.md`` with them."""
     names = [name for name in EXPERIMENTS if (folder / f"{name}.json").is_file()]
+    if not names:
+        raise LdpSlicingError(
+            f"{folder} holds no results, such as curves.json: run `ldp-slicing lab reproduce` first, or name their folder"
+        )
     head = (
         "# Results\n\nMade by `ldp-slicing lab results` from the JSON files beside it, which hold every number with its seed and recipe.\n"
     )

@@ -29,7 +29,10 @@ AHEAD = 24  # steps that wait on the device, so that it has work while the host 
 
 @dataclass
 class Epoch:
-    """What is written down of an epoch. Accuracies are shares; test accuracy only of runs that hold nothing out for validation."""
+    """What is written down of an epoch. Accuracies are shares; test accuracy only of runs that hold nothing out for validation.
+
+    ``epoch`` counts from 0, and so does whatever names an epoch: logs, rows, what is printed.
+    """
 
     epoch: int
     learning_rate: float
@@ -312,6 +315,12 @@ class Run:
             right += (self.forward(self.noise(part)).argmax(1) == answers).sum()
         self.model.train()
         return right.item() / len(images)
+
+    @property
+    def chosen(self) -> Epoch | None:
+        """The epoch whose network ``choose`` takes: the first of the best by validation, as ``end_epoch`` keeps it; else the last."""
+        looked = [epoch for epoch in self.history if epoch.validation_accuracy]
+        return max(looked, key=lambda epoch: epoch.validation_accuracy or 0.0) if looked else self.history[-1] if self.history else None
 
     def choose(self) -> None:
         """Put the network of the epoch that validation chose in place of the last one's."""

@@ -15,11 +15,12 @@ from ldp_slicing.lab.data import ImageSet, load
 from ldp_slicing.lab.experiments.frame import Row, describe
 from ldp_slicing.lab.folders import load_chest, load_folder
 from ldp_slicing.lab.logs import LogFormat, write_log
+from ldp_slicing.lab.models import build, build_embedder, load_weights
 from ldp_slicing.lab.recipes import Recipe, recipe
 from ldp_slicing.lab.results import stamp
 from ldp_slicing.lab.run import Epoch, Run
 from ldp_slicing.lab.task import ReleaseMode, Task
-from ldp_slicing.lab.training import Limits, train
+from ldp_slicing.lab.training import Limits, device_of, train
 from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, Plan, plan_for
 from ldp_slicing.view import Prune
 
@@ -103,7 +104,8 @@ def study(
     report: Callable[[Run, Epoch], None] = lambda run, epoch: None,
 ) -> Row | None:
     """Train, or go on training, in ``folder``: checkpoint, log, at the end ``result.json``. None when the time was up before an epoch."""
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    where = device_of(device)
+    check_network(task)  # whatever is refused is refused before anything is released or written
     belongs(folder, _parameters(task))
 
     def note(run: Run, epoch: Epoch) -> None:
@@ -119,6 +121,20 @@ def study(
             (folder / "result.json").write_text(json.dumps(row, indent=1) + "\n")
         return row
     return None
+
+
+def check_network(task: Task) -> None:
+    """Refuse a network that there is not, or that does not take the task's images or the weights it is to start from."""
+    how, (height, width, channels) = task.recipe, task.data.train.images.shape[1:]
+    fed = torch.zeros(2, channels if task.decode else max(channels, len(how.mean)), height, width)  # as ``Run.normalise`` has them
+    try:
+        model = build(how.model, task.data.classes) if how.loss == "classes" else build_embedder(how.model)[0]
+        if task.weights:
+            load_weights(model, task.weights)
+        with torch.no_grad():
+            model.eval()(fed)
+    except RuntimeError as error:
+        raise LdpSlicingError(f"the model {how.model!r} does not fit: {str(error).splitlines()[0]}") from None
 
 
 def belongs(folder: Path, wanted: dict[str, Any]) -> None:
@@ -138,6 +154,7 @@ def _parameters(task: Task) -> dict[str, Any]:
     plan = task.plan
     return {
         "data": task.data.name,
+        "images": task.data.digest,
         "release": task.release,
         "decoded": task.decode,
         "model": task.recipe.model,

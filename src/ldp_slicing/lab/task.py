@@ -64,6 +64,13 @@ class Task:
             raise LdpSlicingError(f"task {self.name!r}: the loss {self.recipe.loss!r} and plans do not go together")
 
     @property
+    def held_out_by(self) -> Literal["group", "image"] | None:
+        """What is held out whole; None where nothing is."""
+        if not self.validation:
+            return None
+        return "image" if self.data.train.groups is None else "group"
+
+    @property
     def key(self) -> tuple[str, int]:
         return self.name, self.seed
 

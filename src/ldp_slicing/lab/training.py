@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.data import Split
 from ldp_slicing.lab.run import Epoch, Run
 from ldp_slicing.lab.task import Task
@@ -43,6 +44,15 @@ class Limits:
     def looks(self, run: Run) -> bool:
         epochs = run.task.recipe.epochs
         return run.epoch + 1 == epochs or run.epoch % self.look_every == 0 or run.epoch >= self.look_always_from * epochs
+
+
+def device_of(name: str) -> torch.device:
+    """The device of that name; "" is a GPU where there is one."""
+    gpus = range(torch.cuda.device_count())
+    there = ["cpu", *["cuda"][: len(gpus)], *(f"cuda:{i}" for i in gpus)]
+    if name and name not in there:
+        raise LdpSlicingError(f"there is no device {name!r} here, but {', '.join(there)}")
+    return torch.device(name or ("cuda" if gpus else "cpu"))
 
 
 def train(
@@ -110,12 +120,12 @@ def _start(run: Run, folder: Path, *, compiled: bool) -> Run:
 
 
 def checkpoint_of(task: Task, folder: Path) -> Path:
-    """Where a run of the task is kept. One by another recipe, plan or view is kept elsewhere, and not taken up."""
+    """Where a run of the task is kept. One by another recipe, plan or view, or of other images, is kept elsewhere, and not taken up."""
     return _named(task, folder, "pt", task.release, task.plans, task.decode, replace(task.recipe, source="", deviations=()))
 
 
 def _named(task: Task, folder: Path, kind: str, *what: object) -> Path:
-    digest = hashlib.sha256(repr((task.plan, task.prune, task.validation, *what)).encode()).hexdigest()
+    digest = hashlib.sha256(repr((task.plan, task.prune, task.validation, task.data.digest, *what)).encode()).hexdigest()
     return folder / f"{task.name}-{task.seed}-{digest[:12]}.{kind}"
 
 

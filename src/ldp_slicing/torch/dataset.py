@@ -8,6 +8,7 @@ import operator
 import os
 import shutil
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +20,12 @@ from torch.utils.data import Dataset, IterableDataset
 
 from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import CardError, ImageError, LdpSlicingError, ReleaseError
+from ldp_slicing.keys import source_digest
 from ldp_slicing.plan import Plan, Slice
 from ldp_slicing.slicer import Slicer, as_batch
 from ldp_slicing.tables import LAYOUT_VERSION
 from ldp_slicing.torch.labels import from_column, own, stored_kind, to_column
-from ldp_slicing.torch.pictures import image_of, source_of
+from ldp_slicing.torch.pictures import image_of, refuse_picture, source_of
 from ldp_slicing.view import Prune
 
 STORE_VERSION = 1
@@ -36,13 +38,17 @@ Progress = Callable[[int, int], None] | None
 
 @dataclass(frozen=True)
 class Index:
-    """What the flat pixels are: kind "pil", "tensor", "tv_tensor" or "array"; items "image", "tuple" or "list"; a shape and labels each."""
+    """What the flat pixels are: kind "pil", "tensor", "tv_tensor" or "array"; items "image", "tuple" or "list"; a shape and labels each.
+
+    times: how many of them were released from the same source, of the one with most.
+    """
 
     kind: str
     items: str
     shapes: NDArray[np.int64]
     label_kinds: tuple[str, ...]
     labels: list[tuple[Any, ...]]
+    times: int
 
 
 class ReleasedDataset(Dataset[Any]):
@@ -56,11 +62,13 @@ class ReleasedDataset(Dataset[Any]):
     image (RGB, L, I;16), a uint8 tensor or tv_tensors.Image C x H x W with 3 channels or 1, or an array H x W x C or H x W (uint16 for grey
     of 9 to 16 bits); the same kind comes back, tensors on the CPU. The sizes may differ. Floats are refused: ToTensor belongs in
     ``transform``, which is applied to the release on every access. A transform of the wrapped data set is part of the source: a random
-    crop there is released as it came out, once. An item that is in the data set twice is released twice, and that costs 2 x eps.
+    crop there is released as it came out, once. An item that is in the data set twice is released twice, and that costs 2 x eps: the card
+    counts equal pictures. It cannot count crops and other near-duplicates, which compose as well.
 
     store: None keeps the releases in memory; a path writes them to that new folder, with their card, where ``ReleasedDataset.open`` finds
     them; then labels must be numbers, or tensors or arrays of numbers. ``progress(done, of)`` is called after each release.
-    Labels are NOT protected; nothing with three or more dimensions is taken for one, unless it is a tv_tensors.Mask.
+    Labels are NOT protected. Numbers, strings, tensors and arrays of them are taken, also in dicts, lists, tuples and sets; nothing with
+    three or more dimensions, or two where the sources are grey, unless it is a tv_tensors.Mask; and no other objects.
     """
 
     def __init__(
@@ -141,9 +149,9 @@ class ReleasedDataset(Dataset[Any]):
             shapes, kinds = np.load(folder / "shapes.npy"), tuple(about["labels"])
             columns = [from_column(np.load(folder / f"labels-{c}.npy"), kind) for c, kind in enumerate(kinds)]
             labels = list(zip(*columns, strict=True)) if columns else [()] * len(shapes)
-            index = Index(about["kind"], about["items"], shapes, kinds, labels)
             card = json.loads((folder / "card.json").read_text())
             (statement,) = card["statements"]
+            index = Index(about["kind"], about["items"], shapes, kinds, labels, statement["most_releases_of_one_source"])
             part = statement["plan"]
             slices = [Slice(int(one["bits"], 16), one["epsilon"]) for one in part["slices"]]
             plan = Plan(slices, part["word_bits"], requested=part["epsilon_requested"])
@@ -195,7 +203,8 @@ def release_all(dataset: Any, slicer: Slicer, file: BinaryIO, progress: Progress
     """Release each item once and append its pixels to ``file``: no more than a batch is held beside it."""
     count = count_items(dataset)
     forms: list[tuple[str, str, int, tuple[str, ...]]] = []  # one, that of the first item
-    shapes, labels = [], []
+    shapes, labels, seen = [], [], Counter[bytes]()
+    bits = 8 if slicer.plan.is_colour else slicer.plan.word_bits
 
     def sources() -> Iterator[Array]:
         """Item by item, checked before the release: what is refused costs nothing."""
@@ -206,7 +215,8 @@ def release_all(dataset: Any, slicer: Slicer, file: BinaryIO, progress: Progress
                     raise ImageError(f"an item is an image, or a tuple or list that begins with one; got {type(item).__name__}")
                 items = "tuple" if isinstance(item, tuple) else "list" if isinstance(item, list) else "image"
                 image, *rest = (item,) if items == "image" else item
-                kept = tuple(own(label, getattr(image, "ndim", 3)) for label in rest)
+                refuse_picture(rest, slicer)
+                kept = tuple(map(own, rest))
                 kind, pixels = source_of(image)
                 (source,) = as_batch(pixels, slicer.plan)
                 here = (items, kind, pixels.ndim, tuple(label_kind(label) for label in kept))
@@ -218,6 +228,7 @@ def release_all(dataset: Any, slicer: Slicer, file: BinaryIO, progress: Progress
                 raise type(error)(f"item {i}: {error}") from error
             shapes.append((pixels.shape[2], *pixels.shape[:2]) if "tensor" in kind else pixels.shape)
             labels.append(kept)
+            seen[source_digest(source, bits)] += 1
             yield source
 
     done = 0
@@ -229,13 +240,13 @@ def release_all(dataset: Any, slicer: Slicer, file: BinaryIO, progress: Progress
                 progress(number, count)
         done += len(batch)
     ((items, kind, _, kinds),) = forms
-    return Index(kind, items, np.array(shapes, np.int64), kinds, labels)
+    return Index(kind, items, np.array(shapes, np.int64), kinds, labels, max(seen.values()))
 
 
 def make_card(index: Index, plan: Plan, prune: Prune, output: str) -> Card:
     height, width = (-2, -1) if "tensor" in index.kind else (0, 1)
     sizes = tuple((w, h) for w, h in index.shapes[:, [width, height]].tolist())
-    return Card((Statement(plan, prune, output, sizes),))
+    return Card((Statement(plan, prune, output, sizes, times=index.times),))
 
 
 def write_store(folder: Path, dataset: object, slicer: Slicer, progress: Progress) -> None:

@@ -11,24 +11,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ldp_slicing.errors import ReleaseError
-from ldp_slicing.torch.pictures import refuse_picture
 
 SCALARS = {int: np.int64, float: np.float64, bool: np.bool_}
 
 
-def own(label: Any, dimensions: int = 3) -> Any:  # noqa: ANN401
-    """A label of its own memory: a view would keep alive, and send to workers, whatever it is a view of. Pictures are refused."""
-    refuse_picture(label, dimensions)
+def own(label: Any) -> Any:  # noqa: ANN401
+    """A label of its own memory: a view would keep alive, and send to workers, whatever it is a view of."""
     if isinstance(label, Tensor):
         return label.detach().clone()
     if isinstance(label, np.ndarray):
         return label.copy()
     if isinstance(label, dict):
-        return {key: own(value, dimensions) for key, value in label.items()}
+        return {key: own(value) for key, value in label.items()}
     if isinstance(label, tuple | list):
-        parts = [own(part, dimensions) for part in label]
+        parts = [own(part) for part in label]
         return parts if isinstance(label, list) else type(label)(*parts) if hasattr(label, "_fields") else tuple(parts)
-    return label
+    return label.copy() if isinstance(label, set) else label
 
 
 def stored_kind(label: Any) -> str:  # noqa: ANN401

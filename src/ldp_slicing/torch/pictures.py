@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -73,12 +74,27 @@ def image_of(kind: str, pixels: NDArray[np.unsignedinteger], *, ycbcr: bool = Fa
     return tv_tensors.Image(tensor) if kind == "tv_tensor" else tensor
 
 
-def refuse_picture(leaf: object, dimensions: int = 3) -> None:
-    """Raise if ``leaf``, which is about to be passed on as a label, may be a picture: it is one, or has that many dimensions."""
-    found = leaf.ndim if isinstance(leaf, Tensor | np.ndarray) and not isinstance(leaf, LABELS) else 0
-    if isinstance(leaf, EXPLICIT) or found >= dimensions:
-        what = f"{type(leaf).__name__} of {found} dimensions" if found else type(leaf).__name__
-        raise ImageError(
-            f"a {what} among the labels may be a picture, and labels are passed on unprotected: leave it out, wrap it in tv_tensors.Mask "
-            "if it may be seen, or (for Privatize) in tv_tensors.Image to have it released"
-        )
+def refuse_picture(label: object, slicer: Slicer) -> None:
+    """Raise if ``label``, which is about to be passed on beside what ``slicer`` releases, may be a picture or have one inside.
+
+    It may if it has as many dimensions as a picture: three, or two where sources are grey. Of objects that are no number, string, tensor,
+    array, dict, list, tuple or set nobody knows what they hold.
+    """
+    if isinstance(label, LABELS):
+        return
+    if isinstance(label, dict | list | tuple | set | frozenset):
+        for part in label.values() if isinstance(label, dict) else label:
+            refuse_picture(part, slicer)
+        return
+    what = type(label).__name__
+    opaque = isinstance(label, np.ndarray | np.generic) and label.dtype.kind in "OSV"  # of objects, bytes or records
+    if isinstance(label, Tensor | np.ndarray) and not isinstance(label, EXPLICIT) and not opaque:
+        if label.ndim < (3 if slicer.plan.is_colour else 2):
+            return
+        what = f"{what} of {label.ndim} dimensions"
+    elif isinstance(label, str | Number | np.generic | None) and not opaque:
+        return
+    raise ImageError(
+        f"a {what} among the labels may be a picture or hold one, and labels are passed on unprotected: leave it out, make it numbers and "
+        "strings, wrap it in tv_tensors.Mask if it may be seen, or (for Privatize) in tv_tensors.Image to have it released"
+    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ def simulate(
     torch.Size([2, 3, 4, 4])
 
     ``plan``: one for all images, or one for each. Every random number is drawn on the batch's device and nothing depends on the data's
-    values, so that it can be part of a CUDA graph.
+    values, so that it can be part of a CUDA graph, after a first call with the same plans outside of it.
     """
     plans = (plan,) if isinstance(plan, Plan) else tuple(plan)
     bits, colour = {one.word_bits for one in plans}, batch.ndim == 4 and batch.shape[1] == 3
@@ -44,9 +44,15 @@ def simulate(
         )
     if len(plans) not in (1, len(batch)):
         raise ImageError(f"simulate takes one plan, or one for each image; got {len(plans)} for {len(batch)} images")
-    seen, known = see(batch, prune, colour=colour), _on_device(plans, str(batch.device))
-    masks = _draw_masks(known, len(batch), batch.shape[2] * batch.shape[3], generator).view(len(batch), 1, *batch.shape[2:])
-    out = ((seen ^ (masks >> known.shifts)) & known.kept) | known.dropped
+    apart = {id(one): one for one in plans}  # mostly the same few objects, and cheaper to tell apart than plans
+    known = _on_device(frozenset(apart.values()), str(batch.device))
+    places = {identity: known.places[one] for identity, one in apart.items()}
+    place = _numbers(tuple(places[id(one)] for one in plans), str(batch.device))
+    if batch.is_cuda and torch.cuda.is_current_stream_capturing():
+        _IN_GRAPHS.update((known, place))
+    seen = see(batch, prune, colour=colour)
+    masks = _draw_masks(known, place, len(batch), batch.shape[2] * batch.shape[3], generator).view(len(batch), 1, *batch.shape[2:])
+    out = ((seen ^ (masks >> known.shifts)) & known.kept[place]) | known.dropped[place]
     return (to_rgb(out) if output == "rgb" and colour else out).to(torch.uint8)
 
 
@@ -87,12 +93,12 @@ def to_rgb(ycbcr: Tensor) -> Tensor:
 class _Tables:
     """The tables of P different plans, one after the other; those of a plan with fewer groups than another are filled with zeros.
 
-    first: int32 [N or 1, G], where the tables of image n's group g are. cells [P G 2^16], the ties negative. rest [P G 2^8], the last 48
-    bits of the thresholds. words [P G 2 2^8], the outcomes of a column. certain [P G]: 0 where uniform bits decide, else all ones.
-    shifts, kept, dropped: int32 [N or 1, C, 1, 1], of each channel in the word.
+    places: the number of each plan. cells [P G 2^16], the ties negative. rest [P G 2^8], the last 48 bits of the thresholds. words
+    [P G 2 2^8], the outcomes of a column. certain [P G]: 0 where uniform bits decide, else all ones. shifts: int32 [1, C, 1, 1], kept,
+    dropped: int32 [P, C, 1, 1], of each channel in the word.
     """
 
-    first: Tensor
+    places: dict[Plan, int]
     cells: Tensor
     rest: Tensor
     words: Tensor
@@ -103,12 +109,19 @@ class _Tables:
     dropped: Tensor
 
 
-def _draw_masks(known: _Tables, images: int, pixels: int, generator: torch.Generator | None) -> Tensor:
-    """int32 [images, pixels]: mask words, exactly distributed as the tables say if the generator's bits are uniform."""
+_IN_GRAPHS = set[_Tables | Tensor]()  # kept for good: a CUDA graph reads them where they are
+
+
+def _draw_masks(known: _Tables, place: Tensor, images: int, pixels: int, generator: torch.Generator | None) -> Tensor:
+    """int32 [images, pixels]: mask words, exactly distributed as the tables of each image's plan say if the generator's bits are uniform.
+
+    place: int32 [images or 1], the numbers of their plans.
+    """
     shape, device = (images, pixels), known.cells.device
+    first = len(known.uniform) * place[:, None]
     masks = torch.zeros(shape, dtype=torch.int32, device=device)
     for group, uniform in enumerate(known.uniform):
-        table = known.first[:, group : group + 1]
+        table = first + group
         draws = torch.randint(1 << 16, shape, device=device, generator=generator, dtype=torch.int32)
         more = torch.randint(1 << 48, shape, device=device, generator=generator)  # settles the ties; elsewhere it is not used
         column = draws >> 8
@@ -121,9 +134,14 @@ def _draw_masks(known: _Tables, images: int, pixels: int, generator: torch.Gener
     return masks
 
 
-@cache  # for good: a CUDA graph reads them where they are
-def _on_device(plans: tuple[Plan, ...], device: str) -> _Tables:
-    different = list(dict.fromkeys(plans))
+@lru_cache(maxsize=64)
+def _numbers(numbers: tuple[int, ...], device: str) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.int32, device=device)
+
+
+@lru_cache(maxsize=16)  # some MiB each
+def _on_device(plans: frozenset[Plan], device: str) -> _Tables:
+    different = list(plans)
     groups = max(one.tables.groups for one in different)
     bits = different[0].word_bits
 
@@ -137,16 +155,14 @@ def _on_device(plans: tuple[Plan, ...], device: str) -> _Tables:
         return torch.tensor(parts, dtype=torch.int32, device=device)[:, :, None, None]
 
     shifts, tables = range(bits - 8, -1, -8), [one.tables for one in different]
-    place = {one: i for i, one in enumerate(different)}
-    first = groups * torch.tensor([place[one] for one in plans], dtype=torch.int32)[:, None] + torch.arange(groups, dtype=torch.int32)
     return _Tables(
-        first.to(device),
+        {one: number for number, one in enumerate(different)},
         stacked([one.cells.view(np.int32) for one in tables], "int32"),
         stacked([one.rest for one in tables], "int64"),
         stacked([one.outcome_words for one in tables], "int32"),
         stacked([np.where(one.uniform, 0, (1 << 24) - 1) for one in tables], "int32"),
         tuple(any(group < one.groups and bool(one.uniform[group]) for one in tables) for group in range(groups)),
         torch.tensor(shifts, dtype=torch.int32, device=device)[None, :, None, None],
-        of_channels([one.kept_bits for one in plans]),
-        of_channels([one.dropped_value for one in plans]),
+        of_channels([one.kept_bits for one in different]),
+        of_channels([one.dropped_value for one in different]),
     )

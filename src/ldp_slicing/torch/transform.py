@@ -33,7 +33,8 @@ class Privatize(v2.Transform):  # type: ignore[misc]
     Pictures: tv_tensors.Image, tv_tensors.Video (every frame is a release), PIL images (RGB, L, I;16) and, where there is none of these,
     the first plain tensor. Tensors: uint8 [..., C, H, W] with 3 channels or 1, 0 to 255 (uint16 for grey of 9 to 16 bits). Type, shape,
     dtype and device stay the same. Boxes, masks, key points and labels are left alone. An image that cannot be released raises; so does
-    a sample without a picture, or with a further array of three or more dimensions, which would pass unprotected.
+    a sample without a picture, or with a further array of three or more dimensions (two where the plan is grey) or an object that may hold
+    a picture, which would pass unprotected.
 
     In a training loop the same sources are released again in every epoch: t epochs cost t x eps. ``releases`` counts, and a
     RepeatedReleaseWarning says so once per process: when there were more releases than ``dataset_size``, or, without that number, at the
@@ -62,7 +63,7 @@ class Privatize(v2.Transform):  # type: ignore[misc]
             kinds = ", ".join(sorted({type(leaf).__name__ for leaf in flat_inputs})) or "nothing"
             raise ImageError(f"there is no image in this sample, only {kinds}: turn a NumPy array into one with v2.ToImage()")
         for i in set(range(len(flat_inputs))) - set(pictures):
-            refuse_picture(flat_inputs[i])
+            refuse_picture(flat_inputs[i], self.slicer)
 
     def transform(self, inpt: Any, params: dict[str, Any]) -> Any:  # noqa: ANN401
         if isinstance(inpt, LABELS):

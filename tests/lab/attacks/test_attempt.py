@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+import torch
+from PIL import Image, ImageChops
 from typer.testing import CliRunner
 
 from ldp_slicing import Plan, Slice
@@ -15,6 +16,7 @@ from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.attacks import bayes, networks, pairs
 from ldp_slicing.lab.attacks.networks import BlackBox, WhiteBox
+from ldp_slicing.lab.attacks.sheet import OWNERS, RED, contact_sheet
 from ldp_slicing.lab.attempt import ATTACKS, Attempt, make_attempt, told
 from ldp_slicing.lab.data import ImageSet, Split
 from ldp_slicing.lab.experiments import averaging
@@ -56,6 +58,17 @@ def test_an_attack_on_any_set_under_any_plan(name: str, tmp_path: Path) -> None:
     assert [line[0] for line in lines] == ["no release (the mean image)", *made_from]
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.height > 6 * 17
+        assert all(sheet.getpixel((x, 0)) == RED for x in (0, sheet.width - 1))  # the banner: it shows sources
+
+
+def test_a_banner_is_added_above_and_fits() -> None:
+    columns = {"one": torch.zeros(2, 1, 8, 8)}
+    plain, warned = contact_sheet(columns), contact_sheet(columns, OWNERS)
+    assert RED not in {colour for _, colour in plain.getcolors(99999)}  # what reproduce shows is public
+    high = warned.height - plain.height
+    assert high > 0
+    assert ImageChops.difference(warned.crop((0, high, plain.width, warned.height)), plain).getbbox() is None
+    assert warned.getpixel((warned.width - 2, high // 2)) == RED  # the words end before the sheet does
 
 
 @pytest.mark.parametrize("name", [name for name in ATTACKS if name != "identity"])
@@ -72,6 +85,8 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LdpSlicingError, match="colour"):
         Attempt("identity", images(1), Plan.grey(5.2, 8))
     make_attempt(Attempt("averaging", images(), THICK), tmp_path, Limits(), device="cpu")
+    with pytest.raises(LdpSlicingError, match="was begun with images"):
+        make_attempt(Attempt("averaging", images(), THICK), tmp_path, Limits(), device="cpu")  # of the same name, and other ones
     with pytest.raises(LdpSlicingError, match="was begun with prune 'haar', not None"):
         make_attempt(Attempt("averaging", images(), THICK, None), tmp_path, Limits(), device="cpu")
 
@@ -80,7 +95,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     write_cifar(tmp_path / "data")
 
     def attack(*words: str) -> tuple[int, str]:
-        found = CliRunner().invoke(app, ["lab", "attack", *words, "--data", str(tmp_path / "data"), "--device", "cpu"])
+        found = CliRunner().invoke(app, ["lab", "attack", "--device", "cpu", *words, "--data", str(tmp_path / "data")])
         return found.exit_code, found.output
 
     place = ("--out", str(tmp_path / "out"))
@@ -90,5 +105,9 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert code == 0, output
     assert "SSIM" in output
     assert "result.json" in output
+    assert "sheet.png (for the owner only: it shows sources)" in output
+    code, output = attack("bayes", "cifar10", "--out", str(tmp_path / "new"), "--device", "cuda:77")
+    assert (code, "there is no device 'cuda:77' here, but cpu" in output) == (2, True)
+    assert not (tmp_path / "new").exists()
     code, output = attack("guessing", "cifar10", *place)
     assert (code, "no attack 'guessing'" in output) == (2, True)

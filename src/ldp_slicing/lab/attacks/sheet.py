@@ -15,25 +15,32 @@ from ldp_slicing.torch.simulate import see
 from ldp_slicing.view import Prune
 
 GAP, TEXT = 4, 13
+OWNERS = "FOR THE OWNER ONLY: shows sources"
+RED = (176, 28, 28)
 SMALLEST = 64  # smaller tiles are enlarged, each pixel whole
 EYES = ((202.0, 101.0), (247.0, 102.5))  # of the portrait
 TEMPLATE = ((38.29, 51.70), (73.53, 51.50))  # where ArcFace's 112 x 112 crop has them
 
 
-def contact_sheet(columns: Mapping[str, Tensor]) -> Image.Image:
-    """Titles to [K, 3, H, W], or [K, 1, H, W], of 0..255: a column for each, a row for each of the K images."""
+def contact_sheet(columns: Mapping[str, Tensor], banner: str = "") -> Image.Image:
+    """Titles to [K, 3, H, W], or [K, 1, H, W], of 0..255: a column for each, a row for each of the K images. ``banner``: on red, above."""
     tiles = {title: _tiles(images) for title, images in columns.items()}
     rows, height, width, _ = next(iter(tiles.values())).shape
     times = -(-SMALLEST // width)
     across, down = times * width + GAP, times * height + GAP
-    sheet = Image.new("RGB", (GAP + len(tiles) * across, GAP + 2 * TEXT + rows * down), (250, 250, 248))
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(TEXT - 2)
+    font, top = ImageFont.load_default(TEXT - 2), 2 * TEXT * bool(banner)
+    room = max(GAP + len(tiles) * across, int(font.getlength(banner)) + 2 * GAP)
+    sheet = Image.new("RGB", (room, top + GAP + 2 * TEXT + rows * down), (250, 250, 248))
+    draw = ImageDraw.Draw(sheet)
+    if banner:
+        draw.rectangle((0, 0, room, top - 1), fill=RED)
+        draw.text((GAP, TEXT // 2), banner, fill="white", font=font)
     for column, (title, images) in enumerate(tiles.items()):
         for number, words in enumerate(title.split("\n")):
-            draw.text((GAP + column * across, 2 + number * TEXT), words, fill=(30, 30, 34), font=font)
+            draw.text((GAP + column * across, top + 2 + number * TEXT), words, fill=(30, 30, 34), font=font)
         for row, image in enumerate(images):
             tile = Image.fromarray(image).resize((times * width, times * height), Image.Resampling.NEAREST)
-            sheet.paste(tile, (GAP + column * across, GAP + 2 * TEXT + row * down))
+            sheet.paste(tile, (GAP + column * across, top + GAP + 2 * TEXT + row * down))
     return sheet
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from ldp_slicing.lab.plans import BUDGETS as BUDGETS
 from ldp_slicing.lab.recipes import Recipe, read_recipe
 from ldp_slicing.lab.run import Epoch, Run
 from ldp_slicing.lab.task import Task
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 Row = dict[str, Any]  # one measurement with all that is needed to make it again; "run", "seed" and "finished" are always there
 Findings = Mapping[str, Sequence[Row]]  # the rows of each experiment that was run, by its name
 SomeRecipe = TypeVar("SomeRecipe", bound=Recipe)
-BUDGETS = (1.0, 2.4, 5.2, 12.0, 20.0, 32.0, 58.0)
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,13 @@ class Setting:
     def shortened(self, recipe: SomeRecipe) -> SomeRecipe:
         return recipe if self.epochs is None else replace(recipe, epochs=self.epochs)
 
-    def is_done(self, run: str, seed: int, recipe: Recipe) -> bool:
-        """Whether a finished row of that name, seed and recipe is there; what a recipe says about itself may have changed."""
-        done = [row["recipe"] for row in self.done if row["finished"] and (row["run"], row["seed"]) == (run, seed)]
+    def is_done(self, run: str, seed: int, recipe: Recipe, *, by_group: bool = False) -> bool:
+        """Whether a finished row of that name, seed and recipe is there; what a recipe says about itself may have changed.
+
+        ``by_group``: one that held out images one by one does not count.
+        """
+        mine = [row for row in self.done if row["finished"] and (row["run"], row["seed"]) == (run, seed)]
+        done = [row["recipe"] for row in mine if not by_group or row.get("held_out_by") == "group"]
         return any(replace(read_recipe(kept, type(recipe)), source=recipe.source, deviations=recipe.deviations) == recipe for kept in done)
 
 
@@ -87,7 +91,7 @@ def train_all(
 
     short = [replace(task, recipe=setting.shortened(task.recipe)) for task in tasks]
     wanted = [task for task in short if setting.only in task.name]
-    pending = [task for task in wanted if not setting.is_done(task.name, task.seed, task.recipe)]
+    pending = [task for task in wanted if not setting.is_done(task.name, task.seed, task.recipe, by_group=task.held_out_by == "group")]
     begun = set[tuple[str, int]]()
     for run in train(pending, setting.device, setting.work, setting.limits, report, make):
         begun.add((run.task.name, run.task.seed))
@@ -103,7 +107,6 @@ def describe(run: Run) -> Row:
     """One run: what was done and how it went."""
     task, tested = run.task, [epoch for epoch in run.history if epoch.test_accuracy is not None]
     best = max(tested, key=lambda epoch: epoch.test_accuracy or 0.0, default=None)
-    chosen = max(run.history, key=lambda epoch: (epoch.validation_accuracy or 0.0, epoch.epoch), default=None)
     columns = ("learning_rate", "loss", "train_accuracy", "validation_accuracy", "test_accuracy")
     return {
         "run": task.name,
@@ -112,6 +115,7 @@ def describe(run: Run) -> Row:
         "data": task.data.name,
         "training_images": len(run.order),
         "held_out_for_validation": len(run.validation[1]),
+        "held_out_by": task.held_out_by,
         "release": task.release,
         "decoded": task.decode,
         "prune": None if task.release == "none" else task.prune,
@@ -119,7 +123,7 @@ def describe(run: Run) -> Row:
         "epsilon_realised_per_release": task.plan.realised_epsilon if task.plan else None,
         "epsilon_spent_per_released_pixel": task.epsilon_per_source,
         "epochs_done": run.epoch,
-        "chosen_epoch": chosen.epoch if chosen else None,
+        "chosen_epoch": run.chosen.epoch if run.chosen else None,
         "chosen_by": "accuracy on the images held out" if task.validation else "being the last",
         "best_test_epoch": {"accuracy": best.test_accuracy, "epoch": best.epoch, "note": "chosen on the test set, as the authors do"}
         if best

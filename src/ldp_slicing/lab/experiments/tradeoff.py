@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,102 +12,19 @@ from ldp_slicing.lab.attacks.case import TOGETHER, open_case
 from ldp_slicing.lab.attacks.reconstruct import Reconstruction
 from ldp_slicing.lab.data import load
 from ldp_slicing.lab.experiments import curves, leakage
-from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Findings, Row, Setting, accuracies, markdown, train_all
+from ldp_slicing.lab.experiments.frame import Experiment, Findings, Row, Setting, markdown, train_all
 from ldp_slicing.lab.experiments.leakage import blind
+from ldp_slicing.lab.plans import ALONE, PLANS, TASK, VIEWS, best, decoded, points
 from ldp_slicing.lab.recipes import Recipe, recipe
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import Task
-from ldp_slicing.plan import CHANNELS, PAPER_WEIGHTS, Plan
-from ldp_slicing.view import Prune
+from ldp_slicing.plan import Plan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TASK = "cifar10"
-CHANCE = 0.1
-VIEWS: dict[str, Prune] = leakage.VIEWS | {"raised": "haar4"}
-WORDS = leakage.WORDS | {"raised": "pruned, detail x 4"}
 FAMILIES = {"paper": "the paper's plan", "thick": "a few bits as one", "single": "a few bits one by one"}
-
-# One slice, of these bits of Y and of these of Cb and of Cr. Around 128, where a pruned view is, the bits just below the highest repeat it:
-# the sign is in bit 7, the size in bits 5 to 3.
-THICK: dict[str, tuple[tuple[float, str, str], ...]] = {
-    "whole": ((1, "7", ""), (2.4, "7", ""), (2.4, "76", ""), (3.5, "76", ""), (5.2, "765", ""), (5.2, "76", "7"), (12, "76543", "765")),
-    "pruned": ((1, "7", ""), (2.4, "7", ""), (2.4, "74", ""), (3.5, "74", ""), (5.2, "754", ""), (5.2, "74", "7"), (12, "765432", "732")),
-    "raised": ((1, "7", ""), (2.4, "76", ""), (3.5, "76", ""), (5.2, "76", "7"), (12, "7654", "765")),
-}
-# The same bits with the paper's shares: what is gained by dropping the others, and what by joining these.
-SINGLE: dict[str, tuple[tuple[float, str, str], ...]] = {"whole": ((5.2, "765", ""),), "pruned": ((3.5, "74", ""), (5.2, "74", "7"))}
-ALONE = (  # these are also attacked by networks that know no other plan
-    "paper-pruned-eps20",
-    "thick-pruned-eps3.5-y74",
-    "paper-pruned-eps32",
-    "thick-pruned-eps5.2-y74c7",
-    "paper-whole-eps32",
-    "thick-whole-eps5.2-y765",
-    "single-pruned-eps5.2-y74c7",
-    "paper-raised-eps20",
-    "thick-raised-eps5.2-y76c7",
-)
-
-
-def _thick(y: str, chroma: str) -> str:
-    """Some bits of Y, and of Cb and Cr, as one symbol; the others are dropped."""
-    return "+".join(name for name, _ in _bits(y, chroma))
-
-
-def _single(y: str, chroma: str) -> str:
-    return ",".join(f"{name}={math.sqrt(importance):.3f}" for name, importance in _bits(y, chroma))
-
-
-def _bits(y: str, chroma: str) -> list[tuple[str, float]]:
-    """Names, and the paper's importance."""
-    channels = zip(CHANNELS, (y, chroma, chroma), PAPER_WEIGHTS, strict=True)
-    return [(f"{channel}{bit}", weight * 2 ** int(bit)) for channel, some, weight in channels for bit in some]
-
-
-def _plans() -> dict[str, tuple[Plan, Prune, str]]:
-    """A plan, a view, and the slices by their names where the plan is not the paper's."""
-    plans: dict[str, tuple[Plan, Prune, str]] = {}
-    for view, prune in VIEWS.items():
-        plans |= {f"paper-{view}-eps{eps:g}": (Plan.paper(eps), prune, "") for eps in BUDGETS}
-        for family, some, make in (("thick", THICK, _thick), ("single", SINGLE, _single)):
-            for eps, y, c in some.get(view, ()):
-                slices = make(y, c)
-                plans[f"{family}-{view}-eps{eps:g}-y{y}{'c' * bool(c)}{c}"] = Plan.sliced(eps, slices), prune, slices
-    return plans
-
-
-PLANS = _plans()
-
-
-@dataclass(frozen=True)
-class Point:
-    """A plan, what a learner gets from its releases (accuracy) and what an adversary gets (SSIM of its reconstructions)."""
-
-    name: str
-    plan: Plan
-    prune: Prune
-    slices: str  # as ``Plan.sliced`` and ``--slices`` take them; "" for the paper's
-    accuracy: float
-    leakage: float
-    alone: float | None = None  # what a network for this plan alone gets
-
-    @property
-    def worst(self) -> float:
-        """What the stronger of the networks that were tried gets."""
-        return max(self.leakage, self.alone or 0.0)
-
-    @property
-    def command(self) -> str:
-        slices = f" --slices {self.slices}" * bool(self.slices)
-        return f"ldp-slicing privatize SRC DST --epsilon {self.plan.epsilon:g}{slices} --prune {self.prune or 'none'}"
-
-    @property
-    def code(self) -> str:
-        """How it is used from Python."""
-        plan = f'Plan.sliced({self.plan.epsilon:g}, "{self.slices}")' if self.slices else f"Plan.paper({self.plan.epsilon:g})"
-        return f"Slicer({plan}, prune={self.prune!r})"
+WORDS = leakage.WORDS | {"raised": "pruned, detail x 4"}
 
 
 def measure(setting: Setting) -> Iterator[Row]:
@@ -158,37 +74,6 @@ def _adversaries(setting: Setting) -> Iterator[Row]:
     yield from train_all(tasks, setting, judge, Reconstruction)
 
 
-def points(rows: Sequence[Row]) -> list[Point]:
-    """Every plan of which both sides were measured, the least leaky first."""
-    leaks, alone = (
-        {one["plan"]: one["ssim"] for row in rows if row["finished"] and row["run"].endswith(kind) for one in row["found"]}
-        for kind in ("-adversary", "-alone")
-    )
-    found, way = [], "-decoded" if decoded(rows) else ""
-    for name, (plan, prune, slices) in PLANS.items():
-        learnt, leak = accuracies(rows, f"{TASK}-{name}-learner{way}"), leaks.get(name)
-        if learnt and leak is not None:
-            found.append(Point(name, plan, prune, slices, sum(learnt) / len(learnt), leak, alone.get(name)))
-    return sorted(found, key=lambda point: point.leakage)
-
-
-def decoded(rows: Sequence[Row]) -> bool:
-    """Whether to show the learners that decoded the releases: as soon as there is one for each plan that has one that did not."""
-    learners = {row["run"] for row in rows if row["finished"] and "-learner" in row["run"]}
-    plain = {run for run in learners if run.endswith("-learner")}
-    return {f"{run}-decoded" for run in plain} <= learners
-
-
-def best(found: Sequence[Point]) -> list[Point]:
-    """Those that no other beats: at least as good in accuracy and in leakage, and better in one of them."""
-
-    def beats(other: Point, one: Point) -> bool:
-        as_good = other.leakage <= one.leakage and other.accuracy >= one.accuracy
-        return as_good and (other.leakage, other.accuracy) != (one.leakage, one.accuracy)
-
-    return [one for one in found if not any(beats(other, one) for other in found)]
-
-
 def table(rows: Sequence[Row]) -> str:
     found = points(rows)
     winners, compared = best(found), any(one.alone is not None for one in found)
@@ -199,6 +84,7 @@ def table(rows: Sequence[Row]) -> str:
             f"{one.plan.epsilon:g}",
             one.prune or "none",
             f"{100 * one.accuracy:.2f}",
+            f"{100 * one.held_out:.2f}",
             f"{one.leakage:.3f}",
             *(["-" if one.alone is None else f"{one.alone:.3f}"] if compared else []),
             "*" if one in winners else "",
@@ -211,10 +97,11 @@ def table(rows: Sequence[Row]) -> str:
                 "plan",
                 "eps of a released pixel",
                 "pruning",
-                f"accuracy, {'decoded' if decoded(rows) else 'as it comes'}, %",
+                f"test accuracy, {'decoded' if decoded(rows) else 'as it comes'}, %",
+                "accuracy on images held out, %",
                 "SSIM of the reconstruction",
                 *(["by a network for this plan alone"] if compared else []),
-                "not beaten by another",
+                "not beaten by another, held out",
             ],
             lines,
         )
@@ -262,7 +149,8 @@ EXPERIMENT = Experiment(
     "all plans of a view, told every bit's flip probability, trained with fresh noise to reconstruct sources; a network for eps 20 "
     "alone sees a little more (`white-box`). The learner is small and has 12 epochs: from the noisiest releases a larger one that trains "
     "longer learns more (`curves`). Where it says so, the learner decoded the releases first; the adversary is told the plan, but has to "
-    "learn by itself what follows from it. One seed each. Up and left is better",
+    "learn by itself what follows from it. One seed each. Up and left is better; which plans are not "
+    "beaten is told by images held out of training, so that the test set chooses none",
     measure,
     table,
     figure,

@@ -68,11 +68,6 @@ def ir50(classes: int | None = None, *, channels: int = 3, dropout: float = 0.4)
     return network
 
 
-def ir50_input(images: Tensor) -> Tensor:
-    """uint8 [N, 3, 112, 112] to float32 of the same shape, -1..1."""
-    return images.to(torch.float32) / 127.5 - 1
-
-
 class ArcFaceHead(nn.Module):
     """float [N, embedding] and int64 [N] labels to float32 [N, classes] logits, at most ``scale`` in size but for the correction.
 
