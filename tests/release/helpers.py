@@ -15,7 +15,7 @@ from PIL import Image
 
 from ldp_slicing.ledger import Ledger, Spent, default_ledger
 from ldp_slicing.release.manifest import CARD_NAME, MANIFEST_NAME, verify
-from ldp_slicing.release.places import Folder
+from ldp_slicing.release.places import PARTIAL, Folder
 from ldp_slicing.release.prepare import prepare
 from ldp_slicing.release.recipe import Recipe
 from ldp_slicing.release.run import on_this_machine
@@ -74,7 +74,9 @@ def tree(folder: Path) -> list[str]:
 
 
 def outputs(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in tree(folder) if name not in BESIDE}
+    """What has its name; drafts come and go."""
+    named = (name for name in tree(folder) if name not in BESIDE and not name.startswith(f"{PARTIAL}/"))
+    return {name: (folder / name).read_bytes() for name in named}
 
 
 def card_of(folder: Path) -> dict[str, Any]:
