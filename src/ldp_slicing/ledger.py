@@ -18,12 +18,12 @@ import secrets
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from ldp_slicing.errors import KeyFileError, LedgerError
 from ldp_slicing.keys import frame, new_key_file, read_key_file, tables_digest
@@ -57,6 +57,21 @@ CREATE INDEX by_file ON releases (file) WHERE file IS NOT NULL;
 """
 
 
+# What was spent on each source of the releases that are asked about: over all pixels of its file, where that is known.
+_ADDED_UP = """
+WITH sources AS (SELECT DISTINCT pixels, file FROM asked JOIN releases USING (id)),
+units AS (
+    SELECT DISTINCT sources.file AS unit, releases.pixels, sources.file FROM sources JOIN releases ON releases.file = sources.file
+    UNION SELECT pixels, pixels, file FROM sources WHERE file IS NULL
+),
+totals AS (
+    SELECT pixels, COUNT(*) AS times, SUM(epsilon) AS epsilon, SUM(epsilon * dependents) AS source
+    FROM releases JOIN plans ON plans.id = plan WHERE pixels IN (SELECT pixels FROM units) GROUP BY pixels
+)
+SELECT MIN(pixels), MAX(file) FROM units JOIN totals USING (pixels) GROUP BY unit
+"""
+
+
 @dataclass(frozen=True)
 class Intent:
     """A release about to be made. ``file``: SHA-256 of the bytes the source was decoded from; ``frame``: its number among several in
@@ -71,23 +86,11 @@ class Intent:
     frame: int = 0
 
 
-class Sum(NamedTuple):
-    """How many releases a source has, and what they add up to, rounded up: eps per released pixel and per source pixel."""
-
-    times: int = 0
-    epsilon: float = 0.0
-    source_pixel_epsilon: float = 0.0
-
-
-NOTHING = Sum()
-
-
 @dataclass(frozen=True)
 class Verdict:
-    """The ledger's number for a release that is allowed, and what its source then has (nothing for a frame: ask ``sum``); else why not."""
+    """The ledger's number for a release that is allowed; else why not."""
 
     entry: int = 0
-    sum: Sum = NOTHING
     problem: str | None = None
     is_copy: bool = False
 
@@ -165,11 +168,21 @@ class Ledger:
         with self._transaction(flush=False):
             self._database.executemany("DELETE FROM releases WHERE id = ? AND done = 0 AND claims = 1", ((entry,) for entry in entries))
 
-    def sum(self, entry: int) -> Sum:
-        """What the source of this release has: for a frame, its whole file."""
-        found = self._database.execute("SELECT pixels, file FROM releases WHERE id = ?", (entry,)).fetchone()
-        spent = self._spent(self._same(*found))
-        return Sum(spent.releases, spent.epsilon, spent.source_pixel_epsilon)
+    def most_of(self, entries: Iterable[int]) -> list[Spent]:
+        """Of the sources of these releases, what was spent on those that have most: releases, eps per released or per source pixel.
+
+        SQLite finds them, in floating point and a few more than one each; what is told of them is added up exactly.
+        """
+        run = self._database.execute
+        run("CREATE TEMP TABLE IF NOT EXISTS asked (id INTEGER PRIMARY KEY) WITHOUT ROWID")
+        run("DELETE FROM asked")
+        run("BEGIN")
+        self._database.executemany("INSERT OR IGNORE INTO asked VALUES (?)", ((entry,) for entry in entries))
+        run("COMMIT")
+        found = set[tuple[bytes, bytes | None]]()
+        for order in ("SUM(times)", "SUM(epsilon)", "SUM(source)"):
+            found.update(run(f"{_ADDED_UP} ORDER BY {order} DESC LIMIT 4").fetchall())
+        return [self._spent(self._same(*source)) for source in found]
 
     def spent(self, source: bytes, file: bytes | None = None) -> Spent:
         """What was spent on a source, by its digest or that of its file."""
@@ -223,35 +236,32 @@ class Ledger:
         entry = next((row[0] for row in before if row[1:] == key), None)
         if entry is not None:
             self._database.execute("UPDATE releases SET claims = claims + 1 WHERE id = ?", (entry,))
-            return Verdict(entry, NOTHING if intent.frame else self.sum(entry))
+            return Verdict(entry)
         if not stream.spend and any(row[1] != stream.identity or (stream.is_owners and row[4] != plan) for row in before):
             return Verdict(problem=self._refusal((same, values), intent))
         if stream.duplicates == "once" and not intent.frame and any((row[1], row[3]) == (stream.identity, pixels) for row in before):
             return Verdict(problem="is a copy of a picture released in this run (--duplicates once)", is_copy=True)
         insert = "INSERT INTO releases (stream, item, pixels, plan, file, time) VALUES (?, ?, ?, ?, ?, ?)"
         entry = int(self._database.execute(insert, (*key, file, int(time.time()))).lastrowid or 0)
-        return Verdict(entry, NOTHING if intent.frame else self.sum(entry) if before else self._only(intent))
-
-    @staticmethod
-    def _only(intent: Intent) -> Sum:
-        epsilon = intent.plan.realised_epsilon
-        return Sum(1, epsilon, round_up(Fraction(epsilon) * block_of(intent.prune) ** 2))
+        return Verdict(entry)
 
     def _refusal(self, chosen: tuple[str, tuple[Any, ...]], intent: Intent) -> str:
         spent, more = self._spent(chosen), Fraction(intent.plan.realised_epsilon)
         moment = time.strftime("%Y-%m-%d", time.localtime(spent.last))
+        least = "at least " * (intent.frame > 0)  # its other frames have not been seen yet
         perhaps = f" ({spent.unfinished} of them perhaps: that run did not finish)" if spent.unfinished else ""
         return (
-            f"was released before, {spent.releases} time{'s' * (spent.releases > 1)}{perhaps}, last on {moment}; another release "
-            f"would add up to epsilon {round_up(Fraction(spent.epsilon) + more):.6g} per released pixel; --spend allows it"
+            f"was released before, {least}{spent.releases} time{'s' * (spent.releases > 1)}{perhaps}, last on {moment}; another release "
+            f"would add up to {least}epsilon {round_up(Fraction(spent.epsilon) + more):.6g} per released pixel; --spend allows it"
         )
 
     @staticmethod
     def _same(pixels: bytes, file: bytes | None) -> tuple[str, tuple[Any, ...]]:
-        """The releases of one source, as a table: those of the same pixels and those of the same file."""
+        """The releases of one source, as a table: those of the same pixels, and of all pixels (frames) that the same file gave."""
         if file is None:
             return "(SELECT * FROM releases WHERE pixels = ?)", (pixels,)
-        return "(SELECT * FROM releases WHERE pixels = ? UNION SELECT * FROM releases WHERE file = ?)", (pixels, file)
+        of_file = "SELECT * FROM releases WHERE pixels IN (SELECT pixels FROM releases WHERE file = ?)"
+        return f"(SELECT * FROM releases WHERE pixels = ? UNION {of_file})", (pixels, file)  # noqa: S608
 
     def _spent(self, chosen: tuple[str, tuple[Any, ...]]) -> Spent:
         """Added up in rationals and rounded up: the sum is never less than what was spent."""

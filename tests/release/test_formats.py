@@ -488,6 +488,18 @@ def test_every_frame_is_a_release(bits: int, tmp_path: Path) -> None:
     assert "5 times" in release(source, tmp_path / "out2").problems["a.dcm"]
 
 
+def test_frames_that_two_files_share_add_up(tmp_path: Path) -> None:
+    frames = np.stack([SLICE + np.uint16(i) for i in range(10)])
+    scans = {f"{who}.dcm": saved(dicom(frames, 12, PatientName=who)) for who in ("anna", "bert")}
+    release(plant(tmp_path / "in", scans), tmp_path / "out")
+    (statement,) = card_of(tmp_path / "out")["statements"]
+    assert statement["releases"] == statement["most_releases_of_one_source"] == spent().releases == 20
+    assert statement["most_spent_on_one_source"]["released_pixel"] == pytest.approx(20 * 5.0)
+    assert verified(tmp_path / "out") == []
+    again = release(plant(tmp_path / "third", {"c.dcm": saved(dicom(frames, 12, PatientName="carl"))}), tmp_path / "out3")
+    assert "at least 2 times" in again.problems["c.dcm"]
+
+
 def test_many_scans_share_a_batch_and_are_whole(tmp_path: Path) -> None:
     stack = np.stack([SLICE, SLICE + 1, SLICE + 2]) & 4095
     scans = {f"{i:03}.dcm": saved(dicom((SLICE + 7 * i) & 4095, 12)) for i in range(80)}

@@ -367,3 +367,16 @@ def test_hashing_goes_on_after_a_fork(tmp_path: Path) -> None:
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], cwd=tmp_path, check=True, timeout=60)
     assert len(tree(tmp_path)) == 3
+
+
+def test_a_card_that_is_written_again_says_what_was_spent_meanwhile(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", pictures(2, 20, 30))
+    release(source, tmp_path / "one", Recipe(epsilon=20.0))
+    release(source, tmp_path / "two", Recipe(epsilon=30.0), spend=True)
+    assert card_of(tmp_path / "one")["statements"][0]["most_releases_of_one_source"] == 1
+    plant(source, {"new.png": PNG})
+    release(source, tmp_path / "one", Recipe(epsilon=20.0))
+    (statement,) = card_of(tmp_path / "one")["statements"]
+    assert statement["most_releases_of_one_source"] == 2
+    assert statement["most_spent_on_one_source"]["released_pixel"] == pytest.approx(50)
+    assert verified(tmp_path / "one") == []

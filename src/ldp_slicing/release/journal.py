@@ -17,12 +17,11 @@ from typing import Any
 
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.keys import Secret, destroy_key_file, new_key_file, read_key_file, sync_folder
-from ldp_slicing.ledger import Sum
 from ldp_slicing.release import names
 from ldp_slicing.release.places import Found
 from ldp_slicing.release.work import Outcome, Task
 
-JOURNAL_VERSION = 2
+JOURNAL_VERSION = 3
 WAITING, RELEASED, PROBLEM, COPY = range(4)
 _PAGE = 256
 _WHOLE = b"."  # in place of a file's path: the source as a whole
@@ -38,7 +37,7 @@ CREATE INDEX by_state ON files (state, path);
 CREATE UNIQUE INDEX by_output ON files (output) WHERE output IS NOT NULL;
 CREATE TABLE releases (
     path BLOB, position INTEGER, member TEXT, width INTEGER, height INTEGER, bits INTEGER, frames INTEGER,
-    times INTEGER, epsilon REAL, source_epsilon REAL, entry TEXT,
+    number INTEGER, entry TEXT,
     PRIMARY KEY (path, position)
 ) WITHOUT ROWID;
 CREATE TABLE skipped (
@@ -276,10 +275,10 @@ class Journal:
                 (state, outcome.problem, outcome.passing, outcome.sha256, outcome.size, run, outcome.file and digest(outcome.file), path),
             )
             made = [
-                (path, i, one.member and _text(one.member), one.width, one.height, one.bits, one.frames, *one.sum, _text(one.entry))
+                (path, i, one.member and _text(one.member), one.width, one.height, one.bits, one.frames, one.number, _text(one.entry))
                 for i, one in enumerate(outcome.made)
             ]
-            self._database.executemany("INSERT OR REPLACE INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", made)
+            self._database.executemany("INSERT OR REPLACE INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", made)
             skipped = [(path, i, _text(one.member), _text(one.problem), one.is_copy) for i, one in enumerate(outcome.skipped)]
             self._database.executemany("INSERT OR REPLACE INTO skipped VALUES (?, ?, ?, ?, ?)", skipped)
             self._database.executemany("INSERT OR IGNORE INTO notices VALUES (?, ?)", [(path, _text(notice)) for notice in outcome.notices])
@@ -345,15 +344,19 @@ class Journal:
         for output, member, path, entry in self._run(query):
             yield decode(output), member or "", decode(path), entry
 
-    def statements(self) -> Iterator[tuple[int, int, Sum, list[tuple[int, int]]]]:
-        """For each kind of word: its bits, how many releases (frames), the most that one source has, and the different sizes."""
+    def statements(self) -> Iterator[tuple[int, int, int, list[tuple[int, int]]]]:
+        """For each kind of word: its bits, how many releases (frames), the most frames of a film, and the different sizes."""
         query = (
-            "SELECT bits, SUM(frames), MAX(times), MAX(epsilon), MAX(source_epsilon) FROM releases JOIN files USING (path) "
-            "WHERE state = 1 GROUP BY bits ORDER BY bits DESC"
+            "SELECT bits, SUM(frames), MAX(frames) FROM releases JOIN files USING (path) WHERE state = 1 GROUP BY bits ORDER BY bits DESC"
         )
-        for bits, count, *most in self._run(query).fetchall():
+        for bits, count, frames in self._run(query).fetchall():
             sizes = "SELECT DISTINCT width, height FROM releases JOIN files USING (path) WHERE state = 1 AND bits = ?"
-            yield bits, count, Sum(*most), self._run(sizes, (bits,)).fetchall()
+            yield bits, count, frames, self._run(sizes, (bits,)).fetchall()
+
+    def numbers(self, bits: int) -> Iterator[int]:
+        """Of all releases of such words, in the ledger."""
+        for (number,) in self._run("SELECT number FROM releases JOIN files USING (path) WHERE state = 1 AND bits = ?", (bits,)):
+            yield number
 
 
 def _text(value: str) -> str:

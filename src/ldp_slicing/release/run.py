@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import ReleaseError
@@ -26,6 +27,8 @@ from ldp_slicing.release.places import Place, write_whole
 from ldp_slicing.release.recipe import Recipe
 from ldp_slicing.release.work import Gate, LedgerGate, Outcome, Setting
 from ldp_slicing.release.workers import run_here, run_in_processes
+from ldp_slicing.tables import round_up
+from ldp_slicing.view import block_of
 
 SETTLE_SECONDS = 30.0
 Stop = Callable[[], bool]
@@ -129,12 +132,17 @@ class Job:
             self.target.remove_if_empty()
 
     def card(self) -> Card | None:
-        """The statement about what was released, if anything was."""
+        """The statement about what was released, if anything was. What its sources have cost is asked of the ledger, now."""
         statements = []
-        for bits, count, most, sizes in self.journal.statements():
-            slicer = self.recipe.slicer(bits)
-            spent = most.epsilon, most.source_pixel_epsilon
-            statements.append(Statement(slicer.plan, slicer.prune, slicer.output, tuple(sizes), count, most.times, spent))
+        for bits, count, frames, sizes in self.journal.statements():
+            slicer, known = self.recipe.slicer(bits), self.ledger.most_of(self.journal.numbers(bits))
+            film = Fraction(slicer.plan.realised_epsilon) * frames  # under an owner's key equal frames are one entry
+            spent = (
+                max([round_up(film), *(one.epsilon for one in known)]),
+                max([round_up(film * block_of(slicer.prune) ** 2), *(one.source_pixel_epsilon for one in known)]),
+            )
+            times = max([frames, *(one.releases for one in known)])
+            statements.append(Statement(slicer.plan, slicer.prune, slicer.output, tuple(sizes), count, times, spent))
         if not statements:
             return None
         return Card(

@@ -9,20 +9,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import Any, Protocol
 
 from ldp_slicing.errors import LdpSlicingError, LedgerError, PlanError
 from ldp_slicing.keys import ForOneImage, Secret, frame, source_digest
-from ldp_slicing.ledger import Intent, Ledger, Stream, Sum, Verdict
+from ldp_slicing.ledger import Intent, Ledger, Stream, Verdict
 from ldp_slicing.plan import COLOUR_BITS
 from ldp_slicing.release.formats import KINDS, WRITERS, module_of
 from ldp_slicing.release.formats.base import Damaged, Entry, Options, Reader, Writer
 from ldp_slicing.release.places import Draft, Place
 from ldp_slicing.release.recipe import Recipe
 from ldp_slicing.slicer import Slicer
-from ldp_slicing.tables import round_up
-from ldp_slicing.view import block_of
 
 BATCH_SOURCES = 64  # an intent costs a flush of the disk; so many share one
 BATCH_BYTES = 32 << 20  # of decoded pixels that wait for it
@@ -40,13 +37,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Made:
-    """A release within an output: its member's name, size, word, frames, and what its source has by the ledger."""
+    """A release within an output: its member's name, size, word and frames, and its number in the ledger (of a film: its first frame's)."""
 
     member: str | None
     width: int
     height: int
     bits: int
-    sum: Sum
+    number: int
     entry: str = ""  # what its source is called within its file
     frames: int = 1
 
@@ -99,7 +96,6 @@ class Gate(Protocol):
     def approve(self, asked: Sequence[Ask]) -> list[Verdict]: ...
     def finish(self, entries: Sequence[int]) -> None: ...
     def withdraw(self, entries: Sequence[int]) -> None: ...
-    def sum(self, entry: int) -> Sum: ...
 
 
 class LedgerGate:
@@ -118,9 +114,6 @@ class LedgerGate:
 
     def withdraw(self, entries: Sequence[int]) -> None:
         self.ledger.withdraw(entries)
-
-    def sum(self, entry: int) -> Sum:
-        return self.ledger.sum(entry)
 
 
 @dataclass(frozen=True)
@@ -293,7 +286,7 @@ class Worker:
         height, width = entry.pixels.shape[:2]
         output.frames = entry.frame
         if entry.frame < 2:
-            output.made.append(Made(member, width, height, entry.bits, verdict.sum, entry.name))
+            output.made.append(Made(member, width, height, entry.bits, verdict.entry, entry.name))
 
     def _canvas(self, kind: type[Any], entry: Entry) -> Any:  # noqa: ANN401
         """Memory for a release: the last one where it fits, since fresh memory costs more than the kernel."""
@@ -353,17 +346,10 @@ class Worker:
             for output in outputs:
                 if output.problem is None and output.frames:
                     (first,) = output.made
-                    output.made = [replace(first, sum=self._film(first, output), frames=output.frames)]
+                    output.made = [replace(first, frames=output.frames)]
         except LedgerError as error:  # what has its name keeps it, and is made again, the same, when the run is resumed
             for output in outputs:
                 output.fail(str(error), passing=True)
-
-    def _film(self, first: Made, output: _Output) -> Sum:
-        """What a film has: by the ledger, but at least all of its frames, since under an owner's key equal ones are one entry."""
-        slicer = self.setting.recipe.slicer(first.bits)
-        epsilon = Fraction(slicer.plan.realised_epsilon) * output.frames
-        known, source = self.gate.sum(output.entries[-1]), round_up(epsilon * block_of(slicer.prune) ** 2)
-        return Sum(max(known.times, output.frames), max(known.epsilon, round_up(epsilon)), max(known.source_pixel_epsilon, source))
 
 
 class _StopError(Exception):

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 from ldp_slicing.errors import LedgerError, ReleaseError
-from ldp_slicing.ledger import Sum, Verdict
+from ldp_slicing.ledger import Verdict
 from ldp_slicing.release.formats import KINDS
 from ldp_slicing.release.work import BATCH_SOURCES, Ask, Gate, Outcome, Setting, Task, Worker
 
@@ -227,7 +227,3 @@ class _FarGate:
 
     def withdraw(self, entries: Sequence[int]) -> None:
         self._ask("withdraw", entries)
-
-    def sum(self, entry: int) -> Sum:
-        found: Sum = self._ask("sum", entry)
-        return found
