@@ -275,3 +275,9 @@ def test_export(ledger: Ledger) -> None:
     assert len(about["slices"]) == 24
     assert json.dumps(list(ledger.rows()))
     assert os.path.getsize(ledger.path)  # noqa: PTH202
+
+
+def test_a_relative_data_folder_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", "here")
+    assert default_ledger() == tmp_path / ".local" / "share" / "ldp-slicing" / "ledger.sqlite"

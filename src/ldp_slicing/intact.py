@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import stat
 import struct
 import zlib
@@ -58,12 +59,20 @@ def check_whole(data: bytes) -> None:
 
 
 def begins_as_picture(data: bytes) -> bool:
-    """Whether these bytes are a picture by their beginning, or one in a container that holds nothing else."""
+    """Whether these bytes are a picture or a film by their beginning, of whatever common kind."""
+    if data[4:8] == b"ftyp" or data[128:132] == b"DICM" or _NETPBM.match(data[:99]) or data.startswith(_OTHERS):
+        return True
     if data.startswith(b"BM"):  # so do words
         return len(data) > 6 and struct.unpack_from("<L", data, 2)[0] == len(data)
     if data.startswith(b"RIFF"):
         return data[8:12] == b"WEBP"
     return _check_for(data[:8]) is not None
+
+
+_NETPBM = re.compile(rb"P([1-6]\s+(#[^\n]*\n\s*)*\d+\s+\d+|7\s+(#|WIDTH|HEIGHT|DEPTH))")
+_OTHERS = (  # JPEG 2000, JPEG XL, Matroska and WebM, Photoshop, QOI, OpenEXR, icons
+    *(b"\0\0\0\x0cjP  ", b"\xffO\xffQ", b"\xff\n", b"\0\0\0\x0cJXL ", b"\x1aE\xdf\xa3", b"8BPS", b"qoif", b"v/1\x01", b"\0\0\x01\0"),
+)
 
 
 def _check_for(head: bytes) -> Callable[[bytes], None] | None:

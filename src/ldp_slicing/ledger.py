@@ -123,7 +123,8 @@ def default_ledger() -> Path:
     elif sys.platform == "win32":
         base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     else:
-        base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+        told = Path(os.environ.get("XDG_DATA_HOME") or ".")
+        base = told if told.is_absolute() else Path.home() / ".local" / "share"  # a relative one is to be ignored, by the standard
     return base / "ldp-slicing" / "ledger.sqlite"
 
 

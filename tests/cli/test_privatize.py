@@ -434,7 +434,7 @@ def test_an_address_without_its_engine_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_that_breaks_off_is_no_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was released by then is there, with its card."""
+    """What has its name by then may not be known to the run: there is no card until it went on."""
 
     def break_off(setting: Setting, gate: Gate, journal: Journal, stop: Stop) -> Generator[list[Outcome]]:
         yield from on_this_machine(1)(setting, gate, journal, stop)
@@ -444,4 +444,5 @@ def test_a_run_that_breaks_off_is_no_refusal(tmp_path: Path, monkeypatch: pytest
     code, _, errors = privatize(plant(tmp_path / "in", {"a.png": PNG, "b.txt": b"?"}), tmp_path / "out")
     assert code == 1
     assert "broke off: the cluster is gone" in errors
-    assert (tmp_path / "out" / "card.json").is_file()
+    assert "no card: the cluster is gone" in errors
+    assert not (tmp_path / "out" / "card.json").exists()

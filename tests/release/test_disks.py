@@ -43,7 +43,7 @@ def test_a_full_disk(state: str, workers: str, small_disk: Path, tmp_path: Path)
     if state == "elsewhere":
         assert ran.returncode == 1
         assert made > 30
-        assert (spent(ledger).releases, spent(ledger).unfinished) == (made, 0)
+        assert spent(ledger).releases - spent(ledger).unfinished == made  # the drafts lay in the target, where they may have been seen
         assert not json.loads(ran.stdout)["complete"]
     remount(small_disk, "size=64m")
     ran = subprocess.run(command(source, target, ledger, *options), capture_output=True, text=True, check=False)

@@ -640,6 +640,34 @@ def test_a_picture_is_not_kept_under_another_ending(tmp_path: Path) -> None:
     assert verified(tmp_path / "out") == []
 
 
+def test_pictures_of_other_kinds_are_not_kept_either(tmp_path: Path) -> None:
+    kinds = {
+        "jp2": encoded(picture(), "JPEG2000"),
+        "one": encoded(picture(), "JPEG2000"),
+        "two": encoded(picture(), "PPM"),
+        "three": b"\0\0\0\x18ftypavif" + bytes(20),
+        "four": bytes(128) + b"DICM",
+        "heic": b"whatever",
+    }
+    words = {"caption": b"P6 is a road in Wales", "note": b"qoi is a format"}
+    members = {"a.png": PNG, **{f"a.{ending}": data for ending, data in {**kinds, **words}.items()}}
+    ran = release(plant(tmp_path / "in", {"s.tar": shard(members)}), tmp_path / "out", Recipe(5.0, keep=(*kinds, *words)))
+    assert set(ran.problems) == {f"s.tar: a.{ending}" for ending in kinds}
+    assert set(members_of(tmp_path / "out" / "s.tar")) == {"a.png", "a.caption", "a.note"}
+
+
+@pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.SYMTYPE])
+def test_a_link_in_a_shard_is_named(kind: bytes, tmp_path: Path) -> None:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        first, link = tarfile.TarInfo("a.png"), tarfile.TarInfo("b.png")
+        first.size, link.type, link.linkname = len(PNG), kind, "a.png"
+        tar.addfile(first, io.BytesIO(PNG))
+        tar.addfile(link)
+    ran = release(plant(tmp_path / "in", {"s.tar": file.getvalue()}), tmp_path / "out")
+    assert ran.problems == {"s.tar: b.png": "is a link to another member; links are not followed"}
+
+
 def test_verify_finds_a_picture_under_another_ending(tmp_path: Path) -> None:
     release(plant(tmp_path / "in", {"s.tar": shard({"a.png": PNG, "a.cls": b"3"})}), tmp_path / "out", Recipe(5.0, keep=("cls",)))
     made = members_of(tmp_path / "out" / "s.tar")

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.images import encode_png
 from tests.markers import encoded, picture, png_chunk
-from tests.release.helpers import card_of, manifest_of, pictures, plant, release, verified
+from tests.release.helpers import PNG, card_of, manifest_of, pictures, plant, release, verified
 
 
 @pytest.fixture
@@ -116,5 +119,44 @@ def test_a_set_without_a_manifest_is_refused(content: bytes | None, target: Path
 
 def test_a_line_for_a_file_of_no_kind(target: Path) -> None:
     with open(target / "manifest.jsonl", "a") as file:
-        file.write(json.dumps({"output": "../in/00001.exe", "sha256": "", "status": "released"}) + "\n")
-    assert ("../in/00001.exe", "is of a kind that is not released") in verified(target)
+        file.write(json.dumps({"output": "in/00001.exe", "sha256": "", "status": "released"}) + "\n")
+    assert ("in/00001.exe", "is of a kind that is not released") in verified(target)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"output": "../in/00001.png"},
+        {"output": "/etc/a.png"},
+        {"output": "a\0.png"},
+        {"output": "\ud800.png"},
+        {"frames": "x"},
+        {"frames": 0},
+        {"frames": True},
+        {"member": 3},
+    ],
+)
+def test_a_line_that_no_run_wrote_is_refused(change: dict[str, Any], target: Path) -> None:
+    with open(target / "manifest.jsonl", "a") as file:
+        file.write(json.dumps({"output": "z.png", "sha256": "", "status": "released"} | change) + "\n")
+    with pytest.raises(ReleaseError, match="line 8 is not one of a manifest"):
+        verified(target)
+
+
+@pytest.mark.parametrize("value", [10**400, float("inf"), None, "many"])
+def test_a_card_with_impossible_numbers_is_named(value: Any, target: Path) -> None:
+    for key in ("most_releases_of_one_source", "most_spent_on_one_source"):
+        spoil = value if key == "most_releases_of_one_source" else {"released_pixel": value, "source_pixel": value}
+        on_the_card(lambda card, key=key, spoil=spoil: card["statements"][0].update({key: spoil}))(target)
+        assert [file for file, _ in verified(target)] == ["card.json"]
+        assert not audit_releases(target).holds
+
+
+def test_odd_names_within_a_shard_are_found_again(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", encoding="latin-1", format=tarfile.GNU_FORMAT) as tar:
+        member = tarfile.TarInfo("gr\u00fcn.png")
+        member.size = len(PNG)
+        tar.addfile(member, io.BytesIO(PNG))
+    release(plant(tmp_path / "in", {"a.tar": file.getvalue()}), tmp_path / "out")
+    assert verified(tmp_path / "out") == []

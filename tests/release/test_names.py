@@ -19,7 +19,7 @@ from ldp_slicing.release.places import Folder, Found
 def names_of(*sources: str, suffix: str = ".png") -> dict[str, str]:
     database = sqlite3.connect(":memory:")
     database.executescript(SCHEMA)
-    namer = Namer(database)
+    namer = Namer(database.execute)
     for source in sources:
         namer.wish(source, suffix)
     names = {source: namer.name(source, suffix) for source in sorted(sources)}
@@ -85,7 +85,7 @@ def test_no_two_releases_share_a_name_on_any_file_system(paths: set[PurePath]) -
 def test_what_was_named_before_keeps_its_name_and_new_ones_make_way() -> None:
     database = sqlite3.connect(":memory:")
     database.executescript(SCHEMA)
-    namer = Namer(database)
+    namer = Namer(database.execute)
     namer.wish("a.jpg", ".png")
     assert namer.name("a.jpg", ".png") == "a.png"
     namer.forget_wishes()

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from ldp_slicing.cli import app
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.release.manifest import verify
-from ldp_slicing.release.places import remote
+from ldp_slicing.release.places import local_path, remote
 from tests.release.helpers import PNG, RECIPE, outputs, pictures, plant, release, spent, tree, verified
 
 
@@ -113,3 +113,19 @@ def test_what_was_uploaded_counts_even_without_a_name(bucket: str, tmp_path: Pat
         assert set(release(source, target, ledger=ledger).problems) == {"a.tar"}  # type: ignore[arg-type]
         assert (spent(ledger).releases > 0) == bool(entries)
         assert spent(ledger).unfinished == spent(ledger).releases
+
+
+@pytest.mark.parametrize(
+    ("address", "path"),
+    [
+        ("file:///tmp/out#1", "/tmp/out#1"),
+        ("file:///tmp/a%20b?c", "/tmp/a b?c"),
+        ("FILE://localhost/tmp/x", "/tmp/x"),
+        ("file:photos", "file:photos"),
+        ("file://elsewhere/x", "file://elsewhere/x"),
+        ("s3://bucket/x", "s3://bucket/x"),
+        ("photos/a", "photos/a"),
+    ],
+)
+def test_which_addresses_are_paths(address: str, path: str) -> None:
+    assert local_path(address) == path

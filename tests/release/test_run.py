@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import resource
 import subprocess
 import sys
+import tarfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path, PurePath
@@ -18,10 +20,12 @@ from ldp_slicing import Plan
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.images import read_image
+from ldp_slicing.keys import new_key_file
 from ldp_slicing.ledger import Ledger, default_ledger
 from ldp_slicing.release.formats import image
 from ldp_slicing.release.formats.base import Entry, Options
 from ldp_slicing.release.manifest import CARD_NAME
+from ldp_slicing.release.places import PARTIAL, Folder
 from ldp_slicing.release.prepare import prepare
 from ldp_slicing.release.recipe import Recipe
 from ldp_slicing.release.run import on_this_machine
@@ -380,3 +384,80 @@ def test_a_card_that_is_written_again_says_what_was_spent_meanwhile(tmp_path: Pa
     assert statement["most_releases_of_one_source"] == 2
     assert statement["most_spent_on_one_source"]["released_pixel"] == pytest.approx(50)
     assert verified(tmp_path / "one") == []
+
+
+def test_a_folder_that_is_somebodys_is_not_a_runs_own(tmp_path: Path) -> None:
+    source, mine = plant(tmp_path / "in", {"a.png": PNG, "b.txt": b"?"}), plant(tmp_path / "mine", {"thesis.txt": b"mine"})
+    for target in ("out.png", "out"):
+        with pytest.raises(ReleaseError, match="not an empty folder, and no run left it"):
+            release(source / "a.png" if target.endswith("png") else source, tmp_path / target, state=mine)
+    assert tree(mine) == ["thesis.txt"]
+    for name in ("ledger", "key"):
+        if name == "key":
+            new_key_file(tmp_path / "state.key")
+            plant(tmp_path / "state", {})
+        options = {name: tmp_path / "state" / "file", "state": tmp_path / "state"}
+        if name == "key":
+            (tmp_path / "state").mkdir()
+            (tmp_path / "state.key").rename(tmp_path / "state" / "file")
+        with pytest.raises(ReleaseError, match="the run's own"):
+            release(source, tmp_path / "out", **options)
+
+
+def test_what_came_to_nothing_takes_only_its_own_away(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"b.txt": b"?"})
+    job = prepare(source, tmp_path / "out", RECIPE)
+    plant(tmp_path / "out.owner", {"letter.txt": b"put here meanwhile"})
+    list(job.run(on_this_machine(1)))
+    job.close()
+    assert tree(tmp_path / "out.owner") == ["letter.txt"]
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_names_of_one_target_are_one_run(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", pictures(2))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    job = prepare(source, tmp_path / "out", RECIPE)
+    with pytest.raises(ReleaseError, match="another process is at work"):
+        prepare(source, tmp_path / "link", RECIPE)
+    job.close()
+
+
+def test_a_file_that_somebody_put_there_is_not_overwritten(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", pictures(2))
+    release(source, tmp_path / "out")
+    plant(source, {"new.png": encoded(picture(12, 13), "PNG")})
+    plant(tmp_path / "out", {"new.png": b"not ours"})
+    ran = release(source, tmp_path / "out")
+    assert "nothing is overwritten" in ran.problems["new.png"]
+    assert (tmp_path / "out" / "new.png").read_bytes() == b"not ours"
+
+
+def test_a_shard_that_was_touched_has_not_changed(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        member = tarfile.TarInfo("a.png")
+        member.size = len(PNG)
+        tar.addfile(member, io.BytesIO(PNG))
+    source = plant(tmp_path / "in", {"s.tar": file.getvalue()})
+    release(source, tmp_path / "out")
+    os.utime(source / "s.tar", (1, 1))
+    assert release(source, tmp_path / "out").problems == {}
+    (source / "s.tar").write_bytes(file.getvalue()[:-512])
+    assert "has changed" in release(source, tmp_path / "out").problems["s.tar"]
+
+
+def test_drafts_that_others_may_see_count(tmp_path: Path) -> None:
+    """Where the state lies on another file system, unfinished files lie in the target."""
+    for scratch in (tmp_path / "scratch", None):
+        place = Folder(tmp_path / "target", scratch, partial=f"{PARTIAL}/run")
+        draft = place.draft("a.png")
+        assert draft.is_seen == (scratch is None)
+        other = Folder(tmp_path / "target", scratch and tmp_path / "other", partial=f"{PARTIAL}/other").draft("b.png")
+        draft.abort()
+        place.clear_drafts()  # its own
+        other.write(b"b")
+        other.commit()
+        assert (tmp_path / "target" / "b.png").read_bytes() == b"b"
+        (tmp_path / "target" / "b.png").unlink()

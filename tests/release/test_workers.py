@@ -235,7 +235,10 @@ def test_a_writer_that_refuses_and_a_name_that_cannot_be_given(
 
     (tmp_path / "out" / "00001.png").mkdir()
     (outcome,) = Worker(setting, gate).run(tasks(["00001.png"]))
-    assert (outcome.passing, outcome.problem) == (True, "could not be released: Is a directory")
+    assert (outcome.passing, outcome.problem) == (
+        True,
+        f"could not be released: another file has its name, {tmp_path / 'out' / '00001.png'}: nothing is overwritten",
+    )
     monkeypatch.setattr(image.Writer, "add", refuse)
     (outcome,) = Worker(setting, gate).run(tasks(["00002.png"]))
     assert (outcome.passing, outcome.problem) == (False, "not this one")

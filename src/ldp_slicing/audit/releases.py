@@ -104,7 +104,7 @@ def read_card(found: ReleaseSet) -> tuple[list[Claim], list[str]]:
             wrong = _wrong_sums(claim)
         except LdpSlicingError as error:
             problems.append(f"statement {number}: {error}")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             problems.append(f"statement {number} cannot be read: {type(error).__name__}: {error}")
         else:
             claims.append(claim)

@@ -148,7 +148,7 @@ def run(job: Job, engine: Engine, received: list[int], *, quiet: bool) -> None:
         try:
             for _ in job.run(engine, stop=lambda: bool(received)):
                 progress.advance(bar)
-        except LdpSlicingError as error:  # no refusal: something may have been released by now, and is on the card
+        except LdpSlicingError as error:  # no refusal: something may have been released by now
             err.print(f"[bold red]broke off:[/bold red] {plain(str(error))}")
 
 

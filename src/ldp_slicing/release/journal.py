@@ -6,11 +6,12 @@ which the noise could be removed. It is never inside the target, so that a targe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.keys import Secret, destroy_key_file, new_key_file, read_key_file, sync_folder
 from ldp_slicing.release import names
+from ldp_slicing.release.names import printable
 from ldp_slicing.release.places import Found
 from ldp_slicing.release.work import Outcome, Task
 
@@ -98,7 +100,7 @@ class Journal:
         os.close(os.open(folder / "journal.sqlite", os.O_RDWR | os.O_CREAT, 0o600))
         self._database = sqlite3.connect(folder / "journal.sqlite", timeout=0.5, isolation_level=None)
         try:
-            run = self._run = self._database.execute
+            run = self._database.execute
             run("PRAGMA locking_mode = EXCLUSIVE")  # released by the system, also when the process is killed
             run("PRAGMA journal_mode = WAL")
             run("PRAGMA synchronous = NORMAL")  # what a power cut takes from it is found out and made again, the same
@@ -106,7 +108,7 @@ class Journal:
             if not run("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
                 for statement in _SCHEMA.split(";"):
                     run(statement)
-                self._set("version", JOURNAL_VERSION)
+                run("INSERT INTO meta VALUES ('version', ?)", (json.dumps(JOURNAL_VERSION),))
             run("COMMIT")
             version = self.get("version")
         except sqlite3.Error as error:
@@ -117,10 +119,37 @@ class Journal:
         if version != JOURNAL_VERSION:
             self.close()
             raise ReleaseError(f"{folder} has version {version}; this software knows {JOURNAL_VERSION}")
-        self.namer = names.Namer(self._database)
+        self.namer = names.Namer(self._run)
 
     def close(self) -> None:
         self._database.close()
+
+    def remove(self) -> None:
+        """Close it, and take away what it put into its folder, and the folder if nothing else is there."""
+        self.close()
+        for path in (*self.folder.glob("journal.sqlite*"), self._key_path):
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
+    def _run(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        with self._writing():
+            return self._database.execute(statement, values)
+
+    def _run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        with self._writing():
+            self._database.executemany(statement, rows)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A disk that is full is said, and leaves what was there before."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            if self._database.in_transaction:
+                with contextlib.suppress(sqlite3.Error):
+                    self._database.execute("ROLLBACK")
+            raise ReleaseError(f"the state of this release, {self.folder}, cannot be written: {error}") from None
 
     def get(self, name: str) -> Any:  # noqa: ANN401
         found = self._run("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
@@ -229,9 +258,9 @@ class Journal:
             last = page[-1][0]
 
     def waiting(self) -> Iterator[Task]:
-        query = "SELECT path, kind, output, size FROM files WHERE state = 0 AND path > ? ORDER BY path LIMIT ?"
-        for path, kind, output, size in self._pages(query):
-            yield Task(decode(path), kind, decode(output), size)
+        query = "SELECT path, kind, output, size, status IS NOT NULL FROM files WHERE state = 0 AND path > ? ORDER BY path LIMIT ?"
+        for path, kind, output, size, again in self._pages(query):
+            yield Task(decode(path), kind, decode(output), size, bool(again))
 
     def released(self) -> Iterator[Kept]:
         query = "SELECT path, output, sha256, bytes, settled, run FROM files WHERE state = 1 AND path > ? ORDER BY path LIMIT ?"
@@ -275,13 +304,23 @@ class Journal:
                 (state, outcome.problem, outcome.passing, outcome.sha256, outcome.size, run, outcome.file and digest(outcome.file), path),
             )
             made = [
-                (path, i, one.member and _text(one.member), one.width, one.height, one.bits, one.frames, one.number, _text(one.entry))
+                (
+                    path,
+                    i,
+                    one.member and printable(one.member),
+                    one.width,
+                    one.height,
+                    one.bits,
+                    one.frames,
+                    one.number,
+                    printable(one.entry),
+                )
                 for i, one in enumerate(outcome.made)
             ]
-            self._database.executemany("INSERT OR REPLACE INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", made)
-            skipped = [(path, i, _text(one.member), _text(one.problem), one.is_copy) for i, one in enumerate(outcome.skipped)]
-            self._database.executemany("INSERT OR REPLACE INTO skipped VALUES (?, ?, ?, ?, ?)", skipped)
-            self._database.executemany("INSERT OR IGNORE INTO notices VALUES (?, ?)", [(path, _text(notice)) for notice in outcome.notices])
+            self._run_many("INSERT OR REPLACE INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", made)
+            skipped = [(path, i, printable(one.member), printable(one.problem), one.is_copy) for i, one in enumerate(outcome.skipped)]
+            self._run_many("INSERT OR REPLACE INTO skipped VALUES (?, ?, ?, ?, ?)", skipped)
+            self._run_many("INSERT OR IGNORE INTO notices VALUES (?, ?)", [(path, printable(notice)) for notice in outcome.notices])
         self._run("COMMIT")
 
     def settle(self) -> None:
@@ -357,8 +396,3 @@ class Journal:
         """Of all releases of such words, in the ledger."""
         for (number,) in self._run("SELECT number FROM releases JOIN files USING (path) WHERE state = 1 AND bits = ?", (bits,)):
             yield number
-
-
-def _text(value: str) -> str:
-    """SQLite holds no lone surrogates."""
-    return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

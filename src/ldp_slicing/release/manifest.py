@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Any
 from ldp_slicing.card import CARD_VERSION, Statement, counted, promised, spent_on_one
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.release.formats import WRITERS, module_of
+from ldp_slicing.release.names import printable
 from ldp_slicing.release.places import PARTIAL, Place, digest_of, write_whole
 
 CARD_NAME = "card.json"
@@ -30,13 +32,26 @@ def read_manifest(place: Place) -> Iterator[dict[str, Any]]:
         with place.open(MANIFEST_NAME) as file:
             for number, text in enumerate(file, 1):
                 line = json.loads(text)
-                if not isinstance(line, dict) or not all(isinstance(line.get(key), str) for key in ("output", "sha256", "status")):
+                if not isinstance(line, dict) or not _is_line(line):
                     raise ValueError(f"line {number} is not one of a manifest")
                 yield line
     except (ValueError, RecursionError) as error:
         if isinstance(error, LdpSlicingError):
             raise ReleaseError(f"has no {MANIFEST_NAME}: the run is not finished, or this is no set of releases ({error})") from None
         raise ReleaseError(f"its {MANIFEST_NAME} is damaged: {error}") from None
+
+
+def _is_line(line: dict[str, Any]) -> bool:
+    """Whether it has what a line has, and names a file below the set's folder: whoever wrote it is not trusted."""
+    texts = [line.get(key) for key in ("output", "sha256", "status")] + [line.get("member", "")]
+    frames = line.get("frames", 1)
+    if not all(isinstance(text, str) for text in texts) or isinstance(frames, bool) or not isinstance(frames, int) or frames < 1:
+        return False
+    try:
+        name = os.fsencode(line["output"])
+    except UnicodeEncodeError:
+        return False
+    return b"\0" not in name and not name.startswith((b"/", b"\\")) and b".." not in name.replace(b"\\", b"/").split(b"/")
 
 
 @dataclass
@@ -94,7 +109,8 @@ def _verify_file(place: Place, output: str, lines: list[dict[str, Any]], finding
         findings.sizes[one.bits].add((one.width, one.height))
         findings.counts[one.bits] += one.frames
         findings.frames[one.bits] = max(findings.frames[one.bits], one.frames)
-    if [(one.member, one.frames) for one in seen if one.kept is None] != [(line.get("member"), line.get("frames", 1)) for line in lines]:
+    named = [(one.member and printable(one.member), one.frames) for one in seen if one.kept is None]
+    if named != [(line.get("member"), line.get("frames", 1)) for line in lines]:
         return "does not hold the releases that the manifest names"
     return None
 
@@ -129,5 +145,5 @@ def _verify_card(place: Place, findings: Findings) -> Iterator[str]:
             yield f"does not say that these were kept: {', '.join(unsaid)}"
         for bits in set(findings.counts) - set(on_card):
             yield f"says nothing of {counted(findings.counts[bits], 'release')} of {bits}-bit words"
-    except (LdpSlicingError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (LdpSlicingError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         yield f"is missing or damaged: {error}"

@@ -17,7 +17,12 @@ CREATE TABLE wished (name TEXT PRIMARY KEY, uses INTEGER NOT NULL) WITHOUT ROWID
 def same_name(path: str) -> str:
     """Equal for two names that some file system takes for one: those that differ only in case or in how accents are composed."""
     folded = path.lower() if path.isascii() else unicodedata.normalize("NFD", unicodedata.normalize("NFD", path).casefold())
-    return folded.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")  # SQLite holds no lone surrogates
+    return printable(folded)
+
+
+def printable(name: str) -> str:
+    """The name, odd bytes written out: neither SQLite nor JSON holds lone surrogates."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 class Namer:
@@ -27,8 +32,8 @@ class Namer:
     every source, then ``name`` each, in the order of their paths. What was named in an earlier run keeps its name.
     """
 
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self._run = database.execute
+    def __init__(self, run: Callable[..., sqlite3.Cursor]) -> None:
+        self._run = run  # a statement of the journal's database
 
     def wish(self, path: str, suffix: str) -> None:
         """A source that has no name yet. The folders it lies in are taken: their releases go there."""

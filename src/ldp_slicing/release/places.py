@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import io
 import os
@@ -14,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
-from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from ldp_slicing.errors import ImageError, LdpSlicingError, ReleaseError
@@ -105,7 +105,8 @@ class Draft:
     def closed(self) -> bool:
         return False
 
-    def commit(self) -> None:
+    def commit(self, *, replace: bool = False) -> None:
+        """Give it its name. Another file of that name is not overwritten, unless it is to be replaced; the same one is."""
         raise NotImplementedError
 
     def abort(self) -> None:
@@ -124,11 +125,15 @@ class Place(Protocol):
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of this machine. ``scratch``: where unfinished files lie, on the same file system; ``only``: one file of it, not all."""
+    """A folder of this machine. ``scratch``: where unfinished files lie, on the same file system; ``only``: one file of it, not all.
+
+    ``partial``: without scratch they lie in the folder itself, where others may see them, below this name.
+    """
 
     root: Path
     scratch: Path | None = None
     only: str | None = None
+    partial: str = PARTIAL
 
     def files(self) -> Iterator[Found]:
         """Every file below the root. Links are not followed: they could lead out of the tree, or to the same source twice."""
@@ -162,12 +167,14 @@ class Folder:
         return open_regular(self.root / path, follow=self.only is not None)
 
     def draft(self, path: str) -> Draft:
-        scratch, name = self.scratch or self.root / PARTIAL, secrets.token_hex(16)
+        scratch, name = self.scratch or self.root / self.partial, secrets.token_hex(16)
         try:
-            return _LocalDraft(f"{scratch}/{name}", f"{self.root}/{path}")
+            draft = _LocalDraft(f"{scratch}/{name}", f"{self.root}/{path}")
         except FileNotFoundError:
             scratch.mkdir(parents=True, exist_ok=True)
-            return _LocalDraft(f"{scratch}/{name}", f"{self.root}/{path}")
+            draft = _LocalDraft(f"{scratch}/{name}", f"{self.root}/{path}")
+        draft.is_seen = self.scratch is None
+        return draft
 
     def size(self, path: str) -> int | None:
         try:
@@ -177,8 +184,11 @@ class Folder:
         return about.st_size if stat.S_ISREG(about.st_mode) else None
 
     def clear_drafts(self) -> None:
-        """What a killed process left behind."""
-        shutil.rmtree(self.scratch or self.root / PARTIAL, ignore_errors=True)
+        """What a killed process of this run left behind."""
+        shutil.rmtree(self.scratch or self.root / self.partial, ignore_errors=True)
+        if self.scratch is None:
+            with contextlib.suppress(OSError):  # others are at work
+                (self.root / PARTIAL).rmdir()
 
     def remove_if_empty(self) -> None:
         with contextlib.suppress(OSError):
@@ -195,13 +205,22 @@ class _LocalDraft(Draft):
         self._temporary, self._target = temporary, target
         super().__init__(io.BufferedWriter(io.FileIO(temporary, "x")))
 
-    def commit(self) -> None:
+    def commit(self, *, replace: bool = False) -> None:
         self._file.close()
+        if not replace and os.path.lexists(self._target) and not self._is_there():
+            raise FileExistsError(errno.EEXIST, f"another file has its name, {self._target}: nothing is overwritten")
         try:
             os.replace(self._temporary, self._target)
         except FileNotFoundError:
             Path(self._target).parent.mkdir(parents=True, exist_ok=True)
             os.replace(self._temporary, self._target)
+
+    def _is_there(self) -> bool:
+        """Whether the very same file is: this run made it, and was killed before it could say so."""
+        try:
+            return digest_of(open_regular(Path(self._target), follow=False)) == self.sha256
+        except (ImageError, OSError):
+            return False
 
     def abort(self) -> None:
         try:
@@ -216,6 +235,7 @@ class Remote:
 
     address: str
     only: str | None = None
+    partial: str = PARTIAL
 
     @property
     def _system(self) -> tuple[Any, str]:
@@ -257,8 +277,8 @@ class Remote:
 
     def draft(self, path: str) -> Draft:
         system, root = self._system
-        system.makedirs(f"{root}/{PARTIAL}", exist_ok=True)
-        return _RemoteDraft(system, f"{root}/{PARTIAL}/{secrets.token_hex(16)}", f"{root}/{path}")
+        system.makedirs(f"{root}/{self.partial}", exist_ok=True)
+        return _RemoteDraft(system, f"{root}/{self.partial}/{secrets.token_hex(16)}", f"{root}/{path}")
 
     def size(self, path: str) -> int | None:
         system, root = self._system
@@ -270,8 +290,11 @@ class Remote:
 
     def clear_drafts(self) -> None:
         system, root = self._system
-        if system.exists(f"{root}/{PARTIAL}"):
-            system.rm(f"{root}/{PARTIAL}", recursive=True)
+        if system.exists(f"{root}/{self.partial}"):
+            system.rm(f"{root}/{self.partial}", recursive=True)
+        if self.partial != PARTIAL:
+            with contextlib.suppress(OSError):  # others are at work, or there are no empty folders
+                system.rmdir(f"{root}/{PARTIAL}")
 
     def remove_if_empty(self) -> None:
         """There are no empty folders in most."""
@@ -287,8 +310,10 @@ class _RemoteDraft(Draft):
         self._system, self._temporary, self._target = system, temporary, target
         super().__init__(system.open(temporary, "wb"))
 
-    def commit(self) -> None:
+    def commit(self, *, replace: bool = False) -> None:
         self._file.close()
+        if not replace and self._system.exists(self._target) and digest_of(self._system.open(self._target, "rb")) != self.sha256:
+            raise FileExistsError(errno.EEXIST, f"another file has its name, {self._target}: nothing is overwritten")
         self._system.makedirs(self._target.rpartition("/")[0], exist_ok=True)
         self._system.mv(self._temporary, self._target)
 
@@ -306,9 +331,10 @@ def is_remote(path: str) -> bool:
 
 def local_path(path: str) -> str:
     """The path of a file:// address of this machine, so that what is asked of paths is asked of it; anything else as it is."""
-    address = urlsplit(path)
-    here = address.scheme in ("file", "local") and address.netloc in ("", "localhost")
-    return url2pathname(address.path) if here else path
+    scheme, separator, rest = path.partition("://")
+    host, slash, below = rest.partition("/")
+    here = separator and slash and scheme.lower() in ("file", "local") and host in ("", "localhost")
+    return url2pathname(f"/{below}") if here else path
 
 
 def remote(address: str, only: str | None = None) -> Remote:
@@ -329,7 +355,7 @@ def write_whole(place: Place, path: str, pieces: Iterable[bytes]) -> None:
     draft = place.draft(path)
     try:
         draft.writelines(pieces)
-        draft.commit()
+        draft.commit(replace=True)
     except BaseException:
         draft.abort()
         raise
@@ -338,7 +364,18 @@ def write_whole(place: Place, path: str, pieces: Iterable[bytes]) -> None:
 def digest_of(file: BinaryIO) -> bytes:
     """SHA-256 of all that is in it, a piece at a time."""
     with file:
-        digest = hashlib.sha256()
-        while piece := file.read(_CHUNK):
-            digest.update(piece)
-        return digest.digest()
+        return _digest(file)
+
+
+def digest_of_open(file: BinaryIO) -> bytes:
+    """The same; it stays open, at its beginning."""
+    digest = _digest(file)
+    file.seek(0)
+    return digest
+
+
+def _digest(file: BinaryIO) -> bytes:
+    digest = hashlib.sha256()
+    while piece := file.read(_CHUNK):
+        digest.update(piece)
+    return digest.digest()

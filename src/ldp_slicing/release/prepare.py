@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,9 @@ def prepare(
         if not is_remote(target) and any(_same(Path(target).resolve(), folder) for folder in ledger.resolve().parents):
             raise ReleaseError(f"the ledger {ledger} would be in {target}, which is handed on: name another with --ledger")
         known = (route.state / "journal.sqlite").exists()
+        for file in (ledger, *([key] if key else [])):
+            if any(_same(route.state.resolve(), folder) for folder in file.resolve().parents):
+                raise ReleaseError(f"{file} is in {route.state}, which is the run's own and goes when it is not needed: keep it elsewhere")
         if not known:
             _check_new(route)
         parameters = {**recipe.parameters(), "source": route.source_name, "key": owners.identity().hex() if owners else "run"}
@@ -92,7 +95,7 @@ def _route(source: str, target: str, state: Path | None, *, shared: bool) -> Rou
             raise ReleaseError(f"{target} and {source} overlap: releases go to a place of their own, outside the sources")
         folder, output = (name, None) if only is None else name.rsplit("/", 1)
         state = state or default_state(name)
-        to_place: Place = remote(folder)
+        to_place: Place = replace(remote(folder), partial=_partial(state))
     else:
         path = Path(target)
         output = None if only is None else path.name
@@ -104,7 +107,7 @@ def _route(source: str, target: str, state: Path | None, *, shared: bool) -> Rou
         if _overlap(path, state):
             raise ReleaseError(f"{state} and {target} overlap: the run's own folder holds its key, and a target is handed on")
         root = path if only is None else path.parent
-        to_place = Folder(root, None if shared or not _one_file_system(state, root) else state / "drafts")
+        to_place = Folder(root, None if shared or not _one_file_system(state, root) else state / "drafts", partial=_partial(state))
     if only is not None and output is not None:
         suffix, kind = os.path.splitext(output)[1].lower(), kind_of(only, lambda: _peek(from_place, only))  # noqa: PTH122
         if suffix not in KINDS[kind].writers:
@@ -113,11 +116,16 @@ def _route(source: str, target: str, state: Path | None, *, shared: bool) -> Rou
     return Route(from_place, to_place, source_name, state, CARD_NAME)
 
 
+def _partial(state: Path) -> str:
+    """Where this run's unfinished files lie, if they must lie in the target: not where another run's do."""
+    return f"{PARTIAL}/{hashlib.sha256(os.fsencode(os.path.abspath(state))).hexdigest()[:16]}"  # noqa: PTH100
+
+
 def default_state(target: str) -> Path:
     """Where the state of a run lies: beside its target, or in the owner's data folder where that is remote."""
     if is_remote(target):
         return default_ledger().parent / "runs" / hashlib.sha256(target.rstrip("/").encode()).hexdigest()[:32]
-    return Path(f"{os.path.abspath(target)}{STATE_SUFFIX}")  # noqa: PTH100  # links stay: it lies beside what was named
+    return Path(f"{os.path.realpath(target)}{STATE_SUFFIX}")  # one target has one state, by whatever name
 
 
 def open_state(target: str, state: Path | None) -> Journal:
@@ -162,6 +170,8 @@ def _same(one: Path, two: Path) -> bool:
 def _check_new(route: Route) -> None:
     """A target without a state must be new, so that nothing is overwritten and no release is mixed with other files."""
     target = route.target
+    if os.path.lexists(route.state) and (not route.state.is_dir() or any(route.state.iterdir())):
+        raise ReleaseError(f"{route.state} is not an empty folder, and no run left it: a run's own folder is new (--state names another)")
     if isinstance(target, Folder):
         if route.output is not None:
             for path in (target.root / route.output, target.root / route.card_path):

@@ -9,7 +9,6 @@ made again. docs/proofs.md, 13.
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing
@@ -88,6 +87,9 @@ class Job:
                         for outcome in outcomes:
                             self.done += not outcome.stopped
                             yield outcome
+        except ReleaseError as error:
+            self.card_problem = str(error)  # what has its name may not be known: no card can be true of it
+            raise
         finally:
             self._end()
 
@@ -103,15 +105,15 @@ class Job:
         self.stopped = counts[WAITING] > 0
         try:
             self.target.clear_drafts()
-            if card := self.card():
+            if not self.card_problem and (card := self.card()):
                 if not self.single:
                     write_manifest(self.target, self.journal.manifest())
                 write_whole(self.target, self.card_path, [card.to_json().encode() + b"\n"])
                 self.target.clear_drafts()
             if not self.journal.unfinished:
                 self._complete()
-        except OSError as error:
-            self.card_problem = f"the card could not be written: {error.strerror or error}"
+        except (OSError, ReleaseError) as error:
+            self.card_problem = f"the card could not be written: {getattr(error, 'strerror', None) or error}"
 
     def _complete(self) -> None:
         """Everything is on the disk; from now on nothing can be made again without spending."""
@@ -123,12 +125,13 @@ class Job:
 
     def close(self) -> None:
         """Of a single file nothing is left to know once it is released, and of a run that came to nothing neither."""
-        nothing = not self.journal.counts()[RELEASED]
-        self.journal.close()
+        nothing = self.complete and not self.journal.counts()[RELEASED]
         self.ledger.close()
-        if self.complete and (self.single or nothing):
-            shutil.rmtree(self.journal.folder, ignore_errors=True)
-        if self.complete and nothing:
+        if nothing or (self.complete and self.single):
+            self.journal.remove()
+        else:
+            self.journal.close()
+        if nothing:
             self.target.remove_if_empty()
 
     def card(self) -> Card | None:

@@ -17,7 +17,7 @@ from ldp_slicing.ledger import Intent, Ledger, Stream, Verdict
 from ldp_slicing.plan import COLOUR_BITS
 from ldp_slicing.release.formats import KINDS, WRITERS, module_of
 from ldp_slicing.release.formats.base import Damaged, Entry, Options, Reader, Writer
-from ldp_slicing.release.places import Draft, Place
+from ldp_slicing.release.places import Draft, Folder, Place, digest_of_open
 from ldp_slicing.release.recipe import Recipe
 from ldp_slicing.slicer import Slicer
 
@@ -33,6 +33,7 @@ class Task:
     kind: str
     output: str
     size: int = 0
+    again: bool = False  # its release was lost or damaged: what has its name is replaced
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,8 @@ class Worker:
                 raise _StopError
             read: Reader = module_of(kind.reader, kind.extra).read
             with self.setting.source.open(output.task.path) as file:
+                if kind.is_container and isinstance(self.setting.source, Folder):  # from afar it would come twice
+                    output.file = digest_of_open(file)
                 for entry in read(file, self.setting.options):
                     if self._stop():
                         raise _StopError
@@ -205,7 +208,8 @@ class Worker:
                     else:
                         if not self._fits(output, entry):
                             continue
-                        output.file = entry.file if entry.frame or not entry.name else None  # of the whole file, where it is known
+                        if entry.frame or not entry.name:
+                            output.file = entry.file  # it was decoded from the whole file
                         yield entry
         except _StopError:
             output.stopped = True
@@ -328,7 +332,7 @@ class Worker:
             if output.writer is not None and output.problem is None:
                 output.writer.close()
                 output.attempted = True
-                output.draft.commit()
+                output.draft.commit(replace=output.task.again)
                 output.named = True
             elif output.writer is not None:
                 output.writer.abort()

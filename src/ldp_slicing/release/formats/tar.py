@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, cast
 
@@ -20,6 +20,10 @@ from ldp_slicing.release.formats.image import inspect_png
 from ldp_slicing.release.places import Draft
 
 PICTURES = ("jpg", "jpeg", "png", "webp", "tif", "tiff", "bmp", "gif", "ppm", "pgm")
+OTHERS = (  # that are not released, and not kept either
+    *("jp2", "j2k", "jpx", "jxl", "avif", "heic", "heif", "pbm", "pnm", "pam", "qoi", "tga", "ico", "svg", "psd", "exr", "hdr", "dng"),
+    *("cr2", "cr3", "nef", "arw", "orf", "rw2", "raf", "dcm", "mp4", "m4v", "mov", "mkv", "webm", "avi", "mpg", "mpeg"),
+)
 _BLOCK = 512
 
 
@@ -68,6 +72,9 @@ def _entries(file: BinaryIO, options: Options, left: set[str]) -> Iterator[Entry
         if last is not None and key != last:
             yield from _sample(last, sample, options)
             sample = {}
+        if data is None:
+            yield Damaged(member, "is a link to another member; links are not followed")
+            continue
         if ending in sample:
             yield Damaged(member, "occurs more than once in its sample: the first is taken")
         last, sample[ending] = key, sample.get(ending, data)
@@ -75,8 +82,8 @@ def _entries(file: BinaryIO, options: Options, left: set[str]) -> Iterator[Entry
         yield from _sample(last, sample, options)
 
 
-def _is_picture(ending: str) -> bool:
-    return ending.rpartition(".")[2].lower() in PICTURES
+def _is_picture(ending: str, kinds: Sequence[str] = PICTURES) -> bool:
+    return ending.rpartition(".")[2].lower() in kinds
 
 
 def _forget(shard: tarfile.TarFile) -> None:
@@ -84,8 +91,8 @@ def _forget(shard: tarfile.TarFile) -> None:
     shard.members = []  # type: ignore[attr-defined]
 
 
-def _members(file: BinaryIO, options: Options, left: set[str]) -> Iterator[tuple[str, bytes]]:
-    """Pictures, and members that are kept; the endings of others go to ``left``.
+def _members(file: BinaryIO, options: Options, left: set[str]) -> Iterator[tuple[str, bytes | None]]:
+    """Pictures, None for links in their place, and members that are kept; the endings of others go to ``left``.
 
     A shard that is damaged is refused: Python would take the damage for its end.
     """
@@ -94,6 +101,9 @@ def _members(file: BinaryIO, options: Options, left: set[str]) -> Iterator[tuple
             while (member := shard.next()) is not None:
                 _forget(shard)
                 ending = key_of(member.name)[1]
+                if _is_picture(ending) and (member.islnk() or member.issym()):
+                    yield member.name, None
+                    continue
                 if not member.isreg() or not (_is_picture(ending) or ending in options.keep):
                     left.update({ending} if member.isreg() else ())
                     continue
@@ -111,7 +121,9 @@ def _members(file: BinaryIO, options: Options, left: set[str]) -> Iterator[tuple
 def _sample(key: str, sample: dict[str, bytes], options: Options) -> Iterator[Entry | Damaged]:
     """The pictures of a sample, the first with what is kept."""
     named = {ending: data for ending, data in sample.items() if ending in options.keep}
-    kept: dict[str, Any] = {ending: data for ending, data in named.items() if not (_is_picture(ending) or begins_as_picture(data))}
+    kept: dict[str, Any] = {
+        ending: data for ending, data in named.items() if not (_is_picture(ending, PICTURES + OTHERS) or begins_as_picture(data))
+    }
     for ending in (ending for ending in named if ending not in kept):
         yield Damaged(f"{key}.{ending}", "is a picture: it cannot be kept as it is")
     for ending, data in sample.items():
