@@ -98,13 +98,13 @@ def _check_whole(dataset: Any, frames: int) -> None:  # noqa: ANN401
     if not syntax.is_encapsulated:
         size = (int(dataset.Rows) * int(dataset.Columns) * frames * int(dataset.BitsAllocated) + 7) // 8
         if len(dataset.PixelData) not in (size, size + size % 2):  # a value has an even length
-            raise ImageError(f"is cut off or damaged: {len(dataset.PixelData)} bytes of pixels where its {frames} frames have {size}")
+            raise ImageError(f"cannot be decoded: {len(dataset.PixelData)} bytes of pixels where its {frames} frames have {size}")
         return
     fragments = generate_fragments(dataset.PixelData)
     next(fragments, None)  # the table of offsets, which is often empty
     begun = sum(syntax == RLELossless or fragment[:2] in _STARTS for fragment in fragments)
     if begun not in (0, frames):  # none: of a kind that the decoders must know
-        raise ImageError(f"is cut off or damaged: holds {begun} compressed frames and says {frames}")
+        raise ImageError(f"cannot be decoded: holds {begun} compressed frames and says {frames}")
 
 
 def _words(stored: NDArray[Any], about: dict[str, Any]) -> NDArray[np.unsignedinteger]:
