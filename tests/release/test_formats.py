@@ -395,6 +395,7 @@ def saved(dataset: Dataset) -> bytes:
 
 
 SLICE = (np.arange(12 * 15).reshape(12, 15) * 37 % 4096).astype(np.uint16)
+STACK = np.stack([SLICE, SLICE + 1, SLICE + 2]) & 4095
 
 
 def released(tmp_path: Path, data: bytes, key: Path, name: str = "a.dcm") -> Dataset:
@@ -453,9 +454,8 @@ def test_every_depth_and_a_file_without_an_ending(bits: int, tmp_path: Path, key
 SYNTAXES = ["JPEGLosslessProcess14_1", "JPEGLosslessProcess14", "JPEG2000Lossless", "JPEGLSLossless", "RLELossless"]
 
 
-@pytest.mark.parametrize("syntax", SYNTAXES)
-def test_compressed_scans_are_decoded(syntax: str, tmp_path: Path, key: Path) -> None:
-    plant(tmp_path, {"plain.dcm": saved(dicom(SLICE, 12))})
+def packed(tmp_path: Path, pixels: NDArray[Any], syntax: str) -> bytes:
+    plant(tmp_path, {"plain.dcm": saved(dicom(pixels, 12))})
     reader, change, writer = gdcm.ImageReader(), gdcm.ImageChangeTransferSyntax(), gdcm.ImageWriter()
     reader.SetFileName(str(tmp_path / "plain.dcm"))
     assert reader.Read()
@@ -466,10 +466,34 @@ def test_compressed_scans_are_decoded(syntax: str, tmp_path: Path, key: Path) ->
     writer.SetFile(reader.GetFile())
     writer.SetImage(change.GetOutput())
     assert writer.Write()
-    data = (tmp_path / "packed.dcm").read_bytes()
+    return (tmp_path / "packed.dcm").read_bytes()
+
+
+@pytest.mark.parametrize("syntax", SYNTAXES)
+def test_compressed_scans_are_decoded(syntax: str, tmp_path: Path, key: Path) -> None:
+    data = packed(tmp_path, SLICE, syntax)
     assert pydicom.dcmread(io.BytesIO(data)).file_meta.TransferSyntaxUID.is_compressed
     made = released(tmp_path, data, key)
     np.testing.assert_array_equal(made.pixel_array, expected("a.dcm", "", SLICE, 12, key))
+
+
+@pytest.mark.parametrize("syntax", SYNTAXES)
+def test_compressed_frames_are_as_many_as_are_stated(syntax: str, tmp_path: Path) -> None:
+    scan = pydicom.dcmread(io.BytesIO(packed(tmp_path, STACK, syntax)))
+    files = {}
+    for frames in (1, 2, 3, 4):
+        scan.NumberOfFrames = frames
+        files[f"{frames}.dcm"] = saved(scan)
+    ran = release(plant(tmp_path / "in", files), tmp_path / "out")
+    assert ran.problems == {f"{n}.dcm": f"cannot be decoded: holds 3 compressed frames and says {n}" for n in (1, 2, 4)}
+    assert pydicom.dcmread(tmp_path / "out" / "3.dcm").NumberOfFrames == spent().releases == 3
+
+
+def test_a_compressed_frame_may_lie_in_pieces(tmp_path: Path) -> None:
+    scan = pydicom.dcmread(io.BytesIO(packed(tmp_path, SLICE, "JPEG2000Lossless")))
+    (frame,) = pydicom.encaps.generate_frames(scan.PixelData, number_of_frames=1)
+    scan.PixelData = pydicom.encaps.encapsulate([frame], fragments_per_frame=3, has_bot=False)
+    assert release(plant(tmp_path / "in", {"a.dcm": saved(scan)}), tmp_path / "out").problems == {}
 
 
 @pytest.mark.parametrize("bits", [8, 12])
@@ -501,9 +525,8 @@ def test_frames_that_two_files_share_add_up(tmp_path: Path) -> None:
 
 
 def test_many_scans_share_a_batch_and_are_whole(tmp_path: Path) -> None:
-    stack = np.stack([SLICE, SLICE + 1, SLICE + 2]) & 4095
     scans = {f"{i:03}.dcm": saved(dicom((SLICE + 7 * i) & 4095, 12)) for i in range(80)}
-    ran = release(plant(tmp_path / "in", scans | {"010b.dcm": saved(dicom(stack ^ 5, 12)), "x.dcm": b"bad"}), tmp_path / "out")
+    ran = release(plant(tmp_path / "in", scans | {"010b.dcm": saved(dicom(STACK ^ 5, 12)), "x.dcm": b"bad"}), tmp_path / "out")
     assert set(ran.problems) == {"x.dcm"}
     assert len(outputs(tmp_path / "out")) == 81
     assert pydicom.dcmread(tmp_path / "out" / "010b.dcm").NumberOfFrames == 3
@@ -520,7 +543,11 @@ def test_many_scans_share_a_batch_and_are_whole(tmp_path: Path) -> None:
         ),
         (saved(dicom(SLICE, 12, HighBit=15)), "12 bits stored below bit 16"),
         (saved(dicom(SLICE.astype(np.uint8), 8, BitsStored=6, HighBit=5)), "6 bits"),
-        (saved(dicom(SLICE, 12))[:-40], "cannot be decoded"),
+        (saved(dicom(SLICE, 12))[:-40], "cannot be decoded: 320 bytes of pixels where its 1 frames have 360"),
+        (saved(dicom(STACK, 12, NumberOfFrames=2)), "1080 bytes of pixels where its 2 frames have 720"),
+        (saved(dicom(STACK, 12, NumberOfFrames=1)), "1080 bytes of pixels where its 1 frames have 360"),
+        (saved(dicom(STACK, 12, NumberOfFrames=4)), "1080 bytes of pixels where its 4 frames have 1440"),
+        (saved(dicom(SLICE, 12, PixelData=SLICE.tobytes() + b"\0\0")), "362 bytes of pixels"),
         (b"\0" * 128 + b"DICM" + b"garbage" * 9, "cannot be decoded|no pixels"),
         (b"text", "cannot be decoded"),
     ],
@@ -611,13 +638,66 @@ def test_a_film_is_released_frame_by_frame_without_loss_or_sound(kind: str, tmp_
 
 @pytest.mark.parametrize(
     ("data", "why"),
-    [(b"no film", "cannot be decoded"), (film(FRAMES)[:900], "cannot be decoded|nothing"), (b"", "cannot be decoded")],
+    [(b"no film", "cannot be decoded"), (film(FRAMES)[:900], "is cut off: 900 of"), (b"", "cannot be decoded")],
 )
 def test_films_that_are_not_fit(data: bytes, why: str, tmp_path: Path) -> None:
     ran = release(plant(tmp_path / "in", {"a.avi": data}), tmp_path / "out")
     assert re.search(why, ran.problems["a.avi"]), ran.problems
     assert outputs(tmp_path / "out") == {}
     assert spent().releases == 0
+
+
+def in_container(kind: str, codec: str, *, rate: Fraction = Fraction(25), **options: str) -> bytes:
+    file = io.BytesIO()
+    with av.open(file, mode="w", format=kind, options=options) as container:
+        stream = container.add_stream(codec, rate=rate)
+        stream.width, stream.height, stream.pix_fmt = 32, 24, "yuv420p"
+        for pixels in FRAMES * 6:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        container.mux(stream.encode(None))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "codec"), [("matroska", "mpeg4"), ("webm", "libvpx"), ("avi", "mpeg4"), ("mp4", "mpeg4"), ("mov", "mpeg4"), ("3gp", "mpeg4")]
+)
+def test_a_film_that_was_cut_off_is_refused(kind: str, codec: str, tmp_path: Path) -> None:
+    data = in_container(kind, codec)
+    ran = release(plant(tmp_path / "in", {"a.mkv": data[: len(data) * 6 // 10], "b.mkv": data}), tmp_path / "out")
+    assert re.search("is cut off|cannot be decoded|no pictures", ran.problems.pop("a.mkv"))
+    assert ran.problems == {}
+    assert ran.outcomes["b.mkv"].notices == ()
+    assert len(frames_of(tmp_path / "out" / "b.mkv")) == spent().releases == 42
+
+
+@pytest.mark.parametrize(("kind", "codec", "options"), [("mpegts", "mpeg2video", {}), ("matroska", "mpeg4", {"live": "1"})])
+def test_where_nobody_can_tell_a_cut_it_is_said(kind: str, codec: str, options: dict[str, str], tmp_path: Path) -> None:
+    data = in_container(kind, codec, **options)
+    ran = release(plant(tmp_path / "in", {"a.ts": data}), tmp_path / "out")
+    assert ran.problems == {}
+    assert ran.outcomes["a.ts"].notices == ("may have been cut off: that cannot be told of this kind of film file",)
+
+
+@pytest.mark.parametrize(
+    ("rate", "usual"),
+    [
+        ("27699/923", "30"),
+        ("29.9", "30000/1001"),
+        ("30000/1001", "30000/1001"),
+        ("24000/1001", "24000/1001"),
+        ("12", "12"),
+        ("1/10", "1"),
+    ],
+)
+def test_a_release_runs_at_a_usual_rate(rate: str, usual: str, tmp_path: Path) -> None:
+    """The exact average of a camera's own intervals would be close to a fingerprint of the source."""
+    data = in_container("mp4", "mpeg4", rate=Fraction(rate))
+    with av.open(io.BytesIO(data)) as container:
+        assert container.streams.video[0].average_rate == Fraction(rate)
+    release(plant(tmp_path / "in", {"a.mp4": data}), tmp_path / "out")
+    with av.open(tmp_path / "out" / "a.mkv") as container:
+        assert container.streams.video[0].average_rate == Fraction(usual)
+        assert len([*container.decode(video=0)]) == 42
 
 
 def test_verify_finds_sound_in_a_film(tmp_path: Path) -> None:

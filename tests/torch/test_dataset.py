@@ -331,11 +331,15 @@ def test_a_store_opens_as_it_was_written(labels: tuple[Any, ...], container: typ
 def test_memory_keeps_any_label() -> None:
     label = {
         "boxes": tv_tensors.BoundingBoxes([[0, 0, 1, 1]], format="XYXY", canvas_size=(8, 6)),
+        "lists": [[1, 2, 3, 4], [5, 6, 7, 8]],
+        "objects": [{"outline": [[0, 1.5, 2], [3, 4]], 7: [[["deep"]]]}],
         "names": ["a", ("b",), {"c"}, frozenset({1}), None, True, 1j, np.float32(2), np.array(["d"])],
     }
     mask = tv_tensors.Mask(torch.ones(2, 8, 6, dtype=torch.bool))
     _, one, two = ReleasedDataset([(tensors(1)[0], label, mask)], SLICER)[0]
-    assert one["names"] == label["names"]
+    for key in ("lists", "objects", "names"):
+        assert one[key] == label[key]
+        assert one[key] is not label[key]
     assert one["names"][2] is not label["names"][2]
     assert same(one["boxes"], label["boxes"])
     assert same(two, mask)
@@ -452,6 +456,12 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a picture in an array of objects": ([(IMAGE, np.array([Seen(pil(COLOUR))]))], "a ndarray among the labels"),
     "a picture in a record": ([(IMAGE, np.zeros(1, [("x", "u1", (8, 6))])[0])], "a void among the labels"),
     "an encoded picture": ([(IMAGE, {"x": {b"PNG"}})], "a bytes among the labels"),
+    "an encoded picture as a key": ([(IMAGE, {b"PNG": 1})], "a bytes among the labels"),
+    "the image as lists": ([(IMAGE, IMAGE.tolist())], "a list of 3 dimensions among the labels"),
+    "the planes of the image": ([(IMAGE, [*IMAGE])], "a list of 3 dimensions"),
+    "the rows of the image": ([(IMAGE, [[*plane] for plane in IMAGE.numpy()])], "a list of 3 dimensions"),
+    "a number with a picture": ([(IMAGE, type("Heir", (int,), {"image": IMAGE})(3))], "a Heir among the labels"),
+    "a tensor of an unknown class": ([(IMAGE, IMAGE[0].as_subclass(type("Depth", (torch.Tensor,), {})))], "a Depth among the labels"),
     "a tv_tensor picture as a label": ([(IMAGE, tv_tensors.Image(IMAGE))], "among the labels"),
 }
 
@@ -470,7 +480,7 @@ def test_a_copy_of_a_grey_source_is_no_label(kind: str) -> None:
     plan, make = KINDS[kind]
     source = make()
     copies = values(source).reshape(5, 4)
-    for label in (copies, torch.from_numpy(copies.astype(np.int64)), [copies.astype(np.float32)]):
+    for label in (copies, torch.from_numpy(copies.astype(np.int64)), [*copies.astype(np.float32)], copies.tolist()):
         with pytest.raises(ImageError, match="among the labels"):
             ReleasedDataset([(source, label)], Slicer(plan))
     _, mask, line = ReleasedDataset([(source, tv_tensors.Mask(copies.astype(np.int64)), copies[0])], Slicer(plan))[0]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import warnings
+from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader
 from torchvision import tv_tensors
 from torchvision.transforms import v2
@@ -109,11 +112,53 @@ def test_everything_but_the_pictures_is_left_alone() -> None:
     out = privatize(sample)
     assert list(out) == list(sample)
     for key in ("boxes", "mask"):
-        assert out[key] is sample[key]
-    assert all(a is b for a, b in zip(out["labels"], sample["labels"], strict=True))
+        assert type(out[key]) is type(sample[key])
+        assert torch.equal(out[key], sample[key])
+    assert (out["boxes"].format, out["boxes"].canvas_size) == (sample["boxes"].format, (8, 6))
+    assert out["labels"][0].tolist() == [1, 2]
+    assert out["labels"][1:] == [3, "cat", None]
     assert not torch.equal(out["image"], sample["image"])
     assert not np.array_equal(out["second"], sample["second"])
     assert privatize.releases == 2
+
+
+STACK = torch.arange(5 * 8 * 6, dtype=torch.uint8).reshape(5, 8, 6)
+RECORD = torch.arange(1 + 3 * 8 * 6, dtype=torch.uint8)  # as CIFAR's binary files have it: the label before the pixels
+VIEWS: dict[str, tuple[Any, Any]] = {
+    "a number": (RECORD[1:].view(3, 8, 6), RECORD[0]),
+    "a mask": (tv_tensors.Image(STACK[:3]), tv_tensors.Mask(STACK[3])),
+    "boxes": (STACK[:3], tv_tensors.BoundingBoxes(STACK[3, :, :4], format="XYXY", canvas_size=(8, 6))),
+    "deep inside": (STACK[:3], {"x": [STACK[3, 0], (STACK[4, 0, 0],)]}),
+    "in a set": (STACK[:3], {STACK[3, 0]}),
+    "an array": (STACK[:3], STACK[3, 0].numpy()),
+    "an array in a list of a derived class": (STACK[:3], type("Heir", (list,), {})([STACK[3, 0].numpy()])),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_label_does_not_take_its_source_along(name: str) -> None:
+    image, label = VIEWS[name]
+    file = io.BytesIO()
+    torch.save(quiet()(image, label), file)
+    file.seek(0)
+    release, got = torch.load(file, weights_only=False)
+    assert release.shape == (3, 8, 6)
+    assert image.numpy().tobytes()[:40] not in file.getvalue()
+    leaves, expected = (tree_leaves([*part] if isinstance(part, set | list) else part) for part in (got, label))
+    for one, other in zip(leaves, expected, strict=True):
+        assert np.array_equal(one, other)
+        if isinstance(one, torch.Tensor):
+            assert one.untyped_storage().nbytes() == one.nbytes
+        else:
+            assert one.base is None
+
+
+def test_what_a_picture_lies_in_is_no_dimension_of_the_labels() -> None:
+    boxes = [[1, 2, 3, 4], [5, 6, 7, 8]]
+    sample = [({"image": [tv_tensors.Image(IMAGE)], "boxes": boxes}, torch.tensor(boxes)), (PIL.Image.new("RGB", (2, 2)), [[["a", None]]])]
+    (first, again), (_, words) = quiet()(sample)
+    assert first["boxes"] == again.tolist() == boxes
+    assert words == [[["a", None]]]
 
 
 def test_the_first_plain_tensor_is_the_picture_where_there_is_no_other() -> None:
@@ -141,6 +186,15 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "an array beside a picture": ((tv_tensors.Image(IMAGE), random_image(PLAN, (8, 6))), "ndarray of 3 dimensions"),
     "an object that holds a picture": ((IMAGE, SimpleNamespace(x=PIL.Image.new("RGB", (2, 2)))), "SimpleNamespace among the labels"),
     "a set of encoded pictures": ((IMAGE, {b"PNG"}), "bytes among the labels"),
+    "a picture as lists": ((IMAGE, IMAGE.tolist()), "list of 3 dimensions among the labels"),
+    "a picture as planes": ((IMAGE, [*IMAGE]), "list of 3 dimensions"),
+    "a picture as planes in a dict": ({"x": IMAGE, "y": {"z": tuple(IMAGE.numpy())}}, "list of 3 dimensions"),
+    "an encoded picture as a key": ((IMAGE, {b"PNG": 1}), "bytes among the labels"),
+    "an encoded picture as the key of a picture": ({b"PNG": IMAGE}, "bytes among the labels"),
+    "a number that holds a picture": ((IMAGE, type("Heir", (int,), {"image": IMAGE})(3)), "Heir among the labels"),
+    "a string that holds a picture": ((IMAGE, type("Heir", (str,), {"image": IMAGE})("cat")), "Heir among the labels"),
+    "an array that holds a picture": ((IMAGE, np.ma.array([1, 2])), "MaskedArray among the labels"),
+    "a picture in an unknown container": (deque([IMAGE]), "deque among the labels"),
     "a float beside a picture": ((tv_tensors.Image(IMAGE), IMAGE / 255), "Tensor of 3 dimensions"),
 }
 
@@ -158,6 +212,8 @@ def test_a_copy_of_a_grey_picture_is_refused() -> None:
     for picture in (IMAGE[:1], PIL.Image.fromarray(IMAGE[0].numpy()), tv_tensors.Image(IMAGE[:1])):
         with pytest.raises(ImageError, match="Tensor of 2 dimensions"):
             quiet(GREY)(picture, IMAGE[0].float())
+        with pytest.raises(ImageError, match="list of 2 dimensions"):
+            quiet(GREY)(picture, IMAGE[0].tolist())
         _, label = quiet(GREY)(picture, IMAGE[0, 0])
         assert torch.equal(label, IMAGE[0, 0])
 

@@ -68,7 +68,8 @@ class ReleasedDataset(Dataset[Any]):
     store: None keeps the releases in memory; a path writes them to that new folder, with their card, where ``ReleasedDataset.open`` finds
     them; then labels must be numbers, or tensors or arrays of numbers. ``progress(done, of)`` is called after each release.
     Labels are NOT protected. Numbers, strings, tensors and arrays of them are taken, also in dicts, lists, tuples and sets; nothing with
-    three or more dimensions, or two where the sources are grey, unless it is a tv_tensors.Mask; and no other objects.
+    three or more dimensions, or two where the sources are grey, lists counted like the dimensions of tensors, unless it is a
+    tv_tensors.Mask or the like; and no other objects, nor derived classes of these.
     """
 
     def __init__(
@@ -215,7 +216,8 @@ def release_all(dataset: Any, slicer: Slicer, file: BinaryIO, progress: Progress
                     raise ImageError(f"an item is an image, or a tuple or list that begins with one; got {type(item).__name__}")
                 items = "tuple" if isinstance(item, tuple) else "list" if isinstance(item, list) else "image"
                 image, *rest = (item,) if items == "image" else item
-                refuse_picture(rest, slicer)
+                for label in rest:
+                    refuse_picture(label, slicer)
                 kept = tuple(map(own, rest))
                 kind, pixels = source_of(image)
                 (source,) = as_batch(pixels, slicer.plan)

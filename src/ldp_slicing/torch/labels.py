@@ -16,17 +16,19 @@ SCALARS = {int: np.int64, float: np.float64, bool: np.bool_}
 
 
 def own(label: Any) -> Any:  # noqa: ANN401
-    """A label of its own memory: a view would keep alive, and send to workers, whatever it is a view of."""
+    """A label of its own memory: a view would keep alive, send to workers and write to files whatever it is a view of."""
     if isinstance(label, Tensor):
         return label.detach().clone()
     if isinstance(label, np.ndarray):
-        return label.copy()
+        return np.array(label)
     if isinstance(label, dict):
-        return {key: own(value) for key, value in label.items()}
+        return {own(key): own(value) for key, value in label.items()}
     if isinstance(label, tuple | list):
         parts = [own(part) for part in label]
         return parts if isinstance(label, list) else type(label)(*parts) if hasattr(label, "_fields") else tuple(parts)
-    return label.copy() if isinstance(label, set) else label
+    if isinstance(label, set | frozenset):
+        return (set if isinstance(label, set) else frozenset)(map(own, label))
+    return label
 
 
 def stored_kind(label: Any) -> str:  # noqa: ANN401

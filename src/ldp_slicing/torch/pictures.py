@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from ldp_slicing.slicer import Slicer
 
 EXPLICIT = (tv_tensors.Image, tv_tensors.Video, PIL.Image.Image)  # what is a picture whatever else is in the sample
 LABELS = (tv_tensors.BoundingBoxes, tv_tensors.Mask, *([tv_tensors.KeyPoints] if hasattr(tv_tensors, "KeyPoints") else []))
+SCALARS = frozenset({bool, int, float, complex, *np.sctypeDict.values()} - {np.object_, np.bytes_, np.void})  # these and no heirs of theirs
 PIL_MODES = ("RGB", "L", "I;16", "I;16L", "I;16B")
 
 
@@ -74,27 +74,36 @@ def image_of(kind: str, pixels: NDArray[np.unsignedinteger], *, ycbcr: bool = Fa
     return tv_tensors.Image(tensor) if kind == "tv_tensor" else tensor
 
 
-def refuse_picture(label: object, slicer: Slicer) -> None:
+def refuse_picture(label: object, slicer: Slicer, depth: int = 0) -> None:
     """Raise if ``label``, which is about to be passed on beside what ``slicer`` releases, may be a picture or have one inside.
 
-    It may if it has as many dimensions as a picture: three, or two where sources are grey. Of objects that are no number, string, tensor,
-    array, dict, list, tuple or set nobody knows what they hold.
+    It may if its numbers have as many dimensions as a picture: three, or two where sources are grey. The dimensions of tensors and arrays
+    count, and so does every list, tuple or set (``depth`` of them) around them: a list of boxes [[x, y, w, h], ...] has two, and is a label
+    of colour pictures only. A dict gives names and is no dimension: within its values the count begins anew. Strings and None may lie at
+    any depth. What tv_tensors calls boxes, masks or key points is taken as such. An object of any other class may hold a picture that
+    nobody sees, also if it is a number or a tensor of a derived class, or a key. A picture that was made flat, or that is spread plane by
+    plane over labels or names, is not found.
     """
-    if isinstance(label, LABELS):
+    if isinstance(label, LABELS) or type(label) in (str, np.str_, type(None)):
         return
-    if isinstance(label, dict | list | tuple | set | frozenset):
-        for part in label.values() if isinstance(label, dict) else label:
-            refuse_picture(part, slicer)
+    if isinstance(label, dict):
+        for key, value in label.items():
+            refuse_picture(key, slicer)
+            refuse_picture(value, slicer)
+        return
+    if isinstance(label, list | tuple | set | frozenset):
+        for part in label:
+            refuse_picture(part, slicer, depth + 1)
         return
     what = type(label).__name__
-    opaque = isinstance(label, np.ndarray | np.generic) and label.dtype.kind in "OSV"  # of objects, bytes or records
-    if isinstance(label, Tensor | np.ndarray) and not isinstance(label, EXPLICIT) and not opaque:
-        if label.ndim < (3 if slicer.plan.is_colour else 2):
+    numbers = type(label) in (Tensor, np.ndarray, np.memmap)
+    opaque = isinstance(label, np.ndarray) and label.dtype.kind in "OSV"  # of objects, bytes or records
+    if not opaque and (numbers or type(label) in SCALARS):
+        dimensions = depth + (label.ndim if numbers else 0)  # type: ignore[attr-defined]
+        if dimensions < (3 if slicer.plan.is_colour else 2):
             return
-        what = f"{what} of {label.ndim} dimensions"
-    elif isinstance(label, str | Number | np.generic | None) and not opaque:
-        return
+        what = f"{'list' if depth else what} of {dimensions} dimensions"
     raise ImageError(
         f"a {what} among the labels may be a picture or hold one, and labels are passed on unprotected: leave it out, make it numbers and "
-        "strings, wrap it in tv_tensors.Mask if it may be seen, or (for Privatize) in tv_tensors.Image to have it released"
+        "strings, wrap it in tv_tensors (Mask, BoundingBoxes) if it may be seen, or (for Privatize) in tv_tensors.Image to have it released"
     )

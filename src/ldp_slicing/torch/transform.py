@@ -10,17 +10,33 @@ import numpy as np
 import PIL.Image
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from torch.utils.data import get_worker_info
 from torchvision import tv_tensors  # type: ignore[import-untyped]
 from torchvision.transforms import v2  # type: ignore[import-untyped]
 
 from ldp_slicing.errors import ImageError, ReleaseError
 from ldp_slicing.slicer import Slicer
-from ldp_slicing.torch.pictures import EXPLICIT, LABELS, refuse_picture, release_pixels
+from ldp_slicing.torch.labels import own
+from ldp_slicing.torch.pictures import EXPLICIT, refuse_picture, release_pixels
+
+PICTURE = object()  # holds the place of one
 
 
 class RepeatedReleaseWarning(UserWarning):
     """Sources are, or may be, released more than once, and that adds up."""
+
+
+def find_pictures(leaves: list[Any]) -> set[int]:
+    """Which leaves of a sample are pictures, by torchvision's rules."""
+    pictures = [i for i, leaf in enumerate(leaves) if isinstance(leaf, EXPLICIT)]
+    if not pictures:
+        plain = (i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and not isinstance(leaf, tv_tensors.TVTensor))
+        pictures = [*plain][:1]
+    if not pictures:
+        kinds = ", ".join(sorted({type(leaf).__name__ for leaf in leaves})) or "nothing"
+        raise ImageError(f"there is no image in this sample, only {kinds}: turn a NumPy array into one with v2.ToImage()")
+    return {*pictures}
 
 
 class Privatize(v2.Transform):  # type: ignore[misc]
@@ -32,9 +48,10 @@ class Privatize(v2.Transform):  # type: ignore[misc]
 
     Pictures: tv_tensors.Image, tv_tensors.Video (every frame is a release), PIL images (RGB, L, I;16) and, where there is none of these,
     the first plain tensor. Tensors: uint8 [..., C, H, W] with 3 channels or 1, 0 to 255 (uint16 for grey of 9 to 16 bits). Type, shape,
-    dtype and device stay the same. Boxes, masks, key points and labels are left alone. An image that cannot be released raises; so does
-    a sample without a picture, or with a further array of three or more dimensions (two where the plan is grey) or an object that may hold
-    a picture, which would pass unprotected.
+    dtype and device stay the same. Boxes, masks, key points and labels come back as equal copies: a view would take its whole source
+    along. An image that cannot be released raises; so does a sample without a picture, or with a further array or nested list of three
+    or more dimensions (two where the plan is grey) or an object that may hold a picture, which would pass unprotected. The dicts, lists and
+    tuples that a picture lies in are the sample's own, and no dimension of the labels beside it.
 
     In a training loop the same sources are released again in every epoch: t epochs cost t x eps. ``releases`` counts, and a
     RepeatedReleaseWarning says so once per process: when there were more releases than ``dataset_size``, or, without that number, at the
@@ -53,21 +70,14 @@ class Privatize(v2.Transform):  # type: ignore[misc]
         self.releases = 0
         self._told_in: int | None = None  # a process: a forked or spawned worker has not been told
 
-    def check_inputs(self, flat_inputs: list[Any]) -> None:
-        """Before anything is released: is there a picture, and is there none that torchvision's rules would let pass as it is?"""
-        pictures = [i for i, leaf in enumerate(flat_inputs) if isinstance(leaf, EXPLICIT)]
-        if not pictures:
-            plain = (i for i, leaf in enumerate(flat_inputs) if isinstance(leaf, Tensor) and not isinstance(leaf, tv_tensors.TVTensor))
-            pictures = [*plain][:1]
-        if not pictures:
-            kinds = ", ".join(sorted({type(leaf).__name__ for leaf in flat_inputs})) or "nothing"
-            raise ImageError(f"there is no image in this sample, only {kinds}: turn a NumPy array into one with v2.ToImage()")
-        for i in set(range(len(flat_inputs))) - set(pictures):
-            refuse_picture(flat_inputs[i], self.slicer)
+    def forward(self, *inputs: Any) -> Any:  # noqa: ANN401
+        """As in every transform; but labels are seen in their lists before anything is released, and are given memory of their own."""
+        flat, spec = tree_flatten(inputs[0] if len(inputs) == 1 else inputs)
+        pictures = find_pictures(flat)
+        self._refuse_beside(tree_unflatten([PICTURE if i in pictures else leaf for i, leaf in enumerate(flat)], spec))
+        return tree_unflatten([self.transform(leaf, {}) if i in pictures else own(leaf) for i, leaf in enumerate(flat)], spec)
 
     def transform(self, inpt: Any, params: dict[str, Any]) -> Any:  # noqa: ANN401
-        if isinstance(inpt, LABELS):
-            return inpt
         if isinstance(inpt, PIL.Image.Image):
             release: Any = self.slicer(inpt)
             self._count(1)
@@ -83,6 +93,21 @@ class Privatize(v2.Transform):  # type: ignore[misc]
             f"epsilon={plan.realised_epsilon:.6g} per released pixel, word_bits={plan.word_bits}, prune={self.slicer.prune!r}, "
             f"output={self.slicer.output!r}, dataset_size={self.dataset_size}, releases={self.releases}"
         )
+
+    def _refuse_beside(self, part: object) -> None:
+        """Refuse what may be a picture in a sample, or a part of one, where PICTURE stands for those that will be released."""
+        inside = tree_leaves(part)
+        if not any(leaf is PICTURE for leaf in inside):
+            refuse_picture(part, self.slicer)
+        elif isinstance(part, dict):
+            for key, value in part.items():
+                refuse_picture(key, self.slicer)
+                self._refuse_beside(value)
+        elif isinstance(part, list | tuple):
+            for one in part:
+                self._refuse_beside(one)
+        elif part is not PICTURE:  # a class that torch can take apart; it may hold more than its parts
+            refuse_picture(part, self.slicer)
 
     def _count(self, images: int) -> None:
         self.releases += images

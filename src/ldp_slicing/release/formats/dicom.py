@@ -15,8 +15,9 @@ import numpy as np
 import pydicom
 from numpy.typing import NDArray
 from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.encaps import generate_fragments
 from pydicom.pixels.utils import iter_pixels
-from pydicom.uid import ExplicitVRLittleEndian
+from pydicom.uid import ExplicitVRLittleEndian, RLELossless
 
 from ldp_slicing.errors import ImageError
 from ldp_slicing.release.formats.base import Entry, Options, Plain, Seen
@@ -54,6 +55,8 @@ META = frozenset(
     }
 )
 
+_STARTS = (b"\xff\xd8", b"\xff\x4f")  # of a frame in JPEG and JPEG-LS, in JPEG 2000; within one they do not begin a fragment
+
 
 def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
     data = file.read()
@@ -62,6 +65,7 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
         dataset = pydicom.dcmread(io.BytesIO(data))
         about = _check(dataset)
         frames = int(dataset.get("NumberOfFrames") or 1)
+        _check_whole(dataset, frames)
         for number, stored in enumerate(iter_pixels(io.BytesIO(data), raw=True), 1):
             frame = number if frames > 1 else 0
             yield Entry(str(number) if frame else "", _words(stored, about), about["bits"], digest, frame=frame, kept=about)
@@ -86,6 +90,21 @@ def _check(dataset: Any) -> dict[str, Any]:  # noqa: ANN401
         "inverted": photometric == "MONOCHROME1",
         "burned": str(dataset.get("BurnedInAnnotation") or ""),
     }
+
+
+def _check_whole(dataset: Any, frames: int) -> None:  # noqa: ANN401
+    """Refuse pixels that are not those of ``frames`` frames: the decoders take as many as are stated and leave the rest."""
+    syntax = dataset.file_meta.TransferSyntaxUID
+    if not syntax.is_encapsulated:
+        size = (int(dataset.Rows) * int(dataset.Columns) * frames * int(dataset.BitsAllocated) + 7) // 8
+        if len(dataset.PixelData) not in (size, size + size % 2):  # a value has an even length
+            raise ImageError(f"cannot be decoded: {len(dataset.PixelData)} bytes of pixels where its {frames} frames have {size}")
+        return
+    fragments = generate_fragments(dataset.PixelData)
+    next(fragments, None)  # the table of offsets, which is often empty
+    begun = sum(syntax == RLELossless or fragment[:2] in _STARTS for fragment in fragments)
+    if begun not in (0, frames):  # none: of a kind that the decoders must know
+        raise ImageError(f"cannot be decoded: holds {begun} compressed frames and says {frames}")
 
 
 def _words(stored: NDArray[Any], about: dict[str, Any]) -> NDArray[np.unsignedinteger]:

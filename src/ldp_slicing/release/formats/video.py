@@ -20,20 +20,26 @@ from ldp_slicing.release.places import Draft
 
 _CHUNK = 1 << 20
 _METADATA = {"encoder", "duration"}  # what the container says of itself
+_EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", 0x18538067  # Matroska: the name of its first element, and of the one that holds the film
+_NTSC = (Fraction(rate * 1000, 1001) for rate in (24, 30, 60, 120))
+_RATES = (*_NTSC, *map(Fraction, (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 20, 24, 25, 30, 48, 50, 60, 72, 90, 100, 120, 144, 200, 240)))
 
 
 def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
     digest = hashlib.sha256()
     while piece := file.read(_CHUNK):
         digest.update(piece)
+    size, stated = file.tell(), _stated_size(file)
+    if stated is not None and stated > size:
+        raise ImageError(f"is cut off: {size} of {stated} bytes are there")
     file.seek(0)
     try:
         with av.open(file, mode="r", options={"err_detect": "explode"}) as film:
             if not film.streams.video:
                 raise ImageError("has no pictures")
             stream = film.streams.video[0]
-            about = {"rate": stream.average_rate or stream.guessed_rate or Fraction(25)}
-            notices = _notices(film)
+            about = {"rate": _usual(stream.average_rate or stream.guessed_rate or Fraction(25))}
+            notices = _notices(film, open_ended=stated is None and not stream.frames)
             shape, number = None, 0
             for number, frame in enumerate(film.decode(stream), 1):
                 pixels = _upright(frame)
@@ -50,9 +56,43 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
         raise ImageError(f"cannot be decoded: {error}") from None
 
 
-def _notices(film: Any) -> tuple[str, ...]:  # noqa: ANN401
+def _stated_size(file: BinaryIO) -> int | None:
+    """How many bytes a Matroska file should have; None where it does not say so (a recording that was streamed), or is none.
+
+    Its elements are a name, a size and as many bytes. Names and sizes are numbers of 1 to 8 bytes: the zero bits that the first begins with
+    say how many follow, and the one behind them belongs to a name, but not to a size. A size of ones only is not known.
+    """
+
+    def number() -> tuple[int, int]:
+        first = file.read(1)
+        more = 8 - first[0].bit_length() if first and first[0] else 0
+        return int.from_bytes(first + file.read(more), "big"), (1 << 7 * (more + 1)) - 1
+
+    file.seek(0)
+    is_matroska = file.read(4) == _EBML
+    file.seek(0)
+    while is_matroska and (name := number()[0]):
+        value, ones = number()
+        size = value & ones
+        if size == ones:
+            break
+        if name == _SEGMENT:
+            return file.tell() + size
+        file.seek(size, 1)
+    return None
+
+
+def _usual(rate: Fraction) -> Fraction:
+    """The nearest of a few rates: the exact average of a camera's own intervals would tell one source from all others."""
+    return min(_RATES, key=lambda usual: max(usual / rate, rate / usual))
+
+
+def _notices(film: Any, *, open_ended: bool) -> tuple[str, ...]:  # noqa: ANN401
     others = len(film.streams) - 1
-    return (f"{others} other stream{'s' * (others > 1)} (sound, subtitles) left out",) if others else ()
+    notices = [f"{others} other stream{'s' * (others > 1)} (sound, subtitles) left out"] if others else []
+    if open_ended:
+        notices.append("may have been cut off: that cannot be told of this kind of film file")
+    return tuple(notices)
 
 
 def _upright(frame: Any) -> NDArray[np.uint8]:  # noqa: ANN401
