@@ -16,7 +16,19 @@ from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab import experiments, results
 from ldp_slicing.lab.data import ImageSet, Split, hold_out
-from ldp_slicing.lab.experiments.frame import Experiment, Findings, Row, Setting, accuracies, describe, markdown, spread, train_all
+from ldp_slicing.lab.experiments.frame import (
+    Experiment,
+    Findings,
+    Row,
+    Setting,
+    accuracies,
+    describe,
+    made_as,
+    markdown,
+    plain,
+    spread,
+    train_all,
+)
 from ldp_slicing.lab.models import EMBEDDERS, MODELS, build
 from ldp_slicing.lab.recipes import recipe, recipes
 from ldp_slicing.lab.reproduce import reproduce
@@ -149,7 +161,7 @@ def test_the_row_names_the_epoch_whose_network_was_chosen(
 )
 def test_each_way_of_releasing_learns_something_easy(release: str, plan: Plan | None, tmp_path: Path) -> None:
     longer = replace(TINY, epochs=30, learning_rate=0.05, milestones=(25,))  # until the running means have settled
-    run = only(Task("easy", bright_or_dark(), longer, plan, None, release), tmp_path, Limits(look_every=1))
+    run = only(Task("easy", bright_or_dark(), longer, plan, None, release), tmp_path, Limits())
     assert run.finished
     assert run.history[-1].test_accuracy is not None
     assert run.history[-1].test_accuracy >= 0.9
@@ -237,7 +249,7 @@ def test_releases_of_different_runs_are_different(tmp_path: Path) -> None:
 
 def test_the_epoch_is_chosen_on_what_was_held_out_and_the_network_is_that_epochs(tmp_path: Path) -> None:
     task = Task("t", bright_or_dark(), replace(TINY, epochs=6), Plan.paper(5.2), validation=16)
-    run = only(task, tmp_path, Limits(look_every=1))
+    run = only(task, tmp_path, Limits())
     assert all(epoch.test_accuracy is None for epoch in run.history)
     best = max(epoch.validation_accuracy or 0.0 for epoch in run.history)
     run.choose()
@@ -299,6 +311,8 @@ def test_an_experiment_writes_its_rows_a_table_and_a_figure(tmp_path: Path, monk
     assert len(lines) == 2  # what is finished is not made again
     reproduce("easy", *where, epochs=3, device="cpu", say=lines.append)
     assert len(lines) == 5  # by another recipe it is, from the beginning
+    with pytest.raises(LdpSlicingError, match="a trial of 1 epochs would replace"):
+        reproduce("easy", *where, epochs=1, device="cpu", say=lines.append)
     ran = CliRunner().invoke(app, ["lab", "results", str(path.parent)])
     assert ran.exit_code == 0
     assert "## easy" in (path.parent / "README.md").read_text()
@@ -352,3 +366,41 @@ def test_releases_are_decoded_before_they_are_learnt_from(tmp_path: Path) -> Non
 def test_only_what_was_released_once_is_decoded(release: ReleaseMode, plan: Plan | None) -> None:
     with pytest.raises(LdpSlicingError, match="released once is decoded"):
         Task("halves", bright_or_dark(), TINY, plan, release=release, decode=True)
+
+
+def test_a_row_of_another_plan_view_or_set_is_not_the_tasks_own(tmp_path: Path) -> None:
+    task = Task("easy", bright_or_dark(), recipe("cifar-once"), Plan.paper(58.0), "haar", validation=16, decode=False)
+    row: Row = {"run": "easy", "seed": 0, "finished": True, "recipe": plain(recipe("cifar-once"))} | made_as(task)
+
+    def is_done(row: Row) -> bool:
+        setting = Setting(tmp_path, tmp_path, torch.device("cpu"), Limits(), (row,))
+        return setting.is_done(task.name, task.seed, task.recipe, made_as(task))
+
+    assert is_done(row)
+    assert is_done({key: value for key, value in row.items() if key not in ("data_digest", "plan", "started_from")})  # of earlier times
+    for key in made_as(task):
+        assert not is_done(row | {key: "another"}), key
+
+
+def test_a_recipe_in_fewer_epochs_keeps_its_steps() -> None:
+    short = recipe("cifar-paper").lasting(25)
+    assert (short.epochs, short.milestones) == (25, (8, 16, 20))
+    assert short.learning_rate_at(24) == pytest.approx(0.1 * 0.1**3)
+    assert replace(short, epochs=0).lasting(3).epochs == 0
+
+
+@pytest.mark.parametrize(("every", "seen"), [(2, [0, 2, 4, 6, 8, 9]), (0, [0, 8, 9]), (5, [0, 5, 8, 9]), (1, list(range(10)))])
+def test_when_accuracies_are_looked_at(every: int, seen: list[int]) -> None:
+    how = replace(recipe("cifar-once"), epochs=10, look_every=every)
+    assert [epoch for epoch in range(10) if how.looks_at(epoch)] == seen
+
+
+def test_a_start_from_other_weights_is_another_run(tmp_path: Path) -> None:
+    starts = []
+    for number in range(2):
+        torch.save({"x": torch.full((1,), float(number))}, tmp_path / f"{number}.pt")
+        starts.append(Task("easy", bright_or_dark(), recipe("cifar-once"), release="none", weights=tmp_path / f"{number}.pt"))
+    assert (
+        len({checkpoint_of(task, tmp_path) for task in (*starts, Task("easy", bright_or_dark(), recipe("cifar-once"), release="none"))})
+        == 3
+    )

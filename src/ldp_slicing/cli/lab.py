@@ -230,7 +230,7 @@ def with_progress(task: Task, folder: Path, minutes: float, *, compiled: bool = 
     from ldp_slicing.lab.training import Limits
 
     with _progress("training") as report:
-        row = study(task, folder, Limits(60 * minutes, look_every=1, compile=compiled), report=report, **options)
+        row = study(task, folder, Limits(60 * minutes, compile=compiled), report=report, **options)
     if row is None or not row["finished"]:
         out.print(f"stopped after {row['epochs_done'] if row else 0} of {task.recipe.epochs} epochs; run the same command again to go on")
         return None

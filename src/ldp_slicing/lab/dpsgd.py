@@ -299,7 +299,7 @@ def measure(
         rows = feature_file(data, work, recipe, device, say)
         keyed = {2 + round(1000 * (epsilon or 0)): noises[run] for run, epsilon in pending.items()}
         stack = Stack(rows, data, keyed, recipe, seed=seed, device=device)
-        checkpoint = work / f"dp-sgd-{_digest(data.name, recipe, pending, seed)}.pt"
+        checkpoint = work / f"dp-sgd-{_digest(data.name, data.digest, recipe, pending, seed)}.pt"
         if checkpoint.is_file():
             stack.resume(checkpoint)
         while not (stack.finished or time_is_up()):

@@ -77,8 +77,10 @@ def _read(path: Path, size: tuple[int, int] | None, grey: bool) -> NDArray[np.ui
 
 def read_folder(root: Path, *, size: tuple[int, int] | None = None, grey: bool | None = False) -> tuple[Split, list[str]]:
     """``root/CLASS/*`` in the order of names, as torchvision's ImageFolder has it, and the names of the classes."""
-    classes = sorted(path.name for path in need(root, "a folder with one folder per class").iterdir() if path.is_dir())
-    files = [(path, i) for i, name in enumerate(classes) for path in pictures_below(root / name)]
+    folders = [path for path in sorted(need(root, "a folder with one folder per class").iterdir()) if path.is_dir()]
+    pictures = {path.name: found for path in folders if (found := pictures_below(path))}
+    classes = list(pictures)
+    files = [(path, i) for i, found in enumerate(pictures.values()) for path in found]
     if not files:
         raise DataError(f"{root} holds no images in folders of their class")
     return Split(read_images([path for path, _ in files], size=size, grey=grey), np.array([label for _, label in files], np.int64)), classes
@@ -89,7 +91,7 @@ def pictures_below(root: Path) -> list[Path]:
 
 
 def read_list(path: Path, *, size: tuple[int, int] | None = None, grey: bool | None = False) -> Split:
-    """Lines of ``relative/path.jpg 7``: an image beside the list, or below it, and the number of its class."""
+    """Lines of ``relative/path.jpg 7``: an image beside the list, or below it, or its release, and the number of its class."""
     files, labels = [], []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip():
@@ -100,7 +102,7 @@ def read_list(path: Path, *, size: tuple[int, int] | None = None, grey: bool | N
         file = (path.parent / name).resolve()
         if not file.is_relative_to(path.parent.resolve()):
             raise DataError(f"{path}, line {number}: {name!r} leads out of the list's folder")
-        files.append(file)
+        files.append(file if file.exists() or not file.with_suffix(".png").is_file() else file.with_suffix(".png"))
         labels.append(int(label))
     return Split(read_images(files, size=size, grey=grey), np.array(labels, np.int64))
 

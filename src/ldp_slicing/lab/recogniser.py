@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -49,7 +50,8 @@ def make_face_task(
     if how.loss != "arcface":
         raise LdpSlicingError(f"the recipe {how.name!r} does not train a recogniser; faces-paper, faces-authors and faces-arcface do")
     plan = plan_of(people, epsilon, weights, slices) if release in ("once", "every-epoch") else None
-    return Task("run", people, changed(how, epochs=epochs), plan, prune, release, seed, weights=start)
+    how = replace(changed(how, epochs=epochs), look_every=1)
+    return Task("run", people, how, plan, prune, release, seed, weights=start)
 
 
 def verifier(sets: Sequence[Path]) -> Callable[[Run], Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab import results as files
 from ldp_slicing.lab.experiments import experiment
 from ldp_slicing.lab.experiments.frame import Setting
@@ -27,6 +28,10 @@ def reproduce(
 ) -> tuple[bool, Path]:
     """Whether the experiment is complete, and the file with its rows. Rows that are there and finished are not made again."""
     chosen, rows = experiment(name), files.read(name, results)
+    if epochs is not None and any(row["finished"] and row.get("recipe", {}).get("epochs", epochs) > epochs for row in rows):
+        raise LdpSlicingError(
+            f"{results} holds rows of whole runs, which a trial of {epochs} epochs would replace: name another with --results"
+        )
     where, limits = device_of(device), Limits(seconds=60 * minutes, side_by_side=side_by_side, compile=compiled)
     setting = Setting(data, work / name, where, limits, tuple(rows), epochs, only, say, results)
     done, path = True, results / f"{name}.json"

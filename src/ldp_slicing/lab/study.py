@@ -77,7 +77,8 @@ def make_task(
     if how.loss != "classes":
         raise LdpSlicingError(f"the recipe {how.name!r} is for faces: `ldp-slicing lab train-faces`")
     held = max(1, round(validation * len(images.train.labels)))
-    return Task("run", images, changed(how, model=model, epochs=epochs), plan, prune, release, seed, held, decode=decode)
+    how = replace(changed(how, model=model, epochs=epochs), look_every=1)  # its log has every epoch
+    return Task("run", images, how, plan, prune, release, seed, held, decode=decode)
 
 
 def changed(how: Recipe, **asked: str | int | None) -> Recipe:
@@ -86,6 +87,7 @@ def changed(how: Recipe, **asked: str | int | None) -> Recipe:
     if not told:
         return how
     said = ", ".join(f"{key} {value}" for key, value in told.items())
+    how = how.lasting(told.pop("epochs", how.epochs))
     return replace(how, deviations=(*how.deviations, f"asked for: {said}"), **told)
 
 
@@ -155,6 +157,7 @@ def _parameters(task: Task) -> dict[str, Any]:
     return {
         "data": task.data.name,
         "images": task.data.digest,
+        "start": task.start_digest,
         "release": task.release,
         "decoded": task.decode,
         "model": task.recipe.model,

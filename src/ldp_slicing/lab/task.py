@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -69,6 +71,14 @@ class Task:
         if not self.validation:
             return None
         return "image" if self.data.train.groups is None else "group"
+
+    @cached_property
+    def start_digest(self) -> str:
+        """Of the weights that it starts from and of what it is taught besides labels; empty where there is neither."""
+        found, given = hashlib.sha256(), [] if self.weights is None else [self.weights.read_bytes()]
+        for part in (*given, *(array.tobytes() for array in (self.targets, self.pairs) if array is not None)):
+            found.update(hashlib.sha256(part).digest())
+        return found.hexdigest()[:32] if given or self.targets is not None or self.pairs is not None else ""
 
     @property
     def key(self) -> tuple[str, int]:

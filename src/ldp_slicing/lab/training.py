@@ -23,15 +23,13 @@ Splits = tuple[Split, Split, Split]
 
 @dataclass
 class Limits:
-    """When to stop, how many runs share the device, how often accuracies are looked at and checkpoints written.
+    """When to stop, how many runs share the device, how often checkpoints are written.
 
     ``compile``: train with kernels made for the network, see ``Run.compile``.
     """
 
     seconds: float = float("inf")
     side_by_side: int = 4
-    look_every: int = 2
-    look_always_from: float = 0.8  # of the epochs
     save_every: int = 10
     compile: bool = False
     started: float = field(default_factory=time.monotonic)
@@ -40,10 +38,6 @@ class Limits:
     def over(self) -> bool:
         """Whether the time is up."""
         return time.monotonic() - self.started > self.seconds
-
-    def looks(self, run: Run) -> bool:
-        epochs = run.task.recipe.epochs
-        return run.epoch + 1 == epochs or run.epoch % self.look_every == 0 or run.epoch >= self.look_always_from * epochs
 
 
 def device_of(name: str) -> torch.device:
@@ -94,7 +88,7 @@ def train(
                 busy |= run.advance()
                 if not run.epoch_is_over:
                     continue
-                busy, epoch = True, run.end_epoch(look=limits.looks(run))
+                busy, epoch = True, run.end_epoch(look=run.task.recipe.looks_at(run.epoch))
                 longest = max(longest, epoch.seconds)
                 report(run, epoch)
                 ends = run.finished or over()
@@ -121,7 +115,9 @@ def _start(run: Run, folder: Path, *, compiled: bool) -> Run:
 
 def checkpoint_of(task: Task, folder: Path) -> Path:
     """Where a run of the task is kept. One by another recipe, plan or view, or of other images, is kept elsewhere, and not taken up."""
-    return _named(task, folder, "pt", task.release, task.plans, task.decode, replace(task.recipe, source="", deviations=()))
+    return _named(
+        task, folder, "pt", task.release, task.plans, task.decode, task.start_digest, replace(task.recipe, source="", deviations=())
+    )
 
 
 def _named(task: Task, folder: Path, kind: str, *what: object) -> Path:

@@ -73,7 +73,7 @@ def test_it_learns_what_is_easy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         )
 
     monkeypatch.setattr(pairs, "wide_resnet28", small)
-    (run,) = train([task(192, epochs=60)], CPU, tmp_path, Limits(look_every=20), make=PairRun)
+    (run,) = train([task(192, epochs=60)], CPU, tmp_path, Limits(), make=PairRun)
     assert isinstance(run, PairRun)
     assert run.accuracy(*run.test) > 0.8
     assert run.history[-1].test_accuracy is not None

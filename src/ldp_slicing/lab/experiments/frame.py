@@ -43,15 +43,16 @@ class Setting:
         return any(row["finished"] and row["run"] == run for row in self.done)
 
     def shortened(self, recipe: SomeRecipe) -> SomeRecipe:
-        return recipe if self.epochs is None else replace(recipe, epochs=self.epochs)
+        return recipe if self.epochs is None else recipe.lasting(self.epochs)
 
-    def is_done(self, run: str, seed: int, recipe: Recipe, *, by_group: bool = False) -> bool:
+    def is_done(self, run: str, seed: int, recipe: Recipe, made_as: Row | None = None) -> bool:
         """Whether a finished row of that name, seed and recipe is there; what a recipe says about itself may have changed.
 
-        ``by_group``: one that held out images one by one does not count.
+        ``made_as``: what else must be as it is there; rows of earlier times do not have all of it.
         """
         mine = [row for row in self.done if row["finished"] and (row["run"], row["seed"]) == (run, seed)]
-        done = [row["recipe"] for row in mine if not by_group or row.get("held_out_by") == "group"]
+        asked = {"held_out_by": "image"} | (made_as or {})
+        done = [row["recipe"] for row in mine if all(({"held_out_by": "image"} | row).get(key, asked[key]) == asked[key] for key in asked)]
         return any(replace(read_recipe(kept, type(recipe)), source=recipe.source, deviations=recipe.deviations) == recipe for kept in done)
 
 
@@ -91,7 +92,7 @@ def train_all(
 
     short = [replace(task, recipe=setting.shortened(task.recipe)) for task in tasks]
     wanted = [task for task in short if setting.only in task.name]
-    pending = [task for task in wanted if not setting.is_done(task.name, task.seed, task.recipe, by_group=task.held_out_by == "group")]
+    pending = [task for task in wanted if not setting.is_done(task.name, task.seed, task.recipe, made_as(task))]
     begun = set[tuple[str, int]]()
     for run in train(pending, setting.device, setting.work, setting.limits, report, make):
         begun.add((run.task.name, run.task.seed))
@@ -103,6 +104,21 @@ def train_all(
     setting.left.extend(task.name for task in pending if (task.name, task.seed) not in begun)
 
 
+def made_as(task: Task) -> Row:
+    """What of a task its row must have, besides its name, seed and recipe, to be the row of that task."""
+    return {
+        "data": task.data.name,
+        "data_digest": task.data.digest,
+        "held_out_by": task.held_out_by,
+        "release": task.release,
+        "decoded": task.decode,
+        "prune": None if task.release == "none" else task.prune,
+        "epsilon_requested": task.plan.epsilon if task.plan else None,
+        "plan": [[part.bits, part.epsilon] for part in task.plan.slices] if task.plan else None,
+        "started_from": task.start_digest,
+    }
+
+
 def describe(run: Run) -> Row:
     """One run: what was done and how it went."""
     task, tested = run.task, [epoch for epoch in run.history if epoch.test_accuracy is not None]
@@ -112,14 +128,9 @@ def describe(run: Run) -> Row:
         "run": task.name,
         "seed": task.seed,
         "finished": run.finished,
-        "data": task.data.name,
+        **made_as(task),
         "training_images": len(run.order),
         "held_out_for_validation": len(run.validation[1]),
-        "held_out_by": task.held_out_by,
-        "release": task.release,
-        "decoded": task.decode,
-        "prune": None if task.release == "none" else task.prune,
-        "epsilon_requested": task.plan.epsilon if task.plan else None,
         "epsilon_realised_per_release": task.plan.realised_epsilon if task.plan else None,
         "epsilon_spent_per_released_pixel": task.epsilon_per_source,
         "epochs_done": run.epoch,

@@ -30,6 +30,11 @@ def measure(setting: Setting) -> Iterator[Row]:
         chosen = images[np.linspace(0, len(images) - 1, min(COUNT, len(images))).astype(int)]
         for view, prune in VIEWS.items():
             for eps in BUDGETS:
+                if setting.has(f"{name}-{view}-eps{eps:g}") or setting.only not in f"{name}-{view}-eps{eps:g}":
+                    continue
+                if setting.limits.over:
+                    setting.left.append(f"{name}-{view}-eps{eps:g}")
+                    continue
                 plan = Plan.paper(eps)
                 releases = np.asarray(Slicer(plan, prune=prune)(chosen))
                 values = [psnr(source, release) for source, release in zip(chosen, releases, strict=True)]

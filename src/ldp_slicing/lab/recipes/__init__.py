@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from ldp_slicing.errors import LdpSlicingError
 
@@ -31,6 +31,7 @@ class Recipe:
     milestones: tuple[int, ...] = ()  # of "steps": the epochs at which ...
     factor: float = 1.0  # ... the learning rate is multiplied by this
     warm_up: float = 0.0  # the share of the epochs in which it rises; in "one-cycle" it then falls along a cosine
+    look_every: int = 2  # epochs between looks at accuracies, until the last fifth, where each is looked at; 0: the first, then none
     clip: float = 0.0  # gradient norm in every run; 0 is none
     clip_private: float = 0.0  # the same for runs with noise only
     pad: int = 0  # random crop after padding by this
@@ -39,6 +40,17 @@ class Recipe:
     margin: float = 0.4  # of "arcface"
     width: int = 10  # of a Wide ResNet for "pairs"
     temperature: float = 0.1  # of "teacher": how sharply resemblances are told apart
+
+    def lasting(self, epochs: int) -> Self:
+        """The same in fewer or more epochs, its steps at the same share of them; what trains not at all does not begin to."""
+        if not self.epochs:
+            return self
+        return replace(self, epochs=epochs, milestones=tuple(round(one * epochs / self.epochs) for one in self.milestones))
+
+    def looks_at(self, epoch: int) -> bool:
+        """Whether accuracies are looked at after epoch 0, 1, 2, ...: the last is always, and it or an earlier one is chosen."""
+        often = epoch % self.look_every == 0 if self.look_every else epoch == 0
+        return often or epoch + 1 == self.epochs or epoch >= 0.8 * self.epochs
 
     def learning_rate_at(self, epoch: int) -> float:
         """Of epoch 0, 1, 2, ..."""
