@@ -50,9 +50,14 @@ class Setting:
 
         ``made_as``: what else must be as it is there; rows of earlier times do not have all of it.
         """
+        asked = made_as or {}
+
+        def agrees(row: Row, key: str) -> bool:
+            silent = None if asked[key] == "group" else asked[key]  # in rows that do not say it, none was held out by group
+            return bool(row.get(key, silent) == asked[key])
+
         mine = [row for row in self.done if row["finished"] and (row["run"], row["seed"]) == (run, seed)]
-        asked = {"held_out_by": "image"} | (made_as or {})
-        done = [row["recipe"] for row in mine if all(({"held_out_by": "image"} | row).get(key, asked[key]) == asked[key] for key in asked)]
+        done = [row["recipe"] for row in mine if all(agrees(row, key) for key in asked)]
         return any(replace(read_recipe(kept, type(recipe)), source=recipe.source, deviations=recipe.deviations) == recipe for kept in done)
 
 
