@@ -72,7 +72,7 @@ def test_what_an_earlier_run_released_is_refused_with_the_sum(again: Intent, led
     assert "--spend" in verdict.problem
     assert ledger.total().releases == 1
     spending = Stream(b"run 2", is_owners=False, spend=True)
-    assert ledger.most_of([one(ledger, again, spending).entry])[0].releases == 2
+    assert ledger.most_of([[one(ledger, again, spending).entry]])[0].releases == 2
     assert ledger.total().epsilon == pytest.approx(total)
 
 
@@ -98,8 +98,8 @@ def test_what_came_to_nothing_is_withdrawn_unless_it_was_tried_before(ledger: Le
 def test_copies_within_a_run_are_counted_or_listed(ledger: Ledger) -> None:
     first, second = ledger.approve([intent("a.png", "a", "A"), intent("b.png", "a", "A")], FIRST)
     assert first.entry != second.entry
-    assert ledger.most_of([first.entry]) == ledger.most_of([first.entry, second.entry])
-    assert ledger.most_of([second.entry])[0].releases == 2
+    assert ledger.most_of([[first.entry]]) == ledger.most_of([[first.entry, second.entry]])
+    assert ledger.most_of([[second.entry]])[0].releases == 2
     once = Stream(b"run 3", is_owners=False, spend=True, duplicates="once")
     first, second, other = ledger.approve([intent("a.png", "a", "A"), intent("b.png", "a", "B"), intent("c.png", "c")], once)
     assert (first.is_copy, second.is_copy, other.is_copy) == (False, True, False)
@@ -122,7 +122,7 @@ def test_under_an_owners_key_the_same_release_costs_nothing_more(ledger: Ledger)
 def test_frames_add_up_to_their_file(ledger: Ledger) -> None:
     frames = [intent(f"film/{i}", f"frame {i}", "film", frame=i) for i in range(1, 31)]
     verdicts = ledger.approve(frames, FIRST)
-    assert ledger.most_of([verdicts[-1].entry])[0].releases == 30
+    assert ledger.most_of([[verdicts[-1].entry]])[0].releases == 30
     assert ledger.spent(digest("frame 3"), digest("film")).releases == 30
     assert ledger.spent(digest("frame 3")).releases == 1
     assert "30 times" in (one(ledger, intent("film/1", "other", "film", frame=1), SECOND).problem or "")

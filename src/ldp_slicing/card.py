@@ -80,7 +80,10 @@ class Statement:
         if self.spent is not None and min(self.spent) < self.plan.realised_epsilon:
             raise CardError(f"what one source has cost cannot be less than one release; got {self.spent!r}")
         object.__setattr__(self, "count", self.count or len(self.sizes))
-        if self.spent in (self._of_this_plan(block_of(self.prune) ** 2), self._of_this_plan(self._dependents)):
+        if self.spent is not None:  # no more released pixels depend on one than there are
+            released, source = self.spent
+            object.__setattr__(self, "spent", (released, min(source, round_up(Fraction(released) * self._pixels))))
+        if self.spent in (self._of_this_plan(min(block_of(self.prune) ** 2, self._pixels)), self._of_this_plan(self._dependents)):
             object.__setattr__(self, "spent", None)
 
     @property
@@ -123,10 +126,8 @@ class Statement:
 
     @property
     def _added_up(self) -> tuple[float, float]:
-        """eps of a released and of a source pixel, over all releases of one source. No more of them depend on a pixel than there are."""
-        if self.spent is None:
-            return self._of_this_plan(self._dependents)
-        return self.spent[0], min(self.spent[1], round_up(Fraction(self.spent[0]) * self._pixels))
+        """eps of a released and of a source pixel, over all releases of one source."""
+        return self.spent or self._of_this_plan(self._dependents)
 
     def _of_this_plan(self, dependents: int) -> tuple[float, float]:
         epsilon = Fraction(self.plan.realised_epsilon) * self.times

@@ -10,6 +10,7 @@ Proof: docs/proofs.md, 13. Tests: tests/test_ledger.py.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import json
@@ -57,18 +58,17 @@ CREATE INDEX by_file ON releases (file) WHERE file IS NOT NULL;
 """
 
 
-# What was spent on each source of the releases that are asked about: over all pixels of its file, where that is known.
-_ADDED_UP = """
-WITH sources AS (SELECT DISTINCT pixels, file FROM asked JOIN releases USING (id)),
-units AS (
-    SELECT DISTINCT sources.file AS unit, releases.pixels, sources.file FROM sources JOIN releases ON releases.file = sources.file
-    UNION SELECT pixels, pixels, file FROM sources WHERE file IS NULL
-),
-totals AS (
-    SELECT pixels, COUNT(*) AS times, SUM(epsilon) AS epsilon, SUM(epsilon * dependents) AS source
-    FROM releases JOIN plans ON plans.id = plan WHERE pixels IN (SELECT pixels FROM units) GROUP BY pixels
-)
-SELECT MIN(pixels), MAX(file) FROM units JOIN totals USING (pixels) GROUP BY unit
+# The pixels of each source that is asked about: those of its releases, and all that their files gave; and what was spent on each source.
+_PIXELS = """
+CREATE TEMP TABLE wanted AS SELECT unit, pixels, file FROM asked JOIN releases USING (id);
+CREATE TEMP TABLE held AS
+    SELECT unit, pixels FROM wanted
+    UNION SELECT wanted.unit, releases.pixels FROM wanted JOIN releases ON releases.file = wanted.file;
+CREATE TEMP TABLE added AS
+    SELECT unit, SUM(times) AS times, SUM(epsilon) AS epsilon, SUM(source) AS source FROM held JOIN (
+        SELECT pixels, COUNT(*) AS times, SUM(epsilon) AS epsilon, SUM(epsilon * dependents) AS source
+        FROM releases JOIN plans ON plans.id = plan WHERE pixels IN (SELECT pixels FROM held) GROUP BY pixels
+    ) USING (pixels) GROUP BY unit;
 """
 
 
@@ -169,21 +169,32 @@ class Ledger:
         with self._transaction(flush=False):
             self._database.executemany("DELETE FROM releases WHERE id = ? AND done = 0 AND claims = 1", ((entry,) for entry in entries))
 
-    def most_of(self, entries: Iterable[int]) -> list[Spent]:
-        """Of the sources of these releases, what was spent on those that have most: releases, eps per released or per source pixel.
+    def most_of(self, sources: Iterable[Iterable[int]]) -> list[Spent]:
+        """Of sources, each given by its releases (of a film all frames), what was spent on those that have most: releases, or either eps.
 
         SQLite finds them, in floating point and a few more than one each; what is told of them is added up exactly.
         """
-        run = self._database.execute
-        run("CREATE TEMP TABLE IF NOT EXISTS asked (id INTEGER PRIMARY KEY) WITHOUT ROWID")
-        run("DELETE FROM asked")
-        run("BEGIN")
-        self._database.executemany("INSERT OR IGNORE INTO asked VALUES (?)", ((entry,) for entry in entries))
-        run("COMMIT")
-        found = set[tuple[bytes, bytes | None]]()
-        for order in ("SUM(times)", "SUM(epsilon)", "SUM(source)"):
-            found.update(run(f"{_ADDED_UP} ORDER BY {order} DESC LIMIT 4").fetchall())
-        return [self._spent(self._same(*source)) for source in found]
+        run, tables = self._database.execute, ("asked", "wanted", "held", "added")
+        try:
+            run("CREATE TEMP TABLE asked (unit INTEGER, id INTEGER)")
+            run("BEGIN")
+            pairs = ((unit, entry) for unit, entries in enumerate(sources) for entry in entries)
+            self._database.executemany("INSERT INTO asked VALUES (?, ?)", pairs)
+            for statement in _PIXELS.split(";"):
+                run(statement)
+            run("CREATE INDEX temp.by_unit ON held (unit)")
+            orders = ("times", "epsilon", "source")
+            units = {unit for order in orders for (unit,) in run(f"SELECT unit FROM added ORDER BY {order} DESC LIMIT 4").fetchall()}  # noqa: S608
+            mine = "(SELECT * FROM releases WHERE pixels IN (SELECT pixels FROM held WHERE unit = ?))"
+            return [self._spent((mine, (unit,))) for unit in sorted(units)]
+        except sqlite3.Error as error:
+            raise LedgerError(f"the ledger {self.path} cannot be read: {error}") from None
+        finally:
+            with contextlib.suppress(sqlite3.Error):
+                if self._database.in_transaction:
+                    run("COMMIT")
+                for table in tables:
+                    run(f"DROP TABLE IF EXISTS temp.{table}")
 
     def spent(self, source: bytes, file: bytes | None = None) -> Spent:
         """What was spent on a source, by its digest or that of its file."""
@@ -232,19 +243,20 @@ class Ledger:
         item = b"" if stream.is_owners else self.keyed("item", intent.item)
         plan = self._plan(intent.plan, intent.prune)
         same, values = self._same(pixels, file if intent.frame < 2 else None)
-        before = self._database.execute(f"SELECT id, stream, item, pixels, plan FROM {same}", values).fetchall()  # noqa: S608
         key = (stream.identity, item, pixels, plan)
-        entry = next((row[0] for row in before if row[1:] == key), None)
+        run = self._database.execute  # each question by an index, and the first answer is enough: a film may have many equal frames
+        entry = run("SELECT id FROM releases WHERE (stream, item, pixels, plan) = (?, ?, ?, ?)", key).fetchone()
         if entry is not None:
-            self._database.execute("UPDATE releases SET claims = claims + 1 WHERE id = ?", (entry,))
-            return Verdict(entry)
-        if not stream.spend and any(row[1] != stream.identity or (stream.is_owners and row[4] != plan) for row in before):
+            run("UPDATE releases SET claims = claims + 1 WHERE id = ?", entry)
+            return Verdict(entry[0])
+        others = f"SELECT 1 FROM {same} WHERE stream <> ? OR (? AND plan <> ?) LIMIT 1"  # noqa: S608
+        if not stream.spend and run(others, (*values, stream.identity, stream.is_owners, plan)).fetchone():
             return Verdict(problem=self._refusal((same, values), intent))
-        if stream.duplicates == "once" and not intent.frame and any((row[1], row[3]) == (stream.identity, pixels) for row in before):
+        copies = "SELECT 1 FROM releases WHERE pixels = ? AND stream = ? LIMIT 1"
+        if stream.duplicates == "once" and not intent.frame and run(copies, (pixels, stream.identity)).fetchone():
             return Verdict(problem="is a copy of a picture released in this run (--duplicates once)", is_copy=True)
         insert = "INSERT INTO releases (stream, item, pixels, plan, file, time) VALUES (?, ?, ?, ?, ?, ?)"
-        entry = int(self._database.execute(insert, (*key, file, int(time.time()))).lastrowid or 0)
-        return Verdict(entry)
+        return Verdict(int(run(insert, (*key, file, int(time.time()))).lastrowid or 0))
 
     def _refusal(self, chosen: tuple[str, tuple[Any, ...]], intent: Intent) -> str:
         spent, more = self._spent(chosen), Fraction(intent.plan.realised_epsilon)

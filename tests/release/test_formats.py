@@ -547,7 +547,6 @@ def test_many_scans_share_a_batch_and_are_whole(tmp_path: Path) -> None:
         (saved(dicom(STACK, 12, NumberOfFrames=2)), "1080 bytes of pixels where its 2 frames have 720"),
         (saved(dicom(STACK, 12, NumberOfFrames=1)), "1080 bytes of pixels where its 1 frames have 360"),
         (saved(dicom(STACK, 12, NumberOfFrames=4)), "1080 bytes of pixels where its 4 frames have 1440"),
-        (saved(dicom(SLICE, 12, PixelData=SLICE.tobytes() + b"\0\0")), "362 bytes of pixels"),
         (b"\0" * 128 + b"DICM" + b"garbage" * 9, "cannot be decoded|no pixels"),
         (b"text", "cannot be decoded"),
     ],
@@ -849,3 +848,28 @@ def test_under_an_owners_key_other_pixels_have_another_identity(tmp_path: Path, 
     for uid in ("SOPInstanceUID", "StudyInstanceUID", "SeriesInstanceUID"):
         assert made[0][uid] != made[1][uid]
     assert not names[0] & names[1]
+
+
+def test_a_film_under_an_owners_key_is_not_taken_for_another_with_its_first_frame(tmp_path: Path, key: Path) -> None:
+    black, others = np.zeros_like(SLICE), [SLICE + np.uint16(i) for i in range(5)]
+    first, second = saved(dicom(np.stack([black, SLICE + np.uint16(9)]), 12)), saved(dicom(np.stack([black, *others]), 12))
+    release(plant(tmp_path / "in1", {"f.dcm": first}), tmp_path / "out1", Recipe(10.0), key=key)
+    release(plant(tmp_path / "in2", {"f.dcm": second}), tmp_path / "out2", Recipe(50.0), spend=True)
+    release(tmp_path / "in2", tmp_path / "out3", Recipe(10.0), key=key, spend=True)
+    (statement,) = card_of(tmp_path / "out3")["statements"]
+    assert statement["most_releases_of_one_source"] >= 12
+    assert statement["most_spent_on_one_source"]["released_pixel"] >= 6 * 50 + 6 * 10 - 1e-6
+    assert verified(tmp_path / "out3") == []
+
+
+def test_padding_behind_the_pixels_is_left_alone(tmp_path: Path, key: Path) -> None:
+    made = released(tmp_path, saved(dicom(SLICE, 12, PixelData=SLICE.tobytes() + b"\0\0")), key)
+    np.testing.assert_array_equal(made.pixel_array, expected("a.dcm", "", SLICE, 12, key))
+
+
+def test_another_plan_makes_another_object(tmp_path: Path, key: Path) -> None:
+    source = plant(tmp_path / "in", {"a.dcm": saved(dicom(SLICE, 12))})
+    release(source, tmp_path / "one", Recipe(20.0), key=key)
+    release(source, tmp_path / "two", Recipe(5.0), key=key, spend=True)
+    made = [pydicom.dcmread(tmp_path / folder / "a.dcm").SOPInstanceUID for folder in ("one", "two")]
+    assert made[0] != made[1]

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import BinaryIO
 
 import fsspec
 import pytest
@@ -17,6 +18,8 @@ from typer.testing import CliRunner
 
 from ldp_slicing.cli import app
 from ldp_slicing.errors import ReleaseError
+from ldp_slicing.release.formats import tar as tar_format
+from ldp_slicing.release.formats.base import Damaged, Entry, Options
 from ldp_slicing.release.manifest import verify
 from ldp_slicing.release.places import local_path, remote
 from tests.release.helpers import PNG, RECIPE, outputs, pictures, plant, release, spent, tree, verified
@@ -129,3 +132,28 @@ def test_what_was_uploaded_counts_even_without_a_name(bucket: str, tmp_path: Pat
 )
 def test_which_addresses_are_paths(address: str, path: str) -> None:
     assert local_path(address) == path
+
+
+def test_a_read_that_failed_on_the_way_costs_nothing_more(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of the shard was uploaded: the run keeps its key, and makes the same when it is run again."""
+    members = io.BytesIO()
+    with tarfile.open(fileobj=members, mode="w") as tar:
+        for i, data in enumerate(pictures(100).values()):
+            info = tarfile.TarInfo(f"{i}.png")
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    source = plant(tmp_path / "in", {"a.tar": members.getvalue()})
+    read = tar_format.read
+
+    def failing(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
+        for number, entry in enumerate(read(file, options)):
+            if number == 90:
+                raise TimeoutError(110, "timed out")
+            yield entry
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tar_format, "read", failing)
+        assert not release(source, f"{bucket}/out").complete  # type: ignore[arg-type]
+    ran = release(source, f"{bucket}/out")  # type: ignore[arg-type]
+    assert (ran.problems, ran.complete) == ({}, True)
+    assert (spent().releases, spent().unfinished) == (100, 0)

@@ -18,7 +18,7 @@ from PIL import Image
 
 from ldp_slicing import Plan
 from ldp_slicing.audit.releases import audit_releases
-from ldp_slicing.errors import LdpSlicingError, ReleaseError
+from ldp_slicing.errors import LdpSlicingError, LedgerError, ReleaseError
 from ldp_slicing.images import read_image
 from ldp_slicing.keys import new_key_file
 from ldp_slicing.ledger import Ledger, default_ledger
@@ -461,3 +461,48 @@ def test_drafts_that_others_may_see_count(tmp_path: Path) -> None:
         other.commit()
         assert (tmp_path / "target" / "b.png").read_bytes() == b"b"
         (tmp_path / "target" / "b.png").unlink()
+
+
+def test_a_release_that_a_power_cut_tore_is_made_again(tmp_path: Path) -> None:
+    """The file has its name and lost its content, and the journal does not know that it was made."""
+    source = plant(tmp_path / "in", pictures(3))
+    prepare(source, tmp_path / "out", RECIPE).close()  # names are given; nothing is known to be made
+    plant(tmp_path / "out", {"00001.png": b"torn"})
+    ran = release(source, tmp_path / "out")
+    assert (ran.problems, ran.complete) == ({}, True)
+    assert verified(tmp_path / "out") == []
+
+
+def test_an_empty_folder_that_the_owner_made_stays(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    release(plant(tmp_path / "in", {"b.txt": b"?"}), tmp_path / "out")
+    assert (tmp_path / "out").is_dir()
+    assert not (tmp_path / "out.owner").exists()
+
+
+@pytest.mark.parametrize("size", [(2, 2), (1, 9), (3, 1)])
+def test_tiny_pictures_that_were_released_by_other_views_add_up(size: tuple[int, int], tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", pictures(1, *size))
+    release(source, tmp_path / "one", Recipe(epsilon=5.0, prune="dct"))
+    release(source, tmp_path / "two", Recipe(epsilon=5.0), spend=True)
+    assert verified(tmp_path / "two") == []
+    assert audit_releases(tmp_path / "two").holds
+
+
+def test_no_card_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be told of a run must not cost its key."""
+    source = plant(tmp_path / "in", pictures(3))
+
+    def fails(self: Ledger, sources: object) -> list[object]:
+        raise LedgerError("the ledger cannot be read: for a test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "most_of", fails)
+        ran = release(source, tmp_path / "out")
+    assert not ran.complete
+    assert "for a test" in (ran.card_problem or "")
+    assert not (tmp_path / "out" / "card.json").exists()
+    before = outputs(tmp_path / "out")
+    assert release(source, tmp_path / "out").complete
+    assert outputs(tmp_path / "out") == before
+    assert verified(tmp_path / "out") == []

@@ -226,7 +226,7 @@ def report(job: Job, seconds: float, problems: list[tuple[str, str]], target: st
     out.print(sum_up(job.journal.tally(), job.kept, seconds))
     if job.card_problem:
         err.print(f"[bold red]no card:[/bold red] {plain(job.card_problem)}; do not hand these releases on without one")
-    elif card := job.card():
+    elif card := job.last_card:
         out.print(f"to {plain(target)}; the promise is in {plain(job.card_path)}:\n")
         for statement in card.statements:
             out.print(str(statement), markup=False)

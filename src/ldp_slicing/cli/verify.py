@@ -9,7 +9,7 @@ from ldp_slicing.card import counted
 from ldp_slicing.cli.common import Json, err, out, plain, print_json, refusals_exit
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.release.manifest import verify as check
-from ldp_slicing.release.places import Folder, Place, is_remote, remote
+from ldp_slicing.release.places import Folder, Place, is_remote, local_path, remote
 
 SHOWN = 20
 
@@ -25,6 +25,7 @@ def verify(
 
     Needs neither sources nor keys. Exit status 1 if something is wrong.
     """
+    target = local_path(target)
     if not is_remote(target) and not Path(target).is_dir():
         alone = "; `ldp-slicing audit` checks a single PNG file against its card" if Path(target).is_file() else ""
         raise ReleaseError(f"{target} is not a folder of releases{alone}")

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import sqlite3
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from ldp_slicing.release.names import printable
 from ldp_slicing.release.places import Found
 from ldp_slicing.release.work import Outcome, Task
 
-JOURNAL_VERSION = 3
+JOURNAL_VERSION = 4
 WAITING, RELEASED, PROBLEM, COPY = range(4)
 _PAGE = 256
 _WHOLE = b"."  # in place of a file's path: the source as a whole
@@ -33,13 +34,13 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
 CREATE TABLE files (
     path BLOB PRIMARY KEY, kind TEXT NOT NULL, size INTEGER NOT NULL, stamp TEXT NOT NULL, output BLOB,
     state INTEGER NOT NULL, problem TEXT, passing INTEGER NOT NULL DEFAULT 0, digest BLOB, sha256 BLOB, bytes INTEGER,
-    settled INTEGER NOT NULL DEFAULT 0, seen INTEGER NOT NULL, changed TEXT, remark TEXT, wrong TEXT, status TEXT, run BLOB
+    settled INTEGER NOT NULL DEFAULT 0, seen INTEGER NOT NULL, changed TEXT, remark TEXT, wrong TEXT, status TEXT, run BLOB, named INTEGER
 ) WITHOUT ROWID;
 CREATE INDEX by_state ON files (state, path);
 CREATE UNIQUE INDEX by_output ON files (output) WHERE output IS NOT NULL;
 CREATE TABLE releases (
     path BLOB, position INTEGER, member TEXT, width INTEGER, height INTEGER, bits INTEGER, frames INTEGER,
-    number INTEGER, entry TEXT,
+    numbers BLOB, entry TEXT,
     PRIMARY KEY (path, position)
 ) WITHOUT ROWID;
 CREATE TABLE skipped (
@@ -118,7 +119,10 @@ class Journal:
             raise ReleaseError(f"the state of this release, {folder}, cannot be used: {error}") from None
         if version != JOURNAL_VERSION:
             self.close()
-            raise ReleaseError(f"{folder} has version {version}; this software knows {JOURNAL_VERSION}")
+            raise ReleaseError(
+                f"{folder} was left by another version of this software ({version}, not {JOURNAL_VERSION}): go on with that one, "
+                "or release what is left to another target"
+            )
         self.namer = names.Namer(self._run)
 
     def close(self) -> None:
@@ -244,9 +248,11 @@ class Journal:
 
     def name_files(self, name: Callable[[str, str], str]) -> None:
         """An output for each file that waits and has none."""
+        generation = self.get("generation")
         self._run("BEGIN")
         for path, kind in self._pages("SELECT path, kind FROM files WHERE state = 0 AND output IS NULL AND path > ? ORDER BY path LIMIT ?"):
-            self._run("UPDATE files SET output = ? WHERE path = ?", (encode(name(decode(path), kind)), path))
+            row = (encode(name(decode(path), kind)), generation, path)
+            self._run("UPDATE files SET output = ?, named = ? WHERE path = ?", row)
         self.namer.forget_wishes()
         self._run("COMMIT")
 
@@ -258,7 +264,9 @@ class Journal:
             last = page[-1][0]
 
     def waiting(self) -> Iterator[Task]:
-        query = "SELECT path, kind, output, size, status IS NOT NULL FROM files WHERE state = 0 AND path > ? ORDER BY path LIMIT ?"
+        # What was named by an earlier try may be there, torn by a power cut. Only what is named now finds nothing of ours under its name.
+        again = f"status IS NOT NULL OR named < {int(self.get('generation') or 0)}"
+        query = f"SELECT path, kind, output, size, {again} FROM files WHERE state = 0 AND path > ? ORDER BY path LIMIT ?"  # noqa: S608
         for path, kind, output, size, again in self._pages(query):
             yield Task(decode(path), kind, decode(output), size, bool(again))
 
@@ -312,7 +320,7 @@ class Journal:
                     one.height,
                     one.bits,
                     one.frames,
-                    one.number,
+                    array("q", one.numbers).tobytes(),
                     printable(one.entry),
                 )
                 for i, one in enumerate(outcome.made)
@@ -392,7 +400,7 @@ class Journal:
             sizes = "SELECT DISTINCT width, height FROM releases JOIN files USING (path) WHERE state = 1 AND bits = ?"
             yield bits, count, frames, self._run(sizes, (bits,)).fetchall()
 
-    def numbers(self, bits: int) -> Iterator[int]:
-        """Of all releases of such words, in the ledger."""
-        for (number,) in self._run("SELECT number FROM releases JOIN files USING (path) WHERE state = 1 AND bits = ?", (bits,)):
-            yield number
+    def numbers(self, bits: int) -> Iterator[Sequence[int]]:
+        """Of each release of such words, in the ledger."""
+        for (numbers,) in self._run("SELECT numbers FROM releases JOIN files USING (path) WHERE state = 1 AND bits = ?", (bits,)):
+            yield array("q", numbers)

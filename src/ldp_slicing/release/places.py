@@ -293,8 +293,9 @@ class Remote:
         if system.exists(f"{root}/{self.partial}"):
             system.rm(f"{root}/{self.partial}", recursive=True)
         if self.partial != PARTIAL:
-            with contextlib.suppress(OSError):  # others are at work, or there are no empty folders
-                system.rmdir(f"{root}/{PARTIAL}")
+            with contextlib.suppress(Exception):  # there may be no such folder, nor any empty ones; and some remove what is in one
+                if not system.ls(f"{root}/{PARTIAL}", refresh=True):
+                    system.rmdir(f"{root}/{PARTIAL}")
 
     def remove_if_empty(self) -> None:
         """There are no empty folders in most."""

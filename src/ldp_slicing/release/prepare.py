@@ -16,7 +16,7 @@ from ldp_slicing.release.formats import KINDS, first_bytes, kind_of
 from ldp_slicing.release.journal import WAITING, Journal, Kept
 from ldp_slicing.release.manifest import CARD_NAME, MANIFEST_NAME
 from ldp_slicing.release.names import random_name
-from ldp_slicing.release.places import PARTIAL, Folder, Found, Place, digest_of, is_remote, local_path, remote
+from ldp_slicing.release.places import PARTIAL, Folder, Found, Place, Remote, digest_of, is_remote, local_path, remote
 from ldp_slicing.release.recipe import Recipe
 from ldp_slicing.release.run import Job
 
@@ -82,6 +82,8 @@ def prepare(
             )
         opened = Ledger(ledger, must_exist=known)
         journal = _open_journal(route, {**parameters, "ledger": opened.identity}, ledger)
+        if isinstance(route.target, Folder | Remote):  # where drafts must lie in the target, not where another run's do
+            route = replace(route, target=replace(route.target, partial=f"{PARTIAL}/{journal.salt().hex()[:16]}"))
         return _take_stock(route, recipe, opened, journal, owners, spend=spend, stop=stop)
     except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to one another
         raise ReleaseError(f"{source} cannot be released to {target}: {getattr(error, 'strerror', None) or error}") from None
@@ -95,7 +97,7 @@ def _route(source: str, target: str, state: Path | None, *, shared: bool) -> Rou
             raise ReleaseError(f"{target} and {source} overlap: releases go to a place of their own, outside the sources")
         folder, output = (name, None) if only is None else name.rsplit("/", 1)
         state = state or default_state(name)
-        to_place: Place = replace(remote(folder), partial=_partial(state))
+        to_place: Place = remote(folder)
     else:
         path = Path(target)
         output = None if only is None else path.name
@@ -107,18 +109,13 @@ def _route(source: str, target: str, state: Path | None, *, shared: bool) -> Rou
         if _overlap(path, state):
             raise ReleaseError(f"{state} and {target} overlap: the run's own folder holds its key, and a target is handed on")
         root = path if only is None else path.parent
-        to_place = Folder(root, None if shared or not _one_file_system(state, root) else state / "drafts", partial=_partial(state))
+        to_place = Folder(root, None if shared or not _one_file_system(state, root) else state / "drafts")
     if only is not None and output is not None:
         suffix, kind = os.path.splitext(output)[1].lower(), kind_of(only, lambda: _peek(from_place, only))  # noqa: PTH122
         if suffix not in KINDS[kind].writers:
             raise ReleaseError(f"{target} must end in {' or '.join(KINDS[kind].writers)}: a release is written without loss")
         return Route(from_place, to_place, source_name, state, f"{output[: -len(suffix)]}.card.json", output)
     return Route(from_place, to_place, source_name, state, CARD_NAME)
-
-
-def _partial(state: Path) -> str:
-    """Where this run's unfinished files lie, if they must lie in the target: not where another run's do."""
-    return f"{PARTIAL}/{hashlib.sha256(os.fsencode(os.path.abspath(state))).hexdigest()[:16]}"  # noqa: PTH100
 
 
 def default_state(target: str) -> Path:
@@ -202,8 +199,9 @@ def _open_journal(route: Route, parameters: dict[str, Any], ledger: Path) -> Jou
     journal = Journal(route.state)
     before = journal.get("parameters")
     if before is None:  # new, or it was killed before it had begun
-        if isinstance(route.target, Folder):
-            route.target.root.mkdir(parents=True, exist_ok=True)
+        if isinstance(route.target, Folder) and not route.target.root.exists():
+            route.target.root.mkdir(parents=True)
+            journal.set_durably("made target", True)
         journal.set_durably("ledger path", str(ledger.resolve()))
         journal.set_durably("parameters", parameters)
     elif before.get("ledger") != parameters["ledger"]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from ldp_slicing.card import Card, Statement
-from ldp_slicing.errors import ReleaseError
+from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.keys import Secret
 from ldp_slicing.ledger import Ledger, Stream
 from ldp_slicing.release.formats import endings
@@ -68,6 +68,7 @@ class Job:
     stopped: bool = False
     complete: bool = False
     card_problem: str | None = None
+    last_card: Card | None = None  # as it was written
     _settled: float = field(default_factory=time.monotonic)
 
     def run(self, engine: Engine, stop: Stop = lambda: False) -> Generator[Outcome]:
@@ -106,13 +107,14 @@ class Job:
         try:
             self.target.clear_drafts()
             if not self.card_problem and (card := self.card()):
+                self.last_card = card
                 if not self.single:
                     write_manifest(self.target, self.journal.manifest())
                 write_whole(self.target, self.card_path, [card.to_json().encode() + b"\n"])
                 self.target.clear_drafts()
-            if not self.journal.unfinished:
+            if not self.card_problem and not self.journal.unfinished:
                 self._complete()
-        except (OSError, ReleaseError) as error:
+        except (OSError, LdpSlicingError) as error:
             self.card_problem = f"the card could not be written: {getattr(error, 'strerror', None) or error}"
 
     def _complete(self) -> None:
@@ -126,12 +128,13 @@ class Job:
     def close(self) -> None:
         """Of a single file nothing is left to know once it is released, and of a run that came to nothing neither."""
         nothing = self.complete and not self.journal.counts()[RELEASED]
+        made_target = bool(self.journal.get("made target"))
         self.ledger.close()
         if nothing or (self.complete and self.single):
             self.journal.remove()
         else:
             self.journal.close()
-        if nothing:
+        if nothing and made_target:
             self.target.remove_if_empty()
 
     def card(self) -> Card | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from ldp_slicing.errors import LdpSlicingError, LedgerError, PlanError
-from ldp_slicing.keys import ForOneImage, Secret, frame, source_digest
+from ldp_slicing.keys import ForOneImage, Secret, frame, source_digest, tables_digest
 from ldp_slicing.ledger import Intent, Ledger, Stream, Verdict
 from ldp_slicing.plan import COLOUR_BITS
 from ldp_slicing.release.formats import KINDS, WRITERS, module_of
@@ -38,13 +38,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Made:
-    """A release within an output: its member's name, size, word and frames, and its number in the ledger (of a film: its first frame's)."""
+    """A release within an output: its member's name, size, word and frames, and its numbers in the ledger: of a film all frames'."""
 
     member: str | None
     width: int
     height: int
     bits: int
-    number: int
+    numbers: tuple[int, ...]
     entry: str = ""  # what its source is called within its file
     frames: int = 1
 
@@ -217,7 +217,7 @@ class Worker:
         except LdpSlicingError as error:
             output.fail(str(error))
         except Exception as error:  # whatever it is, it concerns this source: it is named, and the others go on
-            output.fail(_words(error, "could not be read"))
+            output.fail(_words(error, "could not be read"), passing=isinstance(error, OSError))
 
     def _fits(self, output: _Output, entry: Entry) -> bool:
         """Whether there is a plan for such pixels. Asked before anything is spent; of a shard, what does not fit is left out and named."""
@@ -284,13 +284,14 @@ class Worker:
         canvas = self._canvas(output.writer.canvas, entry)
         slicer.randomness = ForOneImage(secret.image_key(ask.item, ask.source, slicer.plan, slicer.prune))
         slicer.release_into(entry.pixels, canvas.pixels)
-        identity = secret.output_name(frame(ask.item, ask.file or b"", ask.source))  # two runs may have other pixels under one name
+        made_of = (ask.item, ask.file or b"", ask.source, tables_digest(slicer.plan.tables), (slicer.prune or "none").encode())
+        identity = secret.output_name(frame(*made_of))  # under one key, what differs in anything is called by another name
         member = output.writer.add(entry, entry.name if self.setting.recipe.names == "keep" else identity, identity, canvas)
         output.notices.update(entry.notices)
         height, width = entry.pixels.shape[:2]
         output.frames = entry.frame
         if entry.frame < 2:
-            output.made.append(Made(member, width, height, entry.bits, verdict.entry, entry.name))
+            output.made.append(Made(member, width, height, entry.bits, (verdict.entry,), entry.name))
 
     def _canvas(self, kind: type[Any], entry: Entry) -> Any:  # noqa: ANN401
         """Memory for a release: the last one where it fits, since fresh memory costs more than the kernel."""
@@ -311,7 +312,7 @@ class Worker:
             yield Outcome(
                 output.task,
                 output.problem,
-                output.passing,
+                output.passing or (output.is_out and bool(output.entries)),  # what was entered can only be made again under this run's key
                 output.is_copy,
                 output.stopped,
                 tuple(sorted(output.notices)),
@@ -350,7 +351,7 @@ class Worker:
             for output in outputs:
                 if output.problem is None and output.frames:
                     (first,) = output.made
-                    output.made = [replace(first, frames=output.frames)]
+                    output.made = [replace(first, frames=output.frames, numbers=tuple(output.entries))]
         except LedgerError as error:  # what has its name keeps it, and is made again, the same, when the run is resumed
             for output in outputs:
                 output.fail(str(error), passing=True)
