@@ -60,15 +60,16 @@ CREATE INDEX by_file ON releases (file) WHERE file IS NOT NULL;
 
 # The pixels of each source that is asked about: those of its releases, and all that their files gave; and what was spent on each source.
 _PIXELS = """
-CREATE TEMP TABLE wanted AS SELECT unit, pixels, file FROM asked JOIN releases USING (id);
-CREATE TEMP TABLE held AS
-    SELECT unit, pixels FROM wanted
-    UNION SELECT wanted.unit, releases.pixels FROM wanted JOIN releases ON releases.file = wanted.file;
-CREATE TEMP TABLE added AS
-    SELECT unit, SUM(times) AS times, SUM(epsilon) AS epsilon, SUM(source) AS source FROM held JOIN (
-        SELECT pixels, COUNT(*) AS times, SUM(epsilon) AS epsilon, SUM(epsilon * dependents) AS source
-        FROM releases JOIN plans ON plans.id = plan WHERE pixels IN (SELECT pixels FROM held) GROUP BY pixels
-    ) USING (pixels) GROUP BY unit;
+CREATE TEMP TABLE held (unit INTEGER, pixels BLOB, PRIMARY KEY (unit, pixels)) WITHOUT ROWID;
+INSERT OR IGNORE INTO held SELECT unit, pixels FROM asked CROSS JOIN releases ON releases.id = asked.id;
+INSERT OR IGNORE INTO held SELECT unit, others.pixels FROM asked CROSS JOIN releases ON releases.id = asked.id
+    CROSS JOIN releases AS others INDEXED BY by_file ON others.file = releases.file AND others.file IS NOT NULL;
+CREATE TEMP TABLE totals (pixels BLOB PRIMARY KEY, times INTEGER, epsilon REAL, source REAL) WITHOUT ROWID;
+INSERT INTO totals SELECT mine.pixels, COUNT(*), SUM(epsilon), SUM(epsilon * dependents)
+    FROM (SELECT DISTINCT pixels FROM held) AS mine CROSS JOIN releases INDEXED BY by_pixels ON releases.pixels = mine.pixels
+    CROSS JOIN plans ON plans.id = plan GROUP BY mine.pixels;
+CREATE TEMP TABLE added AS SELECT unit, SUM(times) AS times, SUM(epsilon) AS epsilon, SUM(source) AS source
+    FROM held CROSS JOIN totals ON totals.pixels = held.pixels GROUP BY unit
 """
 
 
@@ -174,7 +175,7 @@ class Ledger:
 
         SQLite finds them, in floating point and a few more than one each; what is told of them is added up exactly.
         """
-        run, tables = self._database.execute, ("asked", "wanted", "held", "added")
+        run, tables = self._database.execute, ("asked", "held", "totals", "added")
         try:
             run("CREATE TEMP TABLE asked (unit INTEGER, id INTEGER)")
             run("BEGIN")
@@ -182,7 +183,6 @@ class Ledger:
             self._database.executemany("INSERT INTO asked VALUES (?, ?)", pairs)
             for statement in _PIXELS.split(";"):
                 run(statement)
-            run("CREATE INDEX temp.by_unit ON held (unit)")
             orders = ("times", "epsilon", "source")
             units = {unit for order in orders for (unit,) in run(f"SELECT unit FROM added ORDER BY {order} DESC LIMIT 4").fetchall()}  # noqa: S608
             mine = "(SELECT * FROM releases WHERE pixels IN (SELECT pixels FROM held WHERE unit = ?))"
