@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import io
-import tarfile
 import threading
 import uuid
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ from ldp_slicing.release.formats.base import Damaged, Entry, Options
 from ldp_slicing.release.manifest import verify
 from ldp_slicing.release.places import local_path, remote
 from tests.release.helpers import PNG, RECIPE, outputs, pictures, plant, release, spent, tree, verified
+from tests.release.test_formats import shard
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -104,13 +103,8 @@ def test_remote_places_that_overlap_are_full_or_unknown(bucket: str, tmp_path: P
 
 
 def test_what_was_uploaded_counts_even_without_a_name(bucket: str, tmp_path: Path) -> None:
-    members = io.BytesIO()
-    with tarfile.open(fileobj=members, mode="w") as tar:
-        for i, data in enumerate(pictures(100).values()):
-            info = tarfile.TarInfo(f"{i}.png")
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-        torn = members.getvalue()[: tar.offset - 100]  # in its last member, when the first of them have been written
+    whole = shard(pictures(100))
+    torn = whole[: whole.rindex(b"IDAT")]  # in its last member, when the first of them have been written
     for target, entries in ((f"{bucket}/releases", 1), (str(tmp_path / "out"), 0)):
         source, ledger = plant(tmp_path / f"in{entries}", {"a.tar": torn}), tmp_path / f"{entries}.sqlite"
         assert set(release(source, target, ledger=ledger).problems) == {"a.tar"}  # type: ignore[arg-type]
@@ -136,13 +130,7 @@ def test_which_addresses_are_paths(address: str, path: str) -> None:
 
 def test_a_read_that_failed_on_the_way_costs_nothing_more(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some of the shard was uploaded: the run keeps its key, and makes the same when it is run again."""
-    members = io.BytesIO()
-    with tarfile.open(fileobj=members, mode="w") as tar:
-        for i, data in enumerate(pictures(100).values()):
-            info = tarfile.TarInfo(f"{i}.png")
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    source = plant(tmp_path / "in", {"a.tar": members.getvalue()})
+    source = plant(tmp_path / "in", {"a.tar": shard(pictures(100))})
     read = tar_format.read
 
     def failing(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
