@@ -14,7 +14,7 @@ from ldp_slicing.release.formats.still import read_still
 from ldp_slicing.sheet import WARNING
 from ldp_slicing.view import Prune
 from tests.markers import encoded, jpeg_with, picture
-from tests.release.test_formats import SLICE, dicom, saved
+from tests.release.test_scans import SLICE, dicom, saved
 
 
 def show(*arguments: object) -> tuple[int, str, str]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from ldp_slicing.keys import ForOneImage, Secret, read_key_file, source_digest
 from ldp_slicing.ledger import Ledger, Spent, default_ledger
 from ldp_slicing.release.manifest import CARD_NAME, MANIFEST_NAME, verify
 from ldp_slicing.release.places import PARTIAL, Folder
@@ -24,6 +25,7 @@ from tests.markers import encoded, picture
 
 RECIPE = Recipe(epsilon=5.0)
 PNG = encoded(picture(9, 7), "PNG")
+SECRET = b"the-secret-marker"
 BESIDE = [CARD_NAME, MANIFEST_NAME]
 
 
@@ -110,3 +112,11 @@ def verified(folder: Path) -> list[tuple[str, str]]:
 
 def snapshot(folder: Path, wanted: Callable[[Path], bool] = lambda path: True) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and wanted(path)}
+
+
+def expected(path: str, entry: str, pixels: NDArray[Any], bits: int, key: Path, *, recipe: Recipe = RECIPE) -> NDArray[Any]:
+    """What a run under an owner's key must release for these pixels."""
+    slicer, secret = recipe.slicer(bits), Secret(read_key_file(key), is_owners=True)
+    name = f"{path}\0{entry}".encode()
+    slicer.randomness = ForOneImage(secret.image_key(name, source_digest(pixels, 8 if bits == 24 else bits), slicer.plan, slicer.prune))
+    return slicer(pixels)

@@ -32,7 +32,7 @@ from tests.release.helpers import (
     tree,
     verified,
 )
-from tests.release.test_formats import FRAMES, film
+from tests.release.test_scans import FRAMES, film
 
 OTHER = encoded(picture(11, 5), "PNG")
 

@@ -34,7 +34,7 @@ from ldp_slicing.release.workers import BATCH_FILE_BYTES, Message, batches, run_
 from tests.markers import encoded, picture
 from tests.release.helpers import RECIPE, outputs, pictures, plant, release, spent, verified
 from tests.release.test_fire import children
-from tests.release.test_formats import FRAMES, film
+from tests.release.test_scans import FRAMES, film
 
 
 class Stations:
