@@ -157,7 +157,7 @@ MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are ma
     "fidelity": (write_cifar, 5),
     "curves": (write_cifar, 2 * (2 * (7 + 2 * 3) + 1) + 2 + 2),
     "decoding": (write_cifar, 2 + 1),
-    "tuning": (write_cifar, 5),
+    "tuning": (write_cifar, 6),
     "dp-sgd": (write_cifar, 3 * (7 + 1)),
     "ablation": (write_cifar, 6),
     "chest": (write_chest, 9),

@@ -13,7 +13,7 @@ from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import Task
 from ldp_slicing.plan import Plan
 
-TRIED = ((0.1, 5e-4), (0.1, 1e-3), (0.1, 2e-3), (0.2, 5e-4), (0.2, 1e-3))  # learning rate and weight decay
+TRIED = ((0.1, 5e-4), (0.1, 1e-3), (0.1, 2e-3), (0.2, 5e-4), (0.2, 1e-3), (0.3, 1e-3))  # learning rate and weight decay
 
 
 def measure(setting: Setting) -> Iterator[Row]:
