@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -188,6 +189,18 @@ def test_an_experiment_runs_from_data_to_page(name: str, tmp_path: Path, monkeyp
     assert all(row["epsilon_spent_per_released_pixel"] <= row["epsilon_requested"] for row in once)
     page = results.summarise(tmp_path / "results").read_text()
     assert f"## {name}" in page
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(("name", "only", "count"), [("curves", "cifar100-eps58", 2), ("fidelity", "cifar100-clean", 2)])
+def test_a_set_that_no_wanted_run_needs_is_not_asked_for(
+    name: str, only: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_cifar(tmp_path / "data")
+    shutil.rmtree(tmp_path / "data" / "cifar-10-batches-py")
+    monkeypatch.setattr(experiments.frame.Setting, "shortened", lambda _, how: replace(how, epochs=1, batch=16))
+    reproduce(name, tmp_path / "data", tmp_path / "results", tmp_path / "work", device="cpu", only=only, say=lambda _: None)
+    assert len(results.read(name, tmp_path / "results")) == count
 
 
 def test_every_experiment_is_tried_here() -> None:

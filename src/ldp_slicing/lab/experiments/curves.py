@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
 
 from ldp_slicing.lab.data import ImageSet, load
 from ldp_slicing.lab.experiments.dpsgd import PAPER as PAPER_DP_SGD
 from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Findings, Row, Setting, accuracies, markdown, spread, train_all
 from ldp_slicing.lab.recipes import Recipe, recipe
-from ldp_slicing.lab.task import Task
+from ldp_slicing.lab.task import ReleaseMode, Task
 from ldp_slicing.plan import Plan
 
 if TYPE_CHECKING:
@@ -32,45 +33,65 @@ WAYS = {"-decoded": "decoded", "": "as it comes"}  # what the learner does with 
 
 
 def measure(setting: Setting) -> Iterator[Row]:
-    sets = {name: load(name, setting.data) for name in SETS}
-    tasks = []
+    wanted = [one for one in _runs() if setting.only in one.run]
+    sets = {name: load(name, setting.data) for name in SETS if any(one.images == name for one in wanted)}
+    yield from train_all([_task(one, sets[one.images]) for one in wanted], setting)
+
+
+class _Run(NamedTuple):
+    """plan: None without privacy."""
+
+    run: str
+    images: str
+    recipe: Recipe
+    plan: Plan | None = None
+    seed: int = 0
+
+
+def _runs() -> Iterator[_Run]:
+    """The longest first."""
     for way in WAYS:
         short = recipe("cifar-decoded" if way else "cifar-once")
         long = replace(short, name=f"{short.name}, longer", epochs=max(LONG, 2 * short.epochs))
-        tasks.append(_task(f"cifar10-eps20-longer{way}", sets["cifar10"], long, Plan.paper(20.0)))  # first: the longest
-        for name, images in sets.items():
-            for eps in sorted(BUDGETS, key=lambda e: abs(e - 20)):
-                tasks += [_task(f"{name}-eps{eps:g}{way}", images, short, Plan.paper(eps), seed) for seed in (0, 1, 2)[: SEEDS.get(eps, 1)]]
-    short = recipe("cifar-decoded")
-    tasks += [_task(f"cifar10-thick{eps:g}-decoded", sets["cifar10"], short, Plan.sliced(eps, slices)) for eps, slices in THICK.items()]
-    for name, images in sets.items():
-        tasks.append(Task(f"{name}-clean", images, recipe("cifar-once"), release="none", validation=HELD_OUT))
-    yield from train_all(tasks, setting)
+        yield _Run(f"cifar10-eps20-longer{way}", "cifar10", long, Plan.paper(20.0))
+        for name, eps in product(SETS, sorted(BUDGETS, key=lambda e: abs(e - 20))):
+            for seed in range(SEEDS.get(eps, 1)):
+                yield _Run(f"{name}-eps{eps:g}{way}", name, short, Plan.paper(eps), seed)
+    for eps, slices in THICK.items():
+        yield _Run(f"cifar10-thick{eps:g}-decoded", "cifar10", recipe("cifar-decoded"), Plan.sliced(eps, slices))
+    for name in SETS:
+        yield _Run(f"{name}-clean", name, recipe("cifar-once"))
 
 
-def _task(name: str, images: ImageSet, how: Recipe, plan: Plan, seed: int = 0) -> Task:
-    return Task(name, images, how, plan, seed=seed, validation=HELD_OUT, decode=name.endswith("-decoded"))
+def _task(one: _Run, images: ImageSet) -> Task:
+    release: ReleaseMode = "once" if one.plan else "none"
+    decode = one.run.endswith("-decoded")
+    return Task(one.run, images, one.recipe, one.plan, release=release, seed=one.seed, validation=HELD_OUT, decode=decode)
 
 
 def table(rows: Sequence[Row]) -> str:
-    done = [row["run"] for row in rows if row["finished"]]
-    ways = {way: words for way, words in WAYS.items() if any(run.endswith("-decoded") == bool(way) for run in done)} or WAYS
-    parts = []
-    for name, title in SETS.items():
+    return "\n".join(_table(rows, name, title) for name, title in SETS.items())
 
-        def line(words: str, run: str, paper: str = "-") -> list[str]:
-            found = [spread(accuracies(rows, run + way)) for way in ways]
-            epochs = {str(row["epochs_done"]) for row in rows if row["run"] in [run + way for way in ways] and row["finished"]}
-            return [words, ", ".join(sorted(epochs)) or "-", *found, paper]
 
-        lines = [line(f"{eps:g}", f"{name}-eps{eps:g}", str(paper)) for eps, paper in zip(BUDGETS, PAPER[name], strict=True)]
-        lines += [line("20, longer", f"{name}-eps20-longer")]
-        lines += [line(f"{eps:g}, {slices} as one", f"{name}-thick{eps:g}") for eps, slices in THICK.items()]
-        lines = [cells for cells in lines if cells[0] in map("{:g}".format, BUDGETS) or set(cells[2:-1]) != {"-"}]
-        lines.append(line("no privacy", f"{name}-clean", str(PAPER_CLEAN[name])))
-        heads = ["eps of a released pixel", "epochs", *(f"{title}, one release, {words}, %" for words in ways.values())]
-        parts.append(markdown([*heads, "paper, % (250 releases: 250 x eps, best test epoch)"], lines))
-    return "\n".join(parts)
+def _table(rows: Sequence[Row], name: str, title: str) -> str:
+    """Of one set; a way that nothing was done in has no column, unless there is nothing at all."""
+    trained = {row["run"]: f"{row['epochs_done']} epochs" for row in rows if row["finished"] and row["run"].startswith(f"{name}-eps")}
+    ways = [way for way in WAYS if any(run.endswith("-decoded") == bool(way) for run in trained)] or list(WAYS)
+
+    def line(words: str, run: str, paper: str = "-") -> list[str]:
+        return [words, *(spread(accuracies(rows, run + way)) for way in ways), paper]
+
+    def longer(run: str) -> str:
+        return f"{spread(accuracies(rows, run))} in {trained[run]}" if run in trained else "-"
+
+    lines = [line(f"{eps:g}", f"{name}-eps{eps:g}", str(paper)) for eps, paper in zip(BUDGETS, PAPER[name], strict=True)]
+    more = [["20, longer", *(longer(f"{name}-eps20-longer{way}") for way in ways), "-"]]
+    more += [line(f"{eps:g}, {slices} as one", f"{name}-thick{eps:g}") for eps, slices in THICK.items()]
+    lines += [cells for cells in more if set(cells[1:]) != {"-"}]
+    clean = {"": spread(accuracies(rows, f"{name}-clean"))}  # there is nothing to decode
+    lines.append(["no privacy", *(clean.get(way, "-") for way in ways), str(PAPER_CLEAN[name])])
+    heads = [", ".join(filter(None, (title, "one release", WAYS[way], trained.get(f"{name}-eps20{way}"), "%"))) for way in ways]
+    return markdown(["eps of a released pixel", *heads, "paper, % (250 releases: 250 x eps, best test epoch)"], lines)
 
 
 def figure(findings: Findings) -> Figure:
