@@ -161,7 +161,7 @@ MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are ma
     "tuning": (write_cifar, 6),
     "dp-sgd": (write_cifar, 3 * (7 + 1)),
     "ablation": (write_cifar, 6),
-    "chest": (write_chest, 9),
+    "chest": (write_chest, 2 * 7 + 2),
     "faces": (write_lfw, 2 * (4 + 3 + 4 + 5 + 1)),  # untuned, labels, public, variants, rebuilt
     "psnr": (write_both, 2 * 2 * 7),
     "overhead": (write_lfw, 5),

@@ -18,6 +18,7 @@ from ldp_slicing.plan import Plan
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+WAYS = {"": "as it comes", "-decoded": "decoded"}  # what the learner does with a release
 PAPER = (76.60, 88.94, 90.54, 91.99, 92.15, 92.95, 93.43)
 SHARED = """
 By image: images were held out one by one, and of the 393 of them that show pneumonia 202 show a patient who is also trained on; of the 130
@@ -30,7 +31,11 @@ known, from how common pneumonia is (75.1 % of the images held out, 62.5 % of th
 def measure(setting: Setting) -> Iterator[Row]:
     images, how = load_chest(setting.data), recipe("chest")
     held = len(images.train.labels) // 10
-    tasks = [Task(f"chest-eps{eps:g}", images, how, Plan.grey(eps, 8), validation=held) for eps in reversed(BUDGETS)]
+    tasks = [
+        Task(f"chest-eps{eps:g}{way}", images, how, Plan.grey(eps, 8), validation=held, decode=bool(way))
+        for way in WAYS
+        for eps in reversed(BUDGETS)
+    ]
     tasks.append(Task("chest-view", images, how, release="view", validation=held))
     tasks.append(Task("chest-clean", images, how, release="none", validation=held))
     yield from train_all(tasks, setting, judge)
@@ -48,28 +53,28 @@ def _finished(rows: Sequence[Row], name: str) -> list[Row]:
     return [row for row in rows if row["run"] == f"chest-{name}" and row["finished"]]
 
 
-def _held(rows: Sequence[Row], name: str) -> list[float]:
-    """Accuracy of the chosen epoch on the images held out."""
-    return [held_out(row) for row in _finished(rows, name)]
-
-
 def _by_image(row: Row) -> bool:
     """Whether images were held out one by one: so it was before rows said anything about it."""
     return bool(row.get("held_out_by", "image") == "image")
 
 
 def table(rows: Sequence[Row]) -> str:
-    def line(name: str, title: str, paper: str) -> list[str]:
-        mine = _finished(rows, name)
-        balanced, ways = [row["balanced_accuracy"] for row in mine], sorted({"image" if _by_image(row) else "patient" for row in mine})
-        held = " by ".join([spread(_held(rows, name)), *ways])
-        return [title, spread(accuracies(rows, f"chest-{name}")), spread(balanced), held, paper]
+    ways = [way for way in WAYS if not way or any(row["run"].endswith(way) and row["finished"] for row in rows)]
 
-    lines = [line(f"eps{eps:g}", f"{eps:g}", f"{paper:.2f}") for eps, paper in zip(BUDGETS, PAPER, strict=True)]
-    lines += [line("view", "pruned, no noise (not private)", "-"), line("clean", "no privacy", "-")]
+    def line(title: str, names: Sequence[str], paper: str) -> list[str]:
+        mine = [_finished(rows, name) for name in names]
+        kinds = sorted({"image" if _by_image(row) else "patient" for some in mine for row in some})
+        balanced = [[row["balanced_accuracy"] for row in some] for some in mine]
+        held = [spread([held_out(row) for row in some]) for some in mine]
+        tests = [spread(accuracies(rows, f"chest-{name}")) for name in names]
+        return [title, _both(tests), _both([spread(some) for some in balanced]), " by ".join([_both(held), *kinds]), paper]
+
+    lines = [line(f"{eps:g}", [f"eps{eps:g}{way}" for way in ways], f"{paper:.2f}") for eps, paper in zip(BUDGETS, PAPER, strict=True)]
+    lines += [line("pruned, no noise (not private)", ["view"], "-"), line("no privacy", ["clean"], "-")]
+    told = " / ".join(WAYS[way] for way in ways)
     heads = [
         "eps of a released pixel",
-        "test, one release, %",
+        f"test, one release, {told}, %",
         "test, mean of both classes, %",
         "held out of training, %",
         "paper, test, %",
@@ -77,14 +82,27 @@ def table(rows: Sequence[Row]) -> str:
     return markdown(heads, lines) + SHARED * any(row["finished"] and _by_image(row) for row in rows)
 
 
+def _both(cells: Sequence[str]) -> str:
+    """What was found in each way."""
+    return "-" if set(cells) == {"-"} else " / ".join(cells)
+
+
 def figure(findings: Findings) -> Figure:
     from ldp_slicing.lab.figures import COLOURS, legend, line, panels
 
     drawn, (axis,) = panels(1)
     rows = findings["chest"]
-    line(axis, {eps: accuracies(rows, f"chest-eps{eps:g}") for eps in BUDGETS}, "one release of each image (ours)", COLOURS[0])
     shared = " (patients shared)" * any(row["finished"] and _by_image(row) for row in rows)
-    line(axis, {eps: _held(rows, f"eps{eps:g}") for eps in BUDGETS}, f"the same networks, held out of training{shared}", COLOURS[2], ":")
+    for (way, words), colour in zip(WAYS.items(), (COLOURS[0], COLOURS[3]), strict=True):
+        if any(accuracies(rows, f"chest-eps{eps:g}{way}") for eps in BUDGETS):
+            line(
+                axis,
+                {eps: accuracies(rows, f"chest-eps{eps:g}{way}") for eps in BUDGETS},
+                f"one release of each image, {words} (ours)",
+                colour,
+            )
+            held = {eps: [held_out(row) for row in _finished(rows, f"eps{eps:g}{way}")] for eps in BUDGETS}
+            line(axis, held, f"the same networks, held out of training{shared}", colour, ":")
     line(axis, {eps: [value / 100] for eps, value in zip(BUDGETS, PAPER, strict=True)}, "paper", COLOURS[1], "--")
     axis.axhline(62.5, color="0.6", linewidth=1, label="always 'pneumonia'")
     axis.set(title="Chest X-ray, ResNet-50", xlabel="eps of one released pixel, per release (local)", ylabel="test accuracy, %")
