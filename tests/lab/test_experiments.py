@@ -19,11 +19,12 @@ from typer.testing import CliRunner, Result
 
 from ldp_slicing import Plan, Slicer
 from ldp_slicing.cli import app
+from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab import experiments, plans, recipes, results
 from ldp_slicing.lab.attacks import networks, pairs, recognise
 from ldp_slicing.lab.data import DataError
 from ldp_slicing.lab.experiments import ablation, chest, curves, decoding, faces, identity, overhead, throughput, tradeoff, tuning
-from ldp_slicing.lab.experiments.frame import BUDGETS
+from ldp_slicing.lab.experiments.frame import BUDGETS, Row
 from ldp_slicing.lab.folders import load_chest, load_folder, patient, read_folder
 from ldp_slicing.lab.lfw import images_in_pairs, load_lfw, sides
 from ldp_slicing.lab.models import EMBEDDERS, MODELS
@@ -201,6 +202,27 @@ def test_a_set_that_no_wanted_run_needs_is_not_asked_for(
     monkeypatch.setattr(experiments.frame.Setting, "shortened", lambda _, how: replace(how, epochs=1, batch=16))
     reproduce(name, tmp_path / "data", tmp_path / "results", tmp_path / "work", device="cpu", only=only, say=lambda _: None)
     assert len(results.read(name, tmp_path / "results")) == count
+
+
+def test_two_at_once_lose_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that another process has written meanwhile stay."""
+    write_both(tmp_path / "data")
+    kept = results.keep
+
+    def keep(name: str, about: str, row: Row, folder: Path) -> Path:
+        kept(name, about, row | {"run": f"other-{row['run']}"}, folder)
+        return kept(name, about, row, folder)
+
+    monkeypatch.setattr(results, "keep", keep)
+    reproduce("psnr", tmp_path / "data", tmp_path / "results", tmp_path / "work", device="cpu", only="cifar10-whole", say=lambda _: None)
+    assert len(results.read("psnr", tmp_path / "results")) == 2 * len(BUDGETS)
+
+
+def test_a_name_that_no_run_has_is_refused(tmp_path: Path) -> None:
+    write_both(tmp_path / "data")
+    for name, run in (("psnr", "lfw-pruned-eps20"), ("overhead", "time-batch"), ("curves", "cifar10-eps20-longer")):
+        with pytest.raises(LdpSlicingError, match=f"'nosuch' in its name; there are .*{run}"):
+            reproduce(name, tmp_path / "data", tmp_path / "results", tmp_path / "work", device="cpu", only="nosuch", say=lambda _: None)
 
 
 def test_every_experiment_is_tried_here() -> None:

@@ -126,7 +126,7 @@ def test_a_folder_of_grey_images_is_grey(data: Path) -> None:
 
 
 def test_stopped_it_goes_on_and_ended_it_stays(data: Path, tmp_path: Path) -> None:
-    first = run(data, tmp_path / "out", "--minutes", "-1")
+    first = run(data, tmp_path / "out", "--minutes", "0")
     assert first.exit_code == 0
     assert "stopped after 0 of 3 epochs" in first.output
     assert not (tmp_path / "out" / "result.json").exists()
@@ -137,8 +137,24 @@ def test_stopped_it_goes_on_and_ended_it_stays(data: Path, tmp_path: Path) -> No
     assert json.loads((tmp_path / "out" / "result.json").read_text())["accuracy"] == before["accuracy"]
 
 
+def test_what_is_refused_leaves_the_folder_free(data: Path, tmp_path: Path) -> None:
+    for options, word in ((("--validation", "0.999"), "cannot be held out"), (("--seed", "-1"), "seed")):
+        ran = run(data, tmp_path / "out", *options)
+        assert ran.exit_code == 2
+        assert word in ran.output
+    assert run(data, tmp_path / "out").exit_code == 0
+
+
+def test_what_is_handed_on_does_not_tell_the_sources(data: Path, tmp_path: Path) -> None:
+    """A digest of sources confirms a guess of them; `task.json` has it, and stays."""
+    assert run(data, tmp_path / "out").exit_code == 0
+    digest = json.loads((tmp_path / "out" / "task.json").read_text())["images"]
+    assert digest == open_set("pets", data).digest
+    assert digest not in (tmp_path / "out" / "result.json").read_text()
+
+
 def test_a_folder_belongs_to_one_task(data: Path, tmp_path: Path) -> None:
-    assert run(data, tmp_path / "out", "--minutes", "-1").exit_code == 0
+    assert run(data, tmp_path / "out", "--minutes", "0").exit_code == 0
     for options, word in (
         (("--epsilon", "5"), "epsilon 20.0, not 5.0"),
         (("--seed", "1"), "seed 0"),
@@ -150,7 +166,7 @@ def test_a_folder_belongs_to_one_task(data: Path, tmp_path: Path) -> None:
 
 
 def test_a_folder_belongs_to_its_images_whatever_they_are_called(data: Path, tmp_path: Path) -> None:
-    assert run(data, tmp_path / "out", "--minutes", "-1").exit_code == 0
+    assert run(data, tmp_path / "out", "--minutes", "0").exit_code == 0
     path = data / "pets" / "train" / "cat" / "3.png"
     before = path.read_bytes()
     Image.new("RGB", (16, 16), (1, 2, 3)).save(path)
@@ -252,6 +268,11 @@ def test_a_recogniser_is_trained_and_verified(tmp_path: Path, monkeypatch: pytes
     assert "toy: " in ran.output
     row = json.loads((tmp_path / "out" / "result.json").read_text())
     assert row["verification"][0]["pairs"] == 10
+    kept = [path.read_bytes() for path in (tmp_path / "out").glob("verification-*.npy")]
+    assert len(kept) == (options[1] == "once")
+    again = CliRunner().invoke(app, [*arguments, *rest, *options])
+    assert ran.output.endswith(again.output) or options[1] == "every-epoch"
+    assert [path.read_bytes() for path in (tmp_path / "out").glob("verification-*.npy")] == kept  # nobody is released again
     assert row["chosen_by"] == "being the last"
     assert (row["recipe"]["name"], row["recipe"]["margin"]) == ("faces-paper", 0.4)
 

@@ -30,9 +30,10 @@ from ldp_slicing.lab.experiments.frame import (
     train_all,
 )
 from ldp_slicing.lab.models import EMBEDDERS, MODELS, build
+from ldp_slicing.lab.models.faces import Dropout
 from ldp_slicing.lab.recipes import recipe, recipes
 from ldp_slicing.lab.reproduce import reproduce
-from ldp_slicing.lab.run import Run
+from ldp_slicing.lab.run import Epoch, Run
 from ldp_slicing.lab.task import ReleaseMode, Task
 from ldp_slicing.lab.training import Limits, checkpoint_of, releases_of, train
 from ldp_slicing.torch import Decoder
@@ -258,11 +259,61 @@ def test_the_epoch_is_chosen_on_what_was_held_out_and_the_network_is_that_epochs
 
 def test_when_the_time_is_up_it_stops_and_can_be_resumed(tmp_path: Path) -> None:
     task = Task("t", bright_or_dark(), TINY, release="none")
-    assert not list(train([task], CPU, tmp_path, Limits(seconds=-1.0)))
+    assert not list(train([task], CPU, tmp_path, Limits(seconds=0.0)))
     limits = Limits(seconds=3600.0)
     (run,) = train([task], CPU, tmp_path, limits, lambda *_: setattr(limits, "seconds", -1.0))
     assert (run.epoch, run.finished) == (1, False)
     assert only(task, tmp_path).finished
+
+
+def test_less_than_no_time_is_refused() -> None:
+    for minutes in (-1.0, float("nan")):
+        with pytest.raises(LdpSlicingError, match="less than nothing"):
+            Limits(seconds=60 * minutes)
+
+
+def test_what_is_killed_has_lost_little(tmp_path: Path) -> None:
+    """A checkpoint is written when some time has passed, not when some epochs have."""
+    task, seen = Task("t", bright_or_dark(), replace(TINY, epochs=4), release="none"), []
+
+    def report(run: Run, epoch: Epoch) -> None:
+        seen.append(sorted(path.name for path in tmp_path.glob("*.pt")))
+        if epoch.epoch == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(train([task], CPU, tmp_path, Limits(save_after=0.0), report))
+    assert [len(names) for names in seen] == [0, 1, 1]
+    run = Run(task, CPU)
+    run.resume(tmp_path / seen[-1][0])
+    assert run.epoch == 2
+
+
+def test_a_checkpoint_of_another_device_is_refused(tmp_path: Path) -> None:
+    task = Task("t", bright_or_dark(), TINY, release="none")
+    run = only(task, tmp_path)
+    path = checkpoint_of(task, tmp_path)
+    torch.save(torch.load(path, weights_only=True) | {"device": "cuda"}, path)
+    with pytest.raises(LdpSlicingError, match="--device cuda"):
+        run.resume(path)
+
+
+def test_a_network_with_dropout_goes_on_as_if_it_had_not_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(
+        MODELS, "tiny", lambda classes: nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), Dropout(0.5), nn.Linear(48, classes))
+    )
+    task = Task("t", bright_or_dark(), replace(TINY, model="tiny", epochs=3), release="none")
+    whole, limits = only(task, tmp_path / "whole"), Limits()
+    (part,) = train([task], CPU, tmp_path / "parts", limits, lambda *_: setattr(limits, "seconds", 0.0))
+    assert part.epoch == 1
+    again = only(task, tmp_path / "parts")
+    assert all(torch.equal(a, b) for a, b in zip(whole.model.state_dict().values(), again.model.state_dict().values(), strict=True))
+    run = Run(task, CPU)
+    x = torch.ones(10, 3, 16, 16)
+    run.model.eval()
+    assert torch.equal(run.model(x), run.model(x))
+    run.model.train()
+    assert not torch.equal(run.model(x), run.model(x))
 
 
 def test_learning_from_a_teacher_comes_closer_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +374,7 @@ def test_an_experiment_writes_its_rows_a_table_and_a_figure(tmp_path: Path, monk
 def test_an_experiment_that_is_not_finished_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(experiments.EXPERIMENTS, "easy", Experiment("An easy one", easy, easy_table))  # type: ignore[arg-type]
     assert spread([]) == "-"
-    unfinished: Row = {"run": "easy", "seed": 0, "finished": False} | results.stamp()
+    unfinished: Row = {"run": "easy", "seed": 0, "finished": False} | results.stamp(torch.device("cpu"))
     path = results.write("easy", "An easy one", results.add(unfinished, [unfinished]), tmp_path)
     assert len(results.read("easy", tmp_path)) == 1
     (shown,) = results.show("easy", tmp_path)

@@ -75,7 +75,7 @@ Decode = Annotated[
     ),
 ]
 Epochs = Annotated[int | None, typer.Option("--epochs", min=1, help="How long.", show_default="as the recipe says")]
-Seed = Annotated[int, typer.Option("--seed", help="Of weights, order and crops. It does not touch the noise of --release once.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of weights, order and crops. It does not touch the noise of --release once.")]
 LogOption = Annotated[LogChoice, typer.Option("--log", help="log.csv, or TensorBoard's files.")]
 
 
@@ -194,7 +194,7 @@ def train_faces(
         epochs=epochs,
         seed=seed,
     )
-    row = with_progress(task, folder, minutes, device=device, log=log.value, judge=verifier(verify or []))
+    row = with_progress(task, folder, minutes, device=device, log=log.value, judge=verifier(verify or [], folder))
     if row is not None:
         for found in row["verification"]:
             out.print(
@@ -220,6 +220,8 @@ def _progress(what: str) -> Iterator[Callable[[Run, Epoch], None]]:
         def report(run: Run, epoch: Epoch) -> None:
             held = "" if epoch.validation_accuracy is None else f", validation {100 * epoch.validation_accuracy:.2f} %"
             progress.update(bar, total=run.task.recipe.epochs, completed=run.epoch, description=f"loss {epoch.loss:.3f}{held}")
+            if not err.is_terminal:  # no bar, but a log that shows that it goes on
+                err.print(f"{what}: {run.epoch} of {run.task.recipe.epochs} epochs, loss {epoch.loss:.3f}{held}")
 
         yield report
 

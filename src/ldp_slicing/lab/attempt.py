@@ -68,7 +68,8 @@ def make_attempt(
 
     row = _identity(asked, trained) if asked.name == "identity" else _reconstruction(asked, folder, where, trained)
     if row is not None:
-        row = what | row | stamp()
+        row = what | row | stamp(where)
+        row.pop("data_digest", None)  # as in ``study``
         (folder / "result.json").write_text(json.dumps(row, indent=1) + "\n")
     return row
 

@@ -62,26 +62,32 @@ class ImageSet:
 
 
 def hold_out(split: Split, count: int, seed: int) -> tuple[Split, Split]:
-    """The split without ``count`` images drawn at random, and those.
+    """The split without ``count`` images drawn at random, and those."""
+    if count == 0:
+        return split, split.part(slice(0))
+    kept, held = draw_held_out(split, count, seed)
+    return split.part(kept), split.part(held)
+
+
+def draw_held_out(split: Split, count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which images are kept, and which ``count`` are held out.
 
     Of a split with groups, whole groups are drawn, as many as come nearest to ``count`` images: who knows a patient from training has not
     learnt to tell what ails others.
     """
     if not 0 <= count < len(split.labels):
         raise DataError(f"{count} images cannot be held out of {len(split.labels)}")
-    if count == 0:
-        return split, split.part(slice(0))
     rng = np.random.default_rng(seed)
     if split.groups is None:
         order = rng.permutation(len(split.labels))
-        return split.part(np.sort(order[count:])), split.part(np.sort(order[:count]))
+        return np.sort(order[count:]), np.sort(order[:count])
     _, group, sizes = np.unique(split.groups, return_inverse=True, return_counts=True)
     if len(sizes) < 2:
         raise DataError(f"all {len(split.labels)} images are of one group, of which none can be held out")
     drawn = rng.permutation(len(sizes))
     reached = np.cumsum(sizes[drawn])[:-1]  # without the last: some group is left to train on
     held = np.isin(group, drawn[: 1 + int(np.abs(reached - count).argmin())])
-    return split.part(np.flatnonzero(~held)), split.part(np.flatnonzero(held))
+    return np.flatnonzero(~held), np.flatnonzero(held)
 
 
 def load(name: str, folder: Path) -> ImageSet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -54,20 +55,25 @@ def make_face_task(
     return Task("run", people, how, plan, prune, release, seed, weights=start)
 
 
-def verifier(sets: Sequence[Path]) -> Callable[[Run], Row]:
-    """What a finished run is judged by. The sets are read before the training begins, so that a wrong one is refused in time."""
-    decoded = []
-    for path in sets:
-        encoded, same = read_bin(path)
-        once = {face: i for i, face in enumerate(dict.fromkeys(encoded))}  # a face in several pairs is released once all the same
-        decoded.append((path.stem, decode_faces(list(once)), [once[face] for face in encoded], same))
+def verifier(sets: Sequence[Path], folder: Path) -> Callable[[Run], Row]:
+    """What a finished run is judged by; its releases are kept in ``folder``.
+
+    The sets are read before the training begins, so that a wrong one is refused in time.
+    """
+    read = {path.stem: read_bin(path) for path in sets}
+    faces = dict.fromkeys(face for encoded, _ in read.values() for face in encoded)  # in several pairs or sets, and released once
+    places, images = {face: i for i, face in enumerate(faces)}, decode_faces(list(faces)) if faces else None
+    digest = hashlib.sha256(b"".join(hashlib.sha256(face).digest() for face in faces)).hexdigest()
 
     def judge(run: Run) -> Row:
-        found = []
-        for name, images, places, same in decoded:
-            released = torch.cat([run.noise(part) for part in torch.split(run.receive(images), 256)])
-            embedded = embed(run.model, released, prepare=run.normalise, batch=256)[places]
-            verified = fold_accuracy(squared_distances(embedded[0::2], embedded[1::2]), same)
+        if images is None:
+            return {"verification": []}
+        received = run.receive(images, folder / f"verification-{digest[:12]}.npy")
+        released = torch.cat([run.noise(part) for part in torch.split(received, 256)])
+        embedded, found = embed(run.model, released, prepare=run.normalise, batch=256), []
+        for name, (encoded, same) in read.items():
+            mine = embedded[[places[face] for face in encoded]]
+            verified = fold_accuracy(squared_distances(mine[0::2], mine[1::2]), same)
             found.append({"set": name, "accuracy": verified.accuracy, "standard_error": verified.standard_error, "pairs": len(same)})
         return {"verification": found}
 

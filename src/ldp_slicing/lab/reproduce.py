@@ -34,11 +34,12 @@ def reproduce(
         )
     where, limits = device_of(device), Limits(seconds=60 * minutes, side_by_side=side_by_side, compile=compiled)
     setting = Setting(data, work / name, where, limits, tuple(rows), epochs, only, say, results)
-    done, path = True, results / f"{name}.json"
+    done, path, made = True, results / f"{name}.json", files.stamp(where)
     for row in chosen.measure(setting):
-        rows = files.add(row | files.stamp(), rows)
-        path = files.write(name, chosen.about, rows, results)
+        files.keep(name, chosen.about, row | made, results)
         done &= row["finished"]
-    if rows:
+    if only and not any(only in run for run in setting.named):
+        raise LdpSlicingError(f"no run of {name} has {only!r} in its name; there are {', '.join(sorted(setting.named))}")
+    if path.is_file():
         files.show(name, results)
     return done and not setting.left, path

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.experiments import EXPERIMENTS
@@ -20,21 +23,31 @@ from ldp_slicing.version import __version__
 LONGEST = 50  # lines of a table on the page of all results
 
 
+@cache  # what runs is what was there when it began
 def commit() -> str:
-    """The commit that runs; a copy without its history is told by LDP_SLICING_COMMIT."""
+    """The commit that runs, and whether the package was changed since; a copy without its history is told by LDP_SLICING_COMMIT."""
     if told := os.environ.get("LDP_SLICING_COMMIT"):
         return told
-    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)  # noqa: S607
-    return asked.stdout.strip() or "unknown"
+
+    def git(*words: str) -> str:
+        package = Path(__file__).parents[1]
+        return subprocess.run(["git", *words], cwd=package, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603, S607
+
+    found = git("rev-parse", "HEAD") or "unknown"
+    return f"{found}, changed" if git("status", "--porcelain", "--untracked-files=no", ".") else found
 
 
-def hardware() -> str:
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU ({platform.machine()})"
+def hardware(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    known = Path("/proc/cpuinfo")
+    names = re.findall(r"(?m)^model name\s*: (.+)$", known.read_text()) if known.is_file() else []
+    return f"CPU ({names[0] if names else platform.processor() or platform.machine()})"
 
 
-def stamp() -> Row:
-    """By what a row was made."""
-    return {"software": f"ldp-slicing {__version__}", "commit": commit(), "torch": torch.__version__, "hardware": hardware()}
+def stamp(device: torch.device) -> Row:
+    """By what a row is made."""
+    return {"software": f"ldp-slicing {__version__}", "commit": commit(), "torch": torch.__version__, "hardware": hardware(device)}
 
 
 def read(name: str, folder: Path) -> list[Row]:
@@ -44,9 +57,15 @@ def read(name: str, folder: Path) -> list[Row]:
     return rows
 
 
+def keep(name: str, about: str, row: Row, folder: Path) -> Path:
+    """``folder/NAME.json`` with the row, see ``add``; others may write theirs to it at the same time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / f".{name}.lock"):
+        return write(name, about, add(row, read(name, folder)), folder)
+
+
 def write(name: str, about: str, rows: list[Row], folder: Path) -> Path:
     """``folder/NAME.json``, one row after the other, whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
     content: dict[str, Any] = {"experiment": name, "about": about, "rows": sorted(rows, key=lambda row: (row["run"], row["seed"]))}
     partial = path.with_suffix(".partial")
@@ -76,11 +95,17 @@ def show(name: str, folder: Path) -> list[Path]:
     return shown
 
 
+def shortened(commit: str) -> str:
+    """Twelve digits, and what is said about it."""
+    digits, comma, more = commit.partition(",")
+    return digits[:12] + comma + more
+
+
 def page(name: str, experiment: Experiment, rows: Sequence[Row], longest: float = float("inf")) -> str:
     """All of an experiment; instead of a table of more than ``longest`` lines it names the page that has it."""
     table = experiment.table(rows)
     table = table if table.count("\n") <= longest else f"[All numbers]({name}.md).\n"
-    made = sorted({f"{row['hardware']}, torch {row['torch']}, commit {row['commit'][:12]}" for row in rows})
+    made = sorted({f"{row['hardware']}, torch {row['torch']}, commit {shortened(row['commit'])}" for row in rows})
     missing = sorted({row["run"] for row in rows if not row["finished"]})
     parts = [f"# {name}\n\n{experiment.about}.\n", table]
     parts += [f"![{name}]({name}.png)\n"] if experiment.figure else []
@@ -97,7 +122,8 @@ def summarise(folder: Path) -> Path:
             f"{folder} holds no results, such as curves.json: run `ldp-slicing lab reproduce` first, or name their folder"
         )
     head = (
-        "# Results\n\nMade by `ldp-slicing lab results` from the JSON files beside it, which hold every number with its seed and recipe.\n"
+        "# Results\n\nMade by `ldp-slicing lab results` from the JSON files beside it, which hold every number and, of what was trained, "
+        "its seed, recipe and time. Where no number of seeds is named, there was one.\n"
     )
     pages = []
     for name in names:

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.data import Split
 from ldp_slicing.lab.models import build, build_embedder, load_weights
-from ldp_slicing.lab.models.faces import ArcFaceHead
+from ldp_slicing.lab.models.faces import ArcFaceHead, Dropout
 from ldp_slicing.lab.task import Task
 from ldp_slicing.torch.decode import Decoder
 from ldp_slicing.torch.simulate import see, simulate, to_rgb
@@ -69,6 +70,9 @@ class Run:
         self.learning_rate = torch.tensor(recipe.learning_rate, device=device)  # on the device: one graph serves every epoch
         self.optimiser = self._make_optimiser()
         self.generator = torch.Generator(device).manual_seed(task.seed)
+        for module in self.model.modules():
+            if isinstance(module, Dropout):
+                module.generator = self.generator
         self.history: list[Epoch] = []
         self.best: dict[str, Tensor] | None = None  # the network at the epoch that validation chose
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
@@ -116,9 +120,21 @@ class Run:
         self.validation = held.permute(0, 3, 1, 2), held_labels
         self.test = tests.permute(0, 3, 1, 2), test_labels
 
-    def receive(self, images: NDArray[np.uint8]) -> Tensor:
-        """uint8 [N, H, W, C] sources, other than the task's own, to uint8 [N, C, H, W] as the learner would get them."""
-        return self._see(torch.from_numpy(self.task.release_once(images)).to(self.device)).permute(0, 3, 1, 2)
+    def receive(self, images: NDArray[np.uint8], kept: Path | None = None) -> Tensor:
+        """uint8 [N, H, W, C] sources, other than the task's own, to uint8 [N, C, H, W] as the learner would get them.
+
+        ``kept``: a file for their releases, so that asking again does not release them again.
+        """
+        if kept is None or self.task.release != "once":
+            released = self.task.release_once(images)
+        elif kept.is_file():
+            released = np.load(kept)
+        else:
+            released = self.task.release_once(images)
+            partial = kept.with_suffix(".partial.npy")
+            np.save(partial, released)
+            partial.replace(kept)
+        return self._see(torch.from_numpy(released).to(self.device)).permute(0, 3, 1, 2)
 
     def _see(self, images: Tensor) -> Tensor:
         """What the network learns from: releases decoded, or the view without noise, where that is what the task asks for."""
@@ -330,6 +346,7 @@ class Run:
     def save(self, path: Path) -> None:
         """Everything needed to go on, under its name or not at all."""
         content = {
+            "device": self.device.type,
             "model": self.model.state_dict(),
             "head": self.head.state_dict() if self.head else None,
             "best": self.best,
@@ -343,6 +360,8 @@ class Run:
 
     def resume(self, path: Path) -> None:
         content = torch.load(path, map_location=self.device, weights_only=True)
+        if (saved := content.get("device", self.device.type)) != self.device.type:  # a generator's state is of its device
+            raise LdpSlicingError(f"{path} was trained on {saved} so far: go on there (--device {saved}), or name another folder")
         self.model.load_state_dict(content["model"])
         if self.head:
             self.head.load_state_dict(content["head"])

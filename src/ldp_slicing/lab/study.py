@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.data import ImageSet, load
+from ldp_slicing.lab.data import ImageSet, draw_held_out, load
 from ldp_slicing.lab.experiments.frame import Row, describe
 from ldp_slicing.lab.folders import load_chest, load_folder
 from ldp_slicing.lab.logs import LogFormat, write_log
@@ -108,6 +108,8 @@ def study(
     """Train, or go on training, in ``folder``: checkpoint, log, at the end ``result.json``. None when the time was up before an epoch."""
     where = device_of(device)
     check_network(task)  # whatever is refused is refused before anything is released or written
+    if task.validation:
+        draw_held_out(task.data.train, task.validation, task.seed)
     belongs(folder, _parameters(task))
 
     def note(run: Run, epoch: Epoch) -> None:
@@ -115,10 +117,11 @@ def study(
         report(run, epoch)
 
     for run in train([task], where, folder, limits, note):
-        row = describe(run) | stamp()
+        row = describe(run) | stamp(where)
         if run.finished:
             run.choose()
             row |= judge(run)
+            row.pop("data_digest")  # a guess of the sources could be checked by it; what is written here is handed on
             torch.save(run.model.state_dict(), folder / "model.pt")
             (folder / "result.json").write_text(json.dumps(row, indent=1) + "\n")
         return row

@@ -23,16 +23,20 @@ Splits = tuple[Split, Split, Split]
 
 @dataclass
 class Limits:
-    """When to stop, how many runs share the device, how often checkpoints are written.
+    """When to stop, how many runs share the device, after how many seconds a run's checkpoint is written again.
 
     ``compile``: train with kernels made for the network, see ``Run.compile``.
     """
 
     seconds: float = float("inf")
     side_by_side: int = 4
-    save_every: int = 10
+    save_after: float = 60.0
     compile: bool = False
     started: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        if not self.seconds >= 0:
+            raise LdpSlicingError(f"the time to stop after cannot be less than nothing; got {self.seconds / 60:g} minutes")
 
     @property
     def over(self) -> bool:
@@ -63,7 +67,7 @@ def train(
     """
     folder.mkdir(parents=True, exist_ok=True)
     waiting, active = deque(tasks), list[Run]()
-    longest = 0.0
+    longest, saved = 0.0, dict[tuple[str, int], float]()
 
     def over() -> bool:
         return time.monotonic() - limits.started + 1.5 * longest > limits.seconds
@@ -92,8 +96,9 @@ def train(
                 longest = max(longest, epoch.seconds)
                 report(run, epoch)
                 ends = run.finished or over()
-                if ends or run.epoch % limits.save_every == 0:
+                if ends or time.monotonic() - saved.setdefault(run.task.key, limits.started) >= limits.save_after:
                     run.save(checkpoint_of(run.task, folder))
+                    saved[run.task.key] = time.monotonic()
                 if ends:
                     active.remove(run)
                     yield run

@@ -92,7 +92,6 @@ def figure(findings: Findings) -> Figure:
 
     drawn, (axis,) = panels(1)
     rows = findings["chest"]
-    shared = " (patients shared)" * any(row["finished"] and _by_image(row) for row in rows)
     for (way, words), colour in zip(WAYS.items(), (COLOURS[0], COLOURS[3]), strict=True):
         if any(accuracies(rows, f"chest-eps{eps:g}{way}") for eps in BUDGETS):
             line(
@@ -101,8 +100,6 @@ def figure(findings: Findings) -> Figure:
                 f"one release of each image, {words} (ours)",
                 colour,
             )
-            held = {eps: [held_out(row) for row in _finished(rows, f"eps{eps:g}{way}")] for eps in BUDGETS}
-            line(axis, held, f"the same networks, held out of training{shared}", colour, ":")
     line(axis, {eps: [value / 100] for eps, value in zip(BUDGETS, PAPER, strict=True)}, "paper", COLOURS[1], "--")
     axis.axhline(62.5, color="0.6", linewidth=1, label="always 'pneumonia'")
     axis.set(title="Chest X-ray, ResNet-50", xlabel="eps of one released pixel, per release (local)", ylabel="test accuracy, %")
@@ -114,7 +111,7 @@ EXPERIMENT = Experiment(
     "Pneumonia or not on chest X-rays (Kermany et al. 2018), ResNet-50 from random weights, grey plan without colour weights; "
     "390 of the 624 test images show pneumonia, so that one fixed answer is right for 62.5 %. "
     "The networks get more right among the images held out of training, which chose the epoch, than in the official test set, with and "
-    "without privacy",
+    "without privacy. One run of each: 80 % of 624 images have a standard error of 1.6 points",
     measure,
     table,
     figure,

@@ -34,7 +34,7 @@ SHEET, SHOWN = "decoding-portrait.png", (*(Plan.paper(eps) for eps in (2.4, 5.2,
 
 
 def measure(setting: Setting) -> Iterator[Row]:
-    if not setting.has("portrait") and setting.only in "portrait":
+    if setting.wants("portrait") and not setting.has("portrait"):
         setting.pictures.mkdir(parents=True, exist_ok=True)
         _portraits(setting.device).save(setting.pictures / SHEET)
         yield {"run": "portrait", "seed": 0, "finished": True, "pictures": [SHEET]}
@@ -42,7 +42,7 @@ def measure(setting: Setting) -> Iterator[Row]:
     train, test = (Split(split.images[:count], split.labels[:count]) for split, count in ((images.train, TRAIN), (images.test, TEST)))
     labels, answers = (torch.from_numpy(split.labels).to(setting.device) for split in (train, test))
     for run, plan in PLANS.items():
-        if setting.has(run) or setting.only not in run:
+        if not setting.wants(run) or setting.has(run):
             continue
         if setting.limits.over:
             setting.left.append(run)

@@ -26,7 +26,7 @@ def measure(setting: Setting) -> Iterator[Row]:
         budgets=BUDGETS,
         seeds=SEEDS,
         device=setting.device,
-        is_done=lambda run, seed: setting.only not in run or setting.is_done(run, seed, recipe),
+        is_done=lambda run, seed: not setting.wants(run) or setting.is_done(run, seed, recipe),
         time_is_up=lambda: time.monotonic() - setting.limits.started > setting.limits.seconds,
         say=setting.say,
     )
@@ -49,7 +49,7 @@ def table(rows: Sequence[Row]) -> str:
         "noise multiplier",
         "accuracy, %",
         "last iterate, %",
-        "DP-SGD in the paper, %",
+        "DP-SGD in the paper, read off its figure, %",
     ]
     return markdown(heads, lines)
 

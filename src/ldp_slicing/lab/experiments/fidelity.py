@@ -26,7 +26,7 @@ RUNS = {
 def measure(setting: Setting) -> Iterator[Row]:
     authors, tasks = recipe("cifar-authors"), []
     for name in SETS:
-        if not any(setting.only in f"{name}-{run}" for run in RUNS):
+        if not setting.wants_any(f"{name}-{run}" for run in RUNS):
             continue
         images = load(name, setting.data)
         tasks.append(Task(f"{name}-eps20-every-epoch", images, authors, Plan.paper(20.0), release="every-epoch"))

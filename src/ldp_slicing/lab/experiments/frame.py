@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +14,7 @@ from ldp_slicing.lab.recipes import Recipe, read_recipe
 from ldp_slicing.lab.run import Epoch, Run
 from ldp_slicing.lab.task import Task
 from ldp_slicing.lab.training import Limits, Splits, train
+from ldp_slicing.plan import Plan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,6 +38,17 @@ class Setting:
     say: Callable[[str], None] = print
     pictures: Path = Path("results")  # where contact sheets go, beside the page that shows them
     left: list[str] = field(default_factory=list)  # runs that the time did not allow to begin
+    named: set[str] = field(default_factory=set)  # all runs that were asked about
+
+    def wants(self, run: str) -> bool:
+        """Whether it was asked for."""
+        return self.wants_any([run])
+
+    def wants_any(self, runs: Iterable[str]) -> bool:
+        """Whether any of them was asked for."""
+        runs = set(runs)
+        self.named.update(runs)
+        return any(self.only in run for run in runs)
 
     def has(self, run: str) -> bool:
         """Whether a finished row of that name is there, of an experiment that trains nothing."""
@@ -96,7 +108,7 @@ def train_all(
         )
 
     short = [replace(task, recipe=setting.shortened(task.recipe)) for task in tasks]
-    wanted = [task for task in short if setting.only in task.name]
+    wanted = [task for task in short if setting.wants(task.name)]
     pending = [task for task in wanted if not setting.is_done(task.name, task.seed, task.recipe, made_as(task))]
     begun = set[tuple[str, int]]()
     for run in train(pending, setting.device, setting.work, setting.limits, report, make):
@@ -119,9 +131,15 @@ def made_as(task: Task) -> Row:
         "decoded": task.decode,
         "prune": None if task.release == "none" else task.prune,
         "epsilon_requested": task.plan.epsilon if task.plan else None,
-        "plan": [[part.bits, part.epsilon] for part in task.plan.slices] if task.plan else None,
+        "plan": listed([task.plan])[0] if task.plan else None,
+        "plans": listed(task.plans),
         "started_from": task.start_digest,
     }
+
+
+def listed(plans: Sequence[Plan]) -> list[list[list[float]]]:
+    """Plans as JSON has them: the bits and the eps of every slice."""
+    return [[[part.bits, part.epsilon] for part in plan.slices] for plan in plans]
 
 
 def describe(run: Run) -> Row:
@@ -169,6 +187,12 @@ def spread(values: Sequence[float]) -> str:
         return "-"
     mean = f"{100 * sum(values) / len(values):.2f}"
     return mean if len(values) == 1 else f"{mean} ({100 * min(values):.2f} to {100 * max(values):.2f}, {len(values)} seeds)"
+
+
+def epochs_of(rows: Sequence[Row], runs: Collection[str]) -> str:
+    """How long the finished ones of these runs were trained: "75 epochs", or "50 or 75 epochs"; nothing where there are none."""
+    found = sorted({row["epochs_done"] for row in rows if row["finished"] and row["run"] in runs})
+    return f"{' or '.join(map(str, found))} epochs" if found else ""
 
 
 def accuracies(rows: Sequence[Row], run: str) -> list[float]:

@@ -32,6 +32,7 @@ TARGETS: dict[str, tuple[float, Prune]] = {EASY: (200.0, None), **{f"eps{eps:g}"
 TRIED = {"wrn": (EASY, "eps20"), "classifier": (EASY, "eps5.2", "eps20", "eps58")}  # by those that have to be trained for long
 NAMES = {"cifar10": "CIFAR-10, class", "cifar100": "CIFAR-100, class", "lfw": "LFW, person"}
 PAPER = {"cifar10": 0.25, "cifar100": 0.1, "lfw": 4.5}  # % at eps 20
+HALVES = ("first", "second")  # of LFW's folds
 PAIRS = 10_000  # of CIFAR's test set
 REBUILT = "the white box first, then dlib's recogniser"
 ADVERSARIES = {
@@ -43,14 +44,23 @@ ADVERSARIES = {
 
 
 def measure(setting: Setting) -> Iterator[Row]:
+    people = load_lfw(setting.data) if setting.wants_any(_runs_of_people()) else None
     yield from _of_classes(setting)
-    yield from _of_people(setting)
+    if people:
+        yield from _of_people(people, setting)
+
+
+def _runs_of_people() -> list[str]:
+    ways = {"untuned": TARGETS, "linker": TARGETS, "wrn": TRIED["wrn"]}
+    return [f"lfw-{way}-{target}-{half}" for way, targets in ways.items() for target in targets for half in HALVES]
 
 
 def _of_classes(setting: Setting) -> Iterator[Row]:
     """CIFAR: the identity of a picture is its class."""
     pairs_recipe, fast, tasks = recipe("pairs"), recipe("cifar-fast"), list[Task]()
     for name in ("cifar10", "cifar100"):
+        if not setting.wants_any(f"{name}-{way}-{target}" for way in TRIED for target in TRIED[way]):
+            continue
         images = load(name, setting.data)
         pairs = test_pairs(images)
         for target, (eps, prune) in TARGETS.items():
@@ -89,11 +99,10 @@ def _judge_classes(run: Run) -> Row:
     return advantage(int(right.sum()), len(pairs))
 
 
-def _of_people(setting: Setting) -> Iterator[Row]:
+def _of_people(faces: FaceSet, setting: Setting) -> Iterator[Row]:
     """LFW: pairs of View 2, the first face released, the second public; nobody in a tested pair is in the training set."""
-    faces = load_lfw(setting.data)
     teacher = teacher_of(faces, setting)
-    halves = dict(zip(("first", "second"), sides(faces), strict=True))
+    halves = dict(zip(HALVES, sides(faces), strict=True))
     tasks = [task for name, half in halves.items() for task in _tasks(faces, half, teacher, name)]
     yield from train_all(tasks, setting, lambda run: _judge_people(faces, halves[run.task.name.rpartition("-")[2]], teacher, run), make)
 

@@ -53,7 +53,7 @@ def blind_guesses(setting: Setting) -> Iterator[Row]:
     """For each set, how near the mean of the public images comes to every source: what uses nothing of a release."""
     for name in SETS:
         run = f"{name}{BLIND}"
-        if setting.only in run and not setting.has(run):
+        if setting.wants(run) and not setting.has(run):
             case = open_case(name, setting.data, setting.device)
             yield {"run": run, "seed": 0, "finished": True, "found": [], "guess": blind_guess(case), "originals": case.originals}
 
@@ -67,7 +67,7 @@ def attack_all(setting: Setting, attack: Callable[[Case, str, Plan, Prune], Row]
     """Rows of all budgets, views and sets that are not done yet, of an attack that trains nothing; unfinished ones when the time is up."""
     yield from blind_guesses(setting)
     for name in SETS:
-        wanted = {run: target for run, target in grid(name).items() if setting.only in run and not setting.has(run)}
+        wanted = {run: target for run, target in grid(name).items() if setting.wants(run) and not setting.has(run)}
         case = None
         for run, (prune, eps) in wanted.items():
             row: Row = {"run": run, "seed": 0, "finished": not setting.limits.over, "prune": prune}

@@ -25,12 +25,14 @@ VIEWS: dict[str, Prune] = {"pruned": "haar", "whole": None}
 
 
 def measure(setting: Setting) -> Iterator[Row]:
-    sets = {"lfw": load_lfw(setting.data).images, "cifar10": load("cifar10", setting.data).test.images}
-    for name, images in sets.items():
+    for name in SETS:
+        if not setting.wants_any(f"{name}-{view}-eps{eps:g}" for view in VIEWS for eps in BUDGETS):
+            continue
+        images = load_lfw(setting.data).images if name == "lfw" else load(name, setting.data).test.images
         chosen = images[np.linspace(0, len(images) - 1, min(COUNT, len(images))).astype(int)]
         for view, prune in VIEWS.items():
             for eps in BUDGETS:
-                if setting.has(f"{name}-{view}-eps{eps:g}") or setting.only not in f"{name}-{view}-eps{eps:g}":
+                if setting.has(f"{name}-{view}-eps{eps:g}") or not setting.wants(f"{name}-{view}-eps{eps:g}"):
                     continue
                 if setting.limits.over:
                     setting.left.append(f"{name}-{view}-eps{eps:g}")

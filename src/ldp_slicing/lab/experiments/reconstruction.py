@@ -11,7 +11,7 @@ import torch
 from ldp_slicing.lab.attacks.bits import float_rgb
 from ldp_slicing.lab.attacks.case import SETS, TOGETHER, Case, open_case
 from ldp_slicing.lab.attacks.reconstruct import Reconstruction
-from ldp_slicing.lab.experiments.frame import Experiment, Row, Setting, train_all
+from ldp_slicing.lab.experiments.frame import Experiment, Row, Setting, listed, train_all
 from ldp_slicing.lab.experiments.leakage import TARGETS, VIEWS, Tiles, blind_guesses, figure_of, record, sheet, shown, table_of
 from ldp_slicing.lab.recipes import Recipe, recipe
 from ldp_slicing.lab.run import Run
@@ -32,7 +32,8 @@ def measure(kind: str, setting: Setting) -> Iterator[Row]:
         many = for_all_budgets(alone)
         wanted = {f"{name}-{view}": (many, prune, tuple(Plan.paper(eps) for eps in TARGETS)) for view, prune in VIEWS.items()}
         wanted |= {f"{name}-{view}-only{DEDICATED:g}": (alone, VIEWS[view], (Plan.paper(DEDICATED),)) for view in COMPARED[name]}
-        if all(setting.only not in run or setting.is_done(run, 0, setting.shortened(how)) for run, (how, _, _) in wanted.items()):
+        asked = {run: some for run, some in wanted.items() if setting.wants(run)}
+        if all(setting.is_done(run, 0, setting.shortened(how), {"plans": listed(plans)}) for run, (how, _, plans) in asked.items()):
             continue
         case = found[name] = open_case(name, setting.data, setting.device)
         for run, (how, prune, plans) in wanted.items():

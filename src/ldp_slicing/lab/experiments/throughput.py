@@ -26,7 +26,7 @@ def measure(setting: Setting) -> Iterator[Row]:
         runs = list[Run]()
         for count in COUNTS:
             name = f"{count}-side-by-side{'-compiled' * compiled}"
-            if setting.has(name) or setting.only not in name:
+            if not setting.wants(name) or setting.has(name):
                 continue
             while len(runs) < count:
                 runs.append(Run(Task(name, images, how, release="none", seed=len(runs)), setting.device))

@@ -12,7 +12,7 @@ from ldp_slicing.lab.attacks.case import TOGETHER, open_case
 from ldp_slicing.lab.attacks.reconstruct import Reconstruction
 from ldp_slicing.lab.data import load
 from ldp_slicing.lab.experiments import curves, leakage
-from ldp_slicing.lab.experiments.frame import Experiment, Findings, Row, Setting, markdown, train_all
+from ldp_slicing.lab.experiments.frame import Experiment, Findings, Row, Setting, listed, markdown, train_all
 from ldp_slicing.lab.experiments.leakage import blind
 from ldp_slicing.lab.plans import ALONE, PLANS, TASK, VIEWS, best, decoded, points
 from ldp_slicing.lab.recipes import Recipe, recipe
@@ -53,8 +53,8 @@ def _adversaries(setting: Setting) -> Iterator[Row]:
             )
     for name in (name for name in ALONE if name in PLANS):
         runs[f"{TASK}-{name}-alone"], recipes[f"{TASK}-{name}-alone"] = {name: PLANS[name][0]}, alone
-    wanted = [run for run in runs if setting.only in run]
-    if all(setting.is_done(run, 0, setting.shortened(recipes[run])) for run in wanted):
+    wanted = [run for run in runs if setting.wants(run)]
+    if all(setting.is_done(run, 0, setting.shortened(recipes[run]), {"plans": listed([*runs[run].values()])}) for run in wanted):
         return
     case = open_case(TASK, setting.data, setting.device)
     tasks = [

@@ -50,7 +50,8 @@ def table(rows: Sequence[Row]) -> str:
 
 EXPERIMENT = Experiment(
     "How the recipe `cifar-decoded` was chosen: CIFAR-10 at eps 20, ResNet-56, each image released once and decoded; one run for each "
-    "pair of learning rate and weight decay, the epoch chosen on the images held out, too. The test set was not looked at",
+    "pair of learning rate and weight decay, the epoch chosen on the images held out, too. The test set was not looked at. 78 % of "
+    "5,000 images have a standard error of 0.6 points, so that most of these pairs may be as good as the one that was taken",
     measure,
     table,
 )

@@ -40,6 +40,22 @@ class _ImprovedUnit(nn.Module):
         return out
 
 
+class Dropout(nn.Module):
+    """As torch's, but drawn from ``generator``: of a run that is saved and goes on, or that shares a device, it is the run's own."""
+
+    generator: torch.Generator | None = None
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return x
+        kept = torch.rand(x.shape, device=x.device, generator=self.generator) >= self.share
+        return x * kept / (1 - self.share)
+
+
 def ir50(classes: int | None = None, *, channels: int = 3, dropout: float = 0.4) -> nn.Module:
     """float32 [N, channels, 112, 112] of about -1..1 to the embedding, float32 [N, 512], not normalised; with ``classes`` to [N, classes].
 
@@ -54,7 +70,7 @@ def ir50(classes: int | None = None, *, channels: int = 3, dropout: float = 0.4)
             inside = width
     layers += [
         nn.BatchNorm2d(512),
-        nn.Dropout(dropout),
+        Dropout(dropout),
         nn.Flatten(),
         nn.Linear(512 * 7 * 7, EMBEDDING),
         nn.BatchNorm1d(EMBEDDING),
