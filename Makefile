@@ -19,7 +19,7 @@ demo: .venv/installed
 	@echo
 	@echo "demo/sheet.png       what the mechanism does to the portrait, for its owner"
 	@echo "demo/release.png     the release, an ordinary image"
-	@echo "demo/release.card.json   what is promised about it"
+	@echo "demo/release.png.card.json   what is promised about it"
 
 test: .venv/installed-for-test
 	$(BIN)/ruff check .

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ldp_slicing import Card, Plan, Slice, Slicer
-from ldp_slicing.card import Level, Statement, advantage_bound, counted
+from ldp_slicing.card import Level, Statement, advantage_bound, counted, number
 from ldp_slicing.errors import CardError
 from ldp_slicing.tables import round_up
 from ldp_slicing.view import Prune
@@ -131,6 +131,26 @@ def test_the_columns_of_a_card_are_aligned_whatever_their_numbers() -> None:
     lines = [line for line in text.split("\n") if "advantage <=" in line]
     assert "1,080,000,000" in text
     assert len({line.index("advantage <=") for line in lines}) == len({line.index("epsilon") for line in lines}) == 1
+
+
+def test_what_was_spent_by_another_view_counts_even_if_the_released_pixels_add_up_to_the_same() -> None:
+    plan = Plan.paper(5.0)
+    e = Fraction(plan.realised_epsilon)
+    statement = Statement(plan, "haar", "rgb", ((64, 64),), times=2, spent=(round_up(2 * e), round_up(68 * e)))
+    assert next(one for one in statement.levels if one.unit == "source pixel, 2 releases").epsilon == round_up(68 * e)
+
+
+@given(st.floats(1e-9, 1e12))
+def test_printed_numbers_are_rounded_up(value: float) -> None:
+    printed = Fraction(number(value).replace(",", ""))
+    assert Fraction(value) <= printed <= Fraction(value) * (1 + Fraction(1, 9_000))
+    assert number(20.0) == "20"
+
+
+def test_a_bound_is_printed_rounded_up() -> None:
+    small = Statement(Plan.paper(0.001), None, "rgb", ((2, 2),))
+    assert all(level.advantage_bound > 0 for level in small.levels)
+    assert "<= 0.0000" not in str(small)
 
 
 def test_counts_have_the_right_number() -> None:

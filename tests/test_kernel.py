@@ -79,6 +79,7 @@ WRONG = [
     {"masks": np.zeros((3, 63), np.uint8)},
     {"offset": 1},
     {"offset": -1},
+    {"offset": (1 << 63) - 1},
     {"ties": np.zeros(0, np.int64)},
     {"ties": np.zeros(7, np.uint8)},
     {"ties": np.zeros(2, np.int64)},
@@ -139,6 +140,8 @@ FINISH = (bytes(24), 24, bytes(24), 2, 2, 2, 3, 8, 2, 4)  # two images of 2 x 2
         (3, -2),
         (4, 3),
         (5, -2),
+        (3, 1 << 62),
+        (4, 1 << 62),
         (6, 2),
         (7, 16),
         (8, 4),
@@ -153,3 +156,9 @@ def test_strips_that_do_not_belong_together_are_refused(position: int, value: An
     values[1] = bytearray(values[1])
     with pytest.raises(ValueError, match="do not belong together"):
         _kernel.finish(0, *values, 0xFFFFFF, 0, True)
+
+
+@pytest.mark.parametrize(("images", "height", "width"), [(1, 1 << 32, 1 << 32), (1 << 62, 0, 5), (1 << 61, 1 << 3, 1)])
+def test_sizes_whose_product_is_too_large_are_refused(images: int, height: int, width: int) -> None:
+    with pytest.raises(ValueError, match="do not belong together"):
+        _kernel.finish(0, b"", bytearray(0), b"", images, height, width, 3, 8, 1, 1, 0xFFFFFF, 0, True)

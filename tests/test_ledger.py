@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from ldp_slicing import Plan
+from ldp_slicing.card import number
 from ldp_slicing.errors import LedgerError
 from ldp_slicing.ledger import Intent, Ledger, Stream, Verdict, default_ledger
 
@@ -68,11 +69,11 @@ def test_what_an_earlier_run_released_is_refused_with_the_sum(again: Intent, led
     assert verdict.entry == 0
     assert verdict.problem is not None
     assert "1 time," in verdict.problem
-    assert f"add up to epsilon {total:.6g}" in verdict.problem
+    assert f"add up to epsilon {number(total)}" in verdict.problem
     assert "--spend" in verdict.problem
     assert ledger.total().releases == 1
     spending = Stream(b"run 2", is_owners=False, spend=True)
-    assert ledger.most_of([[one(ledger, again, spending).entry]])[0].releases == 2
+    assert ledger.most_of([(spending.identity, [one(ledger, again, spending).entry])])[0].releases == 2
     assert ledger.total().epsilon == pytest.approx(total)
 
 
@@ -98,8 +99,8 @@ def test_what_came_to_nothing_is_withdrawn_unless_it_was_tried_before(ledger: Le
 def test_copies_within_a_run_are_counted_or_listed(ledger: Ledger) -> None:
     first, second = ledger.approve([intent("a.png", "a", "A"), intent("b.png", "a", "A")], FIRST)
     assert first.entry != second.entry
-    assert ledger.most_of([[first.entry]]) == ledger.most_of([[first.entry, second.entry]])
-    assert ledger.most_of([[second.entry]])[0].releases == 2
+    assert ledger.most_of([(FIRST.identity, [first.entry])]) == ledger.most_of([(FIRST.identity, [first.entry, second.entry])])
+    assert ledger.most_of([(FIRST.identity, [second.entry])])[0].releases == 2
     once = Stream(b"run 3", is_owners=False, spend=True, duplicates="once")
     first, second, other = ledger.approve([intent("a.png", "a", "A"), intent("b.png", "a", "B"), intent("c.png", "c")], once)
     assert (first.is_copy, second.is_copy, other.is_copy) == (False, True, False)
@@ -119,19 +120,50 @@ def test_under_an_owners_key_the_same_release_costs_nothing_more(ledger: Ledger)
     assert "released before" in (one(ledger, intent("a.png", "a", "A"), FIRST).problem or "")
 
 
+def test_releases_that_it_does_not_know_are_not_counted_as_none(ledger: Ledger) -> None:
+    entry = one(ledger, intent("a.png", "a", "A")).entry
+    for stream, entered in ((FIRST.identity, entry + 1), (b"run 2", entry)):
+        with pytest.raises(LedgerError, match="does not know 1 of these releases"):
+            ledger.most_of([(stream, [entered])])
+    assert ledger.most_of([(FIRST.identity, [entry])])[0].releases == 1
+
+
+def test_an_intent_is_on_the_disk_before_anything_is_written(ledger: Ledger) -> None:
+    """What SQLite does at the end of a transaction; that it does so on the disk is its own promise."""
+    seen = list[str]()
+    ledger._database.set_trace_callback(seen.append)
+    entry = one(ledger, intent("a.png", "a", "A")).entry
+    ledger.finish([entry])
+    ledger._database.set_trace_callback(None)
+    order = [text for text in seen if text.startswith(("PRAGMA", "BEGIN", "INSERT INTO releases", "COMMIT", "UPDATE"))]
+    kinds = [text.split(" (")[0] if text.startswith("INSERT") else text.split(" SET")[0] for text in order]
+    intents = ["PRAGMA synchronous = FULL", "BEGIN IMMEDIATE", "INSERT INTO releases", "COMMIT"]
+    assert kinds == [*intents, "PRAGMA synchronous = NORMAL", "BEGIN IMMEDIATE", "UPDATE releases", "COMMIT"]
+
+
+def test_the_source_with_most_is_found_by_either_eps(ledger: Ledger) -> None:
+    """Many sources with more eps of a released pixel do not hide one with more of a source pixel."""
+    spending = Stream(b"run 1", is_owners=False, spend=True)
+    many = [one(ledger, intent(f"{i}-{k}.png", f"source {i}"), spending) for i in range(6) for k in range(3)]
+    (wide,) = ledger.approve([Intent(b"wide.png", b"w" * 32, None, COLOUR, "dct")], spending)
+    found = ledger.most_of([(spending.identity, [verdict.entry]) for verdict in (*many, wide)])
+    assert max(one.source_pixel_epsilon for one in found) == pytest.approx(64 * COLOUR.realised_epsilon)
+    assert max(one.epsilon for one in found) == pytest.approx(3 * COLOUR.realised_epsilon)
+
+
 def test_frames_add_up_to_their_file(ledger: Ledger) -> None:
     frames = [intent(f"film/{i}", f"frame {i}", "film", frame=i) for i in range(1, 31)]
     verdicts = ledger.approve(frames, FIRST)
-    assert ledger.most_of([[verdicts[-1].entry]])[0].releases == 30
+    assert ledger.most_of([(FIRST.identity, [verdicts[-1].entry])])[0].releases == 30
     assert ledger.spent(digest("frame 3"), digest("film")).releases == 30
     assert ledger.spent(digest("frame 3")).releases == 1
     assert "30 times" in (one(ledger, intent("film/1", "other", "film", frame=1), SECOND).problem or "")
 
 
 def test_the_most_spent_sources_come_first(ledger: Ledger) -> None:
-    for number in range(4):
-        spending = Stream(f"run {number}".encode(), is_owners=False, spend=True)
-        ledger.approve([intent(f"{i}.png", f"{i}", f"file {i}") for i in range(number + 1)], spending)
+    for count in range(4):
+        spending = Stream(f"run {count}".encode(), is_owners=False, spend=True)
+        ledger.approve([intent(f"{i}.png", f"{i}", f"file {i}") for i in range(count + 1)], spending)
     ledger.approve([intent(f"film/{i}", f"frame {i}", "film", frame=i) for i in range(1, 6)], FIRST)
     spent = ledger.most_spent(3)
     assert [one.releases for _, one in spent] == [5, 4, 3]

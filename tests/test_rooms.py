@@ -37,6 +37,11 @@ def test_the_mechanism_imports_nothing_of_ours_but_itself(module: str) -> None:
     assert ours(MODULES[module]) & {path.split(".")[0] for path in MODULES} <= PURE
 
 
+@pytest.mark.parametrize("module", ["plan", "tables", "mask"])
+def test_masks_are_drawn_by_what_knows_neither_images_nor_their_view(module: str) -> None:
+    assert ours(MODULES[module]) <= PURE - {"view"}
+
+
 @pytest.mark.parametrize("module", OWNER)
 def test_the_owners_side_never_imports_the_lab_torch_or_an_ordinary_generator(module: str) -> None:
     assert not ours(MODULES[module]) & {"lab", "torch"} - ({"lab"} if module == "cli.__init__" else set())

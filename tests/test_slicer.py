@@ -28,7 +28,7 @@ def release_with(path: Path, image: NDArray[Any], plan: Plan, prune: Prune = "ha
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("prune", PRUNES)
+@pytest.mark.parametrize("prune", [*PRUNES, "haar2", "haar4"])
 def test_every_path_gives_the_same_bytes(shape: tuple[int, int], prune: Prune) -> None:
     for name, plan in PLANS.items():
         image = random_image(plan, shape)
@@ -43,6 +43,22 @@ def test_every_path_gives_the_same_bytes_whatever_the_size(height: int, width: i
     image = random_image(PLANS[name], (height, width), seed)
     reference, *kernels = (release_with(path, image, PLANS[name], prune, seed=seed) for path in paths())
     assert all(np.array_equal(got, reference) for got in kernels)
+
+
+def test_words_that_lie_between_addresses_are_read_and_written_as_words() -> None:
+    """A view of a file can begin at any byte."""
+    whole = random_image(Plan.grey(20.0, 16), (9, 7))
+    between = np.frombuffer(b"x" + whole.tobytes(), np.uint8)[1:].view(np.uint16).reshape(whole.shape)
+    room = np.zeros(whole.nbytes + 1, np.uint8)[1:].view(np.uint16).reshape(whole.shape)
+    assert not between.flags.aligned
+    assert not room.flags.aligned
+    for path in paths():
+        expected = release_with(path, whole, Plan.grey(20.0, 16))
+        assert np.array_equal(release_with(path, between, Plan.grey(20.0, 16)), expected)
+        made = Slicer(Plan.grey(20.0, 16), randomness=SeededForTests(1))
+        made.path = path
+        made.release_into(between, room)
+        assert np.array_equal(room, expected)
 
 
 @pytest.mark.parametrize("strip", [1, 64, 200, 1000, 1 << 20])

@@ -538,6 +538,11 @@ static int check_variant(int variant) {
     return 0;
 }
 
+/* The product of two sizes, or -1 where one of them is less than 0 or it is too large. */
+static Py_ssize_t product(Py_ssize_t a, Py_ssize_t b) {
+    return a < 0 || b < 0 || (b > 0 && a > PY_SSIZE_T_MAX / b) ? -1 : a * b;
+}
+
 /* Sizes are checked against each other, so that no call from Python can read or write outside a buffer. */
 static int check_arguments(MaskArguments *a, Py_ssize_t offset) {
     Masks *m = &a->m;
@@ -552,7 +557,7 @@ static int check_arguments(MaskArguments *a, Py_ssize_t offset) {
     Py_ssize_t block_bytes = m->per_block * 2 * BLOCK_PIXELS;
     m->blocks = a->lanes.len / block_bytes / images;
     m->stride = a->out.len / m->planes / images;
-    if (a->lanes.len != images * m->blocks * block_bytes || a->out.len != images * m->planes * m->stride || offset < 0 || offset + m->blocks * BLOCK_PIXELS > m->stride) goto wrong;
+    if (a->lanes.len != images * m->blocks * block_bytes || a->out.len != images * m->planes * m->stride || offset < 0 || offset > m->stride || m->blocks > (m->stride - offset) / BLOCK_PIXELS) goto wrong;
     m->lanes = a->lanes.buf;
     m->first = a->first.buf;
     m->rest = a->rest.buf;
@@ -649,8 +654,9 @@ static PyObject *py_finish(PyObject *self, PyObject *args) {
     planes = channels == 3 ? 3 : item;
     int ok = (channels == 3 ? s.bits == 8 : channels == 1 && s.bits >= 1 && s.bits <= 16) && (s.block == 1 || s.block == 2 || s.block == 8) &&
              (s.gain == 1 || (s.block == 2 && s.gain >= 1 && s.gain <= 8)) &&
-             images >= 1 && s.height >= 0 && s.width >= 0 && source.len == images * s.height * s.width * channels * item &&
-             release.len == source.len && masks.len % (images * planes) == 0 && masks.len / planes / images >= s.height * s.width;
+             images >= 1 && s.height >= 0 && s.width >= 0 && source.len == product(product(images, product(s.height, s.width)), channels * item) &&
+             release.len == source.len && product(images, planes) > 0 && masks.len % product(images, planes) == 0 &&
+             masks.len / planes / images >= product(s.height, s.width);
     if (ok && (ok = check_variant(variant))) {
         s.source = source.buf;
         s.release = release.buf;
@@ -659,7 +665,7 @@ static PyObject *py_finish(PyObject *self, PyObject *args) {
         s.keep = keep;
         s.drop = drop;
         Py_BEGIN_ALLOW_THREADS
-        for (Py_ssize_t i = 0; i < images; i++) {
+        for (Py_ssize_t i = 0; i < images && source.len > 0; i++) {
             variants[variant].finish(&s, channels);
             s.source = (const uint8_t *)s.source + source.len / images;
             s.release = (uint8_t *)s.release + source.len / images;

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -17,6 +18,7 @@ from ldp_slicing.tables import LAYOUT_VERSION, ln_up, round_up
 from ldp_slicing.version import __version__
 from ldp_slicing.view import Prune, block_of, pruning
 
+_SIX_DIGITS = Context(prec=6, rounding=ROUND_CEILING)
 CARD_VERSION = 2
 VACUOUS = 0.4999  # of at most 0.5: a bound that says nothing
 
@@ -174,13 +176,13 @@ class Statement:
         kind = "colour" if plan.is_colour else f"{plan.word_bits}-bit grey"
         lines = [
             f"{counted(count, 'release')} of {size}, {kind}, pruning: {pruning(self.prune)}",
-            f"plan: {counted(slices, 'slice')}, epsilon {plan.realised_epsilon:.6g} realised of {plan.epsilon:.6g} requested",
+            f"plan: {counted(slices, 'slice')}, epsilon {number(plan.realised_epsilon)} realised of {plan.epsilon:.6g} requested",
         ]
         if plan.remark:
             lines.append(f"remark: this plan {plan.remark}")
         width, digits = (max(map(len, column)) for column in zip(*((one.unit, number(one.epsilon)) for one in self.levels), strict=True))
         for level in self.levels:
-            bound = "vacuous" if level.is_vacuous else f"{level.advantage_bound:.4f}"
+            bound = "vacuous" if level.is_vacuous else f"{Decimal(level.advantage_bound).quantize(Decimal('0.0001'), ROUND_CEILING)}"
             lines.append(f"  {level.unit:<{width}}  epsilon {number(level.epsilon):<{digits}}  advantage <= {bound:<7}  {level.why}")
         lines.append("  (advantage: by how much anybody can beat a coin toss between two values; vacuous: the bound says nothing)")
         return "\n".join(lines)
@@ -238,8 +240,8 @@ class Card:
 
 
 def number(value: float) -> str:
-    """Six digits, or whole numbers with thousands marked."""
-    return f"{value:,.0f}" if value >= 10_000 else f"{value:.6g}"
+    """Six digits, or whole numbers with thousands marked; rounded up, like everything that is promised."""
+    return f"{math.ceil(value):,}" if value >= 10_000 else f"{float(_SIX_DIGITS.plus(Decimal(value))):.6g}"
 
 
 def counted(count: int, what: str, many: str = "") -> str:

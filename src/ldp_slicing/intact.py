@@ -65,13 +65,33 @@ def begins_as_picture(data: bytes) -> bool:
     if data.startswith(b"BM"):  # so do words
         return len(data) > 6 and struct.unpack_from("<L", data, 2)[0] == len(data)
     if data.startswith(b"RIFF"):
-        return data[8:12] == b"WEBP"
+        return data[8:12] != b"WAVE"  # WebP, AVI, and what is not known
+    if any(data[at : at + 1] == data[at + size : at + size + 1] == b"G" for at, size in ((0, 188), (4, 192))):  # MPEG transport streams
+        return len(data) > 192
+    if data.startswith(b"OggS"):
+        return b"theora" in data[:64] or b"fishead" in data[:64]
     return _check_for(data[:8]) is not None
 
 
 _NETPBM = re.compile(rb"P([1-6]\s+(#[^\n]*\n\s*)*\d+\s+\d+|7\s+(#|WIDTH|HEIGHT|DEPTH))")
-_OTHERS = (  # JPEG 2000, JPEG XL, Matroska and WebM, Photoshop, QOI, OpenEXR, icons
-    *(b"\0\0\0\x0cjP  ", b"\xffO\xffQ", b"\xff\n", b"\0\0\0\x0cJXL ", b"\x1aE\xdf\xa3", b"8BPS", b"qoif", b"v/1\x01", b"\0\0\x01\0"),
+_OTHERS = (
+    # JPEG 2000, JPEG XL, Matroska and WebM, Photoshop, QOI, OpenEXR, icons
+    *(
+        b"\0\0\0\x0cjP  ",
+        b"\xffO\xffQ",
+        b"\xff\n",
+        b"\0\0\0\x0cJXL ",
+        b"\x1aE\xdf\xa3",
+        b"8BPS",
+        b"qoif",
+        b"v/1\x01",
+        b"\0\0\x01\0",
+        b"\0\0\x02\0",
+    ),
+    # Flash, Windows Media, MPEG streams, SGI, Sun, DirectDraw, Apple's icons, FITS, PDF, PCX (of its versions and depths)
+    *(b"FLV\x01", b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", b"\0\0\x01\xba", b"\0\0\x01\xb3", b"\x01\xda", b"\x59\xa6\x6a\x95", b"DDS "),
+    *(b"icns", b"SIMPLE  =", b"%PDF-", b"%!PS", b"\xc5\xd0\xd3\xc6", b"YUV4MPEG2", b".RMF"),
+    *(bytes((10, version, 1, depth)) for version in range(6) for depth in (1, 2, 4, 8)),
 )
 
 

@@ -26,6 +26,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
+from ldp_slicing.card import number
 from ldp_slicing.errors import KeyFileError, LedgerError
 from ldp_slicing.keys import frame, new_key_file, read_key_file, tables_digest
 from ldp_slicing.plan import Plan
@@ -170,17 +171,24 @@ class Ledger:
         with self._transaction(flush=False):
             self._database.executemany("DELETE FROM releases WHERE id = ? AND done = 0 AND claims = 1", ((entry,) for entry in entries))
 
-    def most_of(self, sources: Iterable[Iterable[int]]) -> list[Spent]:
+    def most_of(self, sources: Iterable[tuple[bytes, Iterable[int]]]) -> list[Spent]:
         """Of sources, each given by its releases (of a film all frames), what was spent on those that have most: releases, or either eps.
 
+        They come with their stream: an older ledger that was put back does not know them, or others by their numbers, and is refused.
         SQLite finds them, in floating point and a few more than one each; what is told of them is added up exactly.
         """
         run, tables = self._database.execute, ("asked", "held", "totals", "added")
         try:
-            run("CREATE TEMP TABLE asked (unit INTEGER, id INTEGER)")
+            run("CREATE TEMP TABLE asked (unit INTEGER, id INTEGER, stream BLOB)")
             run("BEGIN")
-            pairs = ((unit, entry) for unit, entries in enumerate(sources) for entry in entries)
-            self._database.executemany("INSERT INTO asked VALUES (?, ?)", pairs)
+            rows = ((unit, entry, stream) for unit, (stream, entries) in enumerate(sources) for entry in entries)
+            self._database.executemany("INSERT INTO asked VALUES (?, ?, ?)", rows)
+            unknown = "SELECT COUNT(*) FROM asked LEFT JOIN releases USING (id) WHERE releases.stream IS NOT asked.stream"
+            if missing := run(unknown).fetchone()[0]:
+                raise LedgerError(
+                    f"the ledger {self.path} does not know {missing} of these releases: an older one seems to have been put in its place. "
+                    "Put the newest back; this one counts less than was spent"
+                )
             for statement in _PIXELS.split(";"):
                 run(statement)
             orders = ("times", "epsilon", "source")
@@ -265,7 +273,7 @@ class Ledger:
         perhaps = f" ({spent.unfinished} of them perhaps: that run did not finish)" if spent.unfinished else ""
         return (
             f"was released before, {least}{spent.releases} time{'s' * (spent.releases > 1)}{perhaps}, last on {moment}; another release "
-            f"would add up to {least}epsilon {round_up(Fraction(spent.epsilon) + more):.6g} per released pixel; --spend allows it"
+            f"would add up to {least}epsilon {number(round_up(Fraction(spent.epsilon) + more))} per released pixel; --spend allows it"
         )
 
     @staticmethod

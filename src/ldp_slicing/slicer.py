@@ -192,7 +192,7 @@ class Slicer:
         answers = [keystream.blocks for keystream in keystreams]
         drawn = spare = 0  # pixels whose masks were drawn; how many of those wait at the front of `masks`
         for top in range(0, height, rows):
-            strips = np.ascontiguousarray(sources[:, top : top + rows], sources.dtype.newbyteorder("="))
+            strips = np.require(sources[:, top : top + rows], sources.dtype.newbyteorder("="), ("C", "A"))  # the kernel reads words
             need = strips.shape[1] * width
             blocks = max(0, -(-(need - spare) // mask.BLOCK_PIXELS))
             if blocks:
@@ -202,7 +202,7 @@ class Slicer:
                 lanes = buffer[: images * size].view("<u2").reshape(images, -1, mask.BLOCK_PIXELS)
                 path.draw(lanes, tables, drawn, answers, masks, spare)
             targets = releases[:, top : top + rows]
-            direct = targets.flags.c_contiguous and targets.dtype.isnative
+            direct = targets.flags.c_contiguous and targets.flags.aligned and targets.dtype.isnative
             done = targets if direct else np.empty(strips.shape, strips.dtype)
             path.finish(strips, done, masks, self.plan, self.prune, self.output == "rgb")
             if not direct:
@@ -223,7 +223,7 @@ def privatize(image: Array | Image.Image, epsilon: float = 20.0) -> Array | Imag
     """
     array = np.asarray(image)
     colour = array.ndim >= 3 and array.shape[-1] == 3
-    bits = COLOUR_BITS if colour else 16 if array.dtype == np.uint16 else 8
+    bits = COLOUR_BITS if colour else 16 if array.dtype.kind == "u" and array.dtype.itemsize == 2 else 8
     return _paper_slicer(epsilon, bits)(image)
 
 

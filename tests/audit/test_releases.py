@@ -82,10 +82,10 @@ def test_one_release_with_its_card(tmp_path: Path) -> None:
     release(tmp_path / "a.png", tmp_path / "release.png", Recipe(prune="dct"))
     report = audit_releases(tmp_path / "release.png")
     assert report.holds, str(report)
-    (tmp_path / "release.card.json").unlink()
+    (tmp_path / "release.png.card.json").unlink()
     report = audit_releases(tmp_path / "release.png")
     assert failed(report) == {"card"}
-    assert "release.card.json cannot be read" in by_name(report)["card"].complaints[0]
+    assert "release.png.card.json cannot be read" in by_name(report)["card"].complaints[0]
     assert set(by_name(report)) == {"card", "files", "metadata"}  # without a plan nothing can be said of the pixels
 
 

@@ -23,7 +23,7 @@ from ldp_slicing.release.prepare import prepare
 from ldp_slicing.release.recipe import Recipe
 from ldp_slicing.release.run import on_this_machine
 from tests.markers import encoded, picture
-from tests.release.helpers import PNG, SECRET, card_of, expected, manifest_of, outputs, plant, release, spent, verified
+from tests.release.helpers import PNG, SECRET, card_of, expected, manifest_of, outputs, plant, release, spent, tree, verified
 
 OTHER = encoded(picture(11, 5), "PNG")
 GREY = encoded(picture()[..., 1], "PNG")
@@ -42,6 +42,13 @@ def shard(members: dict[str, bytes], **about: Any) -> bytes:
                 setattr(member, attribute, value)
             tar.addfile(member, io.BytesIO(data))
     return file.getvalue()
+
+
+def test_releases_of_one_stem_have_cards_of_their_own(tmp_path: Path) -> None:
+    plant(tmp_path, {"a.png": PNG, "b.tar": shard({"b.jpg": encoded(picture(12, 8), "PNG")})})
+    release(tmp_path / "a.png", tmp_path / "out" / "one.png")
+    release(tmp_path / "b.tar", tmp_path / "out" / "one.tar")
+    assert tree(tmp_path / "out") == ["one.png", "one.png.card.json", "one.tar", "one.tar.card.json"]
 
 
 def members_of(path: Path) -> dict[str, bytes]:
@@ -403,6 +410,43 @@ def test_a_member_that_occurs_twice_is_named(tmp_path: Path) -> None:
     ran = release(plant(tmp_path / "in", {"s.tar": file.getvalue()}), tmp_path / "out")
     assert "more than once" in ran.problems["s.tar: b.png"]
     assert spent().releases == 1
+
+
+def test_a_column_that_is_kept_tells_nothing_of_rows_that_are_left_out(tmp_path: Path) -> None:
+    names = pa.array(["PATIENT-LEFT-OUT", "somebody"]).dictionary_encode()
+    source = plant(tmp_path / "in", {"a.parquet": table([b"no picture", PNG], more=names)})
+    assert len(release(source, tmp_path / "out", Recipe(5.0, keep=("more",))).problems) == 1
+    written = (tmp_path / "out" / "a.parquet").read_bytes()
+    assert b"somebody" in written
+    assert b"PATIENT" not in written
+
+
+FILMS = {
+    "flv": b"FLV\x01\x05" + bytes(300),
+    "wmv": b"\x30\x26\xb2\x75\x8e\x66\xcf\x11" + bytes(300),
+    "clip": b"RIFF\x10\0\0\0AVI LIST" + bytes(300),
+    "stream": (b"G" + bytes(187)) * 3,
+    "mpv": b"\0\0\x01\xba" + bytes(300),
+    "paint": bytes((10, 5, 1, 8)) + bytes(300),
+    "silicon": b"\x01\xda\x01\x01" + bytes(300),
+    "page": b"%PDF-1.7\n" + bytes(300),
+    "ts": b"what its ending says",
+    "pcx": b"what its ending says",
+}
+
+
+@pytest.mark.parametrize("ending", FILMS)
+def test_films_and_rarer_pictures_are_not_kept(ending: str, tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"s.tar": shard({"a.png": PNG, f"a.{ending}": FILMS[ending]})})
+    release(source, tmp_path / "out", Recipe(5.0, keep=(ending,)))
+    assert not any(FILMS[ending] in data for data in outputs(tmp_path / "out").values())
+
+
+@pytest.mark.parametrize("data", [b"RIFF\x10\0\0\0WAVEfmt ", b"OggS vorbis", b"Good words", b'{"a": 1}', b"G" * 20, b"%"])
+def test_sounds_and_words_are_kept(data: bytes, tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"s.tar": shard({"a.png": PNG, "a.more": data})})
+    assert release(source, tmp_path / "out", Recipe(5.0, keep=("more",))).problems == {}
+    assert members_of(tmp_path / "out" / "s.tar")["a.more"] == data
 
 
 @pytest.mark.parametrize(

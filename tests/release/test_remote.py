@@ -80,7 +80,7 @@ def test_one_remote_file_to_one(bucket: str, tmp_path: Path) -> None:
     plant(tmp_path, {"a.png": PNG})
     assert release(tmp_path / "a.png", f"{bucket}/x/b.png").complete  # type: ignore[arg-type]
     system, root = fsspec.core.url_to_fs(bucket)
-    assert sorted(name.rsplit("/", 1)[-1] for name in system.find(root)) == ["b.card.json", "b.png"]
+    assert sorted(name.rsplit("/", 1)[-1] for name in system.find(root)) == ["b.png", "b.png.card.json"]
     with pytest.raises(ReleaseError, match="exists already"):
         release(tmp_path / "a.png", f"{bucket}/x/b.png")  # type: ignore[arg-type]
     assert release(f"{bucket}/x/b.png", tmp_path / "c.png").complete  # type: ignore[arg-type]

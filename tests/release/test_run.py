@@ -4,11 +4,12 @@ import io
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tarfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
@@ -24,11 +25,13 @@ from ldp_slicing.keys import new_key_file
 from ldp_slicing.ledger import Ledger, default_ledger
 from ldp_slicing.release.formats import image
 from ldp_slicing.release.formats.base import Entry, Options
+from ldp_slicing.release.journal import Journal
 from ldp_slicing.release.manifest import CARD_NAME
 from ldp_slicing.release.places import PARTIAL, Folder
 from ldp_slicing.release.prepare import prepare
 from ldp_slicing.release.recipe import Recipe
-from ldp_slicing.release.run import on_this_machine
+from ldp_slicing.release.run import Stop, on_this_machine
+from ldp_slicing.release.work import Gate, Outcome, Setting, Worker
 from tests.markers import encoded, picture, png_16
 from tests.release.helpers import BESIDE, PNG, RECIPE, card_of, on_card, outputs, pictures, pixels, plant, release, spent, tree, verified
 
@@ -179,7 +182,7 @@ REFUSALS = {
 
 @pytest.fixture
 def places(tmp_path: Path) -> Path:
-    plant(tmp_path, {"in/a.png": PNG, "in/album/b.png": PNG, "full/file": b"x", "full/there.png": b"x", "full/carded.card.json": b"x"})
+    plant(tmp_path, {"in/a.png": PNG, "in/album/b.png": PNG, "full/file": b"x", "full/there.png": b"x", "full/carded.png.card.json": b"x"})
     (tmp_path / "empty").mkdir()
     for link, to in {"link": "in", "link to album": "in/album", "broken": "nowhere2", "broken.png": "nowhere3", "loop": "loop"}.items():
         (tmp_path / link).symlink_to(to)
@@ -214,9 +217,9 @@ def test_an_empty_target_may_exist_or_be_a_link(places: Path) -> None:
 def test_one_file_to_one_file(places: Path) -> None:
     ran = release(places / "in" / "a.png", places / "new" / "x.y.PNG")
     assert (ran.problems, ran.complete) == ({}, True)
-    assert tree(places / "new") == ["x.y.PNG", "x.y.card.json"]
+    assert tree(places / "new") == ["x.y.PNG", "x.y.PNG.card.json"]
     assert spent().releases == 1
-    assert json.loads((places / "new" / "x.y.card.json").read_text())["statements"][0]["releases"] == 1
+    assert json.loads((places / "new" / "x.y.PNG.card.json").read_text())["statements"][0]["releases"] == 1
     assert pixels(places / "new" / "x.y.PNG").shape == (9, 7, 3)
 
 
@@ -280,8 +283,8 @@ def test_an_error_that_nobody_foresaw_concerns_one_source_only(tmp_path: Path, m
 def test_a_card_that_cannot_be_written_is_a_problem(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.png": PNG})
     job = prepare(source, tmp_path / "out", RECIPE)
-    (tmp_path / "out" / CARD_NAME).mkdir()
-    list(job.run(on_this_machine(1)))
+    for _ in job.run(on_this_machine(1)):
+        (tmp_path / "out" / CARD_NAME).mkdir()
     assert job.card_problem == "the card could not be written: Is a directory"
     assert not job.complete
     job.close()
@@ -487,6 +490,101 @@ def test_tiny_pictures_that_were_released_by_other_views_add_up(size: tuple[int,
     release(source, tmp_path / "two", Recipe(epsilon=5.0), spend=True)
     assert verified(tmp_path / "two") == []
     assert audit_releases(tmp_path / "two").holds
+
+
+def lost_in_between(setting: Setting, gate: Gate, journal: Journal, stop: Stop) -> Generator[list[Outcome]]:
+    """Workers that are killed when their files have their names, before they can say so."""
+    list(Worker(setting, gate).run(list(journal.waiting())))
+    yield from ()
+
+
+def test_a_file_that_is_there_and_not_counted_costs_the_card(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", pictures(3))
+    assert release(source, tmp_path / "out").complete
+    plant(source, {"large.png": encoded(picture(90, 70), "PNG")})
+    job = prepare(source, tmp_path / "out", RECIPE)
+    list(job.run(lost_in_between))
+    assert "large.png is there and not counted" in (job.card_problem or "")
+    assert not job.complete
+    job.close()
+    assert not (tmp_path / "out" / CARD_NAME).exists()
+    before = outputs(tmp_path / "out")
+    assert release(source, tmp_path / "out").complete
+    assert outputs(tmp_path / "out") == before
+    assert on_card(tmp_path / "out") == 4
+    assert verified(tmp_path / "out") == []
+
+
+def test_a_single_file_that_is_not_counted_costs_its_card(tmp_path: Path) -> None:
+    plant(tmp_path, {"in.png": PNG, "other.png": PNG})
+    job = prepare(tmp_path / "in.png", tmp_path / "out.png", RECIPE)
+    list(job.run(lost_in_between))
+    assert "out.png is there and not counted" in (job.card_problem or "")
+    job.close()
+    assert release(tmp_path / "in.png", tmp_path / "out.png").complete
+
+
+def test_a_ledger_that_fails_after_files_have_their_names_costs_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = plant(tmp_path / "in", pictures(3))
+
+    def fails(self: Ledger, entries: object) -> None:
+        raise LedgerError("the ledger is locked: for a test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "finish", fails)
+        ran = release(source, tmp_path / "out")
+    assert len(outputs(tmp_path / "out")) == 3
+    assert "is there and not counted" in (ran.card_problem or "")
+    assert not (tmp_path / "out" / CARD_NAME).exists()
+    assert release(source, tmp_path / "out").complete
+    assert on_card(tmp_path / "out") == 3
+
+
+def test_while_something_is_released_no_earlier_card_lies_there(tmp_path: Path) -> None:
+    """Whoever is left with what a killed run left has no card rather than one that counts too little."""
+    source = plant(tmp_path / "in", pictures(2))
+    assert release(source, tmp_path / "out").complete
+    plant(source, pictures(3))
+    job = prepare(source, tmp_path / "out", RECIPE)
+    assert [(tmp_path / "out" / CARD_NAME).exists() for _ in job.run(on_this_machine(1))] == [False]
+    job.close()
+    assert on_card(tmp_path / "out") == 3
+
+
+def test_a_card_that_this_run_did_not_write_is_not_replaced(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", pictures(2))
+    assert release(source, tmp_path / "out").complete
+    (tmp_path / "out" / CARD_NAME).write_text("{}")
+    with pytest.raises(ReleaseError, match="another run wrote it"):
+        prepare(source, tmp_path / "out", RECIPE)
+    assert (tmp_path / "out" / CARD_NAME).read_text() == "{}"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs flock")
+def test_two_runs_do_not_work_on_one_target(tmp_path: Path) -> None:
+    one, two = plant(tmp_path / "one", pictures(2)), plant(tmp_path / "two", {"b.png": encoded(picture(5, 5), "PNG")})
+    job = prepare(one, tmp_path / "out", RECIPE)
+    with pytest.raises(ReleaseError, match="another run is at work on"):
+        prepare(two, tmp_path / "out", RECIPE, state=tmp_path / "state")
+    list(job.run(on_this_machine(1)))
+    job.close()
+    assert job.complete
+
+
+def test_an_older_ledger_that_was_put_back_writes_no_card(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", pictures(2))
+    ledger = tmp_path / "l" / "ledger.sqlite"
+    release(source, tmp_path / "one", ledger=ledger)
+    (tmp_path / "backup").mkdir()
+    for path in ledger.parent.iterdir():
+        shutil.copy(path, tmp_path / "backup")
+    release(source, tmp_path / "two", ledger=ledger, spend=True)
+    before = (tmp_path / "two" / CARD_NAME).read_bytes()
+    shutil.rmtree(ledger.parent)
+    (tmp_path / "backup").rename(ledger.parent)
+    ran = release(source, tmp_path / "two", ledger=ledger, spend=True)
+    assert "an older one seems to have been put in its place" in (ran.card_problem or "")
+    assert (tmp_path / "two" / CARD_NAME).read_bytes() == before
 
 
 def test_no_card_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def read_set(target: Path) -> ReleaseSet:
         return found
     if not target.is_file():
         raise AuditError(f"{target} is neither a folder of releases nor a release")
-    found = ReleaseSet(str(target), target.with_suffix(".card.json"))
+    found = ReleaseSet(str(target), target.with_name(f"{target.name}.card.json"))
     _add(found, target.parent, PurePath(target.name))
     return found
 

@@ -220,7 +220,8 @@ def report(job: Job, seconds: float, problems: list[tuple[str, str]], target: st
     for copy in copies[:SHOWN]:
         err.print(f"[yellow]copy:[/yellow] {plain(copy)} equals a picture that was released")
     if job.stopped:
-        err.print("[bold red]stopped[/bold red] before the end; what was released is whole and on the card. Run the same command to go on")
+        whole = "" if job.card_problem else "; what was released is whole and on the card"
+        err.print(f"[bold red]stopped[/bold red] before the end{whole}. Run the same command to go on")
     elif not job.complete:
         err.print("[bold red]not complete[/bold red]: run the same command to try again what failed")
     out.print(sum_up(job.journal.tally(), job.kept, seconds))

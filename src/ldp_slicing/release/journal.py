@@ -24,7 +24,7 @@ from ldp_slicing.release.names import printable
 from ldp_slicing.release.places import Found
 from ldp_slicing.release.work import Outcome, Task
 
-JOURNAL_VERSION = 4
+JOURNAL_VERSION = 5
 WAITING, RELEASED, PROBLEM, COPY = range(4)
 _PAGE = 256
 _WHOLE = b"."  # in place of a file's path: the source as a whole
@@ -385,6 +385,15 @@ class Journal:
             line = {"output": decode(output), "sha256": sha256.hex(), "status": status}
             yield line | ({"member": member} if member is not None else {}) | ({"frames": frames} if frames > 1 else {})
 
+    def outputs(self) -> Iterator[str]:
+        """All names that releases have, or are to have."""
+        for (output,) in self._run("SELECT output FROM files WHERE output IS NOT NULL ORDER BY output"):
+            yield decode(output)
+
+    def is_released(self, output: str) -> bool:
+        """Whether that is the name of a release that is known to be whole."""
+        return self._run("SELECT 1 FROM files WHERE output = ? AND state = 1", (encode(output),)).fetchone() is not None
+
     def names(self) -> Iterator[tuple[str, str, str, str]]:
         """Of each release its output and member, and the file and entry that it was made from."""
         query = "SELECT output, member, path, entry FROM files JOIN releases USING (path) WHERE state = 1 ORDER BY output, position"
@@ -400,7 +409,8 @@ class Journal:
             sizes = "SELECT DISTINCT width, height FROM releases JOIN files USING (path) WHERE state = 1 AND bits = ?"
             yield bits, count, frames, self._run(sizes, (bits,)).fetchall()
 
-    def numbers(self, bits: int) -> Iterator[Sequence[int]]:
-        """Of each release of such words, in the ledger."""
-        for (numbers,) in self._run("SELECT numbers FROM releases JOIN files USING (path) WHERE state = 1 AND bits = ?", (bits,)):
-            yield array("q", numbers)
+    def numbers(self, bits: int) -> Iterator[tuple[bytes, Sequence[int]]]:
+        """Of each release of such words: the run or owner's key that it is from, and its numbers in the ledger."""
+        query = "SELECT run, numbers FROM releases JOIN files USING (path) WHERE state = 1 AND bits = ?"
+        for run, numbers in self._run(query, (bits,)):
+            yield run, array("q", numbers)

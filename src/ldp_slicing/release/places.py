@@ -19,6 +19,7 @@ from urllib.request import url2pathname
 
 from ldp_slicing.errors import ImageError, LdpSlicingError, ReleaseError
 from ldp_slicing.intact import open_regular
+from ldp_slicing.keys import sync_folder
 
 PARTIAL = ".ldp-slicing-partial"  # the folder for unfinished files, where they cannot lie outside the target
 _CHUNK = 1 << 20
@@ -121,6 +122,7 @@ class Place(Protocol):
     def clear_drafts(self) -> None: ...
     def remove_if_empty(self) -> None: ...
     def sync(self) -> None: ...
+    def remove(self, path: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,12 @@ class Folder:
     def remove_if_empty(self) -> None:
         with contextlib.suppress(OSError):
             self.root.rmdir()
+
+    def remove(self, path: str) -> None:
+        """A file that may be there; it is gone from the disk, too, when this returns."""
+        (self.root / path).unlink(missing_ok=True)
+        if self.root.is_dir():
+            sync_folder(self.root)
 
     def sync(self) -> None:
         """Everything that was written is on the disk: one call for many files, since one each would cost more than making them."""
@@ -299,6 +307,11 @@ class Remote:
 
     def remove_if_empty(self) -> None:
         """There are no empty folders in most."""
+
+    def remove(self, path: str) -> None:
+        system, root = self._system
+        with contextlib.suppress(FileNotFoundError):
+            system.rm_file(f"{root}/{path}")
 
     def sync(self) -> None:
         """What a remote place has acknowledged is its own to keep."""

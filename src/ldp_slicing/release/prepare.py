@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,10 @@ from ldp_slicing.release.manifest import CARD_NAME, MANIFEST_NAME
 from ldp_slicing.release.names import random_name
 from ldp_slicing.release.places import PARTIAL, Folder, Found, Place, Remote, digest_of, is_remote, local_path, remote
 from ldp_slicing.release.recipe import Recipe
-from ldp_slicing.release.run import Job
+from ldp_slicing.release.run import Job, check_card
+
+if sys.platform != "win32":
+    import fcntl
 
 STATE_SUFFIX = ".owner"
 LITTER = (".ds_store", "thumbs.db", "desktop.ini")
@@ -82,9 +86,17 @@ def prepare(
             )
         opened = Ledger(ledger, must_exist=known)
         journal = _open_journal(route, {**parameters, "ledger": opened.identity}, ledger)
+        try:
+            check_card(route.target, route.card_path, journal)
+            let_go = _hold(route)
+        except ReleaseError:
+            journal.close()
+            raise
         if isinstance(route.target, Folder | Remote):  # where drafts must lie in the target, not where another run's do
             route = replace(route, target=replace(route.target, partial=f"{PARTIAL}/{journal.salt().hex()[:16]}"))
-        return _take_stock(route, recipe, opened, journal, owners, spend=spend, stop=stop)
+        job = _take_stock(route, recipe, opened, journal, owners, spend=spend, stop=stop)
+        job.let_go = let_go
+        return job
     except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to one another
         raise ReleaseError(f"{source} cannot be released to {target}: {getattr(error, 'strerror', None) or error}") from None
 
@@ -114,7 +126,7 @@ def _route(source: str, target: str, state: Path | None, *, shared: bool) -> Rou
         suffix, kind = os.path.splitext(output)[1].lower(), kind_of(only, lambda: _peek(from_place, only))  # noqa: PTH122
         if suffix not in KINDS[kind].writers:
             raise ReleaseError(f"{target} must end in {' or '.join(KINDS[kind].writers)}: a release is written without loss")
-        return Route(from_place, to_place, source_name, state, f"{output[: -len(suffix)]}.card.json", output)
+        return Route(from_place, to_place, source_name, state, f"{output}.card.json", output)
     return Route(from_place, to_place, source_name, state, CARD_NAME)
 
 
@@ -183,6 +195,24 @@ def _check_new(route: Route) -> None:
         not route.single and next(target.files(), None) is not None
     ):
         raise ReleaseError(f"{route.output or 'the target'} exists already: nothing is overwritten")
+
+
+def _hold(route: Route) -> Callable[[], None]:
+    """Nobody else works on this folder until the result is called: one with another state folder would not know of this run.
+
+    The system lets go of it when the process ends, however it ends. Where it cannot be held (some network disks), it is not.
+    """
+    if sys.platform == "win32" or route.single or not isinstance(route.target, Folder):
+        return lambda: None
+    held = os.open(route.target.root, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(held)
+        raise ReleaseError(f"another run is at work on {route.target.root}; wait for it, or stop it") from None
+    except OSError:
+        pass
+    return lambda: os.close(held)
 
 
 def _ledger_of(route: Route) -> str:

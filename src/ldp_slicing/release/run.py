@@ -9,6 +9,7 @@ made again. docs/proofs.md, 13.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing
@@ -19,10 +20,10 @@ from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.keys import Secret
 from ldp_slicing.ledger import Ledger, Stream
-from ldp_slicing.release.formats import endings
+from ldp_slicing.release.formats import WRITERS, endings
 from ldp_slicing.release.journal import RELEASED, WAITING, Journal
 from ldp_slicing.release.manifest import write_manifest
-from ldp_slicing.release.places import Place, write_whole
+from ldp_slicing.release.places import PARTIAL, Place, digest_of, write_whole
 from ldp_slicing.release.recipe import Recipe
 from ldp_slicing.release.work import Gate, LedgerGate, Outcome, Setting
 from ldp_slicing.release.workers import run_here, run_in_processes
@@ -32,6 +33,12 @@ from ldp_slicing.view import block_of
 SETTLE_SECONDS = 30.0
 Stop = Callable[[], bool]
 Engine = Callable[[Setting, Gate, Journal, Stop], Generator[list[Outcome]]]
+
+
+def check_card(target: Place, path: str, journal: Journal) -> None:
+    """Refuse a target whose card is not one that this run wrote: what it promises would be lost."""
+    if target.size(path) is not None and digest_of(target.open(path)).hex() not in (journal.get("cards") or ()):
+        raise ReleaseError(f"{path} is there, and another run wrote it, or somebody changed it: one target is one run's")
 
 
 def on_this_machine(workers: int) -> Engine:
@@ -69,6 +76,7 @@ class Job:
     complete: bool = False
     card_problem: str | None = None
     last_card: Card | None = None  # as it was written
+    let_go: Callable[[], None] = lambda: None  # of the target
     _settled: float = field(default_factory=time.monotonic)
 
     def run(self, engine: Engine, stop: Stop = lambda: False) -> Generator[Outcome]:
@@ -81,6 +89,8 @@ class Job:
             return
         try:
             if self.waiting:
+                # An earlier card does not count what is released from now on, and whatever happens nobody may be left with it.
+                self._withdraw_card()
                 with closing(engine(setting, gate, self.journal, stop)) as results:
                     for outcomes in results:
                         self.journal.record(outcomes, stream.identity, lambda file: self.ledger.keyed("file", file))
@@ -106,16 +116,40 @@ class Job:
         self.stopped = counts[WAITING] > 0
         try:
             self.target.clear_drafts()
+            self.card_problem = self.card_problem or self._not_counted()
             if not self.card_problem and (card := self.card()):
-                self.last_card = card
+                content = card.to_json().encode() + b"\n"
+                check_card(self.target, self.card_path, self.journal)
+                self.journal.set_durably("cards", [*(self.journal.get("cards") or [])[-1:], hashlib.sha256(content).hexdigest()])
                 if not self.single:
                     write_manifest(self.target, self.journal.manifest())
-                write_whole(self.target, self.card_path, [card.to_json().encode() + b"\n"])
+                write_whole(self.target, self.card_path, [content])
+                self.last_card = card
                 self.target.clear_drafts()
             if not self.card_problem and not self.journal.unfinished:
                 self._complete()
         except (OSError, LdpSlicingError) as error:
             self.card_problem = f"the card could not be written: {getattr(error, 'strerror', None) or error}"
+
+    def _withdraw_card(self) -> None:
+        try:
+            self.target.remove(self.card_path)
+        except OSError as error:
+            raise ReleaseError(f"{self.card_path} cannot be removed, and would not count what comes: {error.strerror or error}") from None
+
+    def _not_counted(self) -> str | None:
+        """What lies among the releases and is not known as one: of it no card would be true.
+
+        A worker that was killed, or a ledger that failed, may leave files that have their names and are made again, the same, next time.
+        """
+        there = self.journal.outputs() if self.single else (found.path for found in self.target.files())
+        for path in there:
+            ending = path[path.rfind(".") :].lower()
+            if ending not in WRITERS or path.startswith(f"{PARTIAL}/") or self.journal.is_released(path):
+                continue
+            if not self.single or self.target.size(path) is not None:
+                return f"{path} is there and not counted: run the same command again, or, if it is no release of this run, move it away"
+        return None
 
     def _complete(self) -> None:
         """Everything is on the disk; from now on nothing can be made again without spending."""
@@ -136,6 +170,7 @@ class Job:
             self.journal.close()
         if nothing and made_target:
             self.target.remove_if_empty()
+        self.let_go()
 
     def card(self) -> Card | None:
         """The statement about what was released, if anything was. What its sources have cost is asked of the ledger, now."""

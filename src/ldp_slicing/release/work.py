@@ -7,6 +7,7 @@ write. A file gets its name when all of its entries are in it; then the gate is 
 from __future__ import annotations
 
 import copy
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -21,6 +22,8 @@ from ldp_slicing.release.places import Draft, Folder, Place, digest_of_open
 from ldp_slicing.release.recipe import Recipe
 from ldp_slicing.slicer import Slicer
 
+NOT_NAMED = (errno.EACCES, errno.EROFS, errno.ENAMETOOLONG)  # a file that was refused its name with these surely does not have it
+FINAL = (errno.EINVAL, errno.ENAMETOOLONG)  # trying again does not help
 BATCH_SOURCES = 64  # an intent costs a flush of the disk; so many share one
 BATCH_BYTES = 32 << 20  # of decoded pixels that wait for it
 
@@ -217,7 +220,7 @@ class Worker:
         except LdpSlicingError as error:
             output.fail(str(error))
         except Exception as error:  # whatever it is, it concerns this source: it is named, and the others go on
-            output.fail(_words(error, "could not be read"), passing=isinstance(error, OSError))
+            output.fail(_words(error, "could not be read"), passing=isinstance(error, OSError) and _passes(error))
 
     def _fits(self, output: _Output, entry: Entry) -> bool:
         """Whether there is a plan for such pixels. Asked before anything is spent; of a shard, what does not fit is left out and named."""
@@ -257,7 +260,7 @@ class Worker:
                 except LdpSlicingError as error:
                     output.fail(str(error))
                 except Exception as error:  # a full disk, most often: to be tried again
-                    output.fail(_words(error, "could not be released"), passing=True)
+                    output.fail(_words(error, "could not be released"), passing=_passes(error))
 
     def _refuse(self, output: _Output, entry: Entry, verdict: Verdict) -> None:
         """A copy is left out of a shard; a source that was released before stops its file, or that file could never be completed."""
@@ -306,7 +309,7 @@ class Worker:
             try:
                 self._commit(output)
             except Exception as error:
-                output.fail(_words(error, "could not be released"), passing=True)
+                output.fail(_words(error, "could not be released"), passing=_passes(error))
         self._tell(outputs)
         for output in outputs:
             yield Outcome(
@@ -333,7 +336,11 @@ class Worker:
             if output.writer is not None and output.problem is None:
                 output.writer.close()
                 output.attempted = True
-                output.draft.commit(replace=output.task.again)
+                try:
+                    output.draft.commit(replace=output.task.again)
+                except OSError as error:
+                    output.attempted = error.errno not in NOT_NAMED
+                    raise
                 output.named = True
             elif output.writer is not None:
                 output.writer.abort()
@@ -359,6 +366,12 @@ class Worker:
 
 class _StopError(Exception):
     """Between two entries somebody asked to stop."""
+
+
+def _passes(error: Exception) -> bool:
+    """Whether trying again may help: not where the system says that it never will, nor with a decoder's own numbers."""
+    number = getattr(error, "errno", None)
+    return number is None or (number in errno.errorcode and number not in FINAL)
 
 
 def _words(error: Exception, what: str) -> str:

@@ -15,6 +15,7 @@ from torch.utils.data import get_worker_info
 from torchvision import tv_tensors  # type: ignore[import-untyped]
 from torchvision.transforms import v2  # type: ignore[import-untyped]
 
+from ldp_slicing.card import number
 from ldp_slicing.errors import ImageError, ReleaseError
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.torch.labels import own
@@ -90,7 +91,7 @@ class Privatize(v2.Transform):  # type: ignore[misc]
     def extra_repr(self) -> str:
         plan = self.slicer.plan
         return (
-            f"epsilon={plan.realised_epsilon:.6g} per released pixel, word_bits={plan.word_bits}, prune={self.slicer.prune!r}, "
+            f"epsilon={number(plan.realised_epsilon)} per released pixel, word_bits={plan.word_bits}, prune={self.slicer.prune!r}, "
             f"output={self.slicer.output!r}, dataset_size={self.dataset_size}, releases={self.releases}"
         )
 
@@ -119,14 +120,14 @@ class Privatize(v2.Transform):  # type: ignore[misc]
             return
         epsilon = self.slicer.plan.realised_epsilon
         message = (
-            f"every call of Privatize is a release: a source that comes t times costs t x {epsilon:.6g} epsilon per released pixel "
-            f"(10 epochs: {10 * epsilon:.6g})"
+            f"every call of Privatize is a release: a source that comes t times costs t x {number(epsilon)} epsilon per released pixel "
+            f"(10 epochs: {number(10 * epsilon)})"
         )
         if size is not None and again:
             times = -(-self.releases // size)
             message = (
                 f"Privatize made {self.releases} releases of {size} sources, so some source at least {times} times: that costs "
-                f"{times} x {epsilon:.6g} = {times * epsilon:.6g} epsilon per released pixel, and it grows with every epoch"
+                f"{times} x {number(epsilon)} = {number(times * epsilon)} epsilon per released pixel, and it grows with every epoch"
             )
         self._told_in = os.getpid()
         warnings.warn(f"{message}. ldp_slicing.torch.ReleasedDataset releases each source once", RepeatedReleaseWarning, stacklevel=2)

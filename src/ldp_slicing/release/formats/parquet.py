@@ -44,7 +44,7 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
         for batch in source.iter_batches(batch_size=16, columns=[column, *kept]):
             for position in range(batch.num_rows):
                 image = batch.column(column)[position].as_py()
-                values = {name: batch.column(name).slice(position, 1) for name in kept}
+                values = {name: _of_one_row(batch.column(name), position) for name in kept}
                 entry = _entry(row, image, {"column": column, "values": values, "features": features})
                 if isinstance(entry, Entry):
                     entry, left = left_out(entry, left), set()
@@ -52,6 +52,12 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
                 row += 1
     except (pa.ArrowException, OSError) as error:
         raise ImageError(f"is not a Parquet file, or damaged: {error}") from None
+
+
+def _of_one_row(column: Any, position: int) -> Any:  # noqa: ANN401
+    """Without a dictionary, which has the values of other rows, too: also of those that are left out."""
+    one = column.slice(position, 1)
+    return one.dictionary_decode() if pa.types.is_dictionary(one.type) else one
 
 
 def _image_column(schema: Any, options: Options) -> str:  # noqa: ANN401
@@ -70,14 +76,18 @@ def _is_image(kind: Any) -> bool:  # noqa: ANN401
 
 
 def _may_be_kept(kind: Any, lists: int = 0) -> bool:  # noqa: ANN401
-    """Numbers, times and text, alone or in structures; no bytes, no lists of small integers, no lists of lists of lists."""
+    """Numbers, times and text, alone or in structures; no bytes, no lists of small integers, no lists of lists of lists.
+
+    Dictionaries only where they are a whole column's: see ``_of_one_row``.
+    """
     if isinstance(kind, pa.ExtensionType):
-        return _may_be_kept(kind.storage_type, lists)
+        return not pa.types.is_dictionary(kind.storage_type) and _may_be_kept(kind.storage_type, lists)
     if pa.types.is_dictionary(kind):
         return _may_be_kept(kind.value_type, lists)
     if pa.types.is_nested(kind):
         lists += not pa.types.is_struct(kind) and not pa.types.is_map(kind)
-        return lists < 3 and all(_may_be_kept(kind.field(i).type, lists) for i in range(kind.num_fields))
+        inner = [kind.field(i).type for i in range(kind.num_fields)]
+        return lists < 3 and all(not pa.types.is_dictionary(one) and _may_be_kept(one, lists) for one in inner)
     if pa.types.is_integer(kind):
         return kind.bit_width > 16 or not lists
     return any(known(kind) for known in PLAIN)

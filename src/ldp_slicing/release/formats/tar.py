@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, cast
 from ldp_slicing.errors import ImageError
 from ldp_slicing.images import Canvas, decode_image
 from ldp_slicing.intact import begins_as_picture
+from ldp_slicing.release.formats import VIDEO_SUFFIXES
 from ldp_slicing.release.formats.base import Damaged, Entry, Options, Seen, check_keep, entry_of, left_out
 from ldp_slicing.release.formats.image import inspect_png
 from ldp_slicing.release.places import Draft
@@ -22,7 +23,10 @@ from ldp_slicing.release.places import Draft
 PICTURES = ("jpg", "jpeg", "png", "webp", "tif", "tiff", "bmp", "gif", "ppm", "pgm")
 OTHERS = (  # that are not released, and not kept either
     *("jp2", "j2k", "jpx", "jxl", "avif", "heic", "heif", "pbm", "pnm", "pam", "qoi", "tga", "ico", "svg", "psd", "exr", "hdr", "dng"),
-    *("cr2", "cr3", "nef", "arw", "orf", "rw2", "raf", "dcm", "mp4", "m4v", "mov", "mkv", "webm", "avi", "mpg", "mpeg"),
+    *("cr2", "cr3", "nef", "arw", "orf", "rw2", "raf", "dcm", "dicom", "pcx", "sgi", "rgb", "rgba", "bw", "ras", "xbm", "xpm", "dds"),
+    *("icns", "cur", "im", "msp", "spi", "blp", "fli", "flc", "mpo", "jpe", "jfif", "jif", "apng", "dib", "eps", "ps", "wmf", "emf"),
+    *("pdf", "fits", "m2ts", "mts", "mpv", "m2v", "vob", "asf", "rm", "rmvb", "f4v", "mjpeg", "mjpg", "y4m"),
+    *(suffix[1:] for suffix in VIDEO_SUFFIXES),
 )
 _BLOCK = 512
 
