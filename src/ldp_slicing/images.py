@@ -23,6 +23,7 @@ FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")  # nothing else is tried
 MAX_PIXELS = 178_956_970  # as Pillow: more is taken for a decompression bomb
 _DEEP_GREY = ("I;16", "I;16L", "I;16B", "I;16N")
 _TIFF_PHOTOMETRIC, _TIFF_WHITE_IS_ZERO = 262, 0
+_TIFF_SUBFILE, _TIFF_DNG_VERSION = 254, 50706
 _ALPHA_NOTICE = "transparency is dropped; what it hid is released like the rest"
 
 
@@ -54,6 +55,8 @@ def decode_image(data: bytes) -> Decoded:
         raise
     except UnidentifiedImageError:
         raise ImageError(NO_IMAGE) from None
+    except Image.DecompressionBombError:
+        raise ImageError(f"has more than {MAX_PIXELS:,} pixels: make it smaller, or cut it") from None
     except OSError as error:
         raise ImageError(error.strerror or str(error) or type(error).__name__) from None
     except Exception as error:  # decoders raise many things on damaged files; none may stop the other files or let this one through
@@ -63,13 +66,16 @@ def decode_image(data: bytes) -> Decoded:
 def _decode(image: Image.Image) -> Decoded:
     notices: list[str] = []
     if image.width * image.height > MAX_PIXELS:
-        raise ImageError(f"{image.width} x {image.height} pixels are more than {MAX_PIXELS:,}: taken for a decompression bomb")
+        raise ImageError(f"{image.width} x {image.height} pixels are more than {MAX_PIXELS:,}: make it smaller, or cut it")
+    tags = getattr(image, "tag_v2", {})
+    if _TIFF_DNG_VERSION in tags or int(tags.get(_TIFF_SUBFILE) or 0) & 1:
+        raise ImageError("is a camera's raw file, or holds a preview before its picture: export it as TIFF, PNG or JPEG first")
     if image.format == "MPO":
         notices.append("holds further pictures behind the first (a depth map or gain map, for example): only the first is released")
     elif (frames := getattr(image, "n_frames", 1)) > 1:
         raise ImageError(f"has {frames} frames or pages; split an animation or multi-page file into single images first")
     raw_mode = _raw_mode(image)
-    white_is_zero = getattr(image, "tag_v2", {}).get(_TIFF_PHOTOMETRIC) == _TIFF_WHITE_IS_ZERO
+    white_is_zero = tags.get(_TIFF_PHOTOMETRIC) == _TIFF_WHITE_IS_ZERO
     image.load()
     profile = image.info.get("icc_profile")
     if "icc_profile" in image.info and not profile:

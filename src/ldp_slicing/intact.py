@@ -41,9 +41,9 @@ def read_whole(file: BinaryIO, *, otherwise: str = NO_IMAGE) -> bytes:
     """The bytes of an open file that begins as an image does, else a refusal in these words. Those of others are not read: a film can be
     larger than the memory.
     """
-    head = file.read(8)
+    head = file.read(12)
     if _check_for(head) is None:
-        raise ImageError(otherwise)
+        raise ImageError(_what_else(head) or otherwise)
     return head + file.read()
 
 
@@ -51,11 +51,20 @@ def check_whole(data: bytes) -> None:
     """Refuse what is no image, or is cut off where Pillow would not notice."""
     check = _check_for(data[:8])
     if check is None:
-        raise ImageError(NO_IMAGE)
+        raise ImageError(_what_else(data[:12]) or NO_IMAGE)
     try:
         check(data)
     except (IndexError, struct.error):
         raise ImageError("is cut off before its end") from None
+
+
+def _what_else(head: bytes) -> str | None:
+    """What to say of some that are no image, but were meant as one."""
+    if not head:
+        return "is empty"
+    if head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"hevc", b"mif1", b"msf1", b"avif", b"avis"):
+        return "is HEIC or AVIF, which are not read here: convert it to JPEG, PNG or TIFF first"
+    return None
 
 
 def begins_as_picture(data: bytes) -> bool:

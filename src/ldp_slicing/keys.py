@@ -125,14 +125,14 @@ def read_key_file(path: Path) -> bytes:
             content = file.read(len(_HEADER) + 2 * KEY_BYTES + 2)
     except OSError as error:
         raise KeyFileError(f"the key {path} cannot be read: {error.strerror}; make one with: ldp-slicing key new FILE") from None
-    if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
-        raise KeyFileError(f"the key {path} can be read by others (mode {stat.S_IMODE(mode):04o}); run: chmod 600 {path}")
     try:
         key = bytes.fromhex(content.removeprefix(_HEADER).decode("ascii"))
     except ValueError:
         key = b""
     if not content.startswith(_HEADER) or len(key) != KEY_BYTES:
         raise KeyFileError(f"{path} is not a key file; make one with: ldp-slicing key new FILE")
+    if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
+        raise KeyFileError(f"the key {path} can be read by others (mode {stat.S_IMODE(mode):04o}); run: chmod 600 {path}")
     return key
 
 

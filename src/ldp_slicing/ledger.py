@@ -140,7 +140,10 @@ class Ledger:
             self._database = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
             self._prepare()
         except KeyFileError as error:
-            raise LedgerError(f"the ledger {path} has lost its key, without which it knows no source: {error}") from None
+            raise LedgerError(
+                f"the ledger {path} cannot be used without its key, which lies beside it: {str(error).partition(';')[0]}. Put the key back "
+                "from your backup, readable by you alone; a new one would not fit"
+            ) from None
         except (sqlite3.Error, OSError) as error:
             raise LedgerError(f"the ledger {path} cannot be used: {getattr(error, 'strerror', None) or error}") from None
         self._plans: dict[tuple[int, Prune], tuple[Plan, int]] = {}  # by identity: hashing a plan costs more than a query

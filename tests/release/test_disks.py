@@ -51,6 +51,16 @@ def test_a_full_disk(state: str, workers: str, small_disk: Path, tmp_path: Path)
     watch.at_the_end(300)
 
 
+def test_a_full_disk_ends_the_run(small_disk: Path, tmp_path: Path) -> None:
+    """And not one failure after the other; a single file that is too large for it does not."""
+    source = plant(tmp_path / "in", pictures(300, 80, 60))
+    asked = command(source, small_disk / "out", tmp_path / "ledger.sqlite", "--state", str(tmp_path / "state"))
+    ran = subprocess.run(asked, capture_output=True, text=True, check=False)
+    told = json.loads(ran.stdout)
+    assert 0 < len([one for one in told["problems"] if "No space left" in one["problem"]]) <= 64 + 5
+    assert told["waiting"] > 100
+
+
 def test_a_target_that_cannot_be_written(small_disk: Path, tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(5))
     target, ledger = small_disk / "out", tmp_path / "ledger.sqlite"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -27,7 +28,7 @@ from ldp_slicing.release.formats import image
 from ldp_slicing.release.formats.base import Entry, Options
 from ldp_slicing.release.journal import Journal
 from ldp_slicing.release.manifest import CARD_NAME
-from ldp_slicing.release.places import PARTIAL, Folder
+from ldp_slicing.release.places import PARTIAL, Draft, Folder
 from ldp_slicing.release.prepare import prepare
 from ldp_slicing.release.recipe import Recipe
 from ldp_slicing.release.run import Stop, on_this_machine
@@ -585,6 +586,36 @@ def test_an_older_ledger_that_was_put_back_writes_no_card(tmp_path: Path) -> Non
     ran = release(source, tmp_path / "two", ledger=ledger, spend=True)
     assert "an older one seems to have been put in its place" in (ran.card_problem or "")
     assert (tmp_path / "two" / CARD_NAME).read_bytes() == before
+
+
+class Failing(Folder):
+    """A folder that refuses every name."""
+
+    number = errno.EACCES
+
+    def draft(self, path: str) -> Draft:
+        draft = super().draft(path)
+
+        def refuse(*, replace: bool = False) -> None:
+            raise OSError(self.number, os.strerror(self.number))
+
+        draft.commit = refuse  # type: ignore[method-assign]
+        return draft
+
+
+@pytest.mark.parametrize(("number", "passing", "counted"), [("EACCES", True, 0), ("ENAMETOOLONG", False, 0), ("EIO", True, 1)])
+def test_what_surely_has_no_name_is_not_counted(
+    number: str, passing: bool, counted: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder without the right to write, a name that is too long; of a disk that fails nobody knows."""
+    source = plant(tmp_path / "in", {"a.png": PNG})
+    monkeypatch.setattr(Failing, "number", getattr(errno, number))
+    job = prepare(source, tmp_path / "out", RECIPE)
+    job.target = Failing(job.target.root, job.target.scratch)  # type: ignore[attr-defined]
+    (outcome,) = job.run(on_this_machine(1))
+    assert outcome.passing == passing
+    job.close()
+    assert spent().releases == counted
 
 
 def test_no_card_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,6 +202,20 @@ def test_many_scans_share_a_batch_and_are_whole(tmp_path: Path) -> None:
     assert (spent().releases, spent().unfinished) == (83, 0)
 
 
+@pytest.mark.parametrize("name", ["CT.HEAD.0001.IMA", "scan.dic", "IM0001", "1.2.840.113619.2.55", "scan.DCM"])
+def test_scans_are_known_by_what_they_are(name: str, tmp_path: Path) -> None:
+    ran = release(plant(tmp_path / "in", {name: saved(dicom(SLICE, 12))}), tmp_path / "out")
+    assert ran.problems == {}
+    assert [path.suffix for path in (tmp_path / "out").iterdir() if "card" not in path.name and "manifest" not in path.name] == [".dcm"]
+
+
+def test_scans_that_do_not_say_how_they_are_stored(tmp_path: Path) -> None:
+    scan = dicom(SLICE, 12)
+    del scan.PhotometricInterpretation
+    ran = release(plant(tmp_path / "in", {"a.dcm": saved(scan)}), tmp_path / "out")
+    assert ran.problems == {"a.dcm": "does not say how its pixels are stored: PhotometricInterpretation missing"}
+
+
 @pytest.mark.parametrize(
     ("data", "why"),
     [
@@ -216,7 +230,7 @@ def test_many_scans_share_a_batch_and_are_whole(tmp_path: Path) -> None:
         (saved(dicom(STACK, 12, NumberOfFrames=1)), "1080 bytes of pixels where its 1 frames have 360"),
         (saved(dicom(STACK, 12, NumberOfFrames=4)), "1080 bytes of pixels where its 4 frames have 1440"),
         (b"\0" * 128 + b"DICM" + b"garbage" * 9, "cannot be decoded|no pixels"),
-        (b"text", "cannot be decoded"),
+        (b"text", "is no DICOM file"),
     ],
 )
 def test_scans_that_are_not_fit(data: bytes, why: str, tmp_path: Path) -> None:
@@ -305,7 +319,7 @@ def test_a_film_is_released_frame_by_frame_without_loss_or_sound(kind: str, tmp_
 
 @pytest.mark.parametrize(
     ("data", "why"),
-    [(b"no film", "cannot be decoded"), (film(FRAMES)[:900], "is cut off: 900 of"), (b"", "cannot be decoded")],
+    [(b"no film", "is no film, or"), (film(FRAMES)[:900], "is cut off: 900 of"), (b"", "is empty")],
 )
 def test_films_that_are_not_fit(data: bytes, why: str, tmp_path: Path) -> None:
     ran = release(plant(tmp_path / "in", {"a.avi": data}), tmp_path / "out")
@@ -331,7 +345,7 @@ def in_container(kind: str, codec: str, *, rate: Fraction = Fraction(25), **opti
 def test_a_film_that_was_cut_off_is_refused(kind: str, codec: str, tmp_path: Path) -> None:
     data = in_container(kind, codec)
     ran = release(plant(tmp_path / "in", {"a.mkv": data[: len(data) * 6 // 10], "b.mkv": data}), tmp_path / "out")
-    assert re.search("is cut off|cannot be decoded|no pictures", ran.problems.pop("a.mkv"))
+    assert re.search("is cut off|is no film|no pictures", ran.problems.pop("a.mkv"))
     assert ran.problems == {}
     assert ran.outcomes["b.mkv"].notices == ()
     assert len(frames_of(tmp_path / "out" / "b.mkv")) == spent().releases == 42

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-import warnings
 
 import typer
 
@@ -17,6 +16,7 @@ from ldp_slicing.cli.plan import plan
 from ldp_slicing.cli.privatize import privatize
 from ldp_slicing.cli.show import show
 from ldp_slicing.cli.verify import verify
+from ldp_slicing.release.workers import hush
 from ldp_slicing.version import __version__
 
 app = typer.Typer(
@@ -47,7 +47,7 @@ def main(
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a file's name must not stop the report that names it
-    warnings.filterwarnings("ignore", module="PIL")  # what matters of these is a refusal or a notice
+    hush()
 
 
 for command, summary in (

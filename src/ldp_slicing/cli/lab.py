@@ -129,6 +129,9 @@ def train(
     images = open_set(name, data)
     if images.given is not None:
         refuse_plans(context, f"{name} holds releases, and their card says how they were made")
+    origin = context.get_parameter_source("decode")
+    if decode and release is not ReleaseChoice.once and images.given is None and origin and origin.name == "COMMANDLINE":
+        raise LdpSlicingError(f"--decode goes with --release once, not with --release {release.value}")
     task = make_task(
         images,
         epsilon=epsilon,

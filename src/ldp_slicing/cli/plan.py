@@ -19,6 +19,7 @@ from ldp_slicing.cli.common import (
     print_json,
     refusals_exit,
 )
+from ldp_slicing.errors import PlanError
 from ldp_slicing.plan import COLOUR_BITS, plan_for
 from ldp_slicing.view import pruning
 
@@ -48,6 +49,8 @@ def plan(
     Show what a budget buys: each slice with its epsilon and how often it is released changed, and the promise at each level.
     """
     check_slices(context, slices)
+    if grey is not None and (origin := context.get_parameter_source("weights")) and origin.name == "COMMANDLINE":
+        raise PlanError("--weights are those of colours; grey has none")
     chosen = plan_for(COLOUR_BITS if grey is None else grey, epsilon, parse_weights(weights), slices)
     statement = Statement(chosen, prune.prune, "rgb", (parse_size(size),))
     probabilities = [float(chosen.tables.change_probability(part.bits)) for part in chosen.slices]

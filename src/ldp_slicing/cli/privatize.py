@@ -219,11 +219,16 @@ def report(job: Job, seconds: float, problems: list[tuple[str, str]], target: st
     copies = list(job.journal.copies())
     for copy in copies[:SHOWN]:
         err.print(f"[yellow]copy:[/yellow] {plain(copy)} equals a picture that was released")
-    if job.stopped:
+    if job.is_full:
+        err.print("[bold red]no space left[/bold red] on the target's disk: make some, then run the same command to go on")
+    elif job.stopped:
         whole = "" if job.card_problem else "; what was released is whole and on the card"
         err.print(f"[bold red]stopped[/bold red] before the end{whole}. Run the same command to go on")
     elif not job.complete:
-        err.print("[bold red]not complete[/bold red]: run the same command to try again what failed")
+        err.print(
+            "[bold red]not complete[/bold red]: run the same command to try again what failed, or take it away from the sources. "
+            "Until then the run's own folder keeps the key that could remove the noise"
+        )
     out.print(sum_up(job.journal.tally(), job.kept, seconds))
     if job.card_problem:
         err.print(f"[bold red]no card:[/bold red] {plain(job.card_problem)}; do not hand these releases on without one")

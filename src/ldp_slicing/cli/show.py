@@ -49,7 +49,8 @@ def show(
     for notice in source.notices:
         err.print(f"[yellow]notice:[/yellow] {plain(notice)}")
     encoded = io.BytesIO()
-    make_sheet(source.pixels, side, slices, prune.prune, 8 if source.bits == COLOUR_BITS else source.bits).save(encoded, "PNG")
+    with err.status("drawing"):
+        make_sheet(source.pixels, side, slices, prune.prune, 8 if source.bits == COLOUR_BITS else source.bits).save(encoded, "PNG")
     try:
         write_atomically(target, [encoded.getvalue()])
     except OSError as error:

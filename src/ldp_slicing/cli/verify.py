@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Annotated
 
@@ -31,7 +32,9 @@ def verify(
         raise ReleaseError(f"{target} is not a folder of releases{alone}")
     place: Place = remote(target) if is_remote(target) else Folder(Path(target))
     try:
-        findings = check(place)
+        with err.status("checking") as status:
+            seen = itertools.count(1)
+            findings = check(place, progress=lambda: status.update(f"checking: {next(seen):,} files"))
     except ReleaseError as error:
         raise ReleaseError(f"{target} {error}") from None
     if as_json:

@@ -98,7 +98,8 @@ def prepare(
         job.let_go = let_go
         return job
     except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to one another
-        raise ReleaseError(f"{source} cannot be released to {target}: {getattr(error, 'strerror', None) or error}") from None
+        where = f" ({error.filename})" if isinstance(error, OSError) and error.filename else ""
+        raise ReleaseError(f"{source} cannot be released to {target}: {getattr(error, 'strerror', None) or error}{where}") from None
 
 
 def _route(source: str, target: str, state: Path | None, *, shared: bool) -> Route:
@@ -142,7 +143,10 @@ def open_state(target: str, state: Path | None) -> Journal:
     folder = state or default_state(local_path(target))
     if not (folder / "journal.sqlite").exists():
         raise ReleaseError(f"there is no {folder}, the folder that a run of `ldp-slicing privatize` leaves beside {target}")
-    return Journal(folder)
+    try:
+        return Journal(folder)
+    except OSError as error:
+        raise ReleaseError(f"{folder} cannot be opened: {error.strerror}") from None
 
 
 def _source(source: str) -> tuple[Place, str | None, str]:
@@ -151,6 +155,8 @@ def _source(source: str) -> tuple[Place, str | None, str]:
         place = remote(source)
         if not place.is_folder():
             folder, only = source.rstrip("/").rsplit("/", 1)
+            if remote(folder).size(only) is None:
+                raise ReleaseError(f"{source} does not exist")
             return remote(folder, only), only, source
         return place, None, source
     path = Path(source)

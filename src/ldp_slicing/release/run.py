@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -31,6 +31,7 @@ from ldp_slicing.tables import round_up
 from ldp_slicing.view import block_of
 
 SETTLE_SECONDS = 30.0
+NO_ROOM = 5  # files in a row that find the disk full: it is
 Stop = Callable[[], bool]
 Engine = Callable[[Setting, Gate, Journal, Stop], Generator[list[Outcome]]]
 
@@ -78,6 +79,7 @@ class Job:
     last_card: Card | None = None  # as it was written
     let_go: Callable[[], None] = lambda: None  # of the target
     _settled: float = field(default_factory=time.monotonic)
+    _without_room: int = 0  # files in a row
 
     def run(self, engine: Engine, stop: Stop = lambda: False) -> Generator[Outcome]:
         """Yields the outcome of each file as it is done. Stopping leaves whole files, and a run that can be resumed."""
@@ -91,8 +93,9 @@ class Job:
             if self.waiting:
                 # An earlier card does not count what is released from now on, and whatever happens nobody may be left with it.
                 self._withdraw_card()
-                with closing(engine(setting, gate, self.journal, stop)) as results:
+                with closing(engine(setting, gate, self.journal, lambda: stop() or self.is_full)) as results:
                     for outcomes in results:
+                        self._look_for_room(outcomes)
                         self.journal.record(outcomes, stream.identity, lambda file: self.ledger.keyed("file", file))
                         self._settle()
                         for outcome in outcomes:
@@ -130,6 +133,15 @@ class Job:
                 self._complete()
         except (OSError, LdpSlicingError) as error:
             self.card_problem = f"the card could not be written: {getattr(error, 'strerror', None) or error}"
+
+    def _look_for_room(self, outcomes: Sequence[Outcome]) -> None:
+        """Where one file after the other finds the disk full, so will the rest; a single one may only be large."""
+        for outcome in outcomes:
+            self._without_room = self._without_room + 1 if outcome.no_room else self._without_room * outcome.stopped
+
+    @property
+    def is_full(self) -> bool:
+        return self._without_room >= NO_ROOM
 
     def _withdraw_card(self) -> None:
         try:

@@ -76,6 +76,7 @@ class Outcome:
     sha256: bytes = b""
     size: int = 0
     file: bytes | None = None
+    no_room: bool = False  # the disk was full
 
 
 @dataclass(frozen=True)
@@ -153,14 +154,15 @@ class _Output:
     frames: int = 0
     attempted: bool = False
     named: bool = False
+    no_room: bool = False
 
     @property
     def is_out(self) -> bool:
         """Whether somebody may have got some of it."""
         return self.attempted or (self.draft is not None and self.draft.is_seen)
 
-    def fail(self, problem: str, *, passing: bool = False) -> None:
-        self.problem, self.passing = self.problem or problem, self.passing or passing
+    def fail(self, problem: str, *, passing: bool = False, no_room: bool = False) -> None:
+        self.problem, self.passing, self.no_room = self.problem or problem, self.passing or passing, self.no_room or no_room
 
 
 class Worker:
@@ -260,7 +262,7 @@ class Worker:
                 except LdpSlicingError as error:
                     output.fail(str(error))
                 except Exception as error:  # a full disk, most often: to be tried again
-                    output.fail(_words(error, "could not be released"), passing=_passes(error))
+                    output.fail(_words(error, "could not be released"), passing=_passes(error), no_room=_is_full(error))
 
     def _refuse(self, output: _Output, entry: Entry, verdict: Verdict) -> None:
         """A copy is left out of a shard; a source that was released before stops its file, or that file could never be completed."""
@@ -268,7 +270,8 @@ class Worker:
             output.skipped.append(Skipped(entry.name, verdict.problem or "", is_copy=True))
         else:
             output.is_copy = verdict.is_copy
-            output.fail(f"{entry.name} {verdict.problem}".strip())
+            named = f"its frame {entry.frame}" if entry.frame else entry.name
+            output.fail(f"{named} {verdict.problem}".strip())
 
     def _ask(self, output: _Output, entry: Entry) -> Ask:
         name = f"{output.task.path}\0{entry.name}".encode("utf-8", "surrogateescape")
@@ -309,7 +312,7 @@ class Worker:
             try:
                 self._commit(output)
             except Exception as error:
-                output.fail(_words(error, "could not be released"), passing=_passes(error))
+                output.fail(_words(error, "could not be released"), passing=_passes(error), no_room=_is_full(error))
         self._tell(outputs)
         for output in outputs:
             yield Outcome(
@@ -324,6 +327,7 @@ class Worker:
                 output.draft.sha256 if output.draft and output.problem is None else b"",
                 output.draft.size if output.draft else 0,
                 output.file,
+                output.no_room,
             )
 
     def _commit(self, output: _Output) -> None:
@@ -372,6 +376,10 @@ def _passes(error: Exception) -> bool:
     """Whether trying again may help: not where the system says that it never will, nor with a decoder's own numbers."""
     number = getattr(error, "errno", None)
     return number is None or (number in errno.errorcode and number not in FINAL)
+
+
+def _is_full(error: Exception) -> bool:
+    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _words(error: Exception, what: str) -> str:

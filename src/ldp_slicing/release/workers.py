@@ -13,6 +13,7 @@ import itertools
 import multiprocessing
 import signal
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
@@ -191,10 +192,17 @@ class Processes:
         self._stopped.set()
 
 
+def hush() -> None:
+    """What matters of what decoders warn of is a refusal or a notice."""
+    for module in ("PIL", "pydicom"):
+        warnings.filterwarnings("ignore", module=module)
+
+
 def serve(connection: Any, setting: Setting, stopped: Stop) -> None:  # noqa: ANN401
     """A worker: batches in, questions and outcomes out, until the run is gone."""
     with contextlib.suppress(ValueError):  # not in a main thread, where nothing interrupts it anyway
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run is asked, and tells its workers
+    hush()
     worker = Worker(setting, _FarGate(connection), stopped)
     with contextlib.suppress(EOFError, OSError):
         while True:

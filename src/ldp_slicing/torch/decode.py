@@ -65,6 +65,8 @@ class Decoder:
 
         They stop early, since a prior that fits to the last digit fits the noise.
         """
+        if not isinstance(released, Tensor):
+            raise ImageError(f"a decoder is fitted to a uint8 tensor [N, C, H, W] of releases; got {type(released).__name__}")
         table, rows = _colours(plan, released.device)
         counts = torch.zeros(int(rows.max()) + 1, dtype=torch.float64, device=released.device)
         for part in torch.split(released, 1000) if len(released) else ():

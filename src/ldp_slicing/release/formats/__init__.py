@@ -16,6 +16,7 @@ from ldp_slicing.errors import ReleaseError
 
 VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".wmv", ".flv", ".ogv", ".3gp")
 CIFAR_ENDINGS = {"labels": "cls", "fine_labels": "cls", "coarse_labels": "coarse.cls"}  # as WebDataset calls a class
+_PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
 _PICKLES = tuple(bytes([0x80, protocol]) for protocol in (2, 3, 4, 5))
 
 
@@ -42,7 +43,7 @@ WRITERS = {suffix: writer for kind in KINDS.values() for suffix, writer in kind.
 
 
 def kind_of(path: str, peek: Callable[[], bytes]) -> str:
-    """The kind of a file, by its name; where it has no ending, ``peek`` gives its first bytes."""
+    """The kind of a file, by its name; where that does not say it, ``peek`` gives its first bytes."""
     suffix = PurePosixPath(path).suffix.lower()
     if suffix in (".tar", ".parquet"):
         return suffix[1:]
@@ -50,10 +51,12 @@ def kind_of(path: str, peek: Callable[[], bytes]) -> str:
         return "dicom"
     if suffix in VIDEO_SUFFIXES:
         return "video"
-    if suffix and not suffix[1:].isdigit():
+    if suffix in _PICTURES:
         return "image"
-    head = peek()  # CIFAR's files have no ending; DICOM's are often called IM0001, or by a UID
-    return "cifar" if head.startswith(_PICKLES) else "dicom" if head[128:132] == b"DICM" else "image"
+    head = peek()  # DICOM's are often called IM0001, by a UID, or .IMA; CIFAR's files have no ending
+    if head[128:132] == b"DICM":
+        return "dicom"
+    return "cifar" if head.startswith(_PICKLES) and (not suffix or suffix[1:].isdigit()) else "image"
 
 
 def endings(keep: tuple[str, ...]) -> tuple[str, ...]:

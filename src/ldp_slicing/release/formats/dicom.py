@@ -55,6 +55,16 @@ META = frozenset(
     }
 )
 
+NEEDED = (
+    "PhotometricInterpretation",
+    "SamplesPerPixel",
+    "Rows",
+    "Columns",
+    "BitsAllocated",
+    "BitsStored",
+    "HighBit",
+    "PixelRepresentation",
+)
 _STARTS = (b"\xff\xd8", b"\xff\x4f")  # of a frame in JPEG and JPEG-LS, in JPEG 2000; within one they do not begin a fragment
 
 
@@ -71,14 +81,18 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
             yield Entry(str(number) if frame else "", _words(stored, about), about["bits"], digest, frame=frame, kept=about)
     except ImageError:
         raise
+    except pydicom.errors.InvalidDicomError:
+        raise ImageError("is no DICOM file: its header is missing") from None
     except Exception as error:  # pydicom and its decoders raise many things
-        raise ImageError(f"cannot be decoded: {type(error).__name__}: {error}") from None
+        raise ImageError(f"cannot be decoded (damaged, or a compression that is not read here): {type(error).__name__}: {error}") from None
 
 
 def _check(dataset: Any) -> dict[str, Any]:  # noqa: ANN401
     """What is needed to know of the pixels; refuses all that is not one channel of 8 to 16 bits."""
     if "PixelData" not in dataset:
         raise ImageError("has no pixels, or floating-point ones, which have no fixed range")
+    if missing := [name for name in NEEDED if name not in dataset]:
+        raise ImageError(f"does not say how its pixels are stored: {', '.join(missing)} missing")
     photometric, samples, bits = dataset.PhotometricInterpretation, dataset.SamplesPerPixel, int(dataset.BitsStored)
     if samples != 1 or photometric not in ("MONOCHROME1", "MONOCHROME2"):
         raise ImageError(f"is {photometric} with {samples} samples a pixel; only grey (MONOCHROME1, MONOCHROME2) is released")

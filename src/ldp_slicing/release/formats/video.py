@@ -29,6 +29,8 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
     digest = hashlib.sha256()
     while piece := file.read(_CHUNK):
         digest.update(piece)
+    if not file.tell():
+        raise ImageError("is empty")
     size, stated = file.tell(), _stated_size(file)
     if stated is not None and stated > size:
         raise ImageError(f"is cut off: {size} of {stated} bytes are there")
@@ -53,7 +55,8 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
     except (av.FFmpegError, ValueError) as error:
         if isinstance(error, ImageError):
             raise
-        raise ImageError(f"cannot be decoded: {error}") from None
+        words = getattr(error, "strerror", None) or str(error)
+        raise ImageError(f"is no film, or is cut off or damaged: {words}") from None
 
 
 def _stated_size(file: BinaryIO) -> int | None:
