@@ -224,10 +224,10 @@ def report(job: Job, seconds: float, problems: list[tuple[str, str]], target: st
     elif job.stopped:
         whole = "" if job.card_problem else "; what was released is whole and on the card"
         err.print(f"[bold red]stopped[/bold red] before the end{whole}. Run the same command to go on")
-    elif not job.complete:
+    elif job.journal.unfinished:
         err.print(
-            "[bold red]not complete[/bold red]: run the same command to try again what failed, or take it away from the sources. "
-            "Until then the run's own folder keeps the key that could remove the noise"
+            "[bold red]not complete[/bold red]: run the same command to try again what failed, or take it away from the sources; "
+            "until then the run's own folder keeps the key that could remove the noise"
         )
     out.print(sum_up(job.journal.tally(), job.kept, seconds))
     if job.card_problem:
