@@ -410,6 +410,15 @@ def test_what_failed_for_want_of_room_is_said_with_what_to_do(tmp_path: Path, mo
     assert privatize(source, tmp_path / "out")[0] == 0
 
 
+def test_equal_pictures_that_were_each_released_are_named(tmp_path: Path) -> None:
+    plant(tmp_path / "in", {"a.png": PNG, "b/a copy.png": PNG, "c.png": PNG})
+    ran = CliRunner().invoke(app, ["privatize", str(tmp_path / "in"), str(tmp_path / "out")])
+    assert ran.exit_code == 0
+    assert "b/a copy.png equals a.png (2 such files): each was released with its own noise" in ran.output
+    ran = CliRunner().invoke(app, ["privatize", str(tmp_path / "in"), str(tmp_path / "once"), "--duplicates", "once", "--spend"])
+    assert "with its own noise" not in ran.output
+
+
 def test_verify_says_what_is_wrong(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {f"{i}.png": encoded(picture(4 + i, 4), "PNG") for i in range(25)})
     privatize(source, tmp_path / "out")

@@ -216,6 +216,13 @@ def report(job: Job, seconds: float, problems: list[tuple[str, str]], target: st
         notices[notice] += 1
     for notice, count in notices.items():
         err.print(f"[yellow]notice:[/yellow] {plain(first[notice])}{f' and {count - 1:,} more' if count > 1 else ''}: {plain(notice)}")
+    equal = [] if job.secret.is_owners else list(job.journal.equal_files())
+    for path, other in equal[:1]:
+        such = f" ({len(equal):,} such files)" if len(equal) > 1 else ""
+        err.print(
+            f"[yellow]notice:[/yellow] {plain(path)} equals {plain(other)}{such}: each was released with its own noise, and they add up; "
+            "--duplicates once releases only the first"
+        )
     copies = list(job.journal.copies())
     for copy in copies[:SHOWN]:
         err.print(f"[yellow]copy:[/yellow] {plain(copy)} equals a picture that was released")

@@ -37,6 +37,7 @@ CREATE TABLE files (
     settled INTEGER NOT NULL DEFAULT 0, seen INTEGER NOT NULL, changed TEXT, remark TEXT, wrong TEXT, status TEXT, run BLOB, named INTEGER
 ) WITHOUT ROWID;
 CREATE INDEX by_state ON files (state, path);
+CREATE INDEX by_digest ON files (digest) WHERE digest IS NOT NULL;
 CREATE UNIQUE INDEX by_output ON files (output) WHERE output IS NOT NULL;
 CREATE TABLE releases (
     path BLOB, position INTEGER, member TEXT, width INTEGER, height INTEGER, bits INTEGER, frames INTEGER,
@@ -370,6 +371,16 @@ class Journal:
         query = "SELECT path, member FROM skipped JOIN files USING (path) WHERE is_copy AND state = 1 ORDER BY path, position"
         for path, member in self._run(query):
             yield f"{decode(path)}: {member}"
+
+    def equal_files(self) -> Iterator[tuple[str, str]]:
+        """Files that were released although another one, which was too, is the same byte for byte: each with that one."""
+        query = (
+            "SELECT files.path, MIN(others.path) FROM files JOIN files AS others ON others.digest = files.digest AND others.state = 1 "
+            "WHERE files.state = 1 AND files.digest IN (SELECT digest FROM files WHERE state = 1 GROUP BY digest HAVING COUNT(*) > 1) "
+            "GROUP BY files.path HAVING files.path <> MIN(others.path) ORDER BY files.path"
+        )
+        for path, first in self._run(query):
+            yield decode(path), decode(first)
 
     def notices(self) -> Iterator[tuple[str, str]]:
         for path, notice in self._run("SELECT path, notice FROM notices ORDER BY path, notice"):
