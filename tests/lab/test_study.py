@@ -268,11 +268,11 @@ def test_a_recogniser_is_trained_and_verified(tmp_path: Path, monkeypatch: pytes
     assert "toy: " in ran.output
     row = json.loads((tmp_path / "out" / "result.json").read_text())
     assert row["verification"][0]["pairs"] == 10
-    kept = [path.read_bytes() for path in (tmp_path / "out").glob("verification-*.npy")]
+    kept = [path.read_bytes() for path in (tmp_path / "out").glob("verification.npz")]
     assert len(kept) == (options[1] == "once")
     again = CliRunner().invoke(app, [*arguments, *rest, *options])
     assert ran.output.endswith(again.output) or options[1] == "every-epoch"
-    assert [path.read_bytes() for path in (tmp_path / "out").glob("verification-*.npy")] == kept  # nobody is released again
+    assert [path.read_bytes() for path in (tmp_path / "out").glob("verification.npz")] == kept  # nobody is released again
     assert row["chosen_by"] == "being the last"
     assert (row["recipe"]["name"], row["recipe"]["margin"]) == ("faces-paper", 0.4)
 

@@ -66,9 +66,10 @@ def make_attempt(
         run = next(train([task], where, folder, limits, report, make), None)
         return run if run and run.finished else None
 
+    made = stamp(where)  # now: the package may change while it trains
     row = _identity(asked, trained) if asked.name == "identity" else _reconstruction(asked, folder, where, trained)
     if row is not None:
-        row = what | row | stamp(where)
+        row = what | row | made
         row.pop("data_digest", None)  # as in ``study``
         (folder / "result.json").write_text(json.dumps(row, indent=1) + "\n")
     return row

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -60,18 +59,17 @@ def verifier(sets: Sequence[Path], folder: Path) -> Callable[[Run], Row]:
 
     The sets are read before the training begins, so that a wrong one is refused in time.
     """
-    read = {path.stem: read_bin(path) for path in sets}
-    faces = dict.fromkeys(face for encoded, _ in read.values() for face in encoded)  # in several pairs or sets, and released once
-    places, images = {face: i for i, face in enumerate(faces)}, decode_faces(list(faces)) if faces else None
-    digest = hashlib.sha256(b"".join(hashlib.sha256(face).digest() for face in faces)).hexdigest()
+    read = [(path.stem, *read_bin(path)) for path in sets]
+    faces = list(dict.fromkeys(face for _, encoded, _ in read for face in encoded))  # in several pairs or sets, and released once
+    places, images = {face: i for i, face in enumerate(faces)}, decode_faces(faces) if faces else None
 
     def judge(run: Run) -> Row:
         if images is None:
             return {"verification": []}
-        received = run.receive(images, folder / f"verification-{digest[:12]}.npy")
+        received = run.receive(images, folder / "verification.npz")
         released = torch.cat([run.noise(part) for part in torch.split(received, 256)])
         embedded, found = embed(run.model, released, prepare=run.normalise, batch=256), []
-        for name, (encoded, same) in read.items():
+        for name, encoded, same in read:
             mine = embedded[[places[face] for face in encoded]]
             verified = fold_accuracy(squared_distances(mine[0::2], mine[1::2]), same)
             found.append({"set": name, "accuracy": verified.accuracy, "standard_error": verified.standard_error, "pairs": len(same)})

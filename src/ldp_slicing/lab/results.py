@@ -30,8 +30,11 @@ def commit() -> str:
         return told
 
     def git(*words: str) -> str:
-        package = Path(__file__).parents[1]
-        return subprocess.run(["git", *words], cwd=package, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603, S607
+        try:
+            ran = subprocess.run(["git", *words], cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)  # noqa: S603, S607
+        except OSError:  # it is not installed
+            return ""
+        return ran.stdout.strip()
 
     found = git("rev-parse", "HEAD") or "unknown"
     return f"{found}, changed" if git("status", "--porcelain", "--untracked-files=no", ".") else found
@@ -60,7 +63,7 @@ def read(name: str, folder: Path) -> list[Row]:
 def keep(name: str, about: str, row: Row, folder: Path) -> Path:
     """``folder/NAME.json`` with the row, see ``add``; others may write theirs to it at the same time."""
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / f".{name}.lock"):
+    with FileLock(folder / f".{name}.lock", mode=0o666):  # it stays, and the next one to come may be somebody else
         return write(name, about, add(row, read(name, folder)), folder)
 
 

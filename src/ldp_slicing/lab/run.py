@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -123,18 +124,23 @@ class Run:
     def receive(self, images: NDArray[np.uint8], kept: Path | None = None) -> Tensor:
         """uint8 [N, H, W, C] sources, other than the task's own, to uint8 [N, C, H, W] as the learner would get them.
 
-        ``kept``: a file for their releases, so that asking again does not release them again.
+        ``kept``: a file for their releases, so that asking again, also for some of them, does not release them again.
         """
-        if kept is None or self.task.release != "once":
-            released = self.task.release_once(images)
-        elif kept.is_file():
-            released = np.load(kept)
-        else:
-            released = self.task.release_once(images)
-            partial = kept.with_suffix(".partial.npy")
-            np.save(partial, released)
-            partial.replace(kept)
+        once = kept is not None and self.task.release == "once"
+        released = self._release_to(kept, images) if once and kept else self.task.release_once(images)
         return self._see(torch.from_numpy(released).to(self.device)).permute(0, 3, 1, 2)
+
+    def _release_to(self, kept: Path, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The release of each that the file has, by its source's digest; the others are released, and then in it, too."""
+        known = dict(np.load(kept)) if kept.is_file() else {}
+        names = [hashlib.sha256(image.tobytes()).hexdigest() for image in images]
+        missing = {name: i for i, name in enumerate(names) if name not in known}
+        if missing:
+            known |= zip(missing, self.task.release_once(images[list(missing.values())]), strict=True)
+            partial = kept.with_suffix(".partial.npz")
+            np.savez(partial, **known)
+            partial.replace(kept)
+        return np.stack([known[name] for name in names])
 
     def _see(self, images: Tensor) -> Tensor:
         """What the network learns from: releases decoded, or the view without noise, where that is what the task asks for."""
@@ -370,5 +376,8 @@ class Run:
         if self.stream is not None:
             for group in self.optimiser.param_groups:
                 group["lr"] = self.learning_rate
-        self.generator.set_state(content["generator"].cpu())
+        try:
+            self.generator.set_state(content["generator"].cpu())
+        except RuntimeError:  # of a checkpoint that does not say its device
+            raise LdpSlicingError(f"{path} was trained on another kind of device so far: go on there, or name another folder") from None
         self.history = [Epoch(**epoch) for epoch in content["history"]]

@@ -116,8 +116,9 @@ def study(
         write_log(run.history, folder, log)
         report(run, epoch)
 
+    made = stamp(where)  # now: the package may change while it trains
     for run in train([task], where, folder, limits, note):
-        row = describe(run) | stamp(where)
+        row = describe(run) | made
         if run.finished:
             run.choose()
             row |= judge(run)

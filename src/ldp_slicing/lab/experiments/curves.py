@@ -87,7 +87,9 @@ def table(rows: Sequence[Row]) -> str:
 def _table(rows: Sequence[Row], name: str, title: str) -> str:
     """Of one set; a way that nothing was done in has no column, unless there is nothing at all."""
     runs = {way: [f"{name}-eps{eps:g}{way}" for eps in BUDGETS] for way in WAYS}
-    ways = [way for way in WAYS if epochs_of(rows, runs[way])] or list(WAYS)
+    clean, thick = spread(accuracies(rows, f"{name}-clean")), [f"{name}-thick{eps:g}-decoded" for eps in THICK]
+    there = {"-decoded": epochs_of(rows, [*runs["-decoded"], *thick]), "": epochs_of(rows, [*runs[""], f"{name}-clean"])}
+    ways = [way for way in WAYS if there[way]] or list(WAYS)
 
     def line(words: str, run: str, paper: str = "-") -> list[str]:
         return [words, *(spread(accuracies(rows, run + way)) for way in ways), paper]
@@ -99,8 +101,7 @@ def _table(rows: Sequence[Row], name: str, title: str) -> str:
     more = [["20, longer", *(longer(f"{name}-eps20-longer{way}") for way in ways), "-"]]
     more += [line(f"{eps:g}, {slices} as one", f"{name}-thick{eps:g}") for eps, slices in THICK.items()]
     lines += [cells for cells in more if set(cells[1:]) != {"-"}]
-    clean = spread(accuracies(rows, f"{name}-clean"))
-    lines.append(["no privacy", *["-"] * (len(ways) - 1), clean, str(PAPER_CLEAN[name])])  # there is nothing to decode
+    lines.append(["no privacy", *("-" if way else clean for way in ways), str(PAPER_CLEAN[name])])  # there is nothing to decode
     heads = [", ".join(filter(None, (title, "one release", WAYS[way], epochs_of(rows, runs[way]), "%"))) for way in ways]
     return markdown(["eps of a released pixel", *heads, "paper, % (250 releases: 250 x eps, best test epoch)"], lines)
 

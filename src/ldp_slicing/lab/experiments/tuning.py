@@ -27,7 +27,13 @@ def _name(rate: float, decay: float) -> str:
 
 
 def _variant(rate: float, decay: float) -> Recipe:
-    return replace(recipe("cifar-decoded"), name="cifar-decoded, tried", learning_rate=rate, weight_decay=decay)
+    return replace(
+        recipe("cifar-decoded"),
+        name="cifar-decoded, tried",
+        source="tried on the way to cifar-decoded",
+        learning_rate=rate,
+        weight_decay=decay,
+    )
 
 
 def _held_out(run: Run) -> Row:
