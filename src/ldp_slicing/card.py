@@ -176,7 +176,7 @@ class Statement:
         kind = "colour" if plan.is_colour else f"{plan.word_bits}-bit grey"
         lines = [
             f"{counted(count, 'release')} of {size}, {kind}, pruning: {pruning(self.prune)}",
-            f"plan: {counted(slices, 'slice')}, epsilon {number(plan.realised_epsilon)} realised of {plan.epsilon:.6g} requested",
+            f"plan: {counted(slices, 'slice')}, epsilon {number(plan.realised_epsilon)} realised of {number(plan.epsilon)} requested",
         ]
         if plan.remark:
             lines.append(f"remark: this plan {plan.remark}")
@@ -241,6 +241,8 @@ class Card:
 
 def number(value: float) -> str:
     """Six digits, or whole numbers with thousands marked; rounded up, like everything that is promised."""
+    if not math.isfinite(value):
+        return f"{value:g}"
     return f"{math.ceil(value):,}" if value >= 10_000 else f"{float(_SIX_DIGITS.plus(Decimal(value))):.6g}"
 
 

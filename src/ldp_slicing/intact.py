@@ -74,9 +74,16 @@ def begins_as_picture(data: bytes) -> bool:
     if data.startswith(b"BM"):  # so do words
         return len(data) > 6 and struct.unpack_from("<L", data, 2)[0] == len(data)
     if data.startswith(b"RIFF"):
-        return data[8:12] != b"WAVE"  # WebP, AVI, and what is not known
-    if any(data[at : at + 1] == data[at + size : at + size + 1] == b"G" for at, size in ((0, 188), (4, 192))):  # MPEG transport streams
-        return len(data) > 192
+        return data[8:12] in (b"WEBP", b"AVI ", b"AVIX")
+    for at, size in ((0, 188), (4, 192)):  # MPEG transport streams
+        if len(data) > at + 4 * size and data[at : at + 4 * size + 1 : size] == b"GGGGG":
+            return True
+    if data.startswith(b"icns"):
+        return len(data) > 8 and struct.unpack_from(">L", data, 4)[0] == len(data)
+    if data.startswith(b"\x01\xda"):  # SGI: stored how, bytes a channel, dimensions
+        return data[2:3] in (b"\0", b"\1") and data[3:4] in (b"\1", b"\2") and data[4:6] in (b"\0\1", b"\0\2", b"\0\3")
+    if data.startswith(b"\n") and len(data) > 128:  # PCX: version, encoding, depth, a byte that is zero
+        return data[1] < 6 and data[2] == 1 and data[3] in (1, 2, 4, 8) and data[64] == 0
     if data.startswith(b"OggS"):
         return b"theora" in data[:64] or b"fishead" in data[:64]
     return _check_for(data[:8]) is not None
@@ -85,22 +92,11 @@ def begins_as_picture(data: bytes) -> bool:
 _NETPBM = re.compile(rb"P([1-6]\s+(#[^\n]*\n\s*)*\d+\s+\d+|7\s+(#|WIDTH|HEIGHT|DEPTH))")
 _OTHERS = (
     # JPEG 2000, JPEG XL, Matroska and WebM, Photoshop, QOI, OpenEXR, icons
-    *(
-        b"\0\0\0\x0cjP  ",
-        b"\xffO\xffQ",
-        b"\xff\n",
-        b"\0\0\0\x0cJXL ",
-        b"\x1aE\xdf\xa3",
-        b"8BPS",
-        b"qoif",
-        b"v/1\x01",
-        b"\0\0\x01\0",
-        b"\0\0\x02\0",
-    ),
-    # Flash, Windows Media, MPEG streams, SGI, Sun, DirectDraw, Apple's icons, FITS, PDF, PCX (of its versions and depths)
-    *(b"FLV\x01", b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", b"\0\0\x01\xba", b"\0\0\x01\xb3", b"\x01\xda", b"\x59\xa6\x6a\x95", b"DDS "),
-    *(b"icns", b"SIMPLE  =", b"%PDF-", b"%!PS", b"\xc5\xd0\xd3\xc6", b"YUV4MPEG2", b".RMF"),
-    *(bytes((10, version, 1, depth)) for version in range(6) for depth in (1, 2, 4, 8)),
+    *(b"\0\0\0\x0cjP  ", b"\xffO\xffQ", b"\xff\n", b"\0\0\0\x0cJXL ", b"\x1aE\xdf\xa3", b"8BPS", b"qoif", b"v/1\x01", b"\0\0\x01\0"),
+    # Flash, Windows Media, MPEG streams, Sun, DirectDraw
+    *(b"FLV\x01", b"0&\xb2u\x8ef\xcf\x11", b"\0\0\x01\xba", b"\0\0\x01\xb3", b"Y\xa6j\x95", b"DDS |\0\0\0"),
+    # FITS, PDF and PostScript, raw film, RealMedia
+    *(b"SIMPLE  =", b"%PDF-", b"%!PS", b"\xc5\xd0\xd3\xc6", b"YUV4MPEG2", b".RMF"),
 )
 
 

@@ -425,12 +425,12 @@ FILMS = {
     "flv": b"FLV\x01\x05" + bytes(300),
     "wmv": b"\x30\x26\xb2\x75\x8e\x66\xcf\x11" + bytes(300),
     "clip": b"RIFF\x10\0\0\0AVI LIST" + bytes(300),
-    "stream": (b"G" + bytes(187)) * 3,
+    "stream": (b"G" + bytes(187)) * 6,
     "mpv": b"\0\0\x01\xba" + bytes(300),
     "paint": bytes((10, 5, 1, 8)) + bytes(300),
-    "silicon": b"\x01\xda\x01\x01" + bytes(300),
+    "silicon": b"\x01\xda\x01\x01\0\3" + bytes(300),
     "page": b"%PDF-1.7\n" + bytes(300),
-    "ts": b"what its ending says",
+    "ts": (b"G" + bytes(187)) * 6,
     "pcx": b"what its ending says",
 }
 
@@ -442,7 +442,10 @@ def test_films_and_rarer_pictures_are_not_kept(ending: str, tmp_path: Path) -> N
     assert not any(FILMS[ending] in data for data in outputs(tmp_path / "out").values())
 
 
-@pytest.mark.parametrize("data", [b"RIFF\x10\0\0\0WAVEfmt ", b"OggS vorbis", b"Good words", b'{"a": 1}', b"G" * 20, b"%"])
+@pytest.mark.parametrize(
+    "data",
+    [b"RIFF\x10\0\0\0WAVEfmt ", b"OggS vorbis", b"Good words", b'{"a": 1}', b"G" * 200, b"%", b"DDS student", b"RIFF Raff sings", b"icns"],
+)
 def test_sounds_and_words_are_kept(data: bytes, tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"s.tar": shard({"a.png": PNG, "a.more": data})})
     assert release(source, tmp_path / "out", Recipe(5.0, keep=("more",))).problems == {}

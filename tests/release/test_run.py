@@ -28,7 +28,7 @@ from ldp_slicing.release.formats import image
 from ldp_slicing.release.formats.base import Entry, Options
 from ldp_slicing.release.journal import Journal
 from ldp_slicing.release.manifest import CARD_NAME
-from ldp_slicing.release.places import PARTIAL, Draft, Folder
+from ldp_slicing.release.places import PARTIAL, Draft, Folder, Found
 from ldp_slicing.release.prepare import prepare
 from ldp_slicing.release.recipe import Recipe
 from ldp_slicing.release.run import Stop, on_this_machine
@@ -555,10 +555,84 @@ def test_while_something_is_released_no_earlier_card_lies_there(tmp_path: Path) 
 def test_a_card_that_this_run_did_not_write_is_not_replaced(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(2))
     assert release(source, tmp_path / "out").complete
-    (tmp_path / "out" / CARD_NAME).write_text("{}")
-    with pytest.raises(ReleaseError, match="another run wrote it"):
-        prepare(source, tmp_path / "out", RECIPE)
-    assert (tmp_path / "out" / CARD_NAME).read_text() == "{}"
+    for content, why in (('{"statements": []}', "another run wrote it"), ("notes", "it is no card")):
+        (tmp_path / "out" / CARD_NAME).write_text(content)
+        with pytest.raises(ReleaseError, match=why):
+            prepare(source, tmp_path / "out", RECIPE)
+        assert (tmp_path / "out" / CARD_NAME).read_text() == content
+    for content in ("", "\0\0\0"):  # as a power cut leaves it
+        (tmp_path / "out" / CARD_NAME).write_text(content)
+        assert release(source, tmp_path / "out").complete
+    assert on_card(tmp_path / "out") == 2
+
+
+def test_a_true_card_stays_where_nothing_new_is_released(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", pictures(2))
+    release(source, tmp_path / "out")
+    plant(source, {"notes.txt": b"no picture"})
+    job = prepare(source, tmp_path / "out", RECIPE)
+    assert [(tmp_path / "out" / CARD_NAME).exists() for _ in job.run(on_this_machine(1))] == [True]
+    job.close()
+
+
+def test_a_target_that_was_removed_can_be_made_again(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", pictures(2))
+    release(source, tmp_path / "out")
+    shutil.rmtree(tmp_path / "out")
+    assert len(release(source, tmp_path / "out").problems) == 2
+    assert release(source, tmp_path / "out", spend=True).complete
+    assert verified(tmp_path / "out") == []
+
+
+def test_what_is_refused_lets_go_of_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = plant(tmp_path / "in", pictures(2))
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "forget_remarks", lambda self: (_ for _ in ()).throw(ReleaseError("for a test")))
+        with pytest.raises(ReleaseError, match="for a test"):
+            prepare(source, tmp_path / "out", RECIPE)
+    assert release(source, tmp_path / "out").complete
+
+
+def test_what_systems_put_among_releases_does_not_cost_the_card(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", pictures(2))
+    release(source, tmp_path / "out")
+    plant(tmp_path / "out", {"._00000.png": b"\0\5\x16\7", ".DS_Store": b"x"})
+    plant(source, pictures(3))
+    assert release(source, tmp_path / "out").complete
+
+
+def test_a_folder_that_cannot_be_looked_into_costs_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = plant(tmp_path / "in", pictures(2))
+    job = prepare(source, tmp_path / "out", RECIPE)
+    monkeypatch.setattr(Folder, "files", lambda self: iter([Found("deep", problem="folder cannot be read: Permission denied")]))
+    list(job.run(on_this_machine(1)))
+    assert "deep folder cannot be read" in (job.card_problem or "")
+    job.close()
+    assert not (tmp_path / "out" / CARD_NAME).exists()
+
+
+def test_no_card_says_less_than_the_one_before_it(tmp_path: Path) -> None:
+    """Under an owner's key an older ledger cannot be told by its numbers."""
+    key = tmp_path / "key"
+    new_key_file(key)
+    one, ledger = plant(tmp_path / "one", {"a.png": PNG}), tmp_path / "l" / "ledger.sqlite"
+    release(plant(tmp_path / "other", {"b.png": encoded(picture(5, 5), "PNG")}), tmp_path / "x", ledger=ledger)
+    shutil.copytree(ledger.parent, tmp_path / "backup")
+    release(one, tmp_path / "first", ledger=ledger)
+    release(one, tmp_path / "out", ledger=ledger, key=key, spend=True)
+    before = card_of(tmp_path / "out")["statements"][0]
+    assert before["most_releases_of_one_source"] == 2
+    shutil.rmtree(ledger.parent)
+    (tmp_path / "backup").rename(ledger.parent)
+    for name in ("c", "d"):
+        release(
+            plant(tmp_path / name, {f"{name}.png": encoded(picture(6, ord(name) - 90), "PNG")}),
+            tmp_path / f"{name}o",
+            ledger=ledger,
+            key=key,
+        )
+    release(one, tmp_path / "out", ledger=ledger, key=key, spend=True)
+    assert card_of(tmp_path / "out")["statements"][0] == before
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs flock")

@@ -179,7 +179,7 @@ def summary(job: Job, seconds: float, problems: list[tuple[str, str]]) -> dict[s
         "stopped": job.stopped,
         "complete": job.complete,
         "seconds": round(seconds, 3),
-        "card": job.card_path if tally.released + tally.lost and not job.card_problem else None,
+        "card": job.card_path if job.last_card else None,
         "card_problem": job.card_problem,
         "problems": [{"source": source, "problem": problem} for source, problem in problems],
         "notices": [{"source": source, "notice": notice} for source, notice in job.journal.notices()],
@@ -229,7 +229,7 @@ def report(job: Job, seconds: float, problems: list[tuple[str, str]], target: st
     if job.is_full:
         err.print("[bold red]no space left[/bold red] on the target's disk: make some, then run the same command to go on")
     elif job.stopped:
-        whole = "" if job.card_problem else "; what was released is whole and on the card"
+        whole = "; what was released is whole and on the card" if job.last_card else ""
         err.print(f"[bold red]stopped[/bold red] before the end{whole}. Run the same command to go on")
     elif job.journal.unfinished:
         err.print(

@@ -271,6 +271,11 @@ class Journal:
         for path, kind, output, size, again in self._pages(query):
             yield Task(decode(path), kind, decode(output), size, bool(again))
 
+    def waiting_from(self, size: int) -> tuple[int, int]:
+        """How many of the files that wait are at least so large, and how many wait."""
+        larger, waiting = self._run("SELECT COALESCE(SUM(size >= ?), 0), COUNT(*) FROM files WHERE state = 0", (size,)).fetchone()
+        return larger, waiting
+
     def released(self) -> Iterator[Kept]:
         query = "SELECT path, output, sha256, bytes, settled, run FROM files WHERE state = 1 AND path > ? ORDER BY path LIMIT ?"
         for path, output, sha256, size, settled, run in self._pages(query):

@@ -198,9 +198,10 @@ class Folder:
 
     def remove(self, path: str) -> None:
         """A file that may be there; it is gone from the disk, too, when this returns."""
-        (self.root / path).unlink(missing_ok=True)
-        if self.root.is_dir():
-            sync_folder(self.root)
+        if os.path.lexists(self.root / path):
+            (self.root / path).unlink()
+            with contextlib.suppress(OSError):  # some disks cannot do it
+                sync_folder(self.root)
 
     def sync(self) -> None:
         """Everything that was written is on the disk: one call for many files, since one each would cost more than making them."""
@@ -256,12 +257,16 @@ class Remote:
         system, root = self._system
         return bool(system.isdir(root))
 
+    def has(self, path: str) -> bool:
+        system, root = self._system
+        return bool(system.exists(f"{root}/{path}"))
+
     def files(self) -> Iterator[Found]:
         system, root = self._system
         if self.only is not None:
             yield self._found(self.only, system.info(f"{root}/{self.only}"))
             return
-        for folder, _, files in system.walk(root, detail=True):
+        for folder, _, files in system.walk(root, detail=True, on_error=_unless_missing):
             below = folder.rstrip("/").removeprefix(root).lstrip("/")
             for name, about in files.items():
                 path = f"{below}/{name}" if below else name
@@ -315,6 +320,12 @@ class Remote:
 
     def sync(self) -> None:
         """What a remote place has acknowledged is its own to keep."""
+
+
+def _unless_missing(error: OSError) -> None:
+    """What cannot be listed is not taken for empty; what is not there is."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 class _RemoteDraft(Draft):

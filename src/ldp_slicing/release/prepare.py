@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import sys
@@ -86,20 +87,39 @@ def prepare(
             )
         opened = Ledger(ledger, must_exist=known)
         journal = _open_journal(route, {**parameters, "ledger": opened.identity}, ledger)
-        try:
-            check_card(route.target, route.card_path, journal)
+        with contextlib.ExitStack() as undo:
+            undo.callback(opened.close)
+            undo.callback(journal.close)
             let_go = _hold(route)
-        except ReleaseError:
-            journal.close()
-            raise
-        if isinstance(route.target, Folder | Remote):  # where drafts must lie in the target, not where another run's do
-            route = replace(route, target=replace(route.target, partial=f"{PARTIAL}/{journal.salt().hex()[:16]}"))
-        job = _take_stock(route, recipe, opened, journal, owners, spend=spend, stop=stop)
-        job.let_go = let_go
-        return job
+            undo.callback(let_go)
+            job = _begin(route, recipe, opened, journal, owners, let_go, spend=spend, stop=stop)
+            undo.pop_all()
+            return job
     except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to one another
         where = f" ({error.filename})" if isinstance(error, OSError) and error.filename else ""
         raise ReleaseError(f"{source} cannot be released to {target}: {getattr(error, 'strerror', None) or error}{where}") from None
+
+
+def _begin(
+    route: Route,
+    recipe: Recipe,
+    ledger: Ledger,
+    journal: Journal,
+    owners: Secret | None,
+    let_go: Callable[[], None],
+    *,
+    spend: bool,
+    stop: Callable[[], bool],
+) -> Job:
+    try:
+        check_card(route.target, route.card_path, journal)
+    except ImageError as error:
+        raise ReleaseError(f"{route.card_path} cannot be read: {error}") from None
+    if isinstance(route.target, Folder | Remote):  # where drafts must lie in the target, not where another run's do
+        route = replace(route, target=replace(route.target, partial=f"{PARTIAL}/{journal.salt().hex()[:16]}"))
+    job = _take_stock(route, recipe, ledger, journal, owners, spend=spend, stop=stop)
+    job.let_go = let_go
+    return job
 
 
 def _route(source: str, target: str, state: Path | None, *, shared: bool) -> Route:
@@ -155,7 +175,7 @@ def _source(source: str) -> tuple[Place, str | None, str]:
         place = remote(source)
         if not place.is_folder():
             folder, only = source.rstrip("/").rsplit("/", 1)
-            if remote(folder).size(only) is None:
+            if not remote(folder).has(only):
                 raise ReleaseError(f"{source} does not exist")
             return remote(folder, only), only, source
         return place, None, source
@@ -208,7 +228,7 @@ def _hold(route: Route) -> Callable[[], None]:
 
     The system lets go of it when the process ends, however it ends. Where it cannot be held (some network disks), it is not.
     """
-    if sys.platform == "win32" or route.single or not isinstance(route.target, Folder):
+    if sys.platform == "win32" or route.single or not isinstance(route.target, Folder) or not route.target.root.is_dir():
         return lambda: None
     held = os.open(route.target.root, os.O_RDONLY)
     try:

@@ -10,8 +10,10 @@ made again. docs/proofs.md, 13.
 from __future__ import annotations
 
 import hashlib
+import json
 import time
-from collections.abc import Callable, Generator, Sequence
+import unicodedata
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -23,9 +25,9 @@ from ldp_slicing.ledger import Ledger, Stream
 from ldp_slicing.release.formats import WRITERS, endings
 from ldp_slicing.release.journal import RELEASED, WAITING, Journal
 from ldp_slicing.release.manifest import write_manifest
-from ldp_slicing.release.places import PARTIAL, Place, digest_of, write_whole
+from ldp_slicing.release.places import PARTIAL, Place, write_whole
 from ldp_slicing.release.recipe import Recipe
-from ldp_slicing.release.work import Gate, LedgerGate, Outcome, Setting
+from ldp_slicing.release.work import Gate, LedgerGate, Outcome, Setting, Task
 from ldp_slicing.release.workers import run_here, run_in_processes
 from ldp_slicing.tables import round_up
 from ldp_slicing.view import block_of
@@ -38,8 +40,19 @@ Engine = Callable[[Setting, Gate, Journal, Stop], Generator[list[Outcome]]]
 
 def check_card(target: Place, path: str, journal: Journal) -> None:
     """Refuse a target whose card is not one that this run wrote: what it promises would be lost."""
-    if target.size(path) is not None and digest_of(target.open(path)).hex() not in (journal.get("cards") or ()):
-        raise ReleaseError(f"{path} is there, and another run wrote it, or somebody changed it: one target is one run's")
+    if target.size(path) is None:
+        return
+    with target.open(path) as file:
+        content = file.read()
+    try:
+        is_card = "statements" in json.loads(content)
+    except (ValueError, TypeError):
+        is_card = not content.strip(b"\0 \n")  # what a power cut left of one
+        if is_card:
+            return
+    if hashlib.sha256(content).hexdigest() not in (journal.get("cards") or ()):
+        what = "another run wrote it, or somebody changed it" if is_card else "it is no card"
+        raise ReleaseError(f"{path} is there, and {what}: one target is one run's")
 
 
 def on_this_machine(workers: int) -> Engine:
@@ -72,6 +85,7 @@ class Job:
     waiting: int = 0
     kept: int = 0
     interrupted: bool = False  # before it was known what is to be done
+    is_full: bool = False  # the target's disk
     done: int = 0
     stopped: bool = False
     complete: bool = False
@@ -79,20 +93,20 @@ class Job:
     last_card: Card | None = None  # as it was written
     let_go: Callable[[], None] = lambda: None  # of the target
     _settled: float = field(default_factory=time.monotonic)
-    _without_room: int = 0  # files in a row
+    _without_room: list[Task] = field(default_factory=list)  # files in a row
+    _withdrawn: bool = False
+    _said: dict[str, tuple[int, float, float]] = field(default_factory=dict)  # of each kind of word, on the card
 
     def run(self, engine: Engine, stop: Stop = lambda: False) -> Generator[Outcome]:
         """Yields the outcome of each file as it is done. Stopping leaves whole files, and a run that can be resumed."""
         stream = Stream(self.secret.identity(), self.secret.is_owners, self.spend, self.recipe.duplicates)
         setting = Setting(self.source, self.target, self.recipe, self.secret)
-        gate = LedgerGate(self.ledger, stream, self.recipe)
+        gate = LedgerGate(self.ledger, stream, self.recipe, self._withdraw_card)
         if self.interrupted:
             self.stopped = True
             return
         try:
             if self.waiting:
-                # An earlier card does not count what is released from now on, and whatever happens nobody may be left with it.
-                self._withdraw_card()
                 with closing(engine(setting, gate, self.journal, lambda: stop() or self.is_full)) as results:
                     for outcomes in results:
                         self._look_for_room(outcomes)
@@ -123,7 +137,8 @@ class Job:
             if not self.card_problem and (card := self.card()):
                 content = card.to_json().encode() + b"\n"
                 check_card(self.target, self.card_path, self.journal)
-                self.journal.set_durably("cards", [*(self.journal.get("cards") or [])[-1:], hashlib.sha256(content).hexdigest()])
+                self.journal.set_durably("cards", [*(self.journal.get("cards") or [])[-9:], hashlib.sha256(content).hexdigest()])
+                self.journal.set_durably("said", self._said)
                 if not self.single:
                     write_manifest(self.target, self.journal.manifest())
                 write_whole(self.target, self.card_path, [content])
@@ -135,17 +150,23 @@ class Job:
             self.card_problem = f"the card could not be written: {getattr(error, 'strerror', None) or error}"
 
     def _look_for_room(self, outcomes: Sequence[Outcome]) -> None:
-        """Where one file after the other finds the disk full, so will the rest; a single one may only be large."""
+        """Where one file after the other finds the disk full, so will the rest, unless most of them are smaller."""
         for outcome in outcomes:
-            self._without_room = self._without_room + 1 if outcome.no_room else self._without_room * outcome.stopped
-
-    @property
-    def is_full(self) -> bool:
-        return self._without_room >= NO_ROOM
+            if outcome.no_room:
+                self._without_room.append(outcome.task)
+            elif not outcome.stopped:
+                self._without_room.clear()
+        if len(self._without_room) >= NO_ROOM:
+            larger, waiting = self.journal.waiting_from(min(task.size for task in self._without_room))
+            self.is_full = 2 * larger >= waiting
 
     def _withdraw_card(self) -> None:
+        """An earlier card does not count what is released from now on, and whatever happens nobody may be left with it."""
+        if self._withdrawn:
+            return
         try:
             self.target.remove(self.card_path)
+            self._withdrawn = True
         except OSError as error:
             raise ReleaseError(f"{self.card_path} cannot be removed, and would not count what comes: {error.strerror or error}") from None
 
@@ -154,14 +175,22 @@ class Job:
 
         A worker that was killed, or a ledger that failed, may leave files that have their names and are made again, the same, next time.
         """
-        there = self.journal.outputs() if self.single else (found.path for found in self.target.files())
+        there = self.journal.outputs() if self.single else self._listed()
         for path in there:
-            ending = path[path.rfind(".") :].lower()
-            if ending not in WRITERS or path.startswith(f"{PARTIAL}/") or self.journal.is_released(path):
+            ending, name = path[path.rfind(".") :].lower(), path.rpartition("/")[2]
+            if ending not in WRITERS or path.startswith(f"{PARTIAL}/") or name.startswith("._"):  # AppleDouble's
+                continue
+            if any(self.journal.is_released(unicodedata.normalize(form, path)) for form in ("NFC", "NFD")):  # some disks change it
                 continue
             if not self.single or self.target.size(path) is not None:
                 return f"{path} is there and not counted: run the same command again, or, if it is no release of this run, move it away"
         return None
+
+    def _listed(self) -> Iterator[str]:
+        for found in self.target.files():
+            if found.problem and found.problem.startswith("folder"):
+                raise ReleaseError(f"{found.path} {found.problem}")
+            yield found.path
 
     def _complete(self) -> None:
         """Everything is on the disk; from now on nothing can be made again without spending."""
@@ -195,6 +224,9 @@ class Job:
                 max([round_up(film * block_of(slicer.prune) ** 2), *(one.source_pixel_epsilon for one in known)]),
             )
             times = max([frames, *(one.releases for one in known)])
+            before = (self.journal.get("said") or {}).get(str(bits), (0, 0.0, 0.0))  # no card says less than the one before it
+            times, spent = max(times, before[0]), (max(spent[0], before[1]), max(spent[1], before[2]))
+            self._said[str(bits)] = (times, *spent)
             statements.append(Statement(slicer.plan, slicer.prune, slicer.output, tuple(sizes), count, times, spent))
         if not statements:
             return None

@@ -22,8 +22,8 @@ from ldp_slicing.release.places import Draft, Folder, Place, digest_of_open
 from ldp_slicing.release.recipe import Recipe
 from ldp_slicing.slicer import Slicer
 
-NOT_NAMED = (errno.EACCES, errno.EROFS, errno.ENAMETOOLONG)  # a file that was refused its name with these surely does not have it
-FINAL = (errno.EINVAL, errno.ENAMETOOLONG)  # trying again does not help
+NEVER_NAMED = (errno.EINVAL, errno.ENAMETOOLONG)  # what a name is refused with that the disk cannot have
+NOT_NAMED = (*NEVER_NAMED, errno.EACCES, errno.EROFS)  # a file that is refused its name with these does not get it
 BATCH_SOURCES = 64  # an intent costs a flush of the disk; so many share one
 BATCH_BYTES = 32 << 20  # of decoded pixels that wait for it
 
@@ -106,10 +106,11 @@ class Gate(Protocol):
 class LedgerGate:
     """The ledger is here."""
 
-    def __init__(self, ledger: Ledger, stream: Stream, recipe: Recipe) -> None:
-        self.ledger, self.stream, self.recipe = ledger, stream, recipe
+    def __init__(self, ledger: Ledger, stream: Stream, recipe: Recipe, before: Callable[[], None] = lambda: None) -> None:
+        self.ledger, self.stream, self.recipe, self._before = ledger, stream, recipe, before
 
     def approve(self, asked: Sequence[Ask]) -> list[Verdict]:
+        self._before()
         plans = {bits: self.recipe.slicer(bits) for bits in {ask.bits for ask in asked}}
         intents = [Intent(a.item, a.source, a.file, plans[a.bits].plan, plans[a.bits].prune, a.frame) for a in asked]
         return self.ledger.approve(intents, self.stream)
@@ -222,7 +223,7 @@ class Worker:
         except LdpSlicingError as error:
             output.fail(str(error))
         except Exception as error:  # whatever it is, it concerns this source: it is named, and the others go on
-            output.fail(_words(error, "could not be read"), passing=isinstance(error, OSError) and _passes(error))
+            output.fail(_words(error, "could not be read"), passing=isinstance(error, OSError))
 
     def _fits(self, output: _Output, entry: Entry) -> bool:
         """Whether there is a plan for such pixels. Asked before anything is spent; of a shard, what does not fit is left out and named."""
@@ -262,7 +263,7 @@ class Worker:
                 except LdpSlicingError as error:
                     output.fail(str(error))
                 except Exception as error:  # a full disk, most often: to be tried again
-                    output.fail(_words(error, "could not be released"), passing=_passes(error), no_room=_is_full(error))
+                    output.fail(_words(error, "could not be released"), passing=_passes(error, output), no_room=_is_full(error))
 
     def _refuse(self, output: _Output, entry: Entry, verdict: Verdict) -> None:
         """A copy is left out of a shard; a source that was released before stops its file, or that file could never be completed."""
@@ -312,7 +313,7 @@ class Worker:
             try:
                 self._commit(output)
             except Exception as error:
-                output.fail(_words(error, "could not be released"), passing=_passes(error), no_room=_is_full(error))
+                output.fail(_words(error, "could not be released"), passing=_passes(error, output), no_room=_is_full(error))
         self._tell(outputs)
         for output in outputs:
             yield Outcome(
@@ -343,7 +344,8 @@ class Worker:
                 try:
                     output.draft.commit(replace=output.task.again)
                 except OSError as error:
-                    output.attempted = error.errno not in NOT_NAMED
+                    there = self.setting.target.size(output.task.output) is not None  # where renaming is copying, all the same
+                    output.attempted = there or error.errno not in NOT_NAMED
                     raise
                 output.named = True
             elif output.writer is not None:
@@ -372,10 +374,9 @@ class _StopError(Exception):
     """Between two entries somebody asked to stop."""
 
 
-def _passes(error: Exception) -> bool:
-    """Whether trying again may help: not where the system says that it never will, nor with a decoder's own numbers."""
-    number = getattr(error, "errno", None)
-    return number is None or (number in errno.errorcode and number not in FINAL)
+def _passes(error: Exception, output: _Output) -> bool:
+    """Whether trying again may help: a full disk, most often; not with a name that the disk cannot have, if nothing of it got out."""
+    return output.is_out or getattr(error, "errno", None) not in NEVER_NAMED
 
 
 def _is_full(error: Exception) -> bool:

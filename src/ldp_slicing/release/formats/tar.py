@@ -23,10 +23,9 @@ from ldp_slicing.release.places import Draft
 PICTURES = ("jpg", "jpeg", "png", "webp", "tif", "tiff", "bmp", "gif", "ppm", "pgm")
 OTHERS = (  # that are not released, and not kept either
     *("jp2", "j2k", "jpx", "jxl", "avif", "heic", "heif", "pbm", "pnm", "pam", "qoi", "tga", "ico", "svg", "psd", "exr", "hdr", "dng"),
-    *("cr2", "cr3", "nef", "arw", "orf", "rw2", "raf", "dcm", "dicom", "pcx", "sgi", "rgb", "rgba", "bw", "ras", "xbm", "xpm", "dds"),
-    *("icns", "cur", "im", "msp", "spi", "blp", "fli", "flc", "mpo", "jpe", "jfif", "jif", "apng", "dib", "eps", "ps", "wmf", "emf"),
-    *("pdf", "fits", "m2ts", "mts", "mpv", "m2v", "vob", "asf", "rm", "rmvb", "f4v", "mjpeg", "mjpg", "y4m"),
-    *(suffix[1:] for suffix in VIDEO_SUFFIXES),
+    *("cr2", "cr3", "nef", "arw", "orf", "rw2", "raf", "dcm", "dicom", "pcx", "sgi", "xbm", "xpm", "dds", "icns"),
+    *("mpo", "jpe", "jfif", "apng", "eps", "wmf", "emf", "pdf", "fits", "m2ts", "mts", "mpv", "m2v", "vob", "asf", "rmvb", "f4v", "mjpeg"),
+    *(suffix[1:] for suffix in VIDEO_SUFFIXES if suffix != ".ts"),  # which may be a time; such a film is known by its bytes
 )
 _BLOCK = 512
 
