@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import multiprocessing
 import os
 import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -254,6 +256,27 @@ def test_half_a_film_is_refused_whole(tmp_path: Path) -> None:
     assert "86 was released before" in ran.problems["a.mkv"]
     assert outputs(tmp_path / "two") == {}
     assert (spent().releases, spent().unfinished) == (1, 0)
+
+
+def look(flag: workers_module._Flag) -> None:
+    while True:
+        flag()
+
+
+def test_a_worker_that_is_killed_while_it_looks_whether_to_stop_holds_up_nobody() -> None:
+    context = multiprocessing.get_context("fork")
+    flag = workers_module._Flag(context)
+    for _ in range(5):
+        process = context.Process(target=look, args=(flag,), daemon=True)
+        process.start()
+        time.sleep(0.1)
+        process.kill()
+        process.join()
+    done = threading.Thread(target=flag.set, daemon=True)
+    done.start()
+    done.join(20)
+    assert not done.is_alive()
+    assert flag()
 
 
 def test_films_without_pictures_or_of_two_sizes(tmp_path: Path) -> None:

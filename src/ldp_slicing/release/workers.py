@@ -144,6 +144,22 @@ def _answer(gate: Gate, kind: str, content: Any) -> Any:  # noqa: ANN401
         return error
 
 
+class _Flag:
+    """A byte that processes share, and whether it is set.
+
+    An Event has a lock, and a worker that is killed while it looks would hold it for ever: the others, and the run, would wait for it.
+    """
+
+    def __init__(self, context: Any) -> None:  # noqa: ANN401
+        self._byte = context.RawValue("b", 0)
+
+    def __call__(self) -> bool:
+        return bool(self._byte.value)
+
+    def set(self) -> None:
+        self._byte.value = 1
+
+
 class Processes:
     """Worker processes of this machine, each at the end of a pipe."""
 
@@ -152,12 +168,12 @@ class Processes:
         self._context: Any = multiprocessing.get_context(method)
         if method == "forkserver":
             self._context.set_forkserver_preload(["ldp_slicing.release.workers"])
-        self._setting, self._stopped = setting, self._context.Event()
+        self._setting, self._stopped = setting, _Flag(self._context)
         self._processes: dict[Connection, Any] = {}
 
     def hire(self) -> Connection:
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=serve, args=(theirs, self._setting, self._stopped.is_set), daemon=True)
+        process = self._context.Process(target=serve, args=(theirs, self._setting, self._stopped), daemon=True)
         process.start()
         theirs.close()
         self._processes[ours] = process
