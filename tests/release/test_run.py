@@ -1,16 +1,14 @@
 from __future__ import annotations
 
-import errno
 import io
 import json
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import tarfile
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
@@ -20,19 +18,17 @@ from PIL import Image
 
 from ldp_slicing import Plan
 from ldp_slicing.audit.releases import audit_releases
-from ldp_slicing.errors import LdpSlicingError, LedgerError, ReleaseError
+from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.images import read_image
 from ldp_slicing.keys import new_key_file
 from ldp_slicing.ledger import Ledger, default_ledger
 from ldp_slicing.release.formats import image
 from ldp_slicing.release.formats.base import Entry, Options
-from ldp_slicing.release.journal import Journal
 from ldp_slicing.release.manifest import CARD_NAME
-from ldp_slicing.release.places import PARTIAL, Draft, Folder, Found
+from ldp_slicing.release.places import PARTIAL, Folder
 from ldp_slicing.release.prepare import prepare
 from ldp_slicing.release.recipe import Recipe
-from ldp_slicing.release.run import Stop, on_this_machine
-from ldp_slicing.release.work import Gate, Outcome, Setting, Worker
+from ldp_slicing.release.run import on_this_machine
 from tests.markers import encoded, picture, png_16
 from tests.release.helpers import BESIDE, PNG, RECIPE, card_of, on_card, outputs, pictures, pixels, plant, release, spent, tree, verified
 
@@ -491,221 +487,3 @@ def test_tiny_pictures_that_were_released_by_other_views_add_up(size: tuple[int,
     release(source, tmp_path / "two", Recipe(epsilon=5.0), spend=True)
     assert verified(tmp_path / "two") == []
     assert audit_releases(tmp_path / "two").holds
-
-
-def lost_in_between(setting: Setting, gate: Gate, journal: Journal, stop: Stop) -> Generator[list[Outcome]]:
-    """Workers that are killed when their files have their names, before they can say so."""
-    list(Worker(setting, gate).run(list(journal.waiting())))
-    yield from ()
-
-
-def test_a_file_that_is_there_and_not_counted_costs_the_card(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(3))
-    assert release(source, tmp_path / "out").complete
-    plant(source, {"large.png": encoded(picture(90, 70), "PNG")})
-    job = prepare(source, tmp_path / "out", RECIPE)
-    list(job.run(lost_in_between))
-    assert "large.png is there and not counted" in (job.card_problem or "")
-    assert not job.complete
-    job.close()
-    assert not (tmp_path / "out" / CARD_NAME).exists()
-    before = outputs(tmp_path / "out")
-    assert release(source, tmp_path / "out").complete
-    assert outputs(tmp_path / "out") == before
-    assert on_card(tmp_path / "out") == 4
-    assert verified(tmp_path / "out") == []
-
-
-def test_a_single_file_that_is_not_counted_costs_its_card(tmp_path: Path) -> None:
-    plant(tmp_path, {"in.png": PNG, "other.png": PNG})
-    job = prepare(tmp_path / "in.png", tmp_path / "out.png", RECIPE)
-    list(job.run(lost_in_between))
-    assert "out.png is there and not counted" in (job.card_problem or "")
-    job.close()
-    assert release(tmp_path / "in.png", tmp_path / "out.png").complete
-
-
-def test_a_ledger_that_fails_after_files_have_their_names_costs_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = plant(tmp_path / "in", pictures(3))
-
-    def fails(self: Ledger, entries: object) -> None:
-        raise LedgerError("the ledger is locked: for a test")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "finish", fails)
-        ran = release(source, tmp_path / "out")
-    assert len(outputs(tmp_path / "out")) == 3
-    assert "is there and not counted" in (ran.card_problem or "")
-    assert not (tmp_path / "out" / CARD_NAME).exists()
-    assert release(source, tmp_path / "out").complete
-    assert on_card(tmp_path / "out") == 3
-
-
-def test_while_something_is_released_no_earlier_card_lies_there(tmp_path: Path) -> None:
-    """Whoever is left with what a killed run left has no card rather than one that counts too little."""
-    source = plant(tmp_path / "in", pictures(2))
-    assert release(source, tmp_path / "out").complete
-    plant(source, pictures(3))
-    job = prepare(source, tmp_path / "out", RECIPE)
-    assert [(tmp_path / "out" / CARD_NAME).exists() for _ in job.run(on_this_machine(1))] == [False]
-    job.close()
-    assert on_card(tmp_path / "out") == 3
-
-
-def test_a_card_that_this_run_did_not_write_is_not_replaced(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(2))
-    assert release(source, tmp_path / "out").complete
-    for content, why in (('{"statements": []}', "another run wrote it"), ("notes", "it is no card")):
-        (tmp_path / "out" / CARD_NAME).write_text(content)
-        with pytest.raises(ReleaseError, match=why):
-            prepare(source, tmp_path / "out", RECIPE)
-        assert (tmp_path / "out" / CARD_NAME).read_text() == content
-    for content in ("", "\0\0\0"):  # as a power cut leaves it
-        (tmp_path / "out" / CARD_NAME).write_text(content)
-        assert release(source, tmp_path / "out").complete
-    assert on_card(tmp_path / "out") == 2
-
-
-def test_a_true_card_stays_where_nothing_new_is_released(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(2))
-    release(source, tmp_path / "out")
-    plant(source, {"notes.txt": b"no picture"})
-    job = prepare(source, tmp_path / "out", RECIPE)
-    assert [(tmp_path / "out" / CARD_NAME).exists() for _ in job.run(on_this_machine(1))] == [True]
-    job.close()
-
-
-def test_a_target_that_was_removed_can_be_made_again(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(2))
-    release(source, tmp_path / "out")
-    shutil.rmtree(tmp_path / "out")
-    assert len(release(source, tmp_path / "out").problems) == 2
-    assert release(source, tmp_path / "out", spend=True).complete
-    assert verified(tmp_path / "out") == []
-
-
-def test_what_is_refused_lets_go_of_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = plant(tmp_path / "in", pictures(2))
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "forget_remarks", lambda self: (_ for _ in ()).throw(ReleaseError("for a test")))
-        with pytest.raises(ReleaseError, match="for a test"):
-            prepare(source, tmp_path / "out", RECIPE)
-    assert release(source, tmp_path / "out").complete
-
-
-def test_what_systems_put_among_releases_does_not_cost_the_card(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(2))
-    release(source, tmp_path / "out")
-    plant(tmp_path / "out", {"._00000.png": b"\0\5\x16\7", ".DS_Store": b"x"})
-    plant(source, pictures(3))
-    assert release(source, tmp_path / "out").complete
-
-
-def test_a_folder_that_cannot_be_looked_into_costs_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = plant(tmp_path / "in", pictures(2))
-    job = prepare(source, tmp_path / "out", RECIPE)
-    monkeypatch.setattr(Folder, "files", lambda self: iter([Found("deep", problem="folder cannot be read: Permission denied")]))
-    list(job.run(on_this_machine(1)))
-    assert "deep folder cannot be read" in (job.card_problem or "")
-    job.close()
-    assert not (tmp_path / "out" / CARD_NAME).exists()
-
-
-def test_no_card_says_less_than_the_one_before_it(tmp_path: Path) -> None:
-    """Under an owner's key an older ledger cannot be told by its numbers."""
-    key = tmp_path / "key"
-    new_key_file(key)
-    one, ledger = plant(tmp_path / "one", {"a.png": PNG}), tmp_path / "l" / "ledger.sqlite"
-    release(plant(tmp_path / "other", {"b.png": encoded(picture(5, 5), "PNG")}), tmp_path / "x", ledger=ledger)
-    shutil.copytree(ledger.parent, tmp_path / "backup")
-    release(one, tmp_path / "first", ledger=ledger)
-    release(one, tmp_path / "out", ledger=ledger, key=key, spend=True)
-    before = card_of(tmp_path / "out")["statements"][0]
-    assert before["most_releases_of_one_source"] == 2
-    shutil.rmtree(ledger.parent)
-    (tmp_path / "backup").rename(ledger.parent)
-    for name in ("c", "d"):
-        release(
-            plant(tmp_path / name, {f"{name}.png": encoded(picture(6, ord(name) - 90), "PNG")}),
-            tmp_path / f"{name}o",
-            ledger=ledger,
-            key=key,
-        )
-    release(one, tmp_path / "out", ledger=ledger, key=key, spend=True)
-    assert card_of(tmp_path / "out")["statements"][0] == before
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs flock")
-def test_two_runs_do_not_work_on_one_target(tmp_path: Path) -> None:
-    one, two = plant(tmp_path / "one", pictures(2)), plant(tmp_path / "two", {"b.png": encoded(picture(5, 5), "PNG")})
-    job = prepare(one, tmp_path / "out", RECIPE)
-    with pytest.raises(ReleaseError, match="another run is at work on"):
-        prepare(two, tmp_path / "out", RECIPE, state=tmp_path / "state")
-    list(job.run(on_this_machine(1)))
-    job.close()
-    assert job.complete
-
-
-def test_an_older_ledger_that_was_put_back_writes_no_card(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(2))
-    ledger = tmp_path / "l" / "ledger.sqlite"
-    release(source, tmp_path / "one", ledger=ledger)
-    (tmp_path / "backup").mkdir()
-    for path in ledger.parent.iterdir():
-        shutil.copy(path, tmp_path / "backup")
-    release(source, tmp_path / "two", ledger=ledger, spend=True)
-    before = (tmp_path / "two" / CARD_NAME).read_bytes()
-    shutil.rmtree(ledger.parent)
-    (tmp_path / "backup").rename(ledger.parent)
-    ran = release(source, tmp_path / "two", ledger=ledger, spend=True)
-    assert "an older one seems to have been put in its place" in (ran.card_problem or "")
-    assert (tmp_path / "two" / CARD_NAME).read_bytes() == before
-
-
-class Failing(Folder):
-    """A folder that refuses every name."""
-
-    number = errno.EACCES
-
-    def draft(self, path: str) -> Draft:
-        draft = super().draft(path)
-
-        def refuse(*, replace: bool = False) -> None:
-            raise OSError(self.number, os.strerror(self.number))
-
-        draft.commit = refuse  # type: ignore[method-assign]
-        return draft
-
-
-@pytest.mark.parametrize(("number", "passing", "counted"), [("EACCES", True, 0), ("ENAMETOOLONG", False, 0), ("EIO", True, 1)])
-def test_what_surely_has_no_name_is_not_counted(
-    number: str, passing: bool, counted: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A folder without the right to write, a name that is too long; of a disk that fails nobody knows."""
-    source = plant(tmp_path / "in", {"a.png": PNG})
-    monkeypatch.setattr(Failing, "number", getattr(errno, number))
-    job = prepare(source, tmp_path / "out", RECIPE)
-    job.target = Failing(job.target.root, job.target.scratch)  # type: ignore[attr-defined]
-    (outcome,) = job.run(on_this_machine(1))
-    assert outcome.passing == passing
-    job.close()
-    assert spent().releases == counted
-
-
-def test_no_card_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be told of a run must not cost its key."""
-    source = plant(tmp_path / "in", pictures(3))
-
-    def fails(self: Ledger, sources: object) -> list[object]:
-        raise LedgerError("the ledger cannot be read: for a test")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "most_of", fails)
-        ran = release(source, tmp_path / "out")
-    assert not ran.complete
-    assert "for a test" in (ran.card_problem or "")
-    assert not (tmp_path / "out" / "card.json").exists()
-    before = outputs(tmp_path / "out")
-    assert release(source, tmp_path / "out").complete
-    assert outputs(tmp_path / "out") == before
-    assert verified(tmp_path / "out") == []
