@@ -151,6 +151,7 @@ def test_a_bound_is_printed_rounded_up() -> None:
     small = Statement(Plan.paper(0.001), None, "rgb", ((2, 2),))
     assert all(level.advantage_bound > 0 for level in small.levels)
     assert "<= 0.0000" not in str(small)
+    assert all(Fraction(level.printed_bound) >= Fraction(level.advantage_bound) for level in small.levels)
 
 
 def test_counts_have_the_right_number() -> None:

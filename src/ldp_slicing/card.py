@@ -54,6 +54,11 @@ class Level:
         return advantage_bound(self.epsilon)
 
     @property
+    def printed_bound(self) -> str:
+        """Four decimals, rounded up."""
+        return str(Decimal(self.advantage_bound).quantize(Decimal("0.0001"), ROUND_CEILING))
+
+    @property
     def is_vacuous(self) -> bool:
         return self.advantage_bound >= VACUOUS
 
@@ -182,7 +187,7 @@ class Statement:
             lines.append(f"remark: this plan {plan.remark}")
         width, digits = (max(map(len, column)) for column in zip(*((one.unit, number(one.epsilon)) for one in self.levels), strict=True))
         for level in self.levels:
-            bound = "vacuous" if level.is_vacuous else f"{Decimal(level.advantage_bound).quantize(Decimal('0.0001'), ROUND_CEILING)}"
+            bound = "vacuous" if level.is_vacuous else level.printed_bound
             lines.append(f"  {level.unit:<{width}}  epsilon {number(level.epsilon):<{digits}}  advantage <= {bound:<7}  {level.why}")
         lines.append("  (advantage: by how much anybody can beat a coin toss between two values; vacuous: the bound says nothing)")
         return "\n".join(lines)

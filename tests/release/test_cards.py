@@ -132,6 +132,11 @@ def test_what_systems_put_among_releases_does_not_cost_the_card(tmp_path: Path) 
     assert release(source, tmp_path / "out").complete
 
 
+@pytest.mark.parametrize("name", ["caf\u00e9.png", "cafe\u0301.png", "\u00e9e\u0301.png"])
+def test_names_with_accents_are_counted_in_every_form(name: str, tmp_path: Path) -> None:
+    assert release(plant(tmp_path / "in", {name: PNG}), tmp_path / "out").complete
+
+
 def test_a_folder_that_cannot_be_looked_into_costs_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = plant(tmp_path / "in", pictures(2))
     job = prepare(source, tmp_path / "out", RECIPE)

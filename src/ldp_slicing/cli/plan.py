@@ -82,7 +82,7 @@ def plan(
         levels.add_row(
             level.unit,
             number(level.epsilon),
-            f"{level.advantage_bound:.4f}{' (vacuous)' * level.is_vacuous}",
+            f"{level.printed_bound}{' (vacuous)' * level.is_vacuous}",
             level.why,
         )
     out.print(table)

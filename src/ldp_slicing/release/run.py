@@ -44,12 +44,12 @@ def check_card(target: Place, path: str, journal: Journal) -> None:
         return
     with target.open(path) as file:
         content = file.read()
+    if not content.strip(b"\0 \n"):  # what a power cut left of one
+        return
     try:
         is_card = "statements" in json.loads(content)
     except (ValueError, TypeError):
-        is_card = not content.strip(b"\0 \n")  # what a power cut left of one
-        if is_card:
-            return
+        is_card = False
     if hashlib.sha256(content).hexdigest() not in (journal.get("cards") or ()):
         what = "another run wrote it, or somebody changed it" if is_card else "it is no card"
         raise ReleaseError(f"{path} is there, and {what}: one target is one run's")
@@ -180,8 +180,8 @@ class Job:
             ending, name = path[path.rfind(".") :].lower(), path.rpartition("/")[2]
             if ending not in WRITERS or path.startswith(f"{PARTIAL}/") or name.startswith("._"):  # AppleDouble's
                 continue
-            if any(self.journal.is_released(unicodedata.normalize(form, path)) for form in ("NFC", "NFD")):  # some disks change it
-                continue
+            if any(map(self.journal.is_released, (path, unicodedata.normalize("NFC", path), unicodedata.normalize("NFD", path)))):
+                continue  # some disks give accents another form
             if not self.single or self.target.size(path) is not None:
                 return f"{path} is there and not counted: run the same command again, or, if it is no release of this run, move it away"
         return None
