@@ -157,7 +157,7 @@ def write_lfw(folder: Path, people: int = 16, folds: int = 4) -> None:
 
 MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are made, and how many rows it has
     "fidelity": (write_cifar, 5),
-    "curves": (write_cifar, 2 * (2 * (7 + 2 * 3) + 1) + 2 + 2),
+    "curves": (write_cifar, 2 * 2 * (7 + 2 * 3 + 1) + 2 + 2),
     "decoding": (write_cifar, 2 + 1),
     "tuning": (write_cifar, 6),
     "dp-sgd": (write_cifar, 3 * (7 + 1)),

@@ -64,7 +64,7 @@ def _runs() -> Iterator[_Run]:
     for way in WAYS:
         short = recipe("cifar-decoded" if way else "cifar-once")
         long = replace(short, name=f"{short.name}, longer", epochs=max(LONG, 2 * short.epochs))
-        yield _Run(f"cifar10-eps20-longer{way}", "cifar10", long, Plan.paper(20.0))
+        yield from (_Run(f"{name}-eps20-longer{way}", name, long, Plan.paper(20.0)) for name in SETS)
         for name, eps in product(SETS, sorted(BUDGETS, key=lambda e: abs(e - 20))):
             for seed in range(SEEDS.get(eps, 1)):
                 yield _Run(f"{name}-eps{eps:g}{way}", name, short, Plan.paper(eps), seed)
