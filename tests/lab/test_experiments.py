@@ -23,7 +23,7 @@ from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab import experiments, plans, recipes, results
 from ldp_slicing.lab.attacks import networks, pairs, recognise
 from ldp_slicing.lab.data import DataError
-from ldp_slicing.lab.experiments import ablation, chest, curves, decoding, faces, identity, overhead, throughput, tradeoff, tuning
+from ldp_slicing.lab.experiments import ablation, curves, decoding, faces, identity, overhead, throughput, tradeoff, tuning
 from ldp_slicing.lab.experiments.frame import BUDGETS, Row
 from ldp_slicing.lab.folders import load_chest, load_folder, patient, read_folder
 from ldp_slicing.lab.lfw import images_in_pairs, load_lfw, sides
@@ -123,15 +123,6 @@ def test_nobody_who_is_held_out_of_the_x_rays_is_trained_on(tmp_path: Path) -> N
     for i, name in enumerate(names):
         assert [patient(other) == patient(name) for other in names] == (groups == groups[i]).tolist()
     assert named.train.labels.tolist() == [int(name.name.startswith("person")) for name in names]
-
-
-def test_the_table_of_x_rays_says_what_was_held_out() -> None:
-    row = {"run": "chest-eps20", "finished": True, "seed": 0, "accuracy": 0.5, "balanced_accuracy": 0.5}
-    row |= {"history": {"validation_accuracy": [None, 0.9]}}
-    assert "90.00 by image" in chest.table([row])
-    assert "202" in chest.table([row])
-    assert "90.00 by patient" in chest.table([row | {"held_out_by": "group"}])
-    assert "202" not in chest.table([row | {"held_out_by": "group"}])
 
 
 def write_both(folder: Path) -> None:

@@ -20,12 +20,6 @@ if TYPE_CHECKING:
 
 WAYS = {"": "as it comes", "-decoded": "decoded"}  # what the learner does with a release
 PAPER = (76.60, 88.94, 90.54, 91.99, 92.15, 92.95, 93.43)
-SHARED = """
-By image: images were held out one by one, and of the 393 of them that show pneumonia 202 show a patient who is also trained on; of the 130
-others 24 show an examination that is. So these numbers do not say what would be right for new patients, and the epoch was chosen by them.
-The official test set has no patient, by the names of its files, who is trained on. How much of the gap to it comes from patients who are
-known, from how common pneumonia is (75.1 % of the images held out, 62.5 % of the test set) or from anything else has not been measured.
-"""  # counted by ``patient`` of the file names and ``hold_out`` without groups, 523 images, seed 0
 
 
 def measure(setting: Setting) -> Iterator[Row]:
@@ -43,23 +37,14 @@ def measure(setting: Setting) -> Iterator[Row]:
 
 @torch.no_grad()
 def judge(run: Run) -> Row:
-    """Accuracy, and the mean of the two classes' accuracies, which is 1/2 for a network that always gives one answer."""
+    """Accuracy, that of each class, and the mean of these, which is 1/2 for a network that always gives one answer."""
     images, labels = run.test
     shares = [run.accuracy(images[labels == kind], labels[labels == kind]) for kind in range(run.task.data.classes)]
-    return {"accuracy": run.accuracy(images, labels), "balanced_accuracy": sum(shares) / len(shares)}
+    return {"accuracy": run.accuracy(images, labels), "accuracy_of_classes": shares, "balanced_accuracy": sum(shares) / len(shares)}
 
 
 def _finished(rows: Sequence[Row], name: str) -> list[Row]:
     return [row for row in rows if row["run"] == f"chest-{name}" and row["finished"]]
-
-
-def _kind_of(rows: Sequence[Row]) -> str:
-    return "".join(sorted({" by image" if _by_image(row) else " by patient" for row in rows}))
-
-
-def _by_image(row: Row) -> bool:
-    """Whether images were held out one by one: so it was before rows said anything about it."""
-    return bool(row.get("held_out_by", "image") == "image")
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -68,7 +53,7 @@ def table(rows: Sequence[Row]) -> str:
     def line(title: str, names: Sequence[str], paper: str) -> list[str]:
         mine = [_finished(rows, name) for name in names]
         balanced = [[row["balanced_accuracy"] for row in some] for some in mine]
-        held = [f"{spread([held_out(row) for row in some])}{_kind_of(some)}" for some in mine]
+        held = [spread([held_out(row) for row in some]) for some in mine]
         tests = [spread(accuracies(rows, f"chest-{name}")) for name in names]
         return [title, _both(tests), _both([spread(some) for some in balanced]), _both(held), paper]
 
@@ -79,10 +64,10 @@ def table(rows: Sequence[Row]) -> str:
         "eps of a released pixel",
         f"test, one release, {told}, %",
         "test, mean of both classes, %",
-        "held out of training, %",
+        "patients held out of training, %",
         "paper, test, %",
     ]
-    return markdown(heads, lines) + SHARED * any(row["finished"] and _by_image(row) for row in rows)
+    return markdown(heads, lines)
 
 
 def _both(cells: Sequence[str]) -> str:
@@ -91,29 +76,35 @@ def _both(cells: Sequence[str]) -> str:
 
 
 def figure(findings: Findings) -> Figure:
+    """The official test set, and patients held out of training."""
     from ldp_slicing.lab.figures import COLOURS, legend, line, panels
 
-    drawn, (axis,) = panels(1)
+    drawn, axes = panels(2)
     rows = findings["chest"]
-    for (way, words), colour in zip(WAYS.items(), (COLOURS[0], COLOURS[3]), strict=True):
-        if any(accuracies(rows, f"chest-eps{eps:g}{way}") for eps in BUDGETS):
-            line(
-                axis,
-                {eps: accuracies(rows, f"chest-eps{eps:g}{way}") for eps in BUDGETS},
-                f"one release of each image, {words} (ours)",
-                colour,
-            )
-    line(axis, {eps: [value / 100] for eps, value in zip(BUDGETS, PAPER, strict=True)}, "paper", COLOURS[1], "--")
-    axis.axhline(62.5, color="0.6", linewidth=1, label="always 'pneumonia'")
-    axis.set(title="Chest X-ray, ResNet-50", xlabel="eps of one released pixel, per release (local)", ylabel="test accuracy, %")
-    legend(axis)
+    titles = {"the official test set": lambda row: row["accuracy"], "patients held out of training": held_out}
+    for axis, (title, share) in zip(axes, titles.items(), strict=True):
+        for (way, words), colour in zip(WAYS.items(), (COLOURS[3], COLOURS[0]), strict=True):
+            found = {eps: [share(row) for row in _finished(rows, f"eps{eps:g}{way}")] for eps in BUDGETS}
+            line(axis, found, f"one release of each image, {words} (ours)", colour)
+        for row in _finished(rows, "clean"):
+            axis.axhline(100 * share(row), color="0.6", linewidth=1, label="no privacy (ours)")
+        axis.set(title=f"Chest X-ray, {title}", xlabel="eps of one released pixel, per release (local)", ylim=(60, 100))
+        axis.set(ylabel="accuracy, %")
+    line(axes[0], {eps: [value / 100] for eps, value in zip(BUDGETS, PAPER, strict=True)}, "paper", COLOURS[1], "--")
+    axes[0].axhline(62.5, color="0.6", linewidth=1, linestyle=":", label="always 'pneumonia'")
+    for axis in axes:
+        legend(axis)
     return drawn
 
 
 EXPERIMENT = Experiment(
     "Pneumonia or not on chest X-rays (Kermany et al. 2018), ResNet-50 from random weights, grey plan without colour weights; "
-    "390 of the 624 test images show pneumonia, so that one fixed answer is right for 62.5 %. "
-    "The images held out of training chose the epoch. One run of each: 80 % of 624 images have a standard error of 1.6 points",
+    "390 of the 624 test images show pneumonia, so that one fixed answer is right for 62.5 %. One run of each: 80 % of 624 images have a "
+    "standard error of 1.6 points. The images held out of training show patients who are not trained on; they chose the epoch. "
+    "On them little is lost from eps 5.2 up where releases are decoded. On the official test set all networks fall short of the paper, "
+    "and the one without privacy does, too: it finds 99.2 % of the ill there, but takes 47.0 % of the healthy for ill, and the others take "
+    "more of them. So the noise alone does not keep us from the paper's numbers. The paper names no recipe, neither what its network "
+    "started from nor how its epoch was chosen",
     measure,
     table,
     figure,
