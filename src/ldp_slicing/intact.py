@@ -54,7 +54,7 @@ def check_whole(data: bytes) -> None:
         raise ImageError(_what_else(data[:12]) or NO_IMAGE)
     try:
         check(data)
-    except (IndexError, struct.error):
+    except (IndexError, OverflowError, struct.error):
         raise ImageError("is cut off before its end") from None
 
 

@@ -146,6 +146,7 @@ class Ledger:
             ) from None
         except (sqlite3.Error, OSError) as error:
             raise LedgerError(f"the ledger {path} cannot be used: {getattr(error, 'strerror', None) or error}") from None
+        self._has_numbers = False  # for what is entered from now on
         self._plans: dict[tuple[int, Prune], tuple[Plan, int]] = {}  # by identity: hashing a plan costs more than a query
 
     def close(self) -> None:
@@ -266,8 +267,16 @@ class Ledger:
         copies = "SELECT 1 FROM releases WHERE pixels = ? AND stream = ? LIMIT 1"
         if stream.duplicates == "once" and not intent.frame and run(copies, (pixels, stream.identity)).fetchone():
             return Verdict(problem="is a copy of a picture released in this run (--duplicates once)", is_copy=True)
-        insert = "INSERT INTO releases (stream, item, pixels, plan, file, time) VALUES (?, ?, ?, ?, ?, ?)"
-        return Verdict(int(run(insert, (*key, file, int(time.time()))).lastrowid or 0))
+        insert = "INSERT INTO releases (id, stream, item, pixels, plan, file, time) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        return Verdict(int(run(insert, (self._first_number(), *key, file, int(time.time()))).lastrowid or 0))
+
+    def _first_number(self) -> int | None:
+        """Far from all others, at random; then they follow each other. So an older ledger that is put back gives none of them again."""
+        if self._has_numbers:
+            return None
+        self._has_numbers = True
+        highest = self._database.execute("SELECT COALESCE(MAX(id), 0) FROM releases").fetchone()[0]
+        return int(highest) + 1 + secrets.randbits(40)
 
     def _refusal(self, chosen: tuple[str, tuple[Any, ...]], intent: Intent) -> str:
         spent, more = self._spent(chosen), Fraction(intent.plan.realised_epsilon)
@@ -328,6 +337,7 @@ class Ledger:
                 self._database.execute("COMMIT")
             except BaseException:
                 self._plans.clear()  # what was entered is gone
+                self._has_numbers = False
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise

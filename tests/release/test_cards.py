@@ -6,20 +6,21 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import pytest
 
+from ldp_slicing.card import Card
 from ldp_slicing.errors import LedgerError, ReleaseError
 from ldp_slicing.keys import new_key_file
-from ldp_slicing.ledger import Ledger
+from ldp_slicing.ledger import Ledger, Verdict
 from ldp_slicing.release.journal import Journal
 from ldp_slicing.release.manifest import CARD_NAME
-from ldp_slicing.release.places import Draft, Folder, Found
+from ldp_slicing.release.places import Draft, Folder, Found, write_whole
 from ldp_slicing.release.prepare import prepare
-from ldp_slicing.release.run import Stop, on_this_machine
-from ldp_slicing.release.work import Gate, Outcome, Setting, Worker
+from ldp_slicing.release.run import Job, Stop, on_this_machine
+from ldp_slicing.release.work import Ask, Gate, Outcome, Setting, Worker
 from tests.markers import encoded, picture
 from tests.release.helpers import PNG, RECIPE, card_of, on_card, outputs, pictures, plant, release, spent, verified
 
@@ -147,28 +148,153 @@ def test_a_folder_that_cannot_be_looked_into_costs_the_card(tmp_path: Path, monk
     assert not (tmp_path / "out" / CARD_NAME).exists()
 
 
-def test_no_card_says_less_than_the_one_before_it(tmp_path: Path) -> None:
-    """Under an owner's key an older ledger cannot be told by its numbers."""
-    key = tmp_path / "key"
-    new_key_file(key)
-    one, ledger = plant(tmp_path / "one", {"a.png": PNG}), tmp_path / "l" / "ledger.sqlite"
-    release(plant(tmp_path / "other", {"b.png": encoded(picture(5, 5), "PNG")}), tmp_path / "x", ledger=ledger)
+@pytest.mark.parametrize("owners", [False, True])
+def test_an_older_ledger_is_told_by_its_numbers_before_anything_is_spent(owners: bool, tmp_path: Path) -> None:
+    """Also in the middle of a run, which goes on entering releases under the same identity, and under an owner's key."""
+    key = tmp_path / "key" if owners else None
+    if key:
+        new_key_file(key)
+    source, ledger = plant(tmp_path / "in", pictures(3)), tmp_path / "l" / "ledger.sqlite"
+    many = {f"z{i:03}.png": data for i, data in enumerate(pictures(70, 9, 8).values())}
+    release(plant(source, many), tmp_path / "out", ledger=ledger, key=key, after=1)  # a batch
     shutil.copytree(ledger.parent, tmp_path / "backup")
-    release(one, tmp_path / "first", ledger=ledger)
-    release(one, tmp_path / "out", ledger=ledger, key=key, spend=True)
+    assert release(source, tmp_path / "out", ledger=ledger, key=key).complete
+    before, card = outputs(tmp_path / "out"), (tmp_path / "out" / CARD_NAME).read_bytes()
+    shutil.rmtree(ledger.parent)
+    (tmp_path / "backup").rename(ledger.parent)
+    plant(source, {"copy.png": many["z069.png"], "new.png": encoded(picture(5, 5), "PNG")})
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="an older one seems to have been put in its place"):
+            prepare(source, tmp_path / "out", RECIPE, ledger=ledger, key=key)
+    assert outputs(tmp_path / "out") == before
+    assert (tmp_path / "out" / CARD_NAME).read_bytes() == card
+
+
+def test_no_card_says_less_than_the_one_before_it(tmp_path: Path) -> None:
+    """A ledger that knows this run's releases, but no longer what another run had spent when the card was written."""
+    source, ledger = plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "l" / "ledger.sqlite"
+    release(source, tmp_path / "out", ledger=ledger)
+    shutil.copytree(ledger.parent, tmp_path / "backup")
+    release(source, tmp_path / "other", ledger=ledger, spend=True)
+    release(source, tmp_path / "out", ledger=ledger)
     before = card_of(tmp_path / "out")["statements"][0]
     assert before["most_releases_of_one_source"] == 2
     shutil.rmtree(ledger.parent)
     (tmp_path / "backup").rename(ledger.parent)
-    for name in ("c", "d"):
-        release(
-            plant(tmp_path / name, {f"{name}.png": encoded(picture(6, ord(name) - 90), "PNG")}),
-            tmp_path / f"{name}o",
-            ledger=ledger,
-            key=key,
-        )
-    release(one, tmp_path / "out", ledger=ledger, key=key, spend=True)
+    release(source, tmp_path / "out", ledger=ledger)
     assert card_of(tmp_path / "out")["statements"][0] == before
+
+
+def test_no_card_lies_beside_a_picture_that_is_no_release(tmp_path: Path) -> None:
+    """Somebody copied the originals over the releases, or named the state of another target."""
+    source = plant(tmp_path / "in", pictures(2))
+    assert release(source, tmp_path / "out", state=tmp_path / "state").complete
+    shutil.copytree(source, tmp_path / "mine")
+    with pytest.raises(ReleaseError, match=r"other parameters .target: .*out then, .*mine now"):
+        prepare(source, tmp_path / "mine", RECIPE, state=tmp_path / "state")
+    assert outputs(tmp_path / "mine") == pictures(2)
+    shutil.copytree(source, tmp_path / "out", dirs_exist_ok=True)
+    ran = release(source, tmp_path / "out", state=tmp_path / "state")
+    assert "00000.png is not what was released under that name" in (ran.card_problem or "")
+    assert not (tmp_path / "out" / CARD_NAME).exists()
+    for name in pictures(2):
+        (tmp_path / "out" / name).unlink()
+    ran = release(source, tmp_path / "out", state=tmp_path / "state")  # lost: a card counts them still
+    assert ran.card_problem is None
+    assert on_card(tmp_path / "out") == 2
+
+
+def test_a_target_and_its_state_may_be_moved_together(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", pictures(2))
+    assert release(source, tmp_path / "out").complete
+    (tmp_path / "out").rename(tmp_path / "moved")
+    (tmp_path / "out.owner").rename(tmp_path / "moved.owner")
+    plant(source, {"new.png": PNG})
+    assert release(source, tmp_path / "moved").complete
+    assert verified(tmp_path / "moved") == []
+
+
+@pytest.mark.parametrize("target", ["out/again.png", "out/below/again.png", "out/below"])
+def test_nothing_is_released_into_another_runs_target(target: str, tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.png": PNG})
+    release(source, tmp_path / "out")
+    with pytest.raises(ReleaseError, match="out is the target of another run, whose card would not count this"):
+        prepare(source / "a.png" if target.endswith("png") else source, tmp_path / target, RECIPE, spend=True)
+    assert verified(tmp_path / "out") == []
+    assert spent().releases == 1
+
+
+def test_another_run_that_was_at_work_costs_both_their_card(tmp_path: Path) -> None:
+    """Where a target cannot be held, as in remote places: the second one names a file when the first one has ended."""
+    memory = f"memory://both-{tmp_path.name}"
+    one, two = plant(tmp_path / "one", {"x.png": PNG}), plant(tmp_path / "two", {"y.png": encoded(picture(5, 5), "PNG")})
+    first, second = prepare(one, memory, RECIPE, state=tmp_path / "s1"), prepare(two, memory, RECIPE, state=tmp_path / "s2")
+
+    def slow(setting: Setting, gate: Gate, journal: Journal, stop: Stop) -> Generator[list[Outcome]]:
+        tasks = list(journal.waiting())
+        worker = Worker(setting, gate)
+        approve = gate.approve
+
+        def approved(asked: Sequence[Ask]) -> list[Verdict]:
+            verdicts = approve(asked)
+            list(first.run(on_this_machine(1)))
+            return verdicts
+
+        gate.approve = approved  # type: ignore[method-assign]
+        yield list(worker.run(tasks))
+
+    list(second.run(slow))
+    assert first.card_problem is None
+    assert "x.png is there and not counted" in (second.card_problem or "")
+    assert first.target.size(CARD_NAME) is None
+    for job in (first, second):
+        job.close()
+
+
+def test_a_card_that_comes_after_another_runs_file_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one named it after this one had looked, and before its card had its name."""
+    memory = f"memory://late-{tmp_path.name}"
+    job = prepare(plant(tmp_path / "in", {"x.png": PNG}), memory, RECIPE, state=tmp_path / "s1")
+    write = type(job)._write_card
+
+    def late(self: Job, card: Card) -> None:
+        write_whole(self.target, "y.png", [PNG])
+        write(self, card)
+
+    monkeypatch.setattr(Job, "_write_card", late)
+    list(job.run(on_this_machine(1)))
+    assert "y.png is there and not counted" in (job.card_problem or "")
+    assert job.target.size(CARD_NAME) is None
+    assert not job.complete
+    job.close()
+
+
+@pytest.mark.parametrize("how", ["._b.png", "sub/b.png"])
+def test_a_release_that_is_hard_to_see_costs_the_card(how: str, tmp_path: Path) -> None:
+    """A picture that is called as macOS calls what it puts beside files; one behind a link. Its source has gone meanwhile."""
+    source = plant(tmp_path / "in", {"a.png": PNG, how: encoded(picture(5, 5), "PNG")})
+    if how.startswith("sub"):
+        (tmp_path / "elsewhere").mkdir()
+        prepare(source, tmp_path / "out", RECIPE).close()
+        (tmp_path / "out" / "sub").symlink_to(tmp_path / "elsewhere")
+    job = prepare(source, tmp_path / "out", RECIPE)
+    list(job.run(lost_in_between))
+    job.close()
+    (source / how).unlink()
+    ran = release(source, tmp_path / "out")
+    assert ("sub is a symbolic link" if how.startswith("sub") else "._b.png is there and not counted") in (ran.card_problem or "")
+    assert not (tmp_path / "out" / CARD_NAME).exists()
+
+
+def test_an_owners_key_may_not_be_handed_on(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.png": PNG})
+    (tmp_path / "out").mkdir()
+    new_key_file(tmp_path / "out" / "key")
+    with pytest.raises(ReleaseError, match=r"key would be in .*out, which is handed on"):
+        prepare(source, tmp_path / "out", RECIPE, key=tmp_path / "out" / "key")
+    for names in (("", tmp_path / "x"), (source, "")):
+        with pytest.raises(ReleaseError, match="one of them is empty"):
+            prepare(*names, RECIPE)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs flock")

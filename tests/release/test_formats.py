@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import json
@@ -19,6 +20,7 @@ from PIL import Image
 
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.errors import AuditError
+from ldp_slicing.release.formats import parquet
 from ldp_slicing.release.prepare import prepare
 from ldp_slicing.release.recipe import Recipe
 from ldp_slicing.release.run import on_this_machine
@@ -419,6 +421,45 @@ def test_a_column_that_is_kept_tells_nothing_of_rows_that_are_left_out(tmp_path:
     written = (tmp_path / "out" / "a.parquet").read_bytes()
     assert b"somebody" in written
     assert b"PATIENT" not in written
+
+
+def test_what_the_types_of_a_column_tell_does_not_leave(tmp_path: Path) -> None:
+    told = {b"patient": b"PATIENT"}
+    values = {
+        "a": pa.array([{"x": 7}], pa.struct([pa.field("x", pa.int64(), metadata=told)])),
+        "b": pa.array([[1.5]], pa.list_(pa.field("item", pa.float64(), metadata=told))),
+        "c": pa.array([[1.5]], pa.list_(pa.field("item", pa.float64(), metadata=told), 1)),
+        "d": pa.array([[1.5]], pa.large_list(pa.field("item", pa.float64(), metadata=told))),
+        "e": pa.array([[("k", [{"x": 7}])]], pa.map_(pa.string(), pa.list_(pa.struct([pa.field("x", pa.int64(), metadata=told)])))),
+    }
+    source = plant(tmp_path / "in", {"a.parquet": table([PNG], **values)})
+    assert release(source, tmp_path / "out", Recipe(5.0, keep=tuple(values))).problems == {}
+    assert b"PATIENT" not in base64.b64decode(pq.ParquetFile(tmp_path / "out" / "a.parquet").metadata.metadata[b"ARROW:schema"])
+    made = pq.read_table(tmp_path / "out" / "a.parquet")
+    assert [made[name][0].as_py() for name in values] == [column[0].as_py() for column in values.values()]
+    assert verified(tmp_path / "out") == []
+    pq.write_table(made.set_column(1, "a", values["a"]), tmp_path / "b.parquet")
+    with (tmp_path / "b.parquet").open("rb") as file:
+        assert [seen.problem for seen in parquet.inspect(file) if seen.problem] == ["has metadata, patient"]
+
+
+def test_features_that_are_lists_are_no_images(tmp_path: Path) -> None:
+    """As older versions of Hugging Face's software wrote them."""
+    features = FEATURES | {"ids": [{"dtype": "int64", "_type": "Value"}]}
+    content = pq.read_table(io.BytesIO(table([PNG], ids=pa.array([[1, 2]]))))
+    content = content.replace_schema_metadata({b"huggingface": json.dumps({"info": {"features": features}}).encode()})
+    file = io.BytesIO()
+    pq.write_table(content, file)
+    assert release(plant(tmp_path / "in", {"a.parquet": file.getvalue()}), tmp_path / "out", Recipe(5.0, keep=("ids",))).problems == {}
+    assert pq.read_table(tmp_path / "out" / "a.parquet")["ids"].to_pylist() == [[1, 2]]
+
+
+def test_a_picture_with_absurd_offsets_costs_its_shard_nothing_else(tmp_path: Path) -> None:
+    absurd = b"II+\0\x08\0\0\0" + b"\xff" * 64  # a BigTIFF that begins far behind every file's end
+    source = plant(tmp_path / "in", {"s.tar": shard({"a.png": PNG, "b.tif": absurd, "c.png": OTHER})})
+    ran = release(source, tmp_path / "out")
+    assert ran.problems == {"s.tar: b.tif": "is cut off before its end"}
+    assert spent().releases == 2
 
 
 FILMS = {

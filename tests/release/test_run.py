@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
 import resource
 import subprocess
 import sys
@@ -465,11 +466,49 @@ def test_drafts_that_others_may_see_count(tmp_path: Path) -> None:
 
 def test_a_release_that_a_power_cut_tore_is_made_again(tmp_path: Path) -> None:
     """The file has its name and lost its content, and the journal does not know that it was made."""
-    source = plant(tmp_path / "in", pictures(3))
-    prepare(source, tmp_path / "out", RECIPE).close()  # names are given; nothing is known to be made
-    plant(tmp_path / "out", {"00001.png": b"torn"})
+    source, key = plant(tmp_path / "in", pictures(4)), tmp_path / "key"
+    new_key_file(key)
+    release(source, tmp_path / "whole", key=key)
+    whole = outputs(tmp_path / "whole")
+    prepare(source, tmp_path / "out", RECIPE, key=key).close()  # names are given; nothing is known to be made
+    zeros = whole["00003.png"][:50] + bytes(20) + whole["00003.png"][70:]
+    plant(tmp_path / "out", {"00001.png": b"", "00002.png": whole["00002.png"][:-7], "00003.png": zeros})
+    ran = release(source, tmp_path / "out", key=key)
+    assert (ran.problems, ran.complete) == ({}, True)
+    assert verified(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_another_file_is_not_overwritten_however_often_it_is_tried(before: bool, tmp_path: Path) -> None:
+    """Also where its name was given in an earlier try, which did not come to it."""
+    source = plant(tmp_path / "in", pictures(2))
+    if before:
+        plant(source, {"new.png": encoded(picture(5, 5), "PNG")})
+        prepare(source, tmp_path / "out", RECIPE).close()
+    else:
+        assert release(source, tmp_path / "out").complete
+        plant(source, {"new.png": encoded(picture(5, 5), "PNG")})
+    mine = PNG + b"mine"
+    plant(tmp_path / "out", {"new.png": mine})
+    for _ in range(3):
+        ran = release(source, tmp_path / "out")
+        assert "nothing is overwritten" in ran.problems["new.png"]
+        assert (tmp_path / "out" / "new.png").read_bytes() == mine
+        assert "new.png is there and not counted" in (ran.card_problem or "")
+        assert not (tmp_path / "out" / CARD_NAME).exists()
+    (tmp_path / "out" / "new.png").unlink()
+    assert release(source, tmp_path / "out").complete
+    assert verified(tmp_path / "out") == []
+
+
+def test_a_file_that_turns_out_to_be_of_another_kind_gets_another_name(tmp_path: Path) -> None:
+    """It was still being copied at the first try."""
+    source = plant(tmp_path / "in", pictures(1) | {"data_batch_1": b""})
+    assert "data_batch_1" in release(source, tmp_path / "out").problems
+    plant(source, {"data_batch_1": pickle.dumps({"data": np.arange(2 * 3072).astype(np.uint8).reshape(2, 3072), "labels": [0, 1]}, 2)})
     ran = release(source, tmp_path / "out")
     assert (ran.problems, ran.complete) == ({}, True)
+    assert sorted(outputs(tmp_path / "out")) == ["00000.png", "data_batch_1.tar"]
     assert verified(tmp_path / "out") == []
 
 

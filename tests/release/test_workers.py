@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import multiprocessing
@@ -103,6 +104,19 @@ def test_a_file_that_kills_its_readers_is_found_and_the_others_are_made(setting:
     assert {outcome.task.path: outcome.problem for outcome in results if outcome.problem} == {killer: workers_module._KILLS}
     assert len(outputs(tmp_path / "out")) == 149
     assert (gate.ledger.total().releases, gate.ledger.total().unfinished) == (149, 0)
+    assert crew.hired == []
+
+
+def test_workers_that_cannot_be_started_are_said(setting: Setting, gate: LedgerGate) -> None:
+    class Full(Stations):
+        def hire(self) -> Station:
+            if len(self.hired) == 2:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return super().hire()
+
+    crew = Full(setting)
+    with pytest.raises(ReleaseError, match=r"no more workers can be started .Too many open files.: use fewer"):
+        list(run_crew(crew, 3, gate, iter([]), lambda: False))
     assert crew.hired == []
 
 

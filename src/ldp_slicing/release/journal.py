@@ -24,7 +24,7 @@ from ldp_slicing.release.names import printable
 from ldp_slicing.release.places import Found
 from ldp_slicing.release.work import Outcome, Task
 
-JOURNAL_VERSION = 5
+JOURNAL_VERSION = 6
 WAITING, RELEASED, PROBLEM, COPY = range(4)
 _PAGE = 256
 _WHOLE = b"."  # in place of a file's path: the source as a whole
@@ -34,7 +34,7 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
 CREATE TABLE files (
     path BLOB PRIMARY KEY, kind TEXT NOT NULL, size INTEGER NOT NULL, stamp TEXT NOT NULL, output BLOB,
     state INTEGER NOT NULL, problem TEXT, passing INTEGER NOT NULL DEFAULT 0, digest BLOB, sha256 BLOB, bytes INTEGER,
-    settled INTEGER NOT NULL DEFAULT 0, seen INTEGER NOT NULL, changed TEXT, remark TEXT, wrong TEXT, status TEXT, run BLOB, named INTEGER
+    settled INTEGER NOT NULL DEFAULT 0, seen INTEGER NOT NULL, changed TEXT, remark TEXT, wrong TEXT, status TEXT, run BLOB
 ) WITHOUT ROWID;
 CREATE INDEX by_state ON files (state, path);
 CREATE INDEX by_digest ON files (digest) WHERE digest IS NOT NULL;
@@ -229,7 +229,8 @@ class Journal:
             state = PROBLEM if problem else WAITING
             self._run(
                 "INSERT INTO files (path, kind, size, stamp, state, problem, seen) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (path) DO "
-                "UPDATE SET kind = excluded.kind, size = excluded.size, stamp = excluded.stamp, state = excluded.state, "
+                "UPDATE SET output = CASE WHEN kind = excluded.kind THEN output END, "  # another kind is written as something else
+                "kind = excluded.kind, size = excluded.size, stamp = excluded.stamp, state = excluded.state, "
                 "problem = excluded.problem, passing = 0, seen = excluded.seen",
                 (path, kind, item.size, item.stamp, state, problem, generation),
             )
@@ -249,11 +250,9 @@ class Journal:
 
     def name_files(self, name: Callable[[str, str], str]) -> None:
         """An output for each file that waits and has none."""
-        generation = self.get("generation")
         self._run("BEGIN")
         for path, kind in self._pages("SELECT path, kind FROM files WHERE state = 0 AND output IS NULL AND path > ? ORDER BY path LIMIT ?"):
-            row = (encode(name(decode(path), kind)), generation, path)
-            self._run("UPDATE files SET output = ?, named = ? WHERE path = ?", row)
+            self._run("UPDATE files SET output = ? WHERE path = ?", (encode(name(decode(path), kind)), path))
         self.namer.forget_wishes()
         self._run("COMMIT")
 
@@ -265,9 +264,7 @@ class Journal:
             last = page[-1][0]
 
     def waiting(self) -> Iterator[Task]:
-        # What was named by an earlier try may be there, torn by a power cut. Only what is named now finds nothing of ours under its name.
-        again = f"status IS NOT NULL OR named < {int(self.get('generation') or 0)}"
-        query = f"SELECT path, kind, output, size, {again} FROM files WHERE state = 0 AND path > ? ORDER BY path LIMIT ?"  # noqa: S608
+        query = "SELECT path, kind, output, size, status IS NOT NULL FROM files WHERE state = 0 AND path > ? ORDER BY path LIMIT ?"
         for path, kind, output, size, again in self._pages(query):
             yield Task(decode(path), kind, decode(output), size, bool(again))
 
@@ -405,6 +402,11 @@ class Journal:
         """All names that releases have, or are to have."""
         for (output,) in self._run("SELECT output FROM files WHERE output IS NOT NULL ORDER BY output"):
             yield decode(output)
+
+    def damaged(self) -> str | None:
+        """The name of a release that something else has now."""
+        found = self._run("SELECT output FROM files WHERE state = 1 AND wrong = 'damaged' ORDER BY output LIMIT 1").fetchone()
+        return decode(found[0]) if found else None
 
     def is_released(self, output: str) -> bool:
         """Whether that is the name of a release that is known to be whole."""

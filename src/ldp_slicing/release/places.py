@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 from urllib.request import url2pathname
 
+import numpy as np
+
 from ldp_slicing.errors import ImageError, LdpSlicingError, ReleaseError
 from ldp_slicing.intact import open_regular
 from ldp_slicing.keys import sync_folder
@@ -25,6 +27,7 @@ PARTIAL = ".ldp-slicing-partial"  # the folder for unfinished files, where they 
 _CHUNK = 1 << 20
 _TOGETHER = 1 << 12
 _LARGE = 1 << 19
+_APPLE_DOUBLE = b"\0\5\x16\7"
 _hashing = ThreadPoolExecutor(1, "hashing")
 
 
@@ -107,7 +110,7 @@ class Draft:
         return False
 
     def commit(self, *, replace: bool = False) -> None:
-        """Give it its name. Another file of that name is not overwritten, unless it is to be replaced; the same one is."""
+        """Give it its name. Another file of that name is not overwritten, unless it is to be replaced; the same one is, torn or whole."""
         raise NotImplementedError
 
     def abort(self) -> None:
@@ -216,7 +219,7 @@ class _LocalDraft(Draft):
 
     def commit(self, *, replace: bool = False) -> None:
         self._file.close()
-        if not replace and os.path.lexists(self._target) and not self._is_there():
+        if not replace and os.path.lexists(self._target) and not self._is_ours():
             raise FileExistsError(errno.EEXIST, f"another file has its name, {self._target}: nothing is overwritten")
         try:
             os.replace(self._temporary, self._target)
@@ -224,12 +227,17 @@ class _LocalDraft(Draft):
             Path(self._target).parent.mkdir(parents=True, exist_ok=True)
             os.replace(self._temporary, self._target)
 
-    def _is_there(self) -> bool:
-        """Whether the very same file is: this run made it, and was killed before it could say so."""
+    def _is_ours(self) -> bool:
+        """Whether this very file is there, or what a power cut left of it: cut off, or zeros. This run was ended before it could say so."""
         try:
-            return digest_of(open_regular(Path(self._target), follow=False)) == self.sha256
+            with open_regular(Path(self._target), follow=False) as there, Path(self._temporary).open("rb") as mine:
+                while len(piece := np.frombuffer(there.read(_CHUNK), np.uint8)):
+                    wanted = np.frombuffer(mine.read(_CHUNK), np.uint8)[: len(piece)]
+                    if len(wanted) < len(piece) or np.any((piece != wanted) & (piece != 0)):
+                        return False
         except (ImageError, OSError):
             return False
+        return True
 
     def abort(self) -> None:
         try:
@@ -373,6 +381,17 @@ def remote(address: str, only: str | None = None) -> Remote:
     except Exception as error:  # an unknown scheme, no credentials: whatever the library raises
         raise ReleaseError(f"{address} cannot be reached: {error}") from None
     return place
+
+
+def is_apple_double(place: Place, path: str) -> bool:
+    """Whether it is a file that macOS put beside another, for what the file system cannot hold: by its name and how it begins."""
+    if not path.rpartition("/")[2].startswith("._"):
+        return False
+    try:
+        with place.open(path) as file:
+            return file.read(len(_APPLE_DOUBLE)) == _APPLE_DOUBLE
+    except (ImageError, OSError):
+        return False
 
 
 def write_whole(place: Place, path: str, pieces: Iterable[bytes]) -> None:

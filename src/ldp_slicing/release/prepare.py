@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,15 @@ from ldp_slicing.release.formats import KINDS, first_bytes, kind_of
 from ldp_slicing.release.journal import WAITING, Journal, Kept
 from ldp_slicing.release.manifest import CARD_NAME, MANIFEST_NAME
 from ldp_slicing.release.names import random_name
-from ldp_slicing.release.places import PARTIAL, Folder, Found, Place, Remote, digest_of, is_remote, local_path, remote
+from ldp_slicing.release.places import PARTIAL, Folder, Found, Place, Remote, digest_of, is_apple_double, is_remote, local_path, remote
 from ldp_slicing.release.recipe import Recipe
-from ldp_slicing.release.run import Job, check_card
+from ldp_slicing.release.run import Job, check_card, has_card
 
 if sys.platform != "win32":
     import fcntl
 
 STATE_SUFFIX = ".owner"
 LITTER = (".ds_store", "thumbs.db", "desktop.ini")
-APPLE_DOUBLE = b"\0\5\x16\7"  # how a file begins that macOS puts beside another, for what the file system cannot hold
 
 
 @dataclass(frozen=True)
@@ -64,21 +63,25 @@ def prepare(
     """
     recipe.check()
     source, target = local_path(str(source)), local_path(str(target))
+    if not (source and target):
+        raise ReleaseError("a source and a target must be named; one of them is empty")
     owners = None if key is None else Secret(read_key_file(key), is_owners=True)
     if owners and recipe.duplicates == "once":
         raise ReleaseError("under an owner's key copies have equal releases and cost nothing more: leave out --duplicates once")
     try:
         route = _route(source, target, state, shared=shared)
         ledger = ledger or default_ledger()
-        if not is_remote(target) and any(_same(Path(target).resolve(), folder) for folder in ledger.resolve().parents):
-            raise ReleaseError(f"the ledger {ledger} would be in {target}, which is handed on: name another with --ledger")
         known = (route.state / "journal.sqlite").exists()
         for file in (ledger, *([key] if key else [])):
+            if not is_remote(target) and any(_same(Path(target).resolve(), folder) for folder in file.resolve().parents):
+                raise ReleaseError(f"{file} would be in {target}, which is handed on: keep it elsewhere")
             if any(_same(route.state.resolve(), folder) for folder in file.resolve().parents):
                 raise ReleaseError(f"{file} is in {route.state}, which is the run's own and goes when it is not needed: keep it elsewhere")
         if not known:
             _check_new(route)
         parameters = {**recipe.parameters(), "source": route.source_name, "key": owners.identity().hex() if owners else "run"}
+        if route.state.resolve() != default_state(target).resolve():  # else its own name says whose state it is, wherever they lie
+            parameters["target"] = target.rstrip("/") if is_remote(target) else os.path.realpath(target)
         if not known and all(_is_litter(route, found) for found in route.source.files()):
             raise ReleaseError(f"{source} holds no files")
         if known and not ledger.exists():
@@ -90,8 +93,8 @@ def prepare(
         with contextlib.ExitStack() as undo:
             undo.callback(opened.close)
             undo.callback(journal.close)
-            let_go = _hold(route)
-            undo.callback(let_go)
+            if let_go := _hold(route):
+                undo.callback(let_go)
             job = _begin(route, recipe, opened, journal, owners, let_go, spend=spend, stop=stop)
             undo.pop_all()
             return job
@@ -106,7 +109,7 @@ def _begin(
     ledger: Ledger,
     journal: Journal,
     owners: Secret | None,
-    let_go: Callable[[], None],
+    let_go: Callable[[], None] | None,
     *,
     spend: bool,
     stop: Callable[[], bool],
@@ -119,6 +122,8 @@ def _begin(
         route = replace(route, target=replace(route.target, partial=f"{PARTIAL}/{journal.salt().hex()[:16]}"))
     job = _take_stock(route, recipe, ledger, journal, owners, spend=spend, stop=stop)
     job.let_go = let_go
+    if job.kept and job.waiting:
+        job.card()  # an older ledger that was put back is refused before anything is spent
     return job
 
 
@@ -154,7 +159,7 @@ def _route(source: str, target: str, state: Path | None, *, shared: bool) -> Rou
 def default_state(target: str) -> Path:
     """Where the state of a run lies: beside its target, or in the owner's data folder where that is remote."""
     if is_remote(target):
-        return default_ledger().parent / "runs" / hashlib.sha256(target.rstrip("/").encode()).hexdigest()[:32]
+        return default_ledger().parent / "runs" / hashlib.sha256(os.fsencode(target.rstrip("/"))).hexdigest()[:32]
     return Path(f"{os.path.realpath(target)}{STATE_SUFFIX}")  # one target has one state, by whatever name
 
 
@@ -221,15 +226,26 @@ def _check_new(route: Route) -> None:
         not route.single and next(target.files(), None) is not None
     ):
         raise ReleaseError(f"{route.output or 'the target'} exists already: nothing is overwritten")
+    for place in _above(target):
+        if has_card(place):
+            where = place.root if isinstance(place, Folder) else "its folder"
+            raise ReleaseError(f"{where} is the target of another run, whose card would not count this: release to another place")
 
 
-def _hold(route: Route) -> Callable[[], None]:
+def _above(target: Place) -> Iterator[Place]:
+    """The folders that releases to it lie in, as far as they are known."""
+    yield target
+    if isinstance(target, Folder):
+        yield from map(Folder, target.root.resolve().parents)
+
+
+def _hold(route: Route) -> Callable[[], None] | None:
     """Nobody else works on this folder until the result is called: one with another state folder would not know of this run.
 
-    The system lets go of it when the process ends, however it ends. Where it cannot be held (some network disks), it is not.
+    The system lets go of it when the process ends, however it ends. None where it cannot be held: remote places, some network disks.
     """
     if sys.platform == "win32" or route.single or not isinstance(route.target, Folder) or not route.target.root.is_dir():
-        return lambda: None
+        return None
     held = os.open(route.target.root, os.O_RDONLY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -237,7 +253,8 @@ def _hold(route: Route) -> Callable[[], None]:
         os.close(held)
         raise ReleaseError(f"another run is at work on {route.target.root}; wait for it, or stop it") from None
     except OSError:
-        pass
+        os.close(held)
+        return None
     return lambda: os.close(held)
 
 
@@ -268,7 +285,7 @@ def _open_journal(route: Route, parameters: dict[str, Any], ledger: Path) -> Jou
         differing = [name for name in parameters if before.get(name) != parameters[name]]
         values = "; ".join(f"{name}: {_shown(before.get(name))} then, {_shown(parameters[name])} now" for name in differing)
         journal.close()
-        raise ReleaseError(f"this release was begun with other parameters ({values}); use the same, or another target")
+        raise ReleaseError(f"this release was begun with other parameters ({values}); use the same, or another target and state")
     return journal
 
 
@@ -379,7 +396,7 @@ def _is_litter(route: Route, found: Found) -> bool:
     name = found.path.rpartition("/")[2]
     if route.single or found.problem is not None:
         return False
-    return name.casefold() in LITTER or (name.startswith("._") and _peek(route.source, found.path).startswith(APPLE_DOUBLE))
+    return name.casefold() in LITTER or is_apple_double(route.source, found.path)
 
 
 def _in_the_way(path: str, *, names_are_kept: bool) -> str | None:

@@ -13,19 +13,19 @@ import hashlib
 import json
 import time
 import unicodedata
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from ldp_slicing.card import Card, Statement
-from ldp_slicing.errors import LdpSlicingError, ReleaseError
+from ldp_slicing.errors import ImageError, LdpSlicingError, ReleaseError
 from ldp_slicing.keys import Secret
 from ldp_slicing.ledger import Ledger, Stream
 from ldp_slicing.release.formats import WRITERS, endings
 from ldp_slicing.release.journal import RELEASED, WAITING, Journal
-from ldp_slicing.release.manifest import write_manifest
-from ldp_slicing.release.places import PARTIAL, Place, write_whole
+from ldp_slicing.release.manifest import CARD_NAME, write_manifest
+from ldp_slicing.release.places import PARTIAL, Found, Place, is_apple_double, write_whole
 from ldp_slicing.release.recipe import Recipe
 from ldp_slicing.release.work import Gate, LedgerGate, Outcome, Setting, Task
 from ldp_slicing.release.workers import run_here, run_in_processes
@@ -33,6 +33,7 @@ from ldp_slicing.tables import round_up
 from ldp_slicing.view import block_of
 
 SETTLE_SECONDS = 30.0
+_BLANK = b"\0 \n"  # what a power cut may leave of a file
 NO_ROOM = 5  # files in a row that find the disk full: it is
 Stop = Callable[[], bool]
 Engine = Callable[[Setting, Gate, Journal, Stop], Generator[list[Outcome]]]
@@ -40,19 +41,27 @@ Engine = Callable[[Setting, Gate, Journal, Stop], Generator[list[Outcome]]]
 
 def check_card(target: Place, path: str, journal: Journal) -> None:
     """Refuse a target whose card is not one that this run wrote: what it promises would be lost."""
-    if target.size(path) is None:
-        return
-    with target.open(path) as file:
-        content = file.read()
-    if not content.strip(b"\0 \n"):  # what a power cut left of one
-        return
-    try:
-        is_card = "statements" in json.loads(content)
-    except (ValueError, TypeError):
-        is_card = False
-    if hashlib.sha256(content).hexdigest() not in (journal.get("cards") or ()):
-        what = "another run wrote it, or somebody changed it" if is_card else "it is no card"
+    content = _content(target, path)
+    if content.strip(_BLANK) and hashlib.sha256(content).hexdigest() not in (journal.get("cards") or ()):
+        what = "another run wrote it, or somebody changed it" if has_card(target, path) else "it is no card"
         raise ReleaseError(f"{path} is there, and {what}: one target is one run's")
+
+
+def has_card(target: Place, path: str = CARD_NAME) -> bool:
+    """Whether a card lies there, or what a power cut left of one."""
+    try:
+        content = _content(target, path)
+        return bool(content) and (not content.strip(_BLANK) or "statements" in json.loads(content))
+    except (ImageError, OSError, ValueError, TypeError):
+        return False
+
+
+def _content(target: Place, path: str) -> bytes:
+    """Of a file, or nothing where there is none."""
+    if target.size(path) is None:
+        return b""
+    with target.open(path) as file:
+        return file.read()
 
 
 def on_this_machine(workers: int) -> Engine:
@@ -91,7 +100,7 @@ class Job:
     complete: bool = False
     card_problem: str | None = None
     last_card: Card | None = None  # as it was written
-    let_go: Callable[[], None] = lambda: None  # of the target
+    let_go: Callable[[], None] | None = None  # of the target; without it another run may be at work there
     _settled: float = field(default_factory=time.monotonic)
     _without_room: list[Task] = field(default_factory=list)  # files in a row
     _withdrawn: bool = False
@@ -133,21 +142,35 @@ class Job:
         self.stopped = counts[WAITING] > 0
         try:
             self.target.clear_drafts()
-            self.card_problem = self.card_problem or self._not_counted()
-            if not self.card_problem and (card := self.card()):
-                content = card.to_json().encode() + b"\n"
-                check_card(self.target, self.card_path, self.journal)
-                self.journal.set_durably("cards", [*(self.journal.get("cards") or [])[-9:], hashlib.sha256(content).hexdigest()])
-                self.journal.set_durably("said", self._said)
-                if not self.single:
-                    write_manifest(self.target, self.journal.manifest())
-                write_whole(self.target, self.card_path, [content])
-                self.last_card = card
-                self.target.clear_drafts()
+            if self._all_is_counted() and (card := self.card()):
+                self._write_card(card)
+                if (
+                    not self.let_go
+                ):  # another run, if one is at work here, lists after it has named something, and this one now: one sees it
+                    self._all_is_counted()
             if not self.card_problem and not self.journal.unfinished:
                 self._complete()
         except (OSError, LdpSlicingError) as error:
             self.card_problem = f"the card could not be written: {getattr(error, 'strerror', None) or error}"
+
+    def _all_is_counted(self) -> bool:
+        """Whether a card would be true of what lies there. If not, none may lie there, whoever wrote it."""
+        if not self.card_problem and (problem := self._not_counted()):
+            self.card_problem, self.last_card = problem, None
+            if has_card(self.target, self.card_path):
+                self.target.remove(self.card_path)
+        return not self.card_problem
+
+    def _write_card(self, card: Card) -> None:
+        content = card.to_json().encode() + b"\n"
+        check_card(self.target, self.card_path, self.journal)
+        self.journal.set_durably("cards", [*(self.journal.get("cards") or [])[-9:], hashlib.sha256(content).hexdigest()])
+        self.journal.set_durably("said", self._said)
+        if not self.single:
+            write_manifest(self.target, self.journal.manifest())
+        write_whole(self.target, self.card_path, [content])
+        self.last_card = card
+        self.target.clear_drafts()
 
     def _look_for_room(self, outcomes: Sequence[Outcome]) -> None:
         """Where one file after the other finds the disk full, so will the rest, unless most of them are smaller."""
@@ -175,22 +198,22 @@ class Job:
 
         A worker that was killed, or a ledger that failed, may leave files that have their names and are made again, the same, next time.
         """
-        there = self.journal.outputs() if self.single else self._listed()
-        for path in there:
-            ending, name = path[path.rfind(".") :].lower(), path.rpartition("/")[2]
-            if ending not in WRITERS or path.startswith(f"{PARTIAL}/") or name.startswith("._"):  # AppleDouble's
+        if other := self.journal.damaged():
+            return (
+                f"{other} is not what was released under that name: move it away, or bring the release back, and run the same command again"
+            )
+        for found in map(Found, self.journal.outputs()) if self.single else self.target.files():
+            if found.problem:  # there may be anything behind it
+                return f"{found.path} {found.problem}"
+            path = found.path
+            ending = path[path.rfind(".") :].lower()
+            if ending not in WRITERS or path.startswith(f"{PARTIAL}/") or is_apple_double(self.target, path):
                 continue
             if any(map(self.journal.is_released, (path, unicodedata.normalize("NFC", path), unicodedata.normalize("NFD", path)))):
                 continue  # some disks give accents another form
             if not self.single or self.target.size(path) is not None:
                 return f"{path} is there and not counted: run the same command again, or, if it is no release of this run, move it away"
         return None
-
-    def _listed(self) -> Iterator[str]:
-        for found in self.target.files():
-            if found.problem and found.problem.startswith("folder"):
-                raise ReleaseError(f"{found.path} {found.problem}")
-            yield found.path
 
     def _complete(self) -> None:
         """Everything is on the disk; from now on nothing can be made again without spending."""
@@ -211,7 +234,8 @@ class Job:
             self.journal.close()
         if nothing and made_target:
             self.target.remove_if_empty()
-        self.let_go()
+        if self.let_go:
+            self.let_go()
 
     def card(self) -> Card | None:
         """The statement about what was released, if anything was. What its sources have cost is asked of the ledger, now."""

@@ -82,13 +82,15 @@ class Crew(Protocol):
 
 def run_crew(crew: Crew, workers: int, gate: Gate, waiting: Iterator[list[Task]], stop: Stop) -> Generator[list[Outcome]]:
     """Give batches to idle workers, answer what they ask the gate, and yield what they come to."""
-    hands: dict[Any, list[Task]] = {crew.hire(): [] for _ in range(workers)}  # what each worker is at
+    hands: dict[Any, list[Task]] = {}  # what each worker is at
     again: deque[list[Task]] = deque(itertools.islice(waiting, 1))
     deaths: dict[str, int] = {}
     entered = set[str]()  # files of which something is in the ledger
     silent, spoken = 0, False
     deadline = float("inf")
     try:
+        for _ in range(workers):
+            hands[_hired(crew)] = []
         while True:
             if deadline == float("inf") and stop():
                 crew.ask_to_stop()
@@ -112,7 +114,7 @@ def run_crew(crew: Crew, workers: int, gate: Gate, waiting: Iterator[list[Task]]
                 if message is None:
                     tasks = hands.pop(worker)
                     crew.dismiss(worker, at_once=True)
-                    hands[crew.hire()] = []
+                    hands[_hired(crew)] = []
                     if len(tasks) == 1:
                         deaths[tasks[0].path] = deaths.get(tasks[0].path, 0) + 1
                     hopeless = [task for task in tasks if deaths.get(task.path, 0) >= ATTEMPTS]
@@ -135,6 +137,13 @@ def run_crew(crew: Crew, workers: int, gate: Gate, waiting: Iterator[list[Task]]
 
 _GUARD = "a script that starts several workers needs `if __name__ == '__main__':` around what it does"
 _KILLS = f"its worker died {ATTEMPTS} times: out of memory, or a file that crashes its decoder"
+
+
+def _hired(crew: Crew) -> Any:  # noqa: ANN401
+    try:
+        return crew.hire()
+    except OSError as error:  # too many processes or open files
+        raise ReleaseError(f"no more workers can be started ({error.strerror or error}): use fewer (--workers)") from None
 
 
 def _answer(gate: Gate, kind: str, content: Any) -> Any:  # noqa: ANN401

@@ -55,14 +55,42 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
 
 
 def _of_one_row(column: Any, position: int) -> Any:  # noqa: ANN401
-    """Without a dictionary, which has the values of other rows, too: also of those that are left out."""
+    """Without a dictionary, which has the values of other rows, too: also of those that are left out; and without what types tell."""
     one = column.slice(position, 1)
-    return one.dictionary_decode() if pa.types.is_dictionary(one.type) else one
+    one = one.storage if isinstance(one, pa.ExtensionArray) else one
+    one = one.dictionary_decode() if pa.types.is_dictionary(one.type) else one
+    return one.cast(_bare(one.type))
+
+
+def _bare(kind: Any) -> Any:  # noqa: ANN401
+    """The type without the metadata that its fields may have."""
+    if not pa.types.is_nested(kind):
+        return kind
+    fields = [pa.field(field.name, _bare(field.type), field.nullable) for field in _fields(kind)]
+    if pa.types.is_struct(kind):
+        return pa.struct(fields)
+    if pa.types.is_map(kind):
+        return pa.map_(_bare(kind.key_type), _bare(kind.item_type), kind.keys_sorted)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(*fields, kind.list_size)
+    return pa.large_list(*fields) if pa.types.is_large_list(kind) else pa.list_(*fields)
+
+
+def _fields(kind: Any) -> list[Any]:  # noqa: ANN401
+    return [kind.field(i) for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
+
+
+def _metadata(fields: Any) -> Iterator[bytes]:  # noqa: ANN401
+    """All that fields, and those within them, say beside their names and types; the number is the file's own."""
+    for field in fields:
+        yield from (key for key in field.metadata or {} if key != b"PARQUET:field_id")
+        yield from _metadata(_fields(field.type))
 
 
 def _image_column(schema: Any, options: Options) -> str:  # noqa: ANN401
     """The one column that holds images. Whatever looks as if it held some, too, may not be kept as it is."""
-    found = [field.name for field in schema if _is_image(field.type) or _features(schema).get(field.name, {}).get("_type") == "Image"]
+    told = {name for name, feature in _features(schema).items() if isinstance(feature, dict) and feature.get("_type") == "Image"}
+    found = [field.name for field in schema if _is_image(field.type) or field.name in told]
     if len(found) != 1:
         raise ImageError(f"has {len(found)} columns of images ({', '.join(found) or 'struct<bytes, path>'}), and one is expected")
     for field in schema:
@@ -72,22 +100,23 @@ def _image_column(schema: Any, options: Options) -> str:  # noqa: ANN401
 
 
 def _is_image(kind: Any) -> bool:  # noqa: ANN401
-    return pa.types.is_struct(kind) and {"bytes", "path"} == {kind.field(i).name for i in range(kind.num_fields)}
+    return pa.types.is_struct(kind) and {"bytes", "path"} == {field.name for field in _fields(kind)}
 
 
 def _may_be_kept(kind: Any, lists: int = 0) -> bool:  # noqa: ANN401
     """Numbers, times and text, alone or in structures; no bytes, no lists of small integers, no lists of lists of lists.
 
-    Dictionaries only where they are a whole column's: see ``_of_one_row``.
+    Dictionaries and types of somebody's own only where they are a whole column's: see ``_of_one_row``.
     """
-    if isinstance(kind, pa.ExtensionType):
+    if isinstance(kind, pa.BaseExtensionType):
         return not pa.types.is_dictionary(kind.storage_type) and _may_be_kept(kind.storage_type, lists)
     if pa.types.is_dictionary(kind):
         return _may_be_kept(kind.value_type, lists)
     if pa.types.is_nested(kind):
         lists += not pa.types.is_struct(kind) and not pa.types.is_map(kind)
-        inner = [kind.field(i).type for i in range(kind.num_fields)]
-        return lists < 3 and all(not pa.types.is_dictionary(one) and _may_be_kept(one, lists) for one in inner)
+        inner = [field.type for field in _fields(kind)]
+        own = [one for one in inner if pa.types.is_dictionary(one) or isinstance(one, pa.BaseExtensionType)]
+        return lists < 3 and not own and all(_may_be_kept(one, lists) for one in inner)
     if pa.types.is_integer(kind):
         return kind.bit_width > 16 or not lists
     return any(known(kind) for known in PLAIN)
@@ -98,7 +127,7 @@ def _features(schema: Any) -> dict[str, Any]:  # noqa: ANN401
         features: dict[str, Any] = json.loads((schema.metadata or {})[_HEAD])["info"]["features"]
     except (KeyError, ValueError, TypeError):
         return {}
-    return features
+    return features if isinstance(features, dict) else {}
 
 
 def _entry(row: int, image: Any, kept: dict[str, Any]) -> Entry | Damaged:  # noqa: ANN401
@@ -151,7 +180,7 @@ class Writer:
 
 def inspect(file: BinaryIO) -> Iterator[Seen]:
     source = pq.ParquetFile(file)
-    for key in source.schema_arrow.metadata or {}:
+    for key in [*(source.schema_arrow.metadata or {}), *_metadata(source.schema_arrow)]:
         if key != _HEAD:
             yield Seen(None, problem=f"has metadata, {key.decode('utf-8', 'replace')}")
     column = _image_column(source.schema_arrow, Options())
