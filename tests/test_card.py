@@ -142,9 +142,13 @@ def test_what_was_spent_by_another_view_counts_even_if_the_released_pixels_add_u
 
 @given(st.floats(1e-9, 1e12))
 def test_printed_numbers_are_rounded_up(value: float) -> None:
-    printed = Fraction(number(value).replace(",", ""))
-    assert Fraction(value) <= printed <= Fraction(value) * (1 + Fraction(1, 9_000))
-    assert number(20.0) == "20"
+    printed = float(number(value).replace(",", ""))
+    assert Fraction(value) <= Fraction(printed) <= Fraction(value) * (1 + Fraction(1, 9_000))
+
+
+def test_a_number_of_few_digits_is_printed_as_it_was_asked_for() -> None:
+    assert [number(value) for value in (20.0, 5.2, 0.1, 7.7, 12.3, 1e-9, 20.8)] == ["20", "5.2", "0.1", "7.7", "12.3", "1e-09", "20.8"]
+    assert "epsilon 5.2 realised of 5.2 requested" in str(Statement(Plan.grey(5.2), "haar", "rgb", ((64, 64),)))
 
 
 def test_a_bound_is_printed_rounded_up() -> None:

@@ -245,10 +245,13 @@ class Card:
 
 
 def number(value: float) -> str:
-    """Six digits, or whole numbers with thousands marked; rounded up, like everything that is promised."""
+    """Six digits, or whole numbers with thousands marked; rounded up, like everything that is promised.
+
+    What six digits say exactly stays as it is: 5.2 is the name of a float, though that is a little more.
+    """
     if not math.isfinite(value):
         return f"{value:g}"
-    return f"{math.ceil(value):,}" if value >= 10_000 else f"{float(_SIX_DIGITS.plus(Decimal(value))):.6g}"
+    return f"{math.ceil(value):,}" if value >= 10_000 else f"{float(_SIX_DIGITS.plus(Decimal(repr(float(value))))):.6g}"
 
 
 def counted(count: int, what: str, many: str = "") -> str:

@@ -96,7 +96,7 @@ def test_the_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--epsilon", "0"], "got 0.0"),
         (["--weights", "4:1"], "'4:1'"),
         (["--pixels", "10"], "4096"),
-        (["--grey", "7"], "bits=7"),
+        (["--grey", "7"], "from 8 to 16"),
         (["--grey", "8", "--slices", "Y7", "--epsilon", "2"], "a grey pixel of 8 bits, which has 7 to 0"),
         (["--slices", "Y7"], "--slices needs its budget"),
         (["DST", "--slices", "Y7"], "leave out --slices"),

@@ -10,6 +10,8 @@ from ldp_slicing import Plan
 from ldp_slicing.cli import app
 from ldp_slicing.keys import read_key_file
 from ldp_slicing.ledger import Intent, Ledger, Stream
+from tests.markers import encoded, picture
+from tests.release.helpers import plant
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
@@ -46,6 +48,21 @@ def test_machines_get_every_release(tmp_path: Path) -> None:
     assert content["most_spent"][0]["releases"] == 3
     assert {row["state"] for row in content["releases"]} == {"done", "intent"}
     assert content["plans"]["1"]["prune"] == "haar"
+
+
+def test_an_owner_asks_about_one_picture(tmp_path: Path) -> None:
+    first, second = (encoded(picture(9, width), "PNG") for width in (7, 8))
+    source, ledger = plant(tmp_path / "in", {"a.png": first}), tmp_path / "l.sqlite"
+    for name in ("one", "two"):
+        assert run("privatize", source, tmp_path / name, "-e", 5, "--ledger", ledger, "--spend")[0] == 0
+    plant(tmp_path, {"elsewhere.png": first, "other.png": second, "text.png": b"text"})
+    status, out, _ = run("ledger", tmp_path / "elsewhere.png", "--ledger", ledger)
+    assert (status, "elsewhere.png: 2 releases, epsilon 10 per released pixel, 40 per source pixel, last on 20" in out) == (0, True)
+    assert "other.png: not in " in run("ledger", tmp_path / "other.png", "--ledger", ledger)[1]
+    told = json.loads(run("ledger", tmp_path / "elsewhere.png", "--ledger", ledger, "--json")[1])
+    assert (told["releases"], told["unfinished"]) == (2, 0)
+    status, out, err = run("ledger", tmp_path / "text.png", "--ledger", ledger)
+    assert (status, out, "text.png: not an image" in err) == (2, "", True)
 
 
 def test_an_empty_ledger_and_none(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -114,8 +116,9 @@ def test_a_plan_that_realises_less_says_so() -> None:
         ("--size", "-5x5", "(-5, 5)"),
         ("--size", "1x1x1", "'1x1x1'"),
         ("--slices", "Y7+Y6", "--slices needs its budget"),
-        ("--grey", "7", "bits=7"),
-        ("--grey", "17", "bits=17"),
+        ("--grey", "7", "from 8 to 16"),
+        ("--grey", "17", "from 8 to 16"),
+        ("--grey", "24", "from 8 to 16"),
         ("--grey", "x", "x"),
         ("--prune", "all", "'all'"),
     ],
@@ -144,3 +147,16 @@ def test_the_general_help_names_every_command() -> None:
     assert "seed" not in result.stdout.lower()
     lines = [line.strip() for line in result.stdout.splitlines() if line.strip()]
     assert lines[1].startswith("ldp-slicing privatize")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has other pipes")
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_reader_that_has_read_enough_is_no_failure(more: list[str]) -> None:
+    """1 would say that something is wrong."""
+    ran = subprocess.Popen([sys.executable, "-m", "ldp_slicing", "plan", *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert ran.stdout is not None
+    ran.stdout.close()
+    assert ran.wait() == 141
+    assert ran.stderr is not None
+    assert ran.stderr.read() == ""
+    ran.stderr.close()

@@ -4,6 +4,7 @@ import errno
 import io
 import json
 import os
+import pickle
 import re
 import secrets
 import signal
@@ -20,9 +21,11 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from PIL import Image
+from rich.progress import Progress
 from typer.testing import CliRunner
 
 from ldp_slicing.cli import app
+from ldp_slicing.cli.privatize import Rate, Remaining
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.images import read_image
 from ldp_slicing.ledger import default_ledger
@@ -164,12 +167,12 @@ def test_what_systems_leave_in_folders_is_left_out_with_one_notice(tmp_path: Pat
     source, target = plant(tmp_path / "in", {"a.png": PNG, "._mine.png": encoded(picture(4, 4), "PNG"), **LITTER}), tmp_path / "out"
     status, out, err = privatize(source, target)
     assert (status, out.startswith("2 of 2")) == (0, True)  # a picture is one by whatever name
-    assert err.split("\n")[0].startswith("notice: .: 4 files that systems put there are left out (.DS_Store, Thumbs.db, desktop.ini")
+    assert err.split("\n")[0].startswith("notice: .: 4 files that are no sources are left out (.DS_Store, Thumbs.db, desktop.ini")
     assert err.count("\n") == 1
     for name in LITTER:
         (source / name).unlink()
     plant(source, {".DS_Store": b""})
-    assert "notice: .: 1 file that a system put there is left out" in privatize(source, target)[2]
+    assert "notice: .: 1 file that is no source is left out" in privatize(source, target)[2]
     (source / ".DS_Store").unlink()
     assert privatize(source, target)[::2] == (0, "")
     status, _, err = privatize(plant(tmp_path / "only", LITTER), tmp_path / "out2")
@@ -249,7 +252,7 @@ def test_odd_names_are_printed_harmlessly(tmp_path: Path) -> None:
         ("in", "out", "--weights", "0:0:0"),
         ("in", "out", "--epsilon", "2", "--weights", "1:1:1", "--slices", "Y7"),
         ("in", "out", "--epsilon", "2", "--slices", "Y7+Y8"),
-        ("in", "out", "--epsilon", "2", "--slices", "7"),
+        ("in", "out", "--epsilon", "2", "--slices", "17"),
         ("in", "out", "--slices", "Y7"),
         ("in", "out", "--workers", "0"),
         ("in", "out", "--compress", "10"),
@@ -370,8 +373,13 @@ def test_files_add_up_and_members_are_counted_apart(tmp_path: Path) -> None:
     result = json.loads(privatize(source, target, "--json")[1])
     counts = {"released": 4, "kept": 4, "lost": 2, "failed": 2, "waiting": 0, "total": 8, "changed": 1, "members_failed": 0}
     assert result.items() >= counts.items()
+    assert result["card_problem"].startswith("1.png is not what was released under that name")
+    assert (result["card"], result["promise"]) == (None, None)
+    (target / "1.png").unlink()
+    result = json.loads(privatize(source, target, "--json")[1])
+    assert (result["card_problem"], result["promise"][0]["releases"]) == (None, 6)
     status = {line["output"]: line["status"] for line in map(json.loads, (target / "manifest.jsonl").read_text().splitlines())}
-    assert (status["0.png"], status["1.png"], status["2.png"]) == ("lost", "damaged", "released")
+    assert (status["0.png"], status["1.png"], status["2.png"]) == ("lost", "lost", "released")
 
     good = encoded(picture(7, 7), "PNG")
     shard = plant(tmp_path / "shards", {"a.tar": tar({"x.png": good, "y.png": good, "z.png": good, "bad.png": b"text"})})
@@ -455,3 +463,29 @@ def test_a_run_that_breaks_off_is_no_refusal(tmp_path: Path, monkeypatch: pytest
     assert "broke off: the cluster is gone" in errors
     assert "no card: the cluster is gone" in errors
     assert not (tmp_path / "out" / "card.json").exists()
+
+
+def test_what_a_machine_is_told_has_the_promise_and_the_warning(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.png": PNG})
+    told = json.loads(privatize(source, tmp_path / "out", "--epsilon", "1e9", "--json")[1])
+    assert told["promise"] == json.loads((tmp_path / "out" / "card.json").read_text())["statements"]
+    assert "most releases show what it was" in told["remarks"][0]
+
+
+def test_names_of_classes_are_no_sources(tmp_path: Path) -> None:
+    batch = pickle.dumps({"data": np.arange(3072).astype(np.uint8).reshape(1, 3072), "fine_labels": [0]}, 2)
+    source = plant(tmp_path / "in", {"train": batch, "meta": pickle.dumps({"fine_label_names": ["apple"]}, 2)})
+    status, out, err = privatize(source, tmp_path / "out")
+    assert (status, out.startswith("1 of 1 file released")) == (0, True)
+    assert "1 file that is no source is left out" in err
+
+
+def test_the_speed_is_that_of_the_whole_run() -> None:
+    clock = iter([0.0, *[10.0] * 9])
+    with Progress(disable=True, get_time=lambda: next(clock, 10.0)) as progress:
+        bar = progress.add_task("", total=20)
+        assert Rate().render(progress.tasks[0]).plain == "- files/s"
+        for _ in range(5):
+            progress.advance(bar)
+        assert Rate().render(progress.tasks[0]).plain == "0.5 files/s"
+        assert Remaining().render(progress.tasks[0]).plain == "0:00:30"

@@ -14,6 +14,8 @@ import pytest
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.images import encode_png
+from ldp_slicing.release.manifest import verify
+from ldp_slicing.release.places import Folder
 from tests.markers import encoded, picture, png_chunk
 from tests.release.helpers import PNG, card_of, manifest_of, pictures, plant, release, verified
 
@@ -160,3 +162,14 @@ def test_odd_names_within_a_shard_are_found_again(tmp_path: Path) -> None:
         tar.addfile(member, io.BytesIO(PNG))
     release(plant(tmp_path / "in", {"a.tar": file.getvalue()}), tmp_path / "out")
     assert verified(tmp_path / "out") == []
+
+
+def test_without_the_library_that_reads_it_nothing_is_said_of_a_file(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever receives scans and lacks pydicom must not think that somebody changed them."""
+
+    def missing(name: str, extra: str = "") -> None:
+        raise ReleaseError("needs pydicom: pip install 'ldp-slicing[dicom]'")
+
+    monkeypatch.setattr("ldp_slicing.release.manifest.module_of", missing)
+    with pytest.raises(ReleaseError, match="needs pydicom"):
+        verify(Folder(target))

@@ -24,7 +24,7 @@ from ldp_slicing.images import read_image
 from ldp_slicing.keys import new_key_file
 from ldp_slicing.ledger import Ledger, default_ledger
 from ldp_slicing.release.formats import image
-from ldp_slicing.release.formats.base import Entry, Options
+from ldp_slicing.release.formats.base import Entry, Options, advice
 from ldp_slicing.release.manifest import CARD_NAME
 from ldp_slicing.release.places import PARTIAL, Folder
 from ldp_slicing.release.prepare import prepare
@@ -71,7 +71,7 @@ def test_slices_of_ones_own_are_for_colour_pictures(tmp_path: Path) -> None:
     assert (statement["plan"]["word_bits"], statement["releases"]) == (24, 6)
     assert statement["plan"]["epsilon_realised"] == Plan.sliced(5.0, "Y7+Y4+Cb7+Cr7").realised_epsilon <= 5.0
     assert set(ran.problems) == {"album/grey.png", "album/deep.tif"}
-    assert all("it is grey, and slices are of colour pixels" in problem for problem in ran.problems.values())
+    assert all("it is grey, and these slices are of colour pixels" in problem for problem in ran.problems.values())
     assert (spent().releases, spent().unfinished) == (6, 0)  # the others cost nothing
     assert len(tree(target)) == 6 + len(BESIDE)
     assert audit_releases(target).holds
@@ -79,6 +79,36 @@ def test_slices_of_ones_own_are_for_colour_pictures(tmp_path: Path) -> None:
     before = outputs(target)
     again = release(source, target, Recipe(5.0, slices=" y4+Y7 + Cr7+cb7=3"))  # the same, spelled in another way
     assert (again.kept, outputs(target)) == (6, before)
+
+
+def test_slices_of_grey_pixels(tmp_path: Path) -> None:
+    deep = io.BytesIO()
+    Image.fromarray(np.arange(63, dtype=np.uint16).reshape(9, 7) * 999).save(deep, "PNG")
+    source = plant(tmp_path / "in", {"a.png": encoded(picture(9, 7)[..., 0], "PNG"), "deep.png": deep.getvalue(), "colour.png": PNG})
+    ran = release(source, tmp_path / "out", Recipe(5.0, slices="11+10"))
+    assert {name: problem.partition(":")[0] for name, problem in ran.problems.items()} == {
+        "a.png": "'11' is not a bit of a grey pixel of 8 bits, which has 7 to 0",
+        "colour.png": "it is in colour, and these slices are of grey pixels",
+    }
+    (statement,) = card_of(tmp_path / "out")["statements"]
+    assert [part["bits"] for part in statement["plan"]["slices"]] == ["0xc00"]
+    assert verified(tmp_path / "out") == []
+    with pytest.raises(ReleaseError, match=r"slices: bit 11.bit 10 5\.0 then, bit 11.bit 9 5\.0 now"):
+        release(source, tmp_path / "out", Recipe(5.0, slices="11+9"))
+    with pytest.raises(LdpSlicingError, match="'17' is not a bit"):
+        release(source, tmp_path / "out2", Recipe(5.0, slices="17"))
+
+
+def test_a_budget_that_is_spent_on_nothing_is_said(tmp_path: Path) -> None:
+    grey = np.repeat(picture(9, 7)[..., :1], 3, axis=2)
+    source = plant(tmp_path / "in", {"x-ray.png": encoded(grey, "PNG"), "colour.png": PNG})
+    job = prepare(source, tmp_path / "out", RECIPE)
+    list(job.run(on_this_machine(1)))
+    assert [(path, notice.partition(",")[0]) for path, notice in job.journal.notices()] == [("x-ray.png", "its three channels are equal")]
+    job.close()
+    words = np.array([[0x8100, 0x8FFF], [0x8003, 0x8800]], np.uint16)
+    assert [notice.partition(",")[0] for notice in advice(words, 16)] == ["its 4 highest bits of 16 are the same everywhere"]
+    assert advice(words & 0xFFF, 12) == advice(words[:1, :1], 16) == ()
 
 
 def test_what_is_released_does_not_hang_on_the_number_of_workers_but_differs_each_time(tmp_path: Path) -> None:
@@ -196,7 +226,7 @@ def test_refusals_write_nothing(name: str, places: Path) -> None:
     assert sorted(places.rglob("*")) == before
 
 
-WRONG = [Recipe(epsilon=-1), Recipe(weights=(0, 0, 0)), Recipe(slices="Y7+16"), Recipe(slices="7"), Recipe(slices=""), Recipe(prune="no")]  # type: ignore[arg-type]
+WRONG = [Recipe(epsilon=-1), Recipe(weights=(0, 0, 0)), Recipe(slices="Y7+16"), Recipe(slices="17"), Recipe(slices=""), Recipe(prune="no")]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("recipe", WRONG)

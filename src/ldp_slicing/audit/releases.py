@@ -62,6 +62,11 @@ def audit_releases(target: Path | str, *, error_rate: float = ERROR_RATE) -> Rep
     elif target.is_file() and target.suffix.lower() != ".png":
         raise AuditError(f"{target}: of releases only PNG files are audited")
     found = read_set(target)
+    if not found.card_path.exists() and not (found.folder and (found.folder / MANIFEST_NAME).exists()):
+        what = (
+            "the run is not finished, or this is no set of releases" if found.folder else "this is no release, or was parted from its card"
+        )
+        raise AuditError(f"{target} has no {found.card_path.name}: {what}")
     claims, problems = read_card(found)
     each = error_rate / len(PIXEL_CHECKS)
     checks = [_check_card(found, claims, problems), _check_files(found), _check_metadata(found)]

@@ -18,8 +18,20 @@ from rich.markup import escape
 from ldp_slicing.errors import LdpSlicingError, PlanError
 from ldp_slicing.view import Prune
 
-out = Console(soft_wrap=True, highlight=False, emoji=False)
-err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
+BROKEN_PIPE = 141  # as a shell says of who was stopped by one; 1 would say that something is wrong
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Whoever read has read enough."""
+        try:
+            super().on_broken_pipe()
+        except SystemExit:
+            sys.exit(BROKEN_PIPE)
+
+
+out = _Console(soft_wrap=True, highlight=False, emoji=False)
+err = _Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 
 class PruneChoice(StrEnum):
@@ -116,4 +128,4 @@ def plain(text: str) -> str:
 
 
 def print_json(content: dict[str, Any]) -> None:
-    typer.echo(json.dumps(content, indent=2))
+    out.out(json.dumps(content, indent=2), highlight=False)

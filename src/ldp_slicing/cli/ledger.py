@@ -2,30 +2,49 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Column, Table
 
-from ldp_slicing.card import number
-from ldp_slicing.cli.common import Json, LedgerOption, out, plain, refusals_exit
+from ldp_slicing.card import counted, number
+from ldp_slicing.cli.common import Json, LedgerOption, out, plain, print_json, refusals_exit
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.intact import open_regular
+from ldp_slicing.keys import source_digest
 from ldp_slicing.ledger import Ledger, Spent, default_ledger
+from ldp_slicing.plan import COLOUR_BITS
+from ldp_slicing.release.formats.still import read_still
+from ldp_slicing.release.places import digest_of
 
 
 @refusals_exit
 def ledger(
+    picture: Annotated[Path | None, typer.Argument(metavar="IMAGE", help="Only what was spent on this source.", show_default=False)] = None,
     file: LedgerOption = None,
     most: Annotated[int, typer.Option("--most", min=1, help="How many of the sources with most spent are shown.")] = 10,
     as_json: Json = False,
 ) -> None:
-    """`ldp-slicing ledger`
+    """`ldp-slicing ledger` or `ldp-slicing ledger photo.jpg`
 
-    Show what was released so far: totals, and the sources with most spent. `--json` exports every release.
+    Show what was released so far: totals, and the sources with most spent; or what was spent on one. `--json` exports every release.
 
     A source is shown by the beginning of a keyed digest of its pixels. Ledger and key together let their holder ask whether a given
     picture was released: keep them as you keep the sources.
     """
     opened = Ledger(file or default_ledger(), must_exist=True)
+    if picture is not None:
+        one = spent_on(opened, picture)
+        if as_json:
+            print_json({"source": str(picture), **as_dict(one)})
+        elif one.releases:
+            perhaps = f" ({one.unfinished:,} of them perhaps: their run did not finish)" if one.unfinished else ""
+            added = f"epsilon {number(one.epsilon)} per released pixel, {number(one.source_pixel_epsilon)} per source pixel"
+            out.print(f"{plain(str(picture))}: {counted(one.releases, 'release')}{perhaps}, {added}, last on {_day(one)}")
+        else:
+            out.print(f"{plain(str(picture))}: not in {plain(str(opened.path))}")
+        return
     total, sources, spent = opened.total(), opened.sources(), opened.most_spent(most)
     if as_json:
         head = {"ledger": opened.identity, "sources": sources, "total": as_dict(total), "plans": opened.plans()}
@@ -43,10 +62,22 @@ def ledger(
     columns = (Column("source", no_wrap=True), "releases", "epsilon, released pixel", "epsilon, source pixel", Column("last", no_wrap=True))
     table = Table(*columns, title="most spent", title_justify="left")
     for name, one in spent:
-        day = time.strftime("%Y-%m-%d", time.localtime(one.last))
-        table.add_row(name, f"{one.releases:,}", number(one.epsilon), number(one.source_pixel_epsilon), day)
+        table.add_row(name, f"{one.releases:,}", number(one.epsilon), number(one.source_pixel_epsilon), _day(one))
     if spent:
         out.print(table)
+
+
+def spent_on(opened: Ledger, picture: Path) -> Spent:
+    try:
+        source = read_still(picture)
+        digest = digest_of(open_regular(picture))
+    except LdpSlicingError as error:
+        raise type(error)(f"{picture}: {error}") from None
+    return opened.spent(source_digest(source.pixels, 8 if source.bits == COLOUR_BITS else source.bits), digest)
+
+
+def _day(spent: Spent) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(spent.last))
 
 
 def as_dict(spent: Spent) -> dict[str, float]:

@@ -92,10 +92,10 @@ def plan(
 
 
 def parse_bits(text: str) -> int:
-    try:
+    """Of a grey pixel: 24 would be a colour's."""
+    if text.isdecimal() and 8 <= int(text) <= 16:
         return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"a number of bits, such as 12; got {text!r}") from None
+    raise typer.BadParameter(f"a number of bits from 8 to 16; got {text!r}")
 
 
 def parse_size(text: str) -> tuple[int, int]:

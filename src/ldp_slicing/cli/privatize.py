@@ -5,12 +5,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
 from ldp_slicing.card import counted
@@ -57,7 +58,18 @@ class EngineChoice(StrEnum):
 
 class Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:.1f} files/s" if task.speed else "- files/s")
+        return Text(f"{1 / pace:.1f} files/s" if (pace := _pace(task)) else "- files/s")
+
+
+class Remaining(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        pace = _pace(task)
+        return Text(str(timedelta(seconds=round(pace * (task.remaining or 0)))) if pace else "-:--:--")
+
+
+def _pace(task: Task) -> float:
+    """Seconds for a file, over the whole run: they come in batches, so that the last few say nothing."""
+    return (task.elapsed or 0.0) / task.completed if task.completed else 0.0
 
 
 @refusals_exit
@@ -142,7 +154,7 @@ def choose_ray(address: str | None, workers: int | None) -> Engine:
 
 
 def run(job: Job, engine: Engine, received: list[int], *, quiet: bool) -> None:
-    columns = (TextColumn("releasing"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
+    columns = (TextColumn("releasing"), BarColumn(), MofNCompleteColumn(), Rate(), Remaining())
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as progress:
         bar = progress.add_task("releasing", total=job.waiting)
         try:
@@ -181,6 +193,8 @@ def summary(job: Job, seconds: float, problems: list[tuple[str, str]]) -> dict[s
         "seconds": round(seconds, 3),
         "card": job.card_path if job.last_card else None,
         "card_problem": job.card_problem,
+        "promise": job.last_card.to_dict()["statements"] if job.last_card else None,
+        "remarks": [remark for one in (job.last_card.statements if job.last_card else ()) if (remark := one.plan.remark)],
         "problems": [{"source": source, "problem": problem} for source, problem in problems],
         "notices": [{"source": source, "notice": notice} for source, notice in job.journal.notices()],
     }

@@ -40,8 +40,10 @@ def show(
 
     The sheet shows the source. It is for the owner's eyes, not for release.
     """
-    if target.suffix.lower() != ".png" or os.path.lexists(target):
-        raise ReleaseError(f"{target} must be a new file that ends in .png")
+    if target.suffix.lower() != ".png":
+        raise ReleaseError(f"{target} must end in .png")
+    if os.path.lexists(target):
+        raise ReleaseError(f"{target} exists already: nothing is overwritten")
     try:
         source = read_still(image)
     except LdpSlicingError as error:

@@ -36,7 +36,7 @@ def verify(
             seen = itertools.count(1)
             findings = check(place, progress=lambda: status.update(f"checking: {next(seen):,} files"))
     except ReleaseError as error:
-        raise ReleaseError(f"{target} {error}") from None
+        raise ReleaseError(f"{target} {error}") from None  # has no manifest, or needs a library to be looked into
     if as_json:
         problems = [{"file": file, "problem": problem} for file, problem in findings.problems]
         print_json({"files": findings.files, "releases": findings.releases, "problems": problems})

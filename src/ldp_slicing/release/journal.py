@@ -242,9 +242,10 @@ class Journal:
         self._run("UPDATE files SET changed = NULL WHERE seen <> ?", (generation,))
         self._run("DELETE FROM notices WHERE path = ?", (_WHOLE,))
         if litter:
-            left = "1 file that a system put there is" if litter == 1 else f"{litter:,} files that systems put there are"
+            left = "1 file that is no source is" if litter == 1 else f"{litter:,} files that are no sources are"
             self._run(
-                "INSERT INTO notices VALUES (?, ?)", (_WHOLE, f"{left} left out (.DS_Store, Thumbs.db, desktop.ini, AppleDouble ._*)")
+                "INSERT INTO notices VALUES (?, ?)",
+                (_WHOLE, f"{left} left out (.DS_Store, Thumbs.db, desktop.ini, AppleDouble ._*, CIFAR's names of classes)"),
             )
         self._run("COMMIT")
 

@@ -93,11 +93,12 @@ def _verify_file(place: Place, output: str, lines: list[dict[str, Any]], finding
         return "is of a kind that is not released"
     if place.size(output) is None:
         return "is missing"
+    format_of = module_of(WRITERS[suffix])  # without it nothing can be said, neither good nor bad
     try:
         if digest_of(place.open(output)).hex() != lines[0]["sha256"]:
             return "is not the file that was released: its checksum is another"
         with place.open(output) as file:
-            seen = list(module_of(WRITERS[suffix]).inspect(file))
+            seen = list(format_of.inspect(file))
     except Exception as error:  # whatever a reader raises on a file that is not what it should be
         return f"cannot be read: {error}"
     for one in seen:

@@ -27,6 +27,7 @@ if sys.platform != "win32":
 
 STATE_SUFFIX = ".owner"
 LITTER = (".ds_store", "thumbs.db", "desktop.ini")
+CLASSES = ("meta", "batches.meta")  # CIFAR's files that name the classes, and hold no pictures
 
 
 @dataclass(frozen=True)
@@ -392,10 +393,12 @@ def _peek(source: Place, path: str) -> bytes:
 
 
 def _is_litter(route: Route, found: Found) -> bool:
-    """Whether it is a file that systems leave in folders, which nobody means to release. One that is named by itself is meant."""
+    """Whether nobody means to release it: what systems leave in folders, or names of classes. A file that is named by itself is meant."""
     name = found.path.rpartition("/")[2]
     if route.single or found.problem is not None:
         return False
+    if name in CLASSES:
+        return _kind(route, found)[0] == "cifar"
     return name.casefold() in LITTER or is_apple_double(route.source, found.path)
 
 

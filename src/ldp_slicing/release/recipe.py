@@ -32,13 +32,26 @@ class Recipe:
 
     def slicer(self, word_bits: int) -> Slicer:
         """Shared: whoever gives it a key of its own takes a copy first."""
-        if self.slices is not None and word_bits != COLOUR_BITS:
-            raise PlanError("it is grey, and slices are of colour pixels: release it in a run of its own, without --slices")
+        if self.slices is not None and self._is_for_grey != (word_bits != COLOUR_BITS):
+            kind, other = ("grey", "colour") if word_bits != COLOUR_BITS else ("in colour", "grey")
+            raise PlanError(
+                f"it is {kind}, and these slices are of {other} pixels: release it in a run of its own, with other slices or none"
+            )
         return _slicer(self.epsilon, self.weights, self.slices, self.prune, word_bits)
+
+    @property
+    def _is_for_grey(self) -> bool:
+        """Whether the slices name bits of grey pixels, "11+10", not of colours, "Y7+Y6"."""
+        return self.slices is not None and not any(channel in self.slices.casefold() for channel in ("y", "c"))
+
+    @property
+    def _widest(self) -> int:
+        """A word that has all bits that slices can name."""
+        return 16 if self._is_for_grey else COLOUR_BITS
 
     def check(self) -> None:
         """Refuse a wrong epsilon, weights, slices, pruning or choice before anything is touched."""
-        for word_bits in (COLOUR_BITS, 8) if self.slices is None else (COLOUR_BITS,):
+        for word_bits in (COLOUR_BITS, 8) if self.slices is None else (self._widest,):
             self.slicer(word_bits)
         if self.names not in ("keep", "random") or self.duplicates not in ("spend", "once"):
             raise ReleaseError(f'names are "keep" or "random", duplicates "spend" or "once"; got {self.names!r}, {self.duplicates!r}')
@@ -47,7 +60,7 @@ class Recipe:
         """As JSON keeps them."""
         told = {"weights": list(self.weights), "keep": sorted(self.keep), "prune": self.prune or "none", "slices": "each bit"}
         if self.slices is not None:  # however they were spelled
-            plan = self.slicer(COLOUR_BITS).plan
+            plan = self.slicer(self._widest).plan
             told["slices"] = ", ".join(f"{plan.slice_name(part)} {part.epsilon!r}" for part in plan.slices)
         return asdict(self) | told
 

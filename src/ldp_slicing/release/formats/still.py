@@ -30,4 +30,5 @@ def read_still(path: Path) -> Entry:
         raise ImageError(error.strerror or type(error).__name__) from None
     if first is None:
         raise ImageError("holds no frame")
-    return replace(first, notices=("its first frame is shown; each frame would be a release",)) if first.frame else first
+    shown = ("its first frame is shown; each frame would be a release",) if first.frame else ()
+    return replace(first, notices=(*shown, *first.notices))
