@@ -69,7 +69,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"COUNTS": (1, 2), "SECONDS": 0.1, "IMAGES": 32}.items():
         monkeypatch.setattr(throughput, name, value)
     monkeypatch.setattr(identity, "TARGETS", {"easy": (200.0, None), "eps20": (20.0, "haar")})
-    monkeypatch.setattr(identity, "TRIED", {"wrn": ("easy",), "classifier": ("easy",)})
+    monkeypatch.setattr(identity, "TRIED", {"wrn": ("easy",), "posterior": ("easy",)})
     monkeypatch.setattr(pairs, "wide_resnet28", lambda classes, width, channels: tiny(classes, channels))
     monkeypatch.setitem(MODELS, "resnet9", tiny)
     few = {name: tradeoff.PLANS[name] for name in ("paper-pruned-eps20", "thick-whole-eps5.2-y76c7")}

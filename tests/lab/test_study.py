@@ -22,7 +22,7 @@ from ldp_slicing.lab.data import ImageSet, Split
 from ldp_slicing.lab.models import EMBEDDERS, MODELS
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.recogniser import open_people
-from ldp_slicing.lab.study import make_task, open_set
+from ldp_slicing.lab.study import alone_in, make_task, open_set
 from ldp_slicing.lab.task import Task
 from ldp_slicing.lab.training import checkpoint_of
 from ldp_slicing.plan import Plan
@@ -52,12 +52,12 @@ def run(data: Path, folder: Path, *options: str) -> Result:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ((), "has spent eps 20 per"),
-        (("--release", "every-epoch"), "has spent eps 60 per"),
+        ((), "more than eps 20 per"),
+        (("--release", "every-epoch"), "more than eps 60 per"),
         (("--release", "view"), "nothing is private"),
         (("--release", "none", "--recipe", "cifar-authors"), "nothing is private"),
-        (("--epsilon", "58", "--prune", "none", "--weights", "1:1:1", "--seed", "4"), "has spent eps 58 per"),
-        (("--epsilon", "5.2", "--slices", "Y7+Y4+Cb7+Cr7"), "has spent eps 5.2 per"),
+        (("--epsilon", "58", "--prune", "none", "--weights", "1:1:1", "--seed", "4"), "more than eps 58 per"),
+        (("--epsilon", "5.2", "--slices", "Y7+Y4+Cb7+Cr7"), "more than eps 5.2 per"),
     ],
 )
 def test_it_trains_and_says_what_was_spent(data: Path, tmp_path: Path, options: tuple[str, ...], told: str) -> None:
@@ -84,7 +84,7 @@ def test_it_learns_from_releases_that_somebody_made(data: Path, tmp_path: Path) 
     (data / "released").rename(data / "pets")
     ran = run(data, tmp_path / "out")
     assert ran.exit_code == 0, ran.output
-    assert "has spent eps 5.2 per" in ran.output
+    assert "more than eps 5.2 per" in ran.output
     row = json.loads((tmp_path / "out" / "result.json").read_text())
     assert (row["release"], row["decoded"], row["prune"], row["epsilon_requested"]) == ("given", True, None, 5.2)
     assert not list((tmp_path / "out").glob("*.npz"))
@@ -101,6 +101,52 @@ def test_it_learns_from_releases_that_somebody_made(data: Path, tmp_path: Path) 
         Task("run", images, recipe("cifar-once"), Plan.paper(20.0))
     with pytest.raises(DataError, match="each of which it releases first"):
         open_people("pets", data)
+
+
+def test_releases_of_train_and_test_that_were_made_apart(data: Path, tmp_path: Path) -> None:
+    """They are releases still, and are not released again."""
+
+    def privatize(part: str, target: str, *options: str) -> None:
+        made = CliRunner().invoke(app, ["privatize", str(data / "pets" / part), str(data / target / part), "--spend", *options])
+        assert made.exit_code == 0, made.output
+
+    shutil.copy(data / "pets" / "train" / "cat" / "0.png", data / "pets" / "train" / "cat" / "copy.png")
+    for part in ("train", "test"):
+        privatize(part, "both", "--epsilon", "5")
+    images = open_set("both", data)
+    assert images.given is not None
+    assert (images.given.plan, images.given.prune) == (Plan.paper(5.0), "haar")
+    assert images.given.spent == pytest.approx(10.0)  # of the copy
+    task = make_task(images, epsilon=20.0)
+    assert (task.release, task.epsilon_per_source) == ("given", images.given.spent)
+    assert make_task(open_set("pets", data), epsilon=5.0).epsilon_per_source == pytest.approx(10.0)  # there, too, it would be two
+    privatize("train", "mixed", "--epsilon", "5")
+    shutil.copytree(data / "pets" / "test", data / "mixed" / "test")
+    with pytest.raises(DataError, match="releases and sources are not mixed"):
+        open_set("mixed", data)
+    for part, eps in (("train", "5"), ("test", "6")):
+        privatize(part, "different", "--epsilon", eps)
+    with pytest.raises(DataError, match="name different plans or views"):
+        open_set("different", data)
+    with pytest.raises(DataError, match="each of which it releases first"):
+        open_people("mixed", data)
+
+
+def test_a_folder_is_one_process_s_at_a_time(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with alone_in(tmp_path / "out"):
+        ran = run(data, tmp_path / "out")
+    assert (ran.exit_code, "another process is at work in" in ran.output) == (2, True)
+    assert run(data, tmp_path / "out").exit_code == 0
+
+
+def test_a_log_that_cannot_be_written_is_refused_before_anything_is_released(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ldp_slicing.lab.logs.find_spec", lambda _: None)
+    ran = run(data, tmp_path / "out", "--log", "tensorboard")
+    assert (ran.exit_code, "needs tensorboard" in ran.output) == (2, True)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_card_that_speaks_of_other_words_is_refused(data: Path, tmp_path: Path) -> None:
@@ -128,7 +174,7 @@ def test_a_folder_of_grey_images_is_grey(data: Path) -> None:
 def test_stopped_it_goes_on_and_ended_it_stays(data: Path, tmp_path: Path) -> None:
     first = run(data, tmp_path / "out", "--minutes", "0")
     assert first.exit_code == 0
-    assert "stopped after 0 of 3 epochs" in first.output
+    assert "the time was up before anything was done" in first.output
     assert not (tmp_path / "out" / "result.json").exists()
     second = run(data, tmp_path / "out")
     assert "test accuracy" in second.output

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from ldp_slicing import Plan
 from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab import experiments, results
-from ldp_slicing.lab.data import ImageSet, Split, hold_out
+from ldp_slicing.lab.data import Given, ImageSet, Split, hold_out
 from ldp_slicing.lab.experiments.frame import (
     Experiment,
     Findings,
@@ -190,8 +191,11 @@ def test_the_view_alone_is_pruned_and_not_noisy() -> None:
 
 def test_what_is_spent_is_told() -> None:
     once, every = (Task("t", bright_or_dark(), TINY, Plan.paper(20.0), release=mode) for mode in ("once", "every-epoch"))
-    assert once.epsilon_per_source == pytest.approx(20.0)
-    assert every.epsilon_per_source == pytest.approx(60.0)
+    assert once.data.most_equal == 2  # the test set has the same pictures again
+    assert once.epsilon_per_source == pytest.approx(2 * 20.0)
+    assert every.epsilon_per_source == pytest.approx(2 * 60.0)
+    given = replace(once.data, given=Given(Plan.paper(5.0), None, 15.0))
+    assert Task("t", given, TINY, Plan.paper(5.0), None, "given").epsilon_per_source == 15.0
     for plan, release in ((None, "once"), (Plan.paper(1.0), "none"), (Plan.paper(1.0), "view")):
         with pytest.raises(LdpSlicingError, match=release):
             Task("t", bright_or_dark(), TINY, plan, release=release)
@@ -455,3 +459,15 @@ def test_a_start_from_other_weights_is_another_run(tmp_path: Path) -> None:
         len({checkpoint_of(task, tmp_path) for task in (*starts, Task("easy", bright_or_dark(), recipe("cifar-once"), release="none"))})
         == 3
     )
+
+
+def test_two_at_once_train_on_the_same_releases(tmp_path: Path) -> None:
+    """Else each image would be released twice."""
+    task = Task("t", bright_or_dark(), TINY, Plan.paper(20.0), validation=16)
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: releases_of(task, tmp_path), range(4)))
+    assert all(np.array_equal(one[0].images, made[0][0].images) for one in made)
+    (kept,) = tmp_path.glob("*.npz")
+    kept.write_bytes(kept.read_bytes()[:-500])
+    with pytest.raises(LdpSlicingError, match="is damaged, and its releases cannot be made again without spending again"):
+        releases_of(task, tmp_path)

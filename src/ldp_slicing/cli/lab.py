@@ -10,6 +10,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
+from ldp_slicing.card import number
 from ldp_slicing.cli.common import (
     Epsilon,
     PruneChoice,
@@ -36,7 +37,9 @@ app = typer.Typer(
 
 SetName = Annotated[str, typer.Argument(metavar="SET", help="cifar10, cifar100, chest, or a folder below --data.", show_default=False)]
 Data = Annotated[Path, typer.Option("--data", help="The folder that holds the data sets.", show_default=False)]
-Minutes = Annotated[float, typer.Option("--minutes", help="Stop after so long; run again to go on.", show_default="no limit")]
+Minutes = Annotated[
+    float, typer.Option("--minutes", help="Stop when an epoch ends after so long; again, and it goes on.", show_default="no limit")
+]
 Device = Annotated[str, typer.Option("--device", help="cuda or cpu", show_default="cuda where there is one")]
 Results = Annotated[Path, typer.Option("--results", help="Where the numbers go. What is finished there is not run again.")]
 Work = Annotated[Path, typer.Option("--work", help="Where checkpoints go.")]
@@ -44,6 +47,7 @@ SideBySide = Annotated[int, typer.Option("--side-by-side", min=1, help="Networks
 Compile = Annotated[bool, typer.Option("--compile", help="Make kernels for the network first: a minute that pays in long trainings.")]
 Only = Annotated[str, typer.Option("--only", help="Only runs that have this in their names.", show_default="all")]
 NO_LIMIT = float("inf")
+FEW_STEPS = 1_000  # of an adversary's training: such a result says little
 
 
 class ReleaseChoice(StrEnum):
@@ -237,14 +241,16 @@ def with_progress(task: Task, folder: Path, minutes: float, *, compiled: bool = 
     with _progress("training") as report:
         row = study(task, folder, Limits(60 * minutes, compile=compiled), report=report, **options)
     if row is None or not row["finished"]:
-        out.print(f"stopped after {row['epochs_done'] if row else 0} of {task.recipe.epochs} epochs; run the same command again to go on")
+        done = f"stopped after {row['epochs_done']} of {task.recipe.epochs} epochs" if row else "the time was up before anything was done"
+        out.print(f"{done}; run the same command again to go on")
         return None
     return row
 
 
 def say_spent(row: Row, folder: Path) -> None:
     spent = row["epsilon_spent_per_released_pixel"]
-    out.print("nothing is private about this run" if spent is None else f"each training image has spent eps {spent:.6g} per released pixel")
+    most = spent and f"here no source has spent more than eps {number(spent)} per released pixel"
+    out.print(most or "nothing is private about this run")
     out.print(plain(str(folder / "result.json")))
 
 
@@ -332,6 +338,11 @@ def attack(
     for line in lines:
         table.add_row(*map(plain, line))
     out.print(table)
+    if steps := row.get("steps"):
+        few = steps < FEW_STEPS
+        said = f"trained for {steps:,} steps on {row['training_images']:,} images of the adversary's own"
+        weak = "; [bold red]too little to learn much[/bold red]: take more images or --epochs before you think releases safe" * few
+        out.print(f"{said}{weak}")
     out.print(plain(str(folder / "result.json")))
     if (sheet := folder / "sheet.png").is_file():
         out.print(f"{plain(str(sheet))} (for the owner only: it shows sources)")
@@ -362,7 +373,7 @@ def choose(
     out.print(plain(chosen.command))
     out.print(plain(chosen.code))
     limit = "" if max_epsilon == NO_LIMIT else f" at eps {max_epsilon:g} or less"
-    out.print(f"of {beside} plans measured that leak no more than {max_leakage:g}{limit}")
+    out.print(f"of {beside} plans measured that leak no more than {max_leakage:g}{limit}, by one network for all of them: others get more")
 
 
 @app.command(name="results", short_help="Make results/README.md from the numbers there.")

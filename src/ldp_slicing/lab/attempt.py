@@ -106,7 +106,7 @@ def _reconstruction(asked: Attempt, folder: Path, where: torch.device, trained: 
         if not isinstance(run, Reconstruction):
             return None
         judged, tiles = reconstruction.judge(run, case)
-        row = describe(run) | judged
+        row = describe(run) | judged | {"steps": run.epoch * run.steps}
     row["blind"] = blind_guess(case)
     sources = shown(case)
     contact_sheet(columns_of(sources, view_of(sources, prune), tiles), OWNERS).save(folder / "sheet.png")
@@ -117,4 +117,4 @@ def _identity(asked: Attempt, trained: Trained) -> Row | None:
     pairs = identity.test_pairs(asked.images)
     how = changed(recipe("pairs"), epochs=asked.epochs)
     run = trained(Task("identity", asked.images, how, asked.plan, asked.prune, "every-epoch", pairs=pairs), identity.make)
-    return None if run is None else describe(run) | {"found": [identity.judge_pairs(run)]}
+    return None if run is None else describe(run) | {"steps": run.epoch * run.steps, "found": [identity.judge_pairs(run)]}

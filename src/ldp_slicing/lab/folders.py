@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ldp_slicing.card import promised
+from ldp_slicing.card import promised, spent_on_one
 from ldp_slicing.errors import DataError, LdpSlicingError
 from ldp_slicing.images import read_image
-from ldp_slicing.lab.data import ImageSet, Split, need
-from ldp_slicing.plan import COLOUR_BITS, Plan
+from ldp_slicing.lab.data import Given, ImageSet, Split, need
+from ldp_slicing.plan import COLOUR_BITS
 from ldp_slicing.release.manifest import CARD_NAME
-from ldp_slicing.view import Prune
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"})
 
@@ -110,17 +109,29 @@ def read_list(path: Path, *, size: tuple[int, int] | None = None, grey: bool | N
 def load_folder(root: Path, *, size: tuple[int, int] | None = None) -> ImageSet:
     """``root/train`` and ``root/test``, each a folder of classes, or ``train.txt`` and ``test.txt``, each a list.
 
-    Grey where all images are. A folder that `privatize` made, with its card, holds releases.
+    Grey where all images are. A folder that `privatize` made, with its card, holds releases; so do two, train and test, of one plan.
     """
     grey = all_grey(pictures_below(root))
-    found = _load_folder(root, size, grey=grey)
-    return replace(found, given=_given(root / CARD_NAME, grey=grey)) if (root / CARD_NAME).is_file() else found
+    found, cards = _load_folder(root, size, grey=grey), cards_below(root)
+    if not cards:
+        return found
+    if cards not in ([root / CARD_NAME], [root / part / CARD_NAME for part in ("test", "train")]):
+        raise DataError(f"{cards[0]} says that there are releases, but not of the whole set: releases and sources are not mixed")
+    first, *more = (_given(card, grey=grey) for card in cards)
+    if any((other.plan, other.prune) != (first.plan, first.prune) for other in more):
+        raise DataError(f"the cards in {root} name different plans or views: a set to learn from has one")
+    return replace(found, given=replace(first, spent=max(one.spent for one in (first, *more))))
 
 
-def _given(card: Path, *, grey: bool) -> tuple[Plan, Prune]:
+def cards_below(root: Path) -> list[Path]:
+    return sorted(root.rglob(CARD_NAME))
+
+
+def _given(card: Path, *, grey: bool) -> Given:
     """What the card says of such images, if it speaks of no others: to decode, their word must be known."""
     try:
-        promises = [promised(statement) for statement in json.loads(card.read_text())["statements"]]
+        statements = json.loads(card.read_text())["statements"]
+        promises, spent = [promised(statement) for statement in statements], [spent_on_one(statement)[0] for statement in statements]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, LdpSlicingError) as error:
         raise DataError(f"{card} is no card that can be read: {error}") from None
     if [plan.word_bits for plan, _ in promises] != [8 if grey else COLOUR_BITS]:
@@ -128,7 +139,7 @@ def _given(card: Path, *, grey: bool) -> tuple[Plan, Prune]:
         raise DataError(
             f"{card} speaks of words of {words} bits: a set to learn from has colour (24) or 8-bit grey releases, and no others"
         )
-    return promises[0]
+    return Given(*promises[0], max(spent))
 
 
 def _load_folder(root: Path, size: tuple[int, int] | None, *, grey: bool) -> ImageSet:

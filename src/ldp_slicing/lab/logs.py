@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import asdict, fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,12 @@ def write_log(history: list[Epoch], folder: Path, kind: LogFormat) -> Path:
     return _csv(history, folder / "log.csv") if kind == "csv" else _tensorboard(history, folder / "tensorboard")
 
 
+def check_log(kind: LogFormat) -> None:
+    """Refuse one that cannot be written here, before a run has begun."""
+    if kind == "tensorboard" and find_spec("tensorboard") is None:
+        raise LdpSlicingError("this log needs tensorboard: pip install tensorboard, or --log csv")
+
+
 def _csv(history: list[Epoch], path: Path) -> Path:
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, [field.name for field in fields(Epoch)])
@@ -27,10 +34,8 @@ def _csv(history: list[Epoch], path: Path) -> Path:
 
 
 def _tensorboard(history: list[Epoch], folder: Path) -> Path:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ModuleNotFoundError:
-        raise LdpSlicingError("this log needs tensorboard: pip install tensorboard, or --log csv") from None
+    from torch.utils.tensorboard import SummaryWriter
+
     for old in folder.glob("events.out.tfevents.*"):
         old.unlink()
     with SummaryWriter(str(folder)) as writer:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.data import ImageSet, draw_held_out, load
 from ldp_slicing.lab.experiments.frame import Row, describe
 from ldp_slicing.lab.folders import load_chest, load_folder
-from ldp_slicing.lab.logs import LogFormat, write_log
+from ldp_slicing.lab.logs import LogFormat, check_log, write_log
 from ldp_slicing.lab.models import build, build_embedder, load_weights
 from ldp_slicing.lab.recipes import Recipe, recipe
 from ldp_slicing.lab.results import stamp
@@ -69,7 +71,7 @@ def make_task(
         raise LdpSlicingError(f"the share to hold out for validation must be between 0 and 1, such as 0.1; got {validation:g}")
     plan: Plan | None = None
     if images.given is not None:
-        release, (plan, prune) = "given", images.given
+        release, plan, prune = "given", images.given.plan, images.given.prune
     elif release in ("once", "every-epoch"):
         plan = plan_of(images, epsilon, weights, slices)
     decode &= release in ("once", "given")
@@ -108,10 +110,23 @@ def study(
     """Train, or go on training, in ``folder``: checkpoint, log, at the end ``result.json``. None when the time was up before an epoch."""
     where = device_of(device)
     check_network(task)  # whatever is refused is refused before anything is released or written
+    check_log(log)
     if task.validation:
         draw_held_out(task.data.train, task.validation, task.seed)
     belongs(folder, _parameters(task))
+    with alone_in(folder):
+        return _study(task, folder, limits, where, log, judge, report)
 
+
+def _study(
+    task: Task,
+    folder: Path,
+    limits: Limits,
+    where: torch.device,
+    log: LogFormat,
+    judge: Callable[[Run], Row],
+    report: Callable[[Run, Epoch], None],
+) -> Row | None:
     def note(run: Run, epoch: Epoch) -> None:
         write_log(run.history, folder, log)
         report(run, epoch)
@@ -127,6 +142,16 @@ def study(
             (folder / "result.json").write_text(json.dumps(row, indent=1) + "\n")
         return row
     return None
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Two at once would release every image twice, and write over each other's checkpoints."""
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise LdpSlicingError(f"another process is at work in {folder}: wait for it, or name another folder") from None
 
 
 def check_network(task: Task) -> None:

@@ -86,10 +86,12 @@ class Task:
 
     @property
     def epsilon_per_source(self) -> float | None:
-        """What the training set has cost per released pixel when training ends."""
+        """The most that a source has cost per released pixel when training ends; equal pictures are one source."""
         if self.plan is None:
             return None
-        return self.plan.realised_epsilon * (self.recipe.epochs if self.release == "every-epoch" else 1)
+        if self.data.given is not None:
+            return self.data.given.spent
+        return self.plan.realised_epsilon * self.data.most_equal * (self.recipe.epochs if self.release == "every-epoch" else 1)
 
     def released(self) -> tuple[Split, Split, Split]:
         """Training, validation and test images as the learner gets them: of "once" the one release of each, else what the set holds."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import zipfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from filelock import FileLock
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.data import Split
@@ -135,12 +137,16 @@ def releases_of(task: Task, folder: Path) -> Splits:
     if task.release != "once":
         return task.released()
     path = _named(task, folder, "releases.npz")
-    if not path.is_file():
-        made = task.released()
-        partial = path.with_suffix(".partial.npz")
-        np.savez(partial, **{f"{kind}{i}": getattr(split, kind) for i, split in enumerate(made) for kind in ("images", "labels")})
-        partial.replace(path)
-        return made
-    with np.load(path) as kept:
-        train, validation, test = (Split(kept[f"images{i}"], kept[f"labels{i}"]) for i in range(3))
+    with FileLock(path.with_suffix(".lock")):  # whoever comes second takes what the first has made
+        if not path.is_file():
+            made = task.released()
+            partial = path.with_suffix(".partial.npz")
+            np.savez(partial, **{f"{kind}{i}": getattr(split, kind) for i, split in enumerate(made) for kind in ("images", "labels")})
+            partial.replace(path)
+            return made
+    try:
+        with path.open("rb") as file, np.load(file) as kept:
+            train, validation, test = (Split(kept[f"images{i}"], kept[f"labels{i}"]) for i in range(3))
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise LdpSlicingError(f"{path} is damaged, and its releases cannot be made again without spending again: {error}") from None
     return train, validation, test

@@ -104,6 +104,8 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     code, output = attack("black-box", "cifar10", *place, "--epsilon", "5.2", "--prune", "none", "--epochs", "2")
     assert code == 0, output
     assert "SSIM" in output
+    assert "steps on" in output
+    assert "too little to learn much" in output  # two epochs of a few pictures
     assert "result.json" in output
     assert "sheet.png (for the owner only: it shows sources)" in output
     code, output = attack("bayes", "cifar10", "--out", str(tmp_path / "new"), "--device", "cuda:77")

@@ -13,7 +13,7 @@ from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.attacks import pairs
 from ldp_slicing.lab.attacks.pairs import PairRun, draw_pairs
 from ldp_slicing.lab.data import ImageSet, Split
-from ldp_slicing.lab.experiments.identity import advantage
+from ldp_slicing.lab.experiments.identity import advantage, became_likelier
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.task import Task
 from ldp_slicing.lab.training import Limits, train
@@ -98,3 +98,21 @@ def test_the_advantage_has_an_interval() -> None:
     assert some["advantage"] == pytest.approx(0.4)
     assert some["advantage_interval"][0] < 0.4 < some["advantage_interval"][1]
     assert advantage(100, 1000)["advantage_interval"] == pytest.approx(some["advantage_interval"], abs=1e-6)
+
+
+def test_who_asks_whether_a_class_became_likelier_is_right_more_often_than_who_asks_for_the_likeliest() -> None:
+    """Releases of ten classes that tell a little: the best that can be done with them, and what argmax makes of it."""
+    rng, classes, count = np.random.default_rng(5), 10, 20_000
+    labels = rng.integers(0, classes, count)
+    told = rng.normal(size=(count, classes)) + np.eye(classes)[labels]  # log p(release | class) is this, up to what all have
+    chances = np.exp(told) / np.exp(told).sum(1, keepdims=True)
+    images = ImageSet(
+        "x", classes, Split(np.zeros((classes, 1, 1, 3), np.uint8), np.arange(classes)), Split(np.zeros((0, 1, 1, 3), np.uint8), labels[:0])
+    )
+    first, second, same = draw_pairs(labels, count, seed=0).T
+    best = became_likelier(np.log(chances), images)[first, labels[second]] == (same == 1)
+    plain = (chances.argmax(1)[first] == labels[second]) == (same == 1)
+    assert best.mean() > plain.mean() + 0.05
+    for shift in (0.5, 2.0):  # no other threshold is better, but for chance
+        other = (chances > shift / classes)[first, labels[second]] == (same == 1)
+        assert best.mean() > other.mean() - 0.005

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 EASY = "easy"  # eps 200 without pruning: an attack that fails here is no attack
 TARGETS: dict[str, tuple[float, Prune]] = {EASY: (200.0, None), **{f"eps{eps:g}": (eps, "haar") for eps in BUDGETS}}
-TRIED = {"wrn": (EASY, "eps20"), "classifier": (EASY, "eps5.2", "eps20", "eps58")}  # by those that have to be trained for long
+TRIED = {"wrn": (EASY, "eps20"), "posterior": (EASY, "eps5.2", "eps20", "eps58")}  # by those that have to be trained for long
 NAMES = {"cifar10": "CIFAR-10, class", "cifar100": "CIFAR-100, class", "lfw": "LFW, person"}
 PAPER = {"cifar10": 0.25, "cifar100": 0.1, "lfw": 4.5}  # % at eps 20
 HALVES = ("first", "second")  # of LFW's folds
@@ -37,7 +37,8 @@ PAIRS = 10_000  # of CIFAR's test set
 REBUILT = "the white box first, then dlib's recogniser"
 ADVERSARIES = {
     "wrn": "Wide-ResNet-28 on both (narrower than the paper's, and trained on less)",
-    "classifier": "a classifier of releases; the photo's class is known",
+    "posterior": "a classifier of releases, asked whether the photo's class has become likelier",
+    "classifier": "a classifier of releases, asked for its likeliest class (measured earlier; understated)",
     "untuned": "dlib's recogniser, never trained on releases",
     "linker": "the recogniser tuned on releases of other, public people",
 }
@@ -67,8 +68,8 @@ def _of_classes(setting: Setting) -> Iterator[Row]:
             plan = Plan.paper(eps)
             if target in TRIED["wrn"]:
                 tasks.append(Task(f"{name}-wrn-{target}", images, pairs_recipe, plan, prune, "every-epoch", pairs=pairs))
-            if target in TRIED["classifier"]:
-                tasks.append(Task(f"{name}-classifier-{target}", images, fast, plan, prune, "every-epoch"))
+            if target in TRIED["posterior"]:
+                tasks.append(Task(f"{name}-posterior-{target}", images, fast, plan, prune, "every-epoch"))
     yield from train_all(tasks, setting, _judge_classes, make)
 
 
@@ -93,10 +94,19 @@ def _judge_classes(run: Run) -> Row:
     images, pairs = run.test[0], test_pairs(run.task.data)
     with torch.no_grad():
         run.model.eval()
-        said = torch.cat([run.forward(run.noise(part)).argmax(1) for part in torch.split(images, 500)]).cpu().numpy()
+        logits = torch.cat([run.forward(run.noise(part)).float().cpu() for part in torch.split(images, 500)])
     first, second, same = pairs.T
-    right = (said[first] == run.task.data.test.labels[second]) == (same == 1)
-    return advantage(int(right.sum()), len(pairs))
+    says_same = became_likelier(logits.log_softmax(1).numpy(), run.task.data)[first, run.task.data.test.labels[second]]
+    return advantage(int((says_same == (same == 1)).sum()), len(pairs))
+
+
+def became_likelier(told: NDArray[np.float32], images: ImageSet) -> NDArray[np.bool_]:
+    """Log probabilities [N, classes] of the classes, given a release each, to whether they are more than they were without it.
+
+    That is the best test: a pair of class c goes together with the chance 1/2, so that it does if p(release | c) > p(release).
+    """
+    before = np.bincount(images.train.labels, minlength=images.classes) / len(images.train.labels)
+    return np.asarray(np.exp(told) > before)
 
 
 def _of_people(faces: FaceSet, setting: Setting) -> Iterator[Row]:
@@ -215,7 +225,7 @@ def figure(findings: Findings) -> Figure:
 
     drawn, axes = panels(len(NAMES))
     for axis, (name, title) in zip(axes, NAMES.items(), strict=True):
-        for (way, words), colour in reversed(list(zip(ADVERSARIES.items(), COLOURS, strict=True))):  # the paper's on top
+        for (way, words), colour in reversed(list(zip(ADVERSARIES.items(), (*COLOURS, "#b08900"), strict=True))):  # the paper's on top
             every = {eps: _both(findings["identity"], f"{name}-{way}-{target}") for target, (eps, prune) in TARGETS.items() if prune}
             found = {eps: one for eps, one in every.items() if one}
             if found:
@@ -236,7 +246,8 @@ EXPERIMENT = Experiment(
     "the pairs do. The adversary trains on public images of other people (of the training set for CIFAR) with fresh noise; each tested "
     "image is released once. Intervals take the pairs for independent, although some share a photo. The Wide-ResNet-28 is 4 times as "
     "wide as the plain one for CIFAR and twice for LFW, on whose few thousand public faces it did not learn; the paper's had BUPT. The "
-    "only bound that applies is the one for whole images, and it is vacuous at these budgets",
+    "only bound that applies is the one for whole images, and it is vacuous at these budgets. A classifier that is asked for its likeliest "
+    'class says "the same" in too few pairs, most of all where it is seldom right: such numbers understate it',
     measure,
     table,
     figure,
