@@ -154,7 +154,7 @@ MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are ma
     "dp-sgd": (write_cifar, 3 * (7 + 1)),
     "ablation": (write_cifar, 6),
     "chest": (write_chest, 2 * 7 + 2),
-    "faces": (write_lfw, 2 * (4 + 3 + 4 + 5 + 1)),  # untuned, labels, public, variants, rebuilt
+    "faces": (write_lfw, 2 * (4 + 4 + 4 + 5 + 1)),  # untuned, labels, public, variants, rebuilt
     "psnr": (write_both, 2 * 2 * 7),
     "overhead": (write_lfw, 5),
     "throughput": (lambda _: None, 2 * 2),

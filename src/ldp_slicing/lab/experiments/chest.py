@@ -39,10 +39,21 @@ def measure(setting: Setting) -> Iterator[Row]:
 
 @torch.no_grad()
 def judge(run: Run) -> Row:
-    """Accuracy, that of each class, and the mean of these, which is 1/2 for a network that always gives one answer."""
+    """Accuracy, that of each class, the mean of these, which is 1/2 for a network that always gives one answer, and the area under the
+    curve: how often an ill one looks more so than a healthy one, whatever the network takes for the limit.
+    """
     images, labels = run.test
-    shares = [run.accuracy(images[labels == kind], labels[labels == kind]) for kind in range(run.task.data.classes)]
-    return {"accuracy": run.accuracy(images, labels), "accuracy_of_classes": shares, "balanced_accuracy": sum(shares) / len(shares)}
+    run.model.eval()
+    scores = torch.cat([run.forward(run.noise(part)).float() for part in torch.split(images, 250)])
+    shares = [float((scores[labels == kind].argmax(1) == kind).float().mean()) for kind in range(run.task.data.classes)]
+    healthy, ill = ((scores[labels == kind, 1] - scores[labels == kind, 0]) for kind in (0, 1))
+    above = (ill[:, None] > healthy).float().mean() + (ill[:, None] == healthy).float().mean() / 2
+    return {
+        "accuracy": float((scores.argmax(1) == labels).float().mean()),
+        "accuracy_of_classes": shares,
+        "balanced_accuracy": sum(shares) / len(shares),
+        "area_under_curve": float(above),
+    }
 
 
 def _finished(rows: Sequence[Row], name: str) -> list[Row]:
@@ -57,7 +68,8 @@ def table(rows: Sequence[Row]) -> str:
         balanced = [[row["balanced_accuracy"] for row in some] for some in mine]
         held = [spread([held_out(row) for row in some]) for some in mine]
         tests = [spread(accuracies(rows, f"chest-{name}")) for name in names]
-        return [title, _both(tests), _both([spread(some) for some in balanced]), _both(held), paper]
+        areas = [spread([row["area_under_curve"] for row in some if "area_under_curve" in row]) for some in mine]
+        return [title, _both(tests), _both([spread(some) for some in balanced]), _both(areas), _both(held), paper]
 
     lines = [line(f"{eps:g}", [f"eps{eps:g}{way}" for way in ways], f"{paper:.2f}") for eps, paper in zip(BUDGETS, PAPER, strict=True)]
     lines += [line("pruned, no noise (not private)", ["view"], "-"), line("no privacy", ["clean"], "-")]
@@ -66,10 +78,12 @@ def table(rows: Sequence[Row]) -> str:
         "eps of a released pixel",
         f"test, one release, {told}, %",
         "test, mean of both classes, %",
+        "test, area under the curve, %",
         "patients held out of training, %",
         "paper, test, %",
     ]
-    return markdown(heads, lines)
+    shown = [at for at in range(len(heads)) if at < 2 or any(cells[at] != "-" for cells in lines)]  # rows of earlier times lack some
+    return markdown([heads[at] for at in shown], [[cells[at] for at in shown] for cells in lines])
 
 
 def _both(cells: Sequence[str]) -> str:
