@@ -181,7 +181,24 @@ class Ledger:
         They come with their stream: an older ledger that was put back does not know them, or others by their numbers, and is refused.
         SQLite finds them, in floating point and a few more than one each; what is told of them is added up exactly.
         """
-        run, tables = self._database.execute, ("asked", "held", "totals", "added")
+        run = self._database.execute
+        with self._asked(sources):
+            for statement in _PIXELS.split(";"):
+                run(statement)
+            orders = ("times", "epsilon", "source")
+            units = {unit for order in orders for (unit,) in run(f"SELECT unit FROM added ORDER BY {order} DESC LIMIT 4").fetchall()}  # noqa: S608
+            mine = "(SELECT * FROM releases WHERE pixels IN (SELECT pixels FROM held WHERE unit = ?))"
+            return [self._spent((mine, (unit,))) for unit in sorted(units)]
+
+    def check_knows(self, sources: Iterable[tuple[bytes, Iterable[int]]]) -> None:
+        """Refuse to be an older ledger that was put back: one that does not know these releases."""
+        with self._asked(sources):
+            pass
+
+    @contextmanager
+    def _asked(self, sources: Iterable[tuple[bytes, Iterable[int]]]) -> Iterator[None]:
+        """A table of the releases, each of which this ledger knows."""
+        run = self._database.execute
         try:
             run("CREATE TEMP TABLE asked (unit INTEGER, id INTEGER, stream BLOB)")
             run("BEGIN")
@@ -193,19 +210,14 @@ class Ledger:
                     f"the ledger {self.path} does not know {missing} of these releases: an older one seems to have been put in its place. "
                     "Put the newest back; this one counts less than was spent"
                 )
-            for statement in _PIXELS.split(";"):
-                run(statement)
-            orders = ("times", "epsilon", "source")
-            units = {unit for order in orders for (unit,) in run(f"SELECT unit FROM added ORDER BY {order} DESC LIMIT 4").fetchall()}  # noqa: S608
-            mine = "(SELECT * FROM releases WHERE pixels IN (SELECT pixels FROM held WHERE unit = ?))"
-            return [self._spent((mine, (unit,))) for unit in sorted(units)]
+            yield
         except sqlite3.Error as error:
             raise LedgerError(f"the ledger {self.path} cannot be read: {error}") from None
         finally:
             with contextlib.suppress(sqlite3.Error):
                 if self._database.in_transaction:
                     run("COMMIT")
-                for table in tables:
+                for table in ("asked", "held", "totals", "added"):
                     run(f"DROP TABLE IF EXISTS temp.{table}")
 
     def spent(self, source: bytes, file: bytes | None = None) -> Spent:

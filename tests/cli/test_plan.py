@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from ldp_slicing import Plan
 from ldp_slicing.cli import app
+from ldp_slicing.ledger import Ledger
 
 
 def plan(*arguments: str) -> tuple[int, str, str]:
@@ -150,10 +152,12 @@ def test_the_general_help_names_every_command() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has other pipes")
-@pytest.mark.parametrize("more", [[], ["--json"]])
-def test_a_reader_that_has_read_enough_is_no_failure(more: list[str]) -> None:
+@pytest.mark.parametrize("words", [["plan"], ["plan", "--json"], ["ledger", "--json"]])
+def test_a_reader_that_has_read_enough_is_no_failure(words: list[str], tmp_path: Path) -> None:
     """1 would say that something is wrong."""
-    ran = subprocess.Popen([sys.executable, "-m", "ldp_slicing", "plan", *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    Ledger(tmp_path / "l.sqlite").close()
+    words = [*words, "--ledger", str(tmp_path / "l.sqlite")] if words[0] == "ledger" else words
+    ran = subprocess.Popen([sys.executable, "-m", "ldp_slicing", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert ran.stdout is not None
     ran.stdout.close()
     assert ran.wait() == 141

@@ -19,6 +19,7 @@ from ldp_slicing.release.journal import Journal
 from ldp_slicing.release.manifest import CARD_NAME
 from ldp_slicing.release.places import Draft, Folder, Found, write_whole
 from ldp_slicing.release.prepare import prepare
+from ldp_slicing.release.recipe import Recipe
 from ldp_slicing.release.run import Job, Stop, on_this_machine
 from ldp_slicing.release.work import Ask, Gate, Outcome, Setting, Worker
 from tests.markers import encoded, picture
@@ -87,7 +88,7 @@ def test_while_something_is_released_no_earlier_card_lies_there(tmp_path: Path) 
 def test_a_card_that_this_run_did_not_write_is_not_replaced(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(2))
     assert release(source, tmp_path / "out").complete
-    for content, why in (('{"statements": []}', "another run wrote it"), ("notes", "it is no card")):
+    for content, why in (('{"card": 2, "statements": []}', "another run wrote it"), ("notes", "it is no card")):
         (tmp_path / "out" / CARD_NAME).write_text(content)
         with pytest.raises(ReleaseError, match=why):
             prepare(source, tmp_path / "out", RECIPE)
@@ -163,10 +164,18 @@ def test_an_older_ledger_is_told_by_its_numbers_before_anything_is_spent(owners:
     shutil.rmtree(ledger.parent)
     (tmp_path / "backup").rename(ledger.parent)
     plant(source, {"copy.png": many["z069.png"], "new.png": encoded(picture(5, 5), "PNG")})
+    others = {f"{i}.png": encoded(picture(4, 4 + i), "PNG") for i in range(90)}
+    release(plant(tmp_path / "others", others), tmp_path / "elsewhere", ledger=ledger, key=key)  # they fill the gap
     for _ in range(2):
         with pytest.raises(LedgerError, match="an older one seems to have been put in its place"):
             prepare(source, tmp_path / "out", RECIPE, ledger=ledger, key=key)
     assert outputs(tmp_path / "out") == before
+    shutil.copytree(tmp_path / "out", tmp_path / "kept")
+    for name in before:
+        (tmp_path / "out" / name).unlink()  # what is lost was spent all the same
+    with pytest.raises(LedgerError, match="an older one seems to have been put in its place"):
+        prepare(source, tmp_path / "out", RECIPE, ledger=ledger, key=key, spend=True)
+    shutil.copytree(tmp_path / "kept", tmp_path / "out", dirs_exist_ok=True)
     assert (tmp_path / "out" / CARD_NAME).read_bytes() == card
 
 
@@ -190,9 +199,10 @@ def test_no_card_lies_beside_a_picture_that_is_no_release(tmp_path: Path) -> Non
     source = plant(tmp_path / "in", pictures(2))
     assert release(source, tmp_path / "out", state=tmp_path / "state").complete
     shutil.copytree(source, tmp_path / "mine")
-    with pytest.raises(ReleaseError, match=r"other parameters .target: .*out then, .*mine now"):
-        prepare(source, tmp_path / "mine", RECIPE, state=tmp_path / "state")
-    assert outputs(tmp_path / "mine") == pictures(2)
+    for spend in (False, True):
+        assert release(source, tmp_path / "mine", state=tmp_path / "state", spend=spend).card_problem
+        assert outputs(tmp_path / "mine") == pictures(2)
+        assert not (tmp_path / "mine" / CARD_NAME).exists()
     shutil.copytree(source, tmp_path / "out", dirs_exist_ok=True)
     ran = release(source, tmp_path / "out", state=tmp_path / "state")
     assert "00000.png is not what was released under that name" in (ran.card_problem or "")
@@ -208,10 +218,45 @@ def test_a_target_and_its_state_may_be_moved_together(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(2))
     assert release(source, tmp_path / "out").complete
     (tmp_path / "out").rename(tmp_path / "moved")
+    plant(source, {"new.png": encoded(picture(5, 5), "PNG")})
+    assert release(source, tmp_path / "moved", state=tmp_path / "out.owner").complete
     (tmp_path / "out.owner").rename(tmp_path / "moved.owner")
-    plant(source, {"new.png": PNG})
     assert release(source, tmp_path / "moved").complete
     assert verified(tmp_path / "moved") == []
+
+
+def test_what_was_begun_below_a_target_does_not_go_on_when_that_has_a_card(tmp_path: Path) -> None:
+    one, two = plant(tmp_path / "one", {"a.png": PNG}), plant(tmp_path / "two", {"b.png": encoded(picture(5, 5), "PNG")})
+    first = prepare(one, tmp_path / "out", RECIPE)
+    prepare(two, tmp_path / "out" / "sub", RECIPE).close()
+    list(first.run(on_this_machine(1)))
+    first.close()
+    with pytest.raises(ReleaseError, match="out is the target of another run"):
+        prepare(two, tmp_path / "out" / "sub", RECIPE)
+    memory = f"memory://above-{tmp_path.name}"
+    release(one, memory, spend=True, state=tmp_path / "s1")  # type: ignore[arg-type]
+    for target in (f"{memory}/sub", f"{memory}/deep/sub"):
+        with pytest.raises(ReleaseError, match="is the target of another run"):
+            prepare(two, target, RECIPE, state=tmp_path / "s2")
+    with pytest.raises(ReleaseError, match="is the target of another run"):
+        prepare(two / "b.png", f"{memory}/b.png", RECIPE, state=tmp_path / "s3")
+
+
+def test_a_file_that_is_called_card_and_is_none_is_in_nobodys_way(tmp_path: Path) -> None:
+    for content in ('["statements"]', '"my statements"', '{"statements": []}', "\n", "[" * 100_000):
+        (tmp_path / CARD_NAME).write_text(content)
+        prepare(plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "out", RECIPE).close()
+
+
+def test_a_release_of_an_earlier_key_is_looked_into_though_its_size_is_right(tmp_path: Path) -> None:
+    """Releases of equal size are equally large: that of another plan could take its place."""
+    source, many = plant(tmp_path / "in", {"a.png": PNG}), {f"z{i:03}.png": data for i, data in enumerate(pictures(70, 9, 8).values())}
+    release(source, tmp_path / "out")
+    release(source, tmp_path / "weak", Recipe(epsilon=40.0), spend=True)
+    release(plant(source, many), tmp_path / "out", after=1)  # a new key
+    shutil.copy(tmp_path / "weak" / "a.png", tmp_path / "out" / "a.png")
+    ran = release(source, tmp_path / "out")
+    assert "a.png is not what was released under that name" in (ran.card_problem or "")
 
 
 @pytest.mark.parametrize("target", ["out/again.png", "out/below/again.png", "out/below"])
@@ -319,8 +364,8 @@ def test_an_older_ledger_that_was_put_back_writes_no_card(tmp_path: Path) -> Non
     before = (tmp_path / "two" / CARD_NAME).read_bytes()
     shutil.rmtree(ledger.parent)
     (tmp_path / "backup").rename(ledger.parent)
-    ran = release(source, tmp_path / "two", ledger=ledger, spend=True)
-    assert "an older one seems to have been put in its place" in (ran.card_problem or "")
+    with pytest.raises(LedgerError, match="an older one seems to have been put in its place"):
+        release(source, tmp_path / "two", ledger=ledger, spend=True)
     assert (tmp_path / "two" / CARD_NAME).read_bytes() == before
 
 

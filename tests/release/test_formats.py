@@ -506,6 +506,7 @@ def test_sounds_and_words_are_kept(data: bytes, tmp_path: Path) -> None:
         (pa.array([[[1, 2], [3, 4]]], pa.list_(pa.list_(pa.uint16()))), False),
         (pa.array([[[[1.0]]]]), False),
         (pa.array([{"deep": [[PNG]]}]), False),
+        (pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((1, 9, 7, 3), np.float32)), False),
     ],
 )
 def test_columns_that_may_hold_pictures_are_not_kept(values: Any, kept: bool, tmp_path: Path) -> None:

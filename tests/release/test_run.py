@@ -24,7 +24,7 @@ from ldp_slicing.images import read_image
 from ldp_slicing.keys import new_key_file
 from ldp_slicing.ledger import Ledger, default_ledger
 from ldp_slicing.release.formats import image
-from ldp_slicing.release.formats.base import Entry, Options, advice
+from ldp_slicing.release.formats.base import Entry, Options
 from ldp_slicing.release.manifest import CARD_NAME
 from ldp_slicing.release.places import PARTIAL, Folder
 from ldp_slicing.release.prepare import prepare
@@ -106,9 +106,6 @@ def test_a_budget_that_is_spent_on_nothing_is_said(tmp_path: Path) -> None:
     list(job.run(on_this_machine(1)))
     assert [(path, notice.partition(",")[0]) for path, notice in job.journal.notices()] == [("x-ray.png", "its three channels are equal")]
     job.close()
-    words = np.array([[0x8100, 0x8FFF], [0x8003, 0x8800]], np.uint16)
-    assert [notice.partition(",")[0] for notice in advice(words, 16)] == ["its 4 highest bits of 16 are the same everywhere"]
-    assert advice(words & 0xFFF, 12) == advice(words[:1, :1], 16) == ()
 
 
 def test_what_is_released_does_not_hang_on_the_number_of_workers_but_differs_each_time(tmp_path: Path) -> None:
@@ -518,7 +515,7 @@ def test_another_file_is_not_overwritten_however_often_it_is_tried(before: bool,
     else:
         assert release(source, tmp_path / "out").complete
         plant(source, {"new.png": encoded(picture(5, 5), "PNG")})
-    mine = PNG + b"mine"
+    mine = PNG + bytes(4)  # longer than anything that was cut off
     plant(tmp_path / "out", {"new.png": mine})
     for _ in range(3):
         ran = release(source, tmp_path / "out")

@@ -118,6 +118,8 @@ def refusals_exit(command: Callable[Arguments, None]) -> Callable[Arguments, Non
         except LdpSlicingError as error:
             err.print(f"[bold red]refused:[/bold red] {plain(str(error))}")
             sys.exit(2)
+        except BrokenPipeError:
+            out.on_broken_pipe()
 
     return wrapped
 

@@ -229,8 +229,9 @@ class Journal:
             state = PROBLEM if problem else WAITING
             self._run(
                 "INSERT INTO files (path, kind, size, stamp, state, problem, seen) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (path) DO "
-                "UPDATE SET output = CASE WHEN kind = excluded.kind THEN output END, "  # another kind is written as something else
-                "kind = excluded.kind, size = excluded.size, stamp = excluded.stamp, state = excluded.state, "
+                "UPDATE SET output = CASE WHEN excluded.kind IN ('', kind) THEN output END, "  # another kind is written as something else
+                "kind = CASE excluded.kind WHEN '' THEN kind ELSE excluded.kind END, "
+                "size = excluded.size, stamp = excluded.stamp, state = excluded.state, "
                 "problem = excluded.problem, passing = 0, seen = excluded.seen",
                 (path, kind, item.size, item.stamp, state, problem, generation),
             )
@@ -265,9 +266,9 @@ class Journal:
             last = page[-1][0]
 
     def waiting(self) -> Iterator[Task]:
-        query = "SELECT path, kind, output, size, status IS NOT NULL FROM files WHERE state = 0 AND path > ? ORDER BY path LIMIT ?"
-        for path, kind, output, size, again in self._pages(query):
-            yield Task(decode(path), kind, decode(output), size, bool(again))
+        query = "SELECT path, kind, output, size FROM files WHERE state = 0 AND path > ? ORDER BY path LIMIT ?"
+        for path, kind, output, size in self._pages(query):
+            yield Task(decode(path), kind, decode(output), size)
 
     def waiting_from(self, size: int) -> tuple[int, int]:
         """How many of the files that wait are at least so large, and how many wait."""
@@ -428,8 +429,8 @@ class Journal:
             sizes = "SELECT DISTINCT width, height FROM releases JOIN files USING (path) WHERE state = 1 AND bits = ?"
             yield bits, count, frames, self._run(sizes, (bits,)).fetchall()
 
-    def numbers(self, bits: int) -> Iterator[tuple[bytes, Sequence[int]]]:
-        """Of each release of such words: the run or owner's key that it is from, and its numbers in the ledger."""
-        query = "SELECT run, numbers FROM releases JOIN files USING (path) WHERE state = 1 AND bits = ?"
+    def numbers(self, bits: int | None = None) -> Iterator[tuple[bytes, Sequence[int]]]:
+        """Of each release, or of those of such words: the run or owner's key that it is from, and its numbers in the ledger."""
+        query = "SELECT run, numbers FROM releases JOIN files USING (path) WHERE state = 1 AND bits = COALESCE(?, bits)"
         for run, numbers in self._run(query, (bits,)):
             yield run, array("q", numbers)

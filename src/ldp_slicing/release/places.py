@@ -274,6 +274,7 @@ class Remote:
         if self.only is not None:
             yield self._found(self.only, system.info(f"{root}/{self.only}"))
             return
+        system.invalidate_cache()  # what others have put there meanwhile
         for folder, _, files in system.walk(root, detail=True, on_error=_unless_missing):
             below = folder.rstrip("/").removeprefix(root).lstrip("/")
             for name, about in files.items():

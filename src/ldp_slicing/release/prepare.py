@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -80,9 +80,8 @@ def prepare(
                 raise ReleaseError(f"{file} is in {route.state}, which is the run's own and goes when it is not needed: keep it elsewhere")
         if not known:
             _check_new(route)
+        _check_above(route)
         parameters = {**recipe.parameters(), "source": route.source_name, "key": owners.identity().hex() if owners else "run"}
-        if route.state.resolve() != default_state(target).resolve():  # else its own name says whose state it is, wherever they lie
-            parameters["target"] = target.rstrip("/") if is_remote(target) else os.path.realpath(target)
         if not known and all(_is_litter(route, found) for found in route.source.files()):
             raise ReleaseError(f"{source} holds no files")
         if known and not ledger.exists():
@@ -119,12 +118,11 @@ def _begin(
         check_card(route.target, route.card_path, journal)
     except ImageError as error:
         raise ReleaseError(f"{route.card_path} cannot be read: {error}") from None
+    ledger.check_knows(journal.numbers())  # an older one that was put back is refused before anything is spent
     if isinstance(route.target, Folder | Remote):  # where drafts must lie in the target, not where another run's do
         route = replace(route, target=replace(route.target, partial=f"{PARTIAL}/{journal.salt().hex()[:16]}"))
     job = _take_stock(route, recipe, ledger, journal, owners, spend=spend, stop=stop)
     job.let_go = let_go
-    if job.kept and job.waiting:
-        job.card()  # an older ledger that was put back is refused before anything is spent
     return job
 
 
@@ -227,17 +225,21 @@ def _check_new(route: Route) -> None:
         not route.single and next(target.files(), None) is not None
     ):
         raise ReleaseError(f"{route.output or 'the target'} exists already: nothing is overwritten")
-    for place in _above(target):
-        if has_card(place):
-            where = place.root if isinstance(place, Folder) else "its folder"
-            raise ReleaseError(f"{where} is the target of another run, whose card would not count this: release to another place")
 
 
-def _above(target: Place) -> Iterator[Place]:
-    """The folders that releases to it lie in, as far as they are known."""
-    yield target
+def _check_above(route: Route) -> None:
+    """No release goes into a folder that has a card of another run, nor into one below it."""
+    target, places = route.target, list[Place]()
     if isinstance(target, Folder):
-        yield from map(Folder, target.root.resolve().parents)
+        places += map(Folder, ((target.root,) if route.single else ()) + tuple(target.root.resolve().parents))
+    elif isinstance(target, Remote):
+        scheme, _, path = target.address.partition("://")
+        parts = path.split("/")
+        places += (remote(f"{scheme}://{'/'.join(parts[:end])}") for end in range(len(parts) - (not route.single), 0, -1))
+    for place in places:
+        if has_card(place):
+            where = place.root if isinstance(place, Folder) else place.address if isinstance(place, Remote) else place
+            raise ReleaseError(f"{where} is the target of another run, whose card would not count this: release to another place")
 
 
 def _hold(route: Route) -> Callable[[], None] | None:
@@ -286,7 +288,7 @@ def _open_journal(route: Route, parameters: dict[str, Any], ledger: Path) -> Jou
         differing = [name for name in parameters if before.get(name) != parameters[name]]
         values = "; ".join(f"{name}: {_shown(before.get(name))} then, {_shown(parameters[name])} now" for name in differing)
         journal.close()
-        raise ReleaseError(f"this release was begun with other parameters ({values}); use the same, or another target and state")
+        raise ReleaseError(f"this release was begun with other parameters ({values}); use the same, or another target")
     return journal
 
 
@@ -307,7 +309,9 @@ def _take_stock(
     for kept in journal.released():
         if stop():
             break
-        _check_kept(route.target, journal, kept, can_repeat=kept.run == alive, spend=spend, thorough=not journal.has_key)
+        _check_kept(
+            route.target, journal, kept, can_repeat=kept.run == alive, spend=spend, thorough=owners is not None or kept.run != alive
+        )
     waiting = bool(journal.counts()[WAITING])
     journal.list_files(
         route.source.files(),
@@ -350,7 +354,7 @@ def _take_stock(
 
 
 def _check_kept(target: Place, journal: Journal, kept: Kept, *, can_repeat: bool, spend: bool, thorough: bool) -> None:
-    """A release that was made: whole, or to be made again, or lost. What is surely on the disk is only looked at while a run is resumed."""
+    """A release that was made: whole, or to be made again, or lost. Of what is surely on the disk a resumed run only looks at the size."""
     size = target.size(kept.output)
     if size is None:
         wrong = "lost"
@@ -360,6 +364,8 @@ def _check_kept(target: Place, journal: Journal, kept: Kept, *, can_repeat: bool
         wrong = "damaged"
     if can_repeat:
         journal.wait_again(kept.path, "released")
+    elif wrong == "damaged":
+        journal.remark(kept.path, f"something else has the name of its release, {kept.output}: move it away", wrong)
     elif spend:
         journal.wait_again(kept.path, "released again")
     else:

@@ -42,7 +42,7 @@ class Recipe:
     @property
     def _is_for_grey(self) -> bool:
         """Whether the slices name bits of grey pixels, "11+10", not of colours, "Y7+Y6"."""
-        return self.slices is not None and not any(channel in self.slices.casefold() for channel in ("y", "c"))
+        return self.slices is not None and not any(map(str.isalpha, self.slices.casefold().replace("bit", "")))
 
     @property
     def _widest(self) -> int:

@@ -48,11 +48,12 @@ def check_card(target: Place, path: str, journal: Journal) -> None:
 
 
 def has_card(target: Place, path: str = CARD_NAME) -> bool:
-    """Whether a card lies there, or what a power cut left of one."""
+    """Whether a card lies there."""
     try:
         content = _content(target, path)
-        return bool(content) and (not content.strip(_BLANK) or "statements" in json.loads(content))
-    except (ImageError, OSError, ValueError, TypeError):
+        found = json.loads(content) if content.strip(_BLANK) else {}
+        return isinstance(found, dict) and {"card", "statements"} <= set(found)
+    except (ImageError, OSError, ValueError, RecursionError):
         return False
 
 

@@ -36,7 +36,6 @@ class Task:
     kind: str
     output: str
     size: int = 0
-    again: bool = False  # its release was lost or damaged: what has its name is replaced
 
 
 @dataclass(frozen=True)
@@ -342,7 +341,7 @@ class Worker:
                 output.writer.close()
                 output.attempted = True
                 try:
-                    output.draft.commit(replace=output.task.again)
+                    output.draft.commit()
                 except OSError as error:
                     there = self.setting.target.size(output.task.output) is not None  # where renaming is copying, all the same
                     output.attempted = there or error.errno not in NOT_NAMED

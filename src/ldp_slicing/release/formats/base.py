@@ -103,18 +103,13 @@ def left_out(entry: Entry, names: Collection[str]) -> Entry:
 def entry_of(name: str, decoded: Decoded, file: bytes | None, kept: dict[str, Any] | None = None) -> Entry:
     pixels = decoded.pixels
     bits = COLOUR_BITS if pixels.ndim == 3 else 8 * pixels.dtype.itemsize
-    return Entry(name, pixels, bits, file, (*decoded.notices, *advice(pixels, bits)), kept=kept or {})
+    return Entry(name, pixels, bits, file, (*decoded.notices, *advice(pixels)), kept=kept or {})
 
 
-def advice(pixels: Array, bits: int) -> tuple[str, ...]:
-    """For the owner, where most of the budget would go to what says nothing."""
-    if bits == COLOUR_BITS:
-        grey = all(_is_grey(part) for part in (pixels[:: 1 + len(pixels) // 8], pixels))  # most colours are seen in a few rows
-        return ("its three channels are equal, and what Cb and Cr get of the budget is lost: make it grey first",) * grey
-    least, most = int(pixels.min()), int(pixels.max())
-    same = bits - (least ^ most).bit_length()
-    lost = f"its {same} highest bits of {bits} are the same everywhere, and get most of the budget: --slices can leave them out"
-    return (lost,) * (1 < same < bits)
+def advice(pixels: Array) -> tuple[str, ...]:
+    """For the owner of a picture that has colours only by its form."""
+    grey = pixels.ndim == 3 and all(_is_grey(part) for part in (pixels[:: 1 + len(pixels) // 8], pixels))  # most are seen in a few rows
+    return ("its three channels are equal, and what Cb and Cr get of the budget is lost: make such pictures grey first",) * grey
 
 
 def _is_grey(pixels: Array) -> bool:

@@ -20,7 +20,7 @@ from pydicom.pixels.utils import iter_pixels
 from pydicom.uid import ExplicitVRLittleEndian, RLELossless
 
 from ldp_slicing.errors import ImageError
-from ldp_slicing.release.formats.base import Entry, Options, Plain, Seen, advice
+from ldp_slicing.release.formats.base import Entry, Options, Plain, Seen
 from ldp_slicing.release.places import Draft
 from ldp_slicing.version import __version__
 
@@ -78,8 +78,7 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
         _check_whole(dataset, frames)
         for number, stored in enumerate(iter_pixels(io.BytesIO(data), raw=True), 1):
             frame = number if frames > 1 else 0
-            words = _words(stored, about)
-            yield Entry(str(number) if frame else "", words, about["bits"], digest, advice(words, about["bits"]), frame, about)
+            yield Entry(str(number) if frame else "", _words(stored, about), about["bits"], digest, frame=frame, kept=about)
     except ImageError:
         raise
     except pydicom.errors.InvalidDicomError:

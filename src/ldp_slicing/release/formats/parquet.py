@@ -108,8 +108,9 @@ def _may_be_kept(kind: Any, lists: int = 0) -> bool:  # noqa: ANN401
 
     Dictionaries and types of somebody's own only where they are a whole column's: see ``_of_one_row``.
     """
-    if isinstance(kind, pa.BaseExtensionType):
-        return not pa.types.is_dictionary(kind.storage_type) and _may_be_kept(kind.storage_type, lists)
+    if isinstance(kind, pa.BaseExtensionType):  # Arrow's own among them are tensors: pictures in one flat list
+        plain = isinstance(kind, pa.ExtensionType) and not pa.types.is_dictionary(kind.storage_type)
+        return plain and _may_be_kept(kind.storage_type, lists)
     if pa.types.is_dictionary(kind):
         return _may_be_kept(kind.value_type, lists)
     if pa.types.is_nested(kind):
