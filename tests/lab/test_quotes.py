@@ -162,6 +162,7 @@ def test_the_readme_says_what_can_be_learnt_from_other_pictures() -> None:
     text = "for {:.1f} % at eps 5.2, decoded, and for {:.1f} % without privacy"
     assert text.format(*(100 * plans.held_out(row) for row in runs)) in readme()
     assert "for {:.1f} and {:.1f} % of the official test set".format(*(100 * row["accuracy"] for row in runs)) in readme()
+    assert f"(and decoding does not help: {100 * x_rays['chest-eps5.2']['accuracy']:.1f} % without)" in readme()
 
 
 def test_the_readme_says_what_decoding_leaves_of_it() -> None:
@@ -197,6 +198,9 @@ def test_the_page_says_what_is_lacking_on_x_rays() -> None:
     assert (
         f"it finds {100 * clean[0]:.1f} % of the ill there, but takes {100 * (1 - clean[1]):.1f} % of the healthy" in chest.EXPERIMENT.about
     )
+    loss = 100 * (rows["chest-eps20"]["accuracy"] - rows["chest-eps20-decoded"]["accuracy"])
+    assert f"({loss:.1f} points less at eps 20)" in chest.EXPERIMENT.about
+    assert len([share for share in rows["chest-clean"]["history"]["validation_accuracy"] if share is not None]) == 7
     assert all(found(row)[1] < clean[1] for run, row in rows.items() if run != "chest-clean")
     assert rows["chest-clean"]["accuracy"] < chest.PAPER[1] / 100
     decoded = [plans.held_out(rows[f"chest-eps{eps:g}-decoded"]) for eps in BUDGETS if eps >= 5.2]

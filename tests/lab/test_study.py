@@ -26,6 +26,7 @@ from ldp_slicing.lab.study import alone_in, make_task, open_set
 from ldp_slicing.lab.task import Task
 from ldp_slicing.lab.training import checkpoint_of
 from ldp_slicing.plan import Plan
+from tests.release.helpers import plant
 
 RNG = np.random.default_rng(3)
 
@@ -103,33 +104,67 @@ def test_it_learns_from_releases_that_somebody_made(data: Path, tmp_path: Path) 
         open_people("pets", data)
 
 
-def test_releases_of_train_and_test_that_were_made_apart(data: Path, tmp_path: Path) -> None:
-    """They are releases still, and are not released again."""
+def test_releases_are_known_wherever_their_card_lies(data: Path, tmp_path: Path) -> None:
+    """They are not released again: above the set, in its parts, behind links, beside a list, in the set of X-rays."""
 
-    def privatize(part: str, target: str, *options: str) -> None:
-        made = CliRunner().invoke(app, ["privatize", str(data / "pets" / part), str(data / target / part), "--spend", *options])
+    def privatize(source: str, target: str, epsilon: str = "5") -> None:
+        made = CliRunner().invoke(app, ["privatize", str(data / source), str(data / target), "--spend", "--epsilon", epsilon])
         assert made.exit_code == 0, made.output
 
-    shutil.copy(data / "pets" / "train" / "cat" / "0.png", data / "pets" / "train" / "cat" / "copy.png")
+    def spent(name: str, place: Path = data) -> float:
+        images = open_set(name, place)
+        assert images.given is not None
+        assert (images.given.plan.word_bits, images.given.prune) == (8 if images.is_grey else 24, "haar")
+        task = make_task(images, epsilon=20.0)
+        assert (task.release, task.epsilon_per_source) == ("given", images.given.spent)
+        return images.given.spent
+
+    shutil.copytree(data / "pets", data / "tree" / "pets")
+    privatize("tree", "trees")
+    assert spent("pets", data / "trees") == pytest.approx(5.0)
+    shutil.copytree(data / "pets" / "test", data / "pets" / "val")
+    for part in ("train", "val", "test"):
+        privatize(f"pets/{part}", f"three/{part}")
+    assert spent("three") > 10.0  # every source a second time, and each may be on both cards
+    (data / "links").mkdir()
     for part in ("train", "test"):
-        privatize(part, "both", "--epsilon", "5")
-    images = open_set("both", data)
-    assert images.given is not None
-    assert (images.given.plan, images.given.prune) == (Plan.paper(5.0), "haar")
-    assert images.given.spent == pytest.approx(10.0)  # of the copy
-    task = make_task(images, epsilon=20.0)
-    assert (task.release, task.epsilon_per_source) == ("given", images.given.spent)
-    assert make_task(open_set("pets", data), epsilon=5.0).epsilon_per_source == pytest.approx(10.0)  # there, too, it would be two
-    privatize("train", "mixed", "--epsilon", "5")
+        (data / "links" / part).symlink_to(data / "three" / part)
+    assert spent("links") == spent("three")
+    assert not open_set("links", data).is_grey
+    for part in ("train", "test"):
+        lines = [f"images/{part}/{kind}/{i}.png {label}" for label, kind in enumerate(("cat", "dog")) for i in range(6)]
+        plant(data / "list", {f"{part}.txt": "\n".join(lines).encode()})
+    privatize("pets", "list/images")
+    spent("list")
+    for split in ("train", "val", "test"):
+        for kind in ("NORMAL", "PNEUMONIA"):
+            (data / "x" / split / kind).mkdir(parents=True)
+            Image.fromarray(RNG.integers(0, 256, (224, 224), dtype=np.uint8)).save(data / "x" / split / kind / "0.png")
+    privatize("x", "chest_xray")
+    assert spent("chest") == pytest.approx(5.0)
+
+
+def test_releases_and_sources_are_not_mixed(data: Path) -> None:
+    def privatize(part: str, target: str, epsilon: str) -> None:
+        made = CliRunner().invoke(app, ["privatize", str(data / "pets" / part), str(data / target / part), "--spend", "-e", epsilon])
+        assert made.exit_code == 0, made.output
+
+    plant(data / "pets", {"card.json": b'{"suit": "hearts"}', "train/cat/card.json": b'["statements"]'})
+    assert open_set("pets", data).given is None
+    assert make_task(open_set("pets", data), epsilon=5.0).epsilon_per_source == pytest.approx(5.0)
+    shutil.copy(data / "pets" / "train" / "cat" / "0.png", data / "pets" / "test" / "cat" / "copy.png")
+    assert make_task(open_set("pets", data), epsilon=5.0).epsilon_per_source == pytest.approx(10.0)  # released twice, it would be
+    (data / "pets" / "train" / "cat" / "card.json").unlink()
+    privatize("train", "mixed", "5")
     shutil.copytree(data / "pets" / "test", data / "mixed" / "test")
-    with pytest.raises(DataError, match="releases and sources are not mixed"):
+    with pytest.raises(DataError, match="others have no card: they are not mixed"):
         open_set("mixed", data)
+    with pytest.raises(DataError, match="others have no card: they are not mixed"):
+        open_people("mixed", data)
     for part, eps in (("train", "5"), ("test", "6")):
-        privatize(part, "different", "--epsilon", eps)
+        privatize(part, "different", eps)
     with pytest.raises(DataError, match="name different plans or views"):
         open_set("different", data)
-    with pytest.raises(DataError, match="each of which it releases first"):
-        open_people("mixed", data)
 
 
 def test_a_folder_is_one_process_s_at_a_time(data: Path, tmp_path: Path) -> None:

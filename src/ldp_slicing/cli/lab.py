@@ -373,7 +373,9 @@ def choose(
     out.print(plain(chosen.command))
     out.print(plain(chosen.code))
     limit = "" if max_epsilon == NO_LIMIT else f" at eps {max_epsilon:g} or less"
-    out.print(f"of {beside} plans measured that leak no more than {max_leakage:g}{limit}, by one network for all of them: others get more")
+    out.print(
+        f"of {beside} plans measured that leak no more than {max_leakage:g}{limit}, by one network for each view: others got a little more"
+    )
 
 
 @app.command(name="results", short_help="Make results/README.md from the numbers there.")

@@ -20,7 +20,7 @@ from ldp_slicing.lab.experiments.leakage import blind_guess, columns_of, heads, 
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.results import stamp
 from ldp_slicing.lab.run import Epoch, Run
-from ldp_slicing.lab.study import belongs, changed
+from ldp_slicing.lab.study import alone_in, belongs, changed
 from ldp_slicing.lab.task import Task
 from ldp_slicing.lab.training import Limits, Splits, device_of, train
 from ldp_slicing.plan import Plan
@@ -67,7 +67,8 @@ def make_attempt(
         return run if run and run.finished else None
 
     made = stamp(where)  # now: the package may change while it trains
-    row = _identity(asked, trained) if asked.name == "identity" else _reconstruction(asked, folder, where, trained)
+    with alone_in(folder):
+        row = _identity(asked, trained) if asked.name == "identity" else _reconstruction(asked, folder, where, trained)
     if row is not None:
         row = what | row | made
         row.pop("data_digest", None)  # as in ``study``

@@ -19,7 +19,9 @@ from ldp_slicing.errors import DataError, LdpSlicingError
 from ldp_slicing.images import read_image
 from ldp_slicing.lab.data import Given, ImageSet, Split, need
 from ldp_slicing.plan import COLOUR_BITS
-from ldp_slicing.release.manifest import CARD_NAME
+from ldp_slicing.release.manifest import CARD_NAME, MANIFEST_NAME
+from ldp_slicing.release.places import Folder
+from ldp_slicing.release.run import has_card
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"})
 
@@ -91,7 +93,12 @@ def pictures_below(root: Path) -> list[Path]:
 
 def read_list(path: Path, *, size: tuple[int, int] | None = None, grey: bool | None = False) -> Split:
     """Lines of ``relative/path.jpg 7``: an image beside the list, or below it, or its release, and the number of its class."""
-    files, labels = [], []
+    files, labels = zip(*_listed(path), strict=True)
+    return Split(read_images(files, size=size, grey=grey), np.array(labels, np.int64))
+
+
+def _listed(path: Path) -> list[tuple[Path, int]]:
+    found = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip():
             continue
@@ -101,30 +108,45 @@ def read_list(path: Path, *, size: tuple[int, int] | None = None, grey: bool | N
         file = (path.parent / name).resolve()
         if not file.is_relative_to(path.parent.resolve()):
             raise DataError(f"{path}, line {number}: {name!r} leads out of the list's folder")
-        files.append(file if file.exists() or not file.with_suffix(".png").is_file() else file.with_suffix(".png"))
-        labels.append(int(label))
-    return Split(read_images(files, size=size, grey=grey), np.array(labels, np.int64))
+        found.append((file if file.exists() or not file.with_suffix(".png").is_file() else file.with_suffix(".png"), int(label)))
+    if not found:
+        raise DataError(f"{path} names no images")
+    return found
 
 
 def load_folder(root: Path, *, size: tuple[int, int] | None = None) -> ImageSet:
     """``root/train`` and ``root/test``, each a folder of classes, or ``train.txt`` and ``test.txt``, each a list.
 
-    Grey where all images are. A folder that `privatize` made, with its card, holds releases; so do two, train and test, of one plan.
+    Grey where all images are. What a card of `privatize` covers is a release.
     """
-    grey = all_grey(pictures_below(root))
-    found, cards = _load_folder(root, size, grey=grey), cards_below(root)
-    if not cards:
-        return found
-    if cards not in ([root / CARD_NAME], [root / part / CARD_NAME for part in ("test", "train")]):
-        raise DataError(f"{cards[0]} says that there are releases, but not of the whole set: releases and sources are not mixed")
-    first, *more = (_given(card, grey=grey) for card in cards)
+    if (root / "train.txt").is_file():
+        files = [file for name in ("train", "test") for file, _ in _listed(root / f"{name}.txt")]
+    else:
+        files = [file for name in ("train", "test") for file in pictures_below(root / name)]
+    grey = bool(files) and all_grey(files)
+    given = given_of(files, grey=grey)
+    return replace(_load_folder(root, size, grey=grey), given=given)
+
+
+def given_of(files: Sequence[Path], *, grey: bool) -> Given | None:
+    """What cards say of these files, each by the nearest one above it; None where they are sources. Both together are refused."""
+    folders = {file.parent for file in files}
+    cards = {_card_over(folder.resolve()) for folder in folders}
+    if cards <= {None}:
+        return None
+    found = sorted(card for card in cards if card)
+    if None in cards:
+        raise DataError(f"{found[0]} says that some of the images are releases, and others have no card: they are not mixed")
+    first, *more = (_given(card, grey=grey) for card in found)
     if any((other.plan, other.prune) != (first.plan, first.prune) for other in more):
-        raise DataError(f"the cards in {root} name different plans or views: a set to learn from has one")
-    return replace(found, given=replace(first, spent=max(one.spent for one in (first, *more))))
+        raise DataError(f"{found[0]} and {found[1]} name different plans or views: a set to learn from has one")
+    return replace(first, spent=sum(one.spent for one in (first, *more)))  # a source may be on each of them
 
 
-def cards_below(root: Path) -> list[Path]:
-    return sorted(root.rglob(CARD_NAME))
+def _card_over(folder: Path) -> Path | None:
+    """Where its card lies, or should: where a manifest does there are releases, too."""
+    places = (folder, *folder.parents)
+    return next((place / CARD_NAME for place in places if has_card(Folder(place)) or (place / MANIFEST_NAME).is_file()), None)
 
 
 def _given(card: Path, *, grey: bool) -> Given:
@@ -164,7 +186,8 @@ def load_chest(folder: Path) -> ImageSet:
     patients = [patient(path) for path in paths if path.suffix.lower() in SUFFIXES]
     groups = np.unique(patients, return_inverse=True)[1].astype(np.int64)
     train = Split(np.concatenate([first.images, second.images]), np.concatenate([first.labels, second.labels]), groups)
-    return ImageSet("chest", 2, train, test)
+    files = [*paths, *(path for kind in classes for path in (root / "test" / kind).rglob("*"))]
+    return ImageSet("chest", 2, train, test, given_of([file for file in files if file.suffix.lower() in SUFFIXES], grey=True))
 
 
 def patient(file: Path) -> str:

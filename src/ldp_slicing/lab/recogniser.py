@@ -12,7 +12,7 @@ from ldp_slicing.errors import DataError, LdpSlicingError
 from ldp_slicing.lab.data import ImageSet, Split
 from ldp_slicing.lab.experiments.frame import Row
 from ldp_slicing.lab.faces import decode_faces, embed, fold_accuracy, read_bin, squared_distances
-from ldp_slicing.lab.folders import cards_below, read_folder
+from ldp_slicing.lab.folders import given_of, pictures_below, read_folder
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.study import changed, plan_of
@@ -23,7 +23,7 @@ from ldp_slicing.view import Prune
 
 def open_people(name: str, data: Path) -> ImageSet:
     """``data/NAME/PERSON/*``: 112 x 112 faces, one folder per person."""
-    if cards_below(data / name):
+    if given_of(pictures_below(data / name), grey=False):
         raise DataError(f"{data / name} holds releases: a recogniser is trained here on sources, each of which it releases first")
     split, people = read_folder(data / name)
     if split.images.shape[1:3] != (112, 112):

@@ -148,10 +148,13 @@ def _study(
 def alone_in(folder: Path) -> Iterator[None]:
     """Two at once would release every image twice, and write over each other's checkpoints."""
     try:
-        with FileLock(folder / ".lock", timeout=0):
-            yield
+        lock = FileLock(folder / ".lock", timeout=0, mode=0o666).acquire()  # the next one to come may be somebody else
     except Timeout:
         raise LdpSlicingError(f"another process is at work in {folder}: wait for it, or name another folder") from None
+    except OSError as error:
+        raise LdpSlicingError(f"{folder} cannot be held for this run alone ({error.strerror or error}): name one on another disk") from None
+    with lock:
+        yield
 
 
 def check_network(task: Task) -> None:

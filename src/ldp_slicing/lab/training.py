@@ -137,7 +137,7 @@ def releases_of(task: Task, folder: Path) -> Splits:
     if task.release != "once":
         return task.released()
     path = _named(task, folder, "releases.npz")
-    with FileLock(path.with_suffix(".lock")):  # whoever comes second takes what the first has made
+    with FileLock(path.with_suffix(".lock"), mode=0o666):  # whoever comes second takes what the first has made
         if not path.is_file():
             made = task.released()
             partial = path.with_suffix(".partial.npz")

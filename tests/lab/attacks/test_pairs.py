@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.attacks import pairs
 from ldp_slicing.lab.attacks.pairs import PairRun, draw_pairs
 from ldp_slicing.lab.data import ImageSet, Split
-from ldp_slicing.lab.experiments.identity import advantage, became_likelier
+from ldp_slicing.lab.experiments.identity import _judge_classes, advantage, became_likelier
+from ldp_slicing.lab.experiments.identity import test_pairs as drawn_pairs
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.task import Task
 from ldp_slicing.lab.training import Limits, train
@@ -116,3 +118,24 @@ def test_who_asks_whether_a_class_became_likelier_is_right_more_often_than_who_a
     for shift in (0.5, 2.0):  # no other threshold is better, but for chance
         other = (chances > shift / classes)[first, labels[second]] == (same == 1)
         assert best.mean() > other.mean() - 0.005
+
+
+def test_the_classifier_is_asked_whether_the_class_became_likelier() -> None:
+    """It is sure of nothing: every release makes its own class a little likelier, and another one likeliest."""
+    labels = np.arange(40) % 4
+    images = ImageSet("toy", 4, Split(np.zeros((40, 2, 2, 3), np.uint8), labels), Split(np.zeros((40, 2, 2, 3), np.uint8), labels))
+    chances = torch.full((40, 4), 0.1)
+    chances[torch.arange(40), torch.from_numpy(labels)] = 0.3
+    chances[torch.arange(40), torch.from_numpy((labels + 1) % 4)] = 0.5
+    place = torch.arange(40.0).reshape(40, 1, 1, 1).expand(40, 3, 2, 2)  # a "picture" that says which one it is
+    run = SimpleNamespace(
+        task=SimpleNamespace(data=images, recipe=SimpleNamespace(loss="classes")),
+        test=(place, torch.from_numpy(labels)),
+        model=nn.Identity(),
+        noise=lambda part: part,
+        forward=lambda part: chances[part[:, 0, 0, 0].long()].log(),
+    )
+    pairs = drawn_pairs(images)
+    same = pairs[:, 2] == 1
+    wrongly = ~same & (labels[pairs[:, 1]] == (labels[pairs[:, 0]] + 1) % 4)
+    assert _judge_classes(run)["right"] == len(pairs) - wrongly.sum()  # type: ignore[arg-type]

@@ -148,10 +148,8 @@ EXPERIMENT = Experiment(
     "Accuracy of a ResNet-9 trained on one release of each image of CIFAR-10, against the SSIM that the white box reaches: one network "
     "for all plans of a view, told every bit's flip probability, trained with fresh noise to reconstruct sources; a network for eps 20 "
     "alone sees a little more (`white-box`). The learner is small and has 12 epochs: from eps 2.4 up a larger one that trains longer "
-    "learns more (`curves`). Where it says so, the learner decoded the releases first. The adversary is told how often each bit flips, "
-    "not which bits flip together where a slice has several, and has to learn the rest by itself; each plan has a share of its "
-    "training, and a network for one plan alone gets more. The learners that took releases as they come, and adversaries of fewer "
-    "plans, were made by the commit named below; this software makes those that decode. One seed each. Up and left is better; which "
+    "learns more (`curves`). The learner took releases as they come; what it makes of decoded ones has not been measured. The adversary is "
+    "told how often each bit flips, not which bits flip together where a slice has several. One seed each. Up and left is better; which "
     "plans are not beaten is told by images held out of training, so that the test set chooses none",
     measure,
     table,
