@@ -149,7 +149,8 @@ def test_releases_and_sources_are_not_mixed(data: Path) -> None:
         made = CliRunner().invoke(app, ["privatize", str(data / "pets" / part), str(data / target / part), "--spend", "-e", epsilon])
         assert made.exit_code == 0, made.output
 
-    plant(data / "pets", {"card.json": b'{"suit": "hearts"}', "train/cat/card.json": b'["statements"]'})
+    others = {"card.json": b'{"suit": "hearts"}', "train/cat/card.json": b'["statements"]', "manifest.jsonl": b'{"file": "a"}\n'}
+    plant(data / "pets", others)
     assert open_set("pets", data).given is None
     assert make_task(open_set("pets", data), epsilon=5.0).epsilon_per_source == pytest.approx(5.0)
     shutil.copy(data / "pets" / "train" / "cat" / "0.png", data / "pets" / "test" / "cat" / "copy.png")

@@ -200,9 +200,9 @@ def test_no_card_lies_beside_a_picture_that_is_no_release(tmp_path: Path) -> Non
     assert release(source, tmp_path / "out", state=tmp_path / "state").complete
     shutil.copytree(source, tmp_path / "mine")
     for spend in (False, True):
-        assert release(source, tmp_path / "mine", state=tmp_path / "state", spend=spend).card_problem
-        assert outputs(tmp_path / "mine") == pictures(2)
-        assert not (tmp_path / "mine" / CARD_NAME).exists()
+        with pytest.raises(ReleaseError, match=r"is the state of a run to .*out, and none of its releases is here: name that target"):
+            prepare(source, tmp_path / "mine", RECIPE, state=tmp_path / "state", spend=spend)
+    assert outputs(tmp_path / "mine") == pictures(2)
     shutil.copytree(source, tmp_path / "out", dirs_exist_ok=True)
     ran = release(source, tmp_path / "out", state=tmp_path / "state")
     assert "00000.png is not what was released under that name" in (ran.card_problem or "")
@@ -223,6 +223,43 @@ def test_a_target_and_its_state_may_be_moved_together(tmp_path: Path) -> None:
     (tmp_path / "out.owner").rename(tmp_path / "moved.owner")
     assert release(source, tmp_path / "moved").complete
     assert verified(tmp_path / "moved") == []
+
+
+def test_a_start_that_was_refused_opens_no_folder_of_sources(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.jpg": encoded(picture(9, 7), "JPEG")})
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ReleaseError):
+        prepare(source, tmp_path / "file" / "out", RECIPE, state=tmp_path / "state")
+    shutil.copytree(source, tmp_path / "mine")
+    with pytest.raises(ReleaseError, match="is not an empty folder"):
+        prepare(source, tmp_path / "mine", RECIPE, state=tmp_path / "state", spend=True)
+
+
+def test_what_comes_back_is_known_again(tmp_path: Path) -> None:
+    """Releases that were moved to another disk and linked, or lay on one that was away when they were to be made again."""
+    source = plant(tmp_path / "in", pictures(3))
+    release(source, tmp_path / "out")
+    shutil.copytree(tmp_path / "out", tmp_path / "kept")
+    for name in pictures(3):
+        (tmp_path / "out" / name).unlink()
+        (tmp_path / "out" / name).symlink_to(tmp_path / "kept" / name)
+    ran = release(source, tmp_path / "out", spend=True)
+    assert all("something else has the name of its release" in problem for problem in ran.problems.values())
+    assert spent().releases == 3
+    for name in pictures(3):
+        (tmp_path / "out" / name).unlink()
+    prepare(source, tmp_path / "out", RECIPE, spend=True).close()  # killed before anything was made
+    shutil.copy(tmp_path / "kept" / "00000.png", tmp_path / "out")
+    (tmp_path / "out" / "00001.png").write_bytes(b"another")
+    ran = release(source, tmp_path / "out", spend=True)
+    assert "nothing is overwritten" in ran.problems["00001.png"]
+    assert spent().releases == 4  # one was made, one came back, and what another file has the name of costs nothing
+    (tmp_path / "out" / "00001.png").unlink()
+    shutil.copy(tmp_path / "kept" / "00001.png", tmp_path / "out")
+    assert release(source, tmp_path / "out").complete
+    assert outputs(tmp_path / "out")["00001.png"] == outputs(tmp_path / "kept")["00001.png"]
+    assert card_of(tmp_path / "out")["statements"][0]["most_releases_of_one_source"] == 2
+    assert verified(tmp_path / "out") == []
 
 
 def test_what_was_begun_below_a_target_does_not_go_on_when_that_has_a_card(tmp_path: Path) -> None:

@@ -443,6 +443,16 @@ def test_what_the_types_of_a_column_tell_does_not_leave(tmp_path: Path) -> None:
         assert [seen.problem for seen in parquet.inspect(file) if seen.problem] == ["has metadata, patient"]
 
 
+def test_tensors_of_a_kind_that_is_not_known_here_are_not_kept(tmp_path: Path) -> None:
+    content = pq.read_table(io.BytesIO(table([PNG], more=pa.array([[0.5] * 189]))))
+    told = {b"ARROW:extension:name": b"somebody.tensor", b"ARROW:extension:metadata": b"[9, 7, 3]"}
+    at = content.schema.get_field_index("more")
+    file = io.BytesIO()
+    pq.write_table(content.cast(content.schema.set(at, content.schema.field(at).with_metadata(told))), file)
+    ran = release(plant(tmp_path / "in", {"a.parquet": file.getvalue()}), tmp_path / "out", Recipe(5.0, keep=("more",)))
+    assert "may hold pictures" in ran.problems["a.parquet"]
+
+
 def test_features_that_are_lists_are_no_images(tmp_path: Path) -> None:
     """As older versions of Hugging Face's software wrote them."""
     features = FEATURES | {"ids": [{"dtype": "int64", "_type": "Value"}]}
@@ -507,6 +517,7 @@ def test_sounds_and_words_are_kept(data: bytes, tmp_path: Path) -> None:
         (pa.array([[[[1.0]]]]), False),
         (pa.array([{"deep": [[PNG]]}]), False),
         (pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((1, 9, 7, 3), np.float32)), False),
+        (pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"caption": "a cat"}'])), True),
     ],
 )
 def test_columns_that_may_hold_pictures_are_not_kept(values: Any, kept: bool, tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ldp_slicing.card import promised, spent_on_one
-from ldp_slicing.errors import DataError, LdpSlicingError
+from ldp_slicing.errors import DataError, LdpSlicingError, ReleaseError
 from ldp_slicing.images import read_image
 from ldp_slicing.lab.data import Given, ImageSet, Split, need
 from ldp_slicing.plan import COLOUR_BITS
-from ldp_slicing.release.manifest import CARD_NAME, MANIFEST_NAME
+from ldp_slicing.release.manifest import CARD_NAME, MANIFEST_NAME, read_manifest
 from ldp_slicing.release.places import Folder
 from ldp_slicing.release.run import has_card
 
@@ -145,8 +145,17 @@ def given_of(files: Sequence[Path], *, grey: bool) -> Given | None:
 
 def _card_over(folder: Path) -> Path | None:
     """Where its card lies, or should: where a manifest does there are releases, too."""
-    places = (folder, *folder.parents)
-    return next((place / CARD_NAME for place in places if has_card(Folder(place)) or (place / MANIFEST_NAME).is_file()), None)
+    return next(
+        (place.root / CARD_NAME for place in map(Folder, (folder, *folder.parents)) if has_card(place) or _has_manifest(place)), None
+    )
+
+
+def _has_manifest(place: Folder) -> bool:
+    """Whether it is one of `privatize`: others have files of that name, too."""
+    try:
+        return place.size(MANIFEST_NAME) is not None and next(read_manifest(place), None) is not None
+    except ReleaseError:
+        return False
 
 
 def _given(card: Path, *, grey: bool) -> Given:

@@ -24,7 +24,7 @@ from ldp_slicing.release.names import printable
 from ldp_slicing.release.places import Found
 from ldp_slicing.release.work import Outcome, Task
 
-JOURNAL_VERSION = 6
+JOURNAL_VERSION = 7
 WAITING, RELEASED, PROBLEM, COPY = range(4)
 _PAGE = 256
 _WHOLE = b"."  # in place of a file's path: the source as a whole
@@ -299,9 +299,23 @@ class Journal:
         self._run("UPDATE files SET remark = NULL, wrong = NULL WHERE remark IS NOT NULL")
 
     def wait_again(self, path: str, status: str) -> None:
-        """Make its release again: under the same key the same bytes, else a new release, which ``status`` then says."""
-        self._run("DELETE FROM releases WHERE path = ?", (encode(path),))
+        """Make its release again: under the same key the same bytes, else a new release, which ``status`` then says.
+
+        What was known of the one before is kept until then: it may come back.
+        """
         self._run("UPDATE files SET state = 0, settled = 0, remark = NULL, status = ? WHERE path = ?", (status, encode(path)))
+
+    def missed(self) -> Iterator[Kept]:
+        """Releases that were lost, and were to be made again, and have not been yet."""
+        query = (
+            "SELECT path, output, sha256, bytes, settled, run FROM files WHERE state IN (0, 2) AND LENGTH(sha256) = 32 "
+            "AND output IS NOT NULL AND path IN (SELECT path FROM releases) AND path > ? ORDER BY path LIMIT ?"
+        )
+        for path, output, sha256, size, settled, run in self._pages(query):
+            yield Kept(decode(path), decode(output), sha256, size, bool(settled), run)
+
+    def has_come_back(self, path: str) -> None:
+        self._run("UPDATE files SET state = 1, problem = NULL, passing = 0, status = NULL WHERE path = ?", (encode(path),))
 
     def record(self, outcomes: list[Outcome], run: bytes, digest: Callable[[bytes], bytes]) -> None:
         """What became of some files, in one transaction. Whoever was stopped still waits."""
@@ -312,10 +326,14 @@ class Journal:
             path = encode(outcome.task.path)
             state = COPY if outcome.is_copy else RELEASED if outcome.problem is None else PROBLEM
             self._run(
-                "UPDATE files SET state = ?, problem = ?, passing = ?, sha256 = ?, bytes = ?, run = ?, digest = ?, changed = NULL "
-                "WHERE path = ?",
-                (state, outcome.problem, outcome.passing, outcome.sha256, outcome.size, run, outcome.file and digest(outcome.file), path),
+                "UPDATE files SET state = ?, problem = ?, passing = ? WHERE path = ?", (state, outcome.problem, outcome.passing, path)
             )
+            if state == RELEASED:
+                self._run(
+                    "UPDATE files SET sha256 = ?, bytes = ?, run = ?, digest = ?, changed = NULL WHERE path = ?",
+                    (outcome.sha256, outcome.size, run, outcome.file and digest(outcome.file), path),
+                )
+                self._run("DELETE FROM releases WHERE path = ?", (path,))  # of one that was lost
             made = [
                 (
                     path,
@@ -430,7 +448,9 @@ class Journal:
             yield bits, count, frames, self._run(sizes, (bits,)).fetchall()
 
     def numbers(self, bits: int | None = None) -> Iterator[tuple[bytes, Sequence[int]]]:
-        """Of each release, or of those of such words: the run or owner's key that it is from, and its numbers in the ledger."""
-        query = "SELECT run, numbers FROM releases JOIN files USING (path) WHERE state = 1 AND bits = COALESCE(?, bits)"
+        """Of each release of such words: the run or owner's key that it is from, and its numbers in the ledger; without ``bits`` of all
+        that were ever made, lost ones, too.
+        """
+        query = "SELECT run, numbers FROM releases JOIN files USING (path) WHERE ?1 IS NULL OR (state = 1 AND bits = ?1)"
         for run, numbers in self._run(query, (bits,)):
             yield run, array("q", numbers)

@@ -122,6 +122,7 @@ class Place(Protocol):
     def open(self, path: str) -> BinaryIO: ...
     def draft(self, path: str) -> Draft: ...
     def size(self, path: str) -> int | None: ...
+    def is_taken(self, path: str) -> bool: ...
     def clear_drafts(self) -> None: ...
     def remove_if_empty(self) -> None: ...
     def sync(self) -> None: ...
@@ -187,6 +188,10 @@ class Folder:
         except OSError:
             return None
         return about.st_size if stat.S_ISREG(about.st_mode) else None
+
+    def is_taken(self, path: str) -> bool:
+        """Whether anything has that name, a link, too."""
+        return os.path.lexists(self.root / path)
 
     def clear_drafts(self) -> None:
         """What a killed process of this run left behind."""
@@ -309,6 +314,9 @@ class Remote:
         except OSError:
             return None
         return None if size is None else int(size)
+
+    def is_taken(self, path: str) -> bool:
+        return self.has(path)
 
     def clear_drafts(self) -> None:
         system, root = self._system

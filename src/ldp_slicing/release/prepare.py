@@ -118,6 +118,7 @@ def _begin(
         check_card(route.target, route.card_path, journal)
     except ImageError as error:
         raise ReleaseError(f"{route.card_path} cannot be read: {error}") from None
+    _check_moved(route, journal)
     ledger.check_knows(journal.numbers())  # an older one that was put back is refused before anything is spent
     if isinstance(route.target, Folder | Remote):  # where drafts must lie in the target, not where another run's do
         route = replace(route, target=replace(route.target, partial=f"{PARTIAL}/{journal.salt().hex()[:16]}"))
@@ -207,10 +208,15 @@ def _same(one: Path, two: Path) -> bool:
 
 
 def _check_new(route: Route) -> None:
-    """A target without a state must be new, so that nothing is overwritten and no release is mixed with other files."""
-    target = route.target
+    """A target without a state must be new, and the state, too."""
     if os.path.lexists(route.state) and (not route.state.is_dir() or any(route.state.iterdir())):
         raise ReleaseError(f"{route.state} is not an empty folder, and no run left it: a run's own folder is new (--state names another)")
+    _check_new_target(route)
+
+
+def _check_new_target(route: Route) -> None:
+    """So that nothing is overwritten and no release is mixed with other files."""
+    target = route.target
     if isinstance(target, Folder):
         if route.output is not None:
             for path in (target.root / route.output, target.root / route.card_path):
@@ -227,6 +233,19 @@ def _check_new(route: Route) -> None:
         raise ReleaseError(f"{route.output or 'the target'} exists already: nothing is overwritten")
 
 
+def _check_moved(route: Route, journal: Journal) -> None:
+    """A run goes on where it was, or where its releases have been moved to; any other place would be mixed with them, or with sources."""
+    target = route.target
+    here = target.address if isinstance(target, Remote) else os.path.realpath(target.root) if isinstance(target, Folder) else ""
+    here, told = f"{here}/{route.output or ''}", journal.get("target")
+    if told is None or (told != here and next(journal.released(), None) is None):
+        _check_new_target(route)
+    elif told != here and not any(_is_whole(target, kept) for kept in journal.released()):
+        raise ReleaseError(f"{route.state} is the state of a run to {told.rstrip('/')}, and none of its releases is here: name that target")
+    if told != here:
+        journal.set_durably("target", here)
+
+
 def _check_above(route: Route) -> None:
     """No release goes into a folder that has a card of another run, nor into one below it."""
     target, places = route.target, list[Place]()
@@ -235,7 +254,11 @@ def _check_above(route: Route) -> None:
     elif isinstance(target, Remote):
         scheme, _, path = target.address.partition("://")
         parts = path.split("/")
-        places += (remote(f"{scheme}://{'/'.join(parts[:end])}") for end in range(len(parts) - (not route.single), 0, -1))
+        for end in () if "::" in path else range(len(parts) - (not route.single), 0, -1):
+            with contextlib.suppress(Exception):  # above a share there may be nothing that can be asked
+                above = remote(f"{scheme}://{'/'.join(parts[:end])}")
+                above.size(CARD_NAME)
+                places.append(above)
     for place in places:
         if has_card(place):
             where = place.root if isinstance(place, Folder) else place.address if isinstance(place, Remote) else place
@@ -273,6 +296,15 @@ def _ledger_of(route: Route) -> str:
 def _open_journal(route: Route, parameters: dict[str, Any], ledger: Path) -> Journal:
     """The run's journal, new or found again; then its parameters must be these."""
     journal = Journal(route.state)
+    try:
+        _check_parameters(route, journal, parameters, ledger)
+    except BaseException:
+        journal.close()
+        raise
+    return journal
+
+
+def _check_parameters(route: Route, journal: Journal, parameters: dict[str, Any], ledger: Path) -> None:
     before = journal.get("parameters")
     if before is None:  # new, or it was killed before it had begun
         if isinstance(route.target, Folder) and not route.target.root.exists():
@@ -282,14 +314,11 @@ def _open_journal(route: Route, parameters: dict[str, Any], ledger: Path) -> Jou
         journal.set_durably("parameters", parameters)
     elif before.get("ledger") != parameters["ledger"]:
         begun = journal.get("ledger path")
-        journal.close()
         raise ReleaseError(f"this release was begun with the ledger {begun}, not with {ledger}: name it with --ledger")
     elif before != parameters:
         differing = [name for name in parameters if before.get(name) != parameters[name]]
         values = "; ".join(f"{name}: {_shown(before.get(name))} then, {_shown(parameters[name])} now" for name in differing)
-        journal.close()
         raise ReleaseError(f"this release was begun with other parameters ({values}); use the same, or another target")
-    return journal
 
 
 def _shown(value: Any) -> str:  # noqa: ANN401
@@ -306,6 +335,9 @@ def _take_stock(
     alive = None if here is None else here.identity()  # what was made with this key can be made again, the same
     route.target.clear_drafts()
     journal.forget_remarks()
+    for kept in journal.missed():
+        if _is_whole(route.target, kept):
+            journal.has_come_back(kept.path)
     for kept in journal.released():
         if stop():
             break
@@ -353,10 +385,14 @@ def _take_stock(
     )
 
 
+def _is_whole(target: Place, kept: Kept) -> bool:
+    return target.size(kept.output) == kept.size and digest_of(target.open(kept.output)) == kept.sha256
+
+
 def _check_kept(target: Place, journal: Journal, kept: Kept, *, can_repeat: bool, spend: bool, thorough: bool) -> None:
     """A release that was made: whole, or to be made again, or lost. Of what is surely on the disk a resumed run only looks at the size."""
     size = target.size(kept.output)
-    if size is None:
+    if not target.is_taken(kept.output):
         wrong = "lost"
     elif size == kept.size and ((kept.settled and not thorough) or digest_of(target.open(kept.output)) == kept.sha256):
         return

@@ -44,7 +44,7 @@ def check_card(target: Place, path: str, journal: Journal) -> None:
     content = _content(target, path)
     if content.strip(_BLANK) and hashlib.sha256(content).hexdigest() not in (journal.get("cards") or ()):
         what = "another run wrote it, or somebody changed it" if has_card(target, path) else "it is no card"
-        raise ReleaseError(f"{path} is there, and {what}: one target is one run's")
+        raise ReleaseError(f"{path} is there, and {what}: one target is one run's. Move it away if it is of no use")
 
 
 def has_card(target: Place, path: str = CARD_NAME) -> bool:

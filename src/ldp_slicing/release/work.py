@@ -342,6 +342,9 @@ class Worker:
                 output.attempted = True
                 try:
                     output.draft.commit()
+                except FileExistsError:
+                    output.attempted = False  # another file has it
+                    raise
                 except OSError as error:
                     there = self.setting.target.size(output.task.output) is not None  # where renaming is copying, all the same
                     output.attempted = there or error.errno not in NOT_NAMED

@@ -94,7 +94,8 @@ def _image_column(schema: Any, options: Options) -> str:  # noqa: ANN401
     if len(found) != 1:
         raise ImageError(f"has {len(found)} columns of images ({', '.join(found) or 'struct<bytes, path>'}), and one is expected")
     for field in schema:
-        if field.name in options.keep and field.name != found[0] and not _may_be_kept(field.type):
+        tensor = pa.types.is_nested(field.type) and b"ARROW:extension:name" in (field.metadata or {})  # of somebody's own, not known here
+        if field.name in options.keep and field.name != found[0] and (tensor or not _may_be_kept(field.type)):
             raise ImageError(f"the column {field.name} may hold pictures ({field.type}): it cannot be kept as it is")
     return str(found[0])
 
@@ -108,9 +109,9 @@ def _may_be_kept(kind: Any, lists: int = 0) -> bool:  # noqa: ANN401
 
     Dictionaries and types of somebody's own only where they are a whole column's: see ``_of_one_row``.
     """
-    if isinstance(kind, pa.BaseExtensionType):  # Arrow's own among them are tensors: pictures in one flat list
-        plain = isinstance(kind, pa.ExtensionType) and not pa.types.is_dictionary(kind.storage_type)
-        return plain and _may_be_kept(kind.storage_type, lists)
+    if isinstance(kind, pa.BaseExtensionType):  # among them are tensors: pictures in one flat list
+        simple = not pa.types.is_nested(kind.storage_type) and not pa.types.is_dictionary(kind.storage_type)
+        return simple and _may_be_kept(kind.storage_type, lists)
     if pa.types.is_dictionary(kind):
         return _may_be_kept(kind.value_type, lists)
     if pa.types.is_nested(kind):
