@@ -6,6 +6,7 @@ The package carries what was measured as ``plans.json``: ``ldp-slicing lab resul
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -120,17 +121,23 @@ def held_out(row: Row) -> float:
 
 def points(rows: Sequence[Row]) -> list[Point]:
     """Every plan of which both sides were measured, the least leaky first."""
-    leaks, alone = (
-        {one["plan"]: one["ssim"] for row in rows if row["finished"] and row["run"].endswith(kind) for one in row["found"]}
-        for kind in ("-adversary", "-alone")
-    )
-    found, way = [], "-decoded" if decoded(rows) else ""
+    leaks, alone, found = leakages(rows, "-adversary"), leakages(rows, "-alone"), []
     for name, (plan, prune, slices) in PLANS.items():
-        learners = [row for row in rows if row["finished"] and row["run"] == f"{TASK}-{name}-learner{way}"]
+        learners = learners_of(name, rows)
         if learners and name in leaks:
             accuracy, held = (sum(map(of, learners)) / len(learners) for of in (lambda row: row["accuracy"], held_out))
             found.append(Point(name, plan, prune, slices, accuracy, held, leaks[name], alone.get(name)))
     return sorted(found, key=lambda point: point.leakage)
+
+
+def leakages(rows: Sequence[Row], kind: str) -> dict[str, float]:
+    """What adversaries of a kind got from the releases of each plan that they were tried on."""
+    return {one["plan"]: one["ssim"] for row in rows if row["finished"] and row["run"].endswith(kind) for one in row["found"]}
+
+
+def learners_of(name: str, rows: Sequence[Row]) -> list[Row]:
+    way = "-decoded" if decoded(rows) else ""
+    return [row for row in rows if row["finished"] and row["run"] == f"{TASK}-{name}-learner{way}"]
 
 
 def decoded(rows: Sequence[Row]) -> bool:
@@ -148,6 +155,19 @@ def best(found: Sequence[Point]) -> list[Point]:
         return as_good and (other.leakage, other.held_out) != (one.leakage, one.held_out)
 
     return [one for one in found if not any(beats(other, one) for other in found)]
+
+
+def of_the_paper(point: Point, found: Sequence[Point]) -> tuple[float, float] | None:
+    """At which eps the paper's plan leaks as much in the same view, and its accuracy there: along straight lines (eps: its logarithm)
+    between the two of its measured points that lie on either side, if there are such.
+    """
+    line = sorted((one for one in found if not one.slices and one.prune == point.prune), key=lambda one: one.leakage)
+    for below, above in itertools.pairwise(line):
+        if below.leakage <= point.leakage <= above.leakage:
+            part = (point.leakage - below.leakage) / (above.leakage - below.leakage)
+            eps = below.plan.epsilon * (above.plan.epsilon / below.plan.epsilon) ** part
+            return eps, below.accuracy + part * (above.accuracy - below.accuracy)
+    return None
 
 
 def measured(task: str, results: Path | None = None) -> list[Point]:
