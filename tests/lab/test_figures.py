@@ -4,9 +4,10 @@ import itertools
 import json
 from pathlib import Path
 
+import pytest
 from matplotlib.transforms import Bbox
 
-from ldp_slicing.lab.experiments import tradeoff
+from ldp_slicing.lab.experiments import EXPERIMENTS, tradeoff
 from ldp_slicing.lab.figures import label_points, panels
 
 ROOT = Path(__file__).parents[2]
@@ -37,3 +38,17 @@ def test_where_there_is_no_room_words_are_left_out() -> None:
     label_points(axis, [(0.5, 0.5, "a word", "black")] * 40)
     assert 1 < len(axis.texts) < 40
     assert len({text.get_position() for text in axis.texts}) == len(axis.texts)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, one in EXPERIMENTS.items() if one.figure and (ROOT / "results" / f"{name}.json").is_file()]
+)
+def test_no_figure_is_cut_off(name: str) -> None:
+    findings = {file.stem: json.loads(file.read_text())["rows"] for file in (ROOT / "results").glob("*.json")}
+    draw = EXPERIMENTS[name].figure
+    assert draw is not None
+    figure = draw(findings)
+    figure.draw_without_rendering()
+    assert figure.get_tightbbox().width <= figure.get_figwidth()
+    assert figure.get_tightbbox().height <= figure.get_figheight()
+    assert figure.axes[0].get_window_extent().width > 0.2 * figure.bbox.width / len(figure.axes)

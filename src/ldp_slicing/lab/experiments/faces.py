@@ -36,7 +36,7 @@ WAYS = {
     "untuned": "as it comes",
     "labels": "tuned on one release of each, by labels",
     "public": "tuned on public people, fresh releases",
-    "rebuilt": "as it comes, on faces that a white box of public people rebuilt from the released words",
+    "rebuilt": "as it comes, on faces rebuilt by a white box of public people",
 }
 
 
@@ -160,7 +160,7 @@ def table(rows: Sequence[Row]) -> str:
 def figure(findings: Findings) -> Figure:
     from ldp_slicing.lab.figures import COLOURS, legend, line, panels
 
-    drawn, (axis,) = panels(1)
+    drawn, (axis,) = panels(1, width=5.6)
     for (way, text), colour in zip(WAYS.items(), COLOURS, strict=False):
         means = {eps: over_folds(findings["faces"], f"lfw-{way}-eps{eps:g}") for eps in BUDGETS}
         line(axis, {eps: [float(np.mean(values))] for eps, values in means.items() if values}, f"dlib's network, {text}", colour)
