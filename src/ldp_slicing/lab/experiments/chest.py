@@ -116,17 +116,18 @@ def figure(findings: Findings) -> Figure:
 
 
 EXPERIMENT = Experiment(
-    "Pneumonia or not on chest X-rays (Kermany et al. 2018), ResNet-50 from random weights, grey plan without colour weights; "
-    "390 of the 624 test images show pneumonia, and 395 of the 523 that are held out of training, so that one fixed answer is right for "
-    "62.5 and 75.5 %. One run of each: 80 % of 624 images have a standard error of 1.6 points, 97 % of 523 have one of 0.7, and more "
-    "where several show one patient. Patients held out are not trained on, but the epoch was chosen by their images: their accuracy is the "
-    "best of seven looks. On them little is lost from eps 5.2 up where releases are decoded. On the official test set all networks "
-    "fall short of the paper, and the one without privacy does, too: it finds 99.2 % of the ill there, but takes 45.7 % of the healthy for "
-    "ill, and the others take more of them, most of all those that decode (4.6 points less at eps 20). They see more than they say: by the "
-    "area under the curve, which leaves open from where on somebody is called ill, decoded releases get 92.6 % at eps 2.4 and 93.2 % at "
-    "5.2, those that are taken as they come 81.8 and 87.2 %, and 94.4 % is reached without privacy. So what keeps us from the paper's "
-    "numbers is less the noise than where the limit lies. The paper names no recipe, neither what its network "
-    "started from nor how its epoch was chosen. 30 X-rays are in the set twice or three times, and each of them has spent as often",
+    "Pneumonia or not on chest X-rays (Kermany et al. 2018), ResNet-50 from random weights, grey plan without colour weights; 390 of the "
+    "624 test images show pneumonia, and 395 of the 523 that are held out of training, so that one fixed answer is right for 62.5 and "
+    "75.5 %. One run of each: 80 % of 624 images have a standard error of 1.6 points, 97 % of 523 have one of 0.7, and more where several "
+    "show one patient. Patients held out are not trained on, but the epoch was chosen by their images: their accuracy is the best of "
+    "seven looks. On them little is lost from eps 5.2 up where releases are decoded. On the official test set all networks fall short of "
+    "the paper, and the one without privacy does, too: it finds 99.2 % of the ill there, but takes 45.7 % of the healthy for ill, and the "
+    "others take more of them, most of all those that decode (4.6 points less at eps 20). They see more than they say: by the area under "
+    "the curve, which leaves open from where on somebody is called ill, decoded releases get 92.6 % at eps 2.4 and 93.2 % at 5.2, those "
+    "that are taken as they come 81.8 and 87.2 %, and 94.4 % is reached without privacy, each with a standard error of about a point. "
+    "Where the limit lies is one reason, then, and from eps 2.4 up the noise hardly another; what else keeps us from the paper's numbers "
+    "is not known. The paper names no recipe, neither what its network started from nor how its epoch was chosen. 30 X-rays are in the "
+    "set twice or three times, and each of them has spent as often",
     measure,
     table,
     figure,

@@ -171,13 +171,13 @@ def figure(findings: Findings) -> Figure:
 
 
 EXPERIMENT = Experiment(
-    "LFW verification from one release of every tested image. Two-way cross-fitting: folds 1 to 5 are tested by a network tuned on "
-    "nobody in their pairs, folds 6 to 10 likewise; the threshold of a fold comes from the other four folds of its half. dlib's "
-    "recogniser (CC0) is used as it comes, tuned with ArcFace on one release of each training image, and tuned on people taken to be "
-    "public, whose originals the learner has and releases afresh as often as it likes. Tuning with ArcFace on so few people harms by "
-    "itself, as the row without privacy shows: what it loses is not all due to the noise. Most is got by rebuilding faces first, with a "
-    "network trained on public people, and showing them to the recogniser as it comes. Batch-norm statistics and the mean "
-    "embedding to start from are those of all photos of LFW",
+    "LFW verification from one release of every tested image. Two-way cross-fitting: folds 1 to 5 are tested by a network tuned on nobody "
+    "in their pairs, folds 6 to 10 likewise; the threshold of a fold comes from the other four folds of its half. dlib's recogniser (CC0) "
+    "is used as it comes, tuned with ArcFace on one release of each training image, and tuned on people taken to be public, whose "
+    "originals the learner has and releases afresh as often as it likes. Tuning with ArcFace on so few people harms by itself, as the row "
+    "without privacy shows: what it loses is not all due to the noise. Most is got by rebuilding faces first, with a network trained on "
+    "public people, and showing them to the recogniser as it comes. Errors are over folds, not over seeds: every network was trained "
+    "once. Batch-norm statistics and the mean embedding to start from are those of all photos of LFW",
     measure,
     table,
     figure,

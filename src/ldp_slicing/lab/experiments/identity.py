@@ -37,7 +37,7 @@ PAIRS = 10_000  # of CIFAR's test set
 REBUILT = "the white box first, then dlib's recogniser"
 ADVERSARIES = {
     "wrn": "Wide-ResNet-28 on both (narrower than the paper's, and trained on less)",
-    "posterior": "a classifier of releases, asked whether the photo's class has become likelier",
+    "posterior": "a classifier of releases, told the photo's true class: has it become likelier?",
     "untuned": "dlib's recogniser, never trained on releases",
     "linker": "the recogniser tuned on releases of other, public people",
 }
@@ -245,7 +245,8 @@ EXPERIMENT = Experiment(
     "the pairs do. The adversary trains on public images of other people (of the training set for CIFAR) with fresh noise; each tested "
     "image is released once. Intervals take the pairs for independent, although some share a photo. The Wide-ResNet-28 is 4 times as "
     "wide as the plain one for CIFAR and twice for LFW, on whose few thousand public faces it did not learn; the paper's had BUPT. The "
-    "only bound that applies is the one for whole images, and it is vacuous at these budgets",
+    "only bound that applies is the one for whole images, and it is vacuous at these budgets. The recogniser's "
+    "batch-norm statistics and mean embedding are those of all photos of LFW",
     measure,
     table,
     figure,
