@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import pickle
 import warnings
 from collections import deque
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -283,8 +285,8 @@ def test_compose_pickle_and_repr() -> None:
 
 
 class Transformed(torch.utils.data.Dataset[Any]):
-    def __init__(self, privatize: Privatize) -> None:
-        self.privatize = privatize
+    def __init__(self, privatize: Privatize, words: str = "every call") -> None:
+        self.privatize, self.words = privatize, words
 
     def __len__(self) -> int:
         return 4
@@ -293,17 +295,31 @@ class Transformed(torch.utils.data.Dataset[Any]):
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             release = self.privatize(IMAGE)
-        return release, i, self.privatize.releases, len([one for one in told if "every call" in str(one.message)])
+        return release, i, self.privatize.releases, len([one for one in told if self.words in str(one.message)])
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-@pytest.mark.parametrize("size", [None, 4])
-def test_each_worker_counts_its_own_and_the_first_says_so(size: int | None) -> None:
-    privatize = Privatize(Slicer(PLAN), dataset_size=size)
-    loader = DataLoader(Transformed(privatize), batch_size=1, num_workers=2, multiprocessing_context="fork")
-    images, indices, counts, told = (torch.cat(parts) for parts in zip(*loader, strict=True))
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize(
+    "made", [lambda one: one, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))], ids=["itself", "copy", "pickle"]
+)
+def test_workers_count_together(start: str, made: Callable[[Privatize], Privatize]) -> None:
+    first = Privatize(Slicer(PLAN), dataset_size=4)
+    first(IMAGE)
+    privatize = made(first)
+    loader = DataLoader(Transformed(privatize), batch_size=1, num_workers=2, multiprocessing_context=start)
+    images, indices, counts, _ = (torch.cat(parts) for parts in zip(*loader, strict=True))
     assert indices.tolist() == [0, 1, 2, 3]
-    assert counts.tolist() == [1, 1, 2, 2]
-    assert privatize.releases == 0
+    assert sorted(counts.tolist())[-1] == privatize.releases == 5
     assert len({image.numpy().tobytes() for image in images}) == 4  # workers share no key
-    assert told.tolist() == [1, 0, 0, 0]
+    assert first.releases == (5 if privatize is first else 1)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.parametrize(("size", "words"), [(None, "every call"), (4, "Privatize made 5 releases of 4 sources")])
+def test_of_workers_and_epochs_one_says_so(size: int | None, words: str) -> None:
+    privatize = Privatize(Slicer(PLAN), dataset_size=size)
+    loader = DataLoader(Transformed(privatize, words), batch_size=1, num_workers=1, multiprocessing_context="fork")
+    told = [[int(count) for *_, count in loader] for _ in range(3)]
+    assert told == ([[1, 0, 0, 0], [0] * 4, [0] * 4] if size is None else [[0] * 4, [1, 0, 0, 0], [0] * 4])
+    assert privatize.releases == 12

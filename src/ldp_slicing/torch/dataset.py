@@ -26,6 +26,7 @@ from ldp_slicing.slicer import Slicer, as_batch
 from ldp_slicing.tables import LAYOUT_VERSION
 from ldp_slicing.torch.labels import from_column, own, stored_kind, to_column
 from ldp_slicing.torch.pictures import image_of, refuse_picture, source_of
+from ldp_slicing.torch.ranks import place, refuse_each_its_own, wait_for_first
 from ldp_slicing.view import Prune
 
 STORE_VERSION = 1
@@ -67,10 +68,14 @@ class ReleasedDataset(Dataset[Any]):
 
     store: None keeps the releases in memory; a path writes them to that new folder, with their card, where ``ReleasedDataset.open`` finds
     them; then labels must be numbers, or tensors or arrays of numbers. ``progress(done, of)`` is called after each release.
+    Of processes that train together (``torchrun``) the first releases to the store, and the others wait for it; without a store they are
+    refused, since each would release for itself.
     Labels are NOT protected. Numbers, strings, tensors and arrays of them are taken, also in dicts, lists, tuples and sets; nothing with
     three or more dimensions, or two where the sources are grey, lists counted like the dimensions of tensors, unless it is a
     tv_tensors.Mask or the like; and no other objects, nor derived classes of these.
     """
+
+    _view: tuple[Prune, str]  # and the output
 
     def __init__(
         self,
@@ -83,13 +88,23 @@ class ReleasedDataset(Dataset[Any]):
     ) -> None:
         if not isinstance(slicer, Slicer):
             raise ReleaseError(f"a ReleasedDataset needs a Slicer, such as Slicer(Plan.paper(20.0)); got {slicer!r}")
+        here = place()
         self.transform = transform
         self._folder: Path | None = None
         if store is not None:
             folder = Path(store).absolute()
-            write_store(folder, dataset, slicer, progress)
+            if here.rank == 0:
+                write_store(folder, dataset, slicer, progress)
+            else:
+                wait_for_first(folder, here)
             self._load(folder)
+            asked = (count_items(dataset), slicer.plan, slicer.prune, slicer.output)
+            if here.rank and asked != (len(self), self._plan, *self._view):
+                raise ReleaseError(
+                    f"{folder} holds other releases than this process was to make: all ranks make the same ones, or open them"
+                )
             return
+        refuse_each_its_own(here)
         file = io.BytesIO()
         index = release_all(dataset, slicer, file, progress, lambda label: "any")
         self._hold(index, np.frombuffer(file.getbuffer(), dtype_of(slicer.plan)), slicer.plan)

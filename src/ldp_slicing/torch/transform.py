@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from typing import Any
 
@@ -22,6 +21,13 @@ from ldp_slicing.torch.labels import own
 from ldp_slicing.torch.pictures import EXPLICIT, refuse_picture, release_pixels
 
 PICTURE = object()  # holds the place of one
+COUNTERS = 1024  # one for this process, and for DataLoader workers by their numbers
+
+
+def shared(values: Tensor) -> Tensor:
+    """A copy that forked and spawned processes see, and change."""
+    copied: Tensor = values.clone().share_memory_()  # type: ignore[no-untyped-call]
+    return copied
 
 
 class RepeatedReleaseWarning(UserWarning):
@@ -54,10 +60,10 @@ class Privatize(v2.Transform):  # type: ignore[misc]
     or more dimensions (two where the plan is grey) or an object that may hold a picture, which would pass unprotected. The dicts, lists and
     tuples that a picture lies in are the sample's own, and no dimension of the labels beside it.
 
-    In a training loop the same sources are released again in every epoch: t epochs cost t x eps. ``releases`` counts, and a
-    RepeatedReleaseWarning says so once per process: when there were more releases than ``dataset_size``, or, without that number, at the
-    first. Each DataLoader worker counts its own, and starts anew in every epoch unless it is persistent; so there, worker 0 says it at its
-    first release. What is done to the picture before (a crop, a flip) is part of the source: crops of one source compose.
+    In a training loop the same sources are released again in every epoch: t epochs cost t x eps. ``releases`` counts, those of DataLoader
+    workers, too, and a RepeatedReleaseWarning says so once: when there were more releases than ``dataset_size``, or, without that number,
+    at the first. A copy, and a process that has not got this transform from a DataLoader, count on their own. What is done to the picture
+    before (a crop, a flip) is part of the source: crops of one source compose.
     """
 
     def __init__(self, slicer: Slicer, *, dataset_size: int | None = None) -> None:
@@ -68,8 +74,16 @@ class Privatize(v2.Transform):  # type: ignore[misc]
             raise ReleaseError(f"dataset_size is the number of sources, at least 1; got {dataset_size!r}")
         self.slicer = slicer
         self.dataset_size = dataset_size
-        self.releases = 0
-        self._told_in: int | None = None  # a process: a forked or spawned worker has not been told
+        self._shared = shared(torch.zeros(1 + COUNTERS, dtype=torch.int64))  # whether it was said, then the counters
+
+    @property
+    def releases(self) -> int:
+        return int(self._shared[1:].sum())
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if not self._shared.is_shared():  # type: ignore[no-untyped-call]  # a copy, or from a file; what a DataLoader hands to its workers is
+            self._shared = shared(self._shared)
 
     def forward(self, *inputs: Any) -> Any:  # noqa: ANN401
         """As in every transform; but labels are seen in their lists before anything is released, and are given memory of their own."""
@@ -111,12 +125,11 @@ class Privatize(v2.Transform):  # type: ignore[misc]
             refuse_picture(part, self.slicer)
 
     def _count(self, images: int) -> None:
-        self.releases += images
-        if self._told_in == os.getpid():
-            return
         worker, size = get_worker_info(), self.dataset_size
-        again = size is not None and self.releases > size
-        if not again and not (size is None if worker is None else worker.id == 0):
+        self._shared[1 + (worker.id + 1 if worker else 0) % COUNTERS] += images  # each process its own: none overwrites another's
+        made = self.releases
+        again = size is not None and made > size
+        if self._shared[0] or not (size is None or again):
             return
         epsilon = self.slicer.plan.realised_epsilon
         message = (
@@ -124,10 +137,10 @@ class Privatize(v2.Transform):  # type: ignore[misc]
             f"(10 epochs: {number(10 * epsilon)})"
         )
         if size is not None and again:
-            times = -(-self.releases // size)
+            times = -(-made // size)
             message = (
-                f"Privatize made {self.releases} releases of {size} sources, so some source at least {times} times: that costs "
+                f"Privatize made {made} releases of {size} sources, so some source at least {times} times: that costs "
                 f"{times} x {number(epsilon)} = {number(times * epsilon)} epsilon per released pixel, and it grows with every epoch"
             )
-        self._told_in = os.getpid()
+        self._shared[0] = 1
         warnings.warn(f"{message}. ldp_slicing.torch.ReleasedDataset releases each source once", RepeatedReleaseWarning, stacklevel=2)
