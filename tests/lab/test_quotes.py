@@ -275,3 +275,14 @@ def test_the_guide_shows_what_choose_says() -> None:
 def test_the_guide_names_every_experiment() -> None:
     text = (ROOT / "docs/guide.md").read_text()
     assert [name for name in EXPERIMENTS if f"`{name}`" not in text and f"{name} |" not in text and f"| {name}" not in text] == []
+
+
+@pytest.mark.parametrize("name", ["ablation", "chest", "curves", "faces", "fidelity", "identity", "tradeoff", "tuning"])
+def test_rows_say_what_was_spent(name: str) -> None:
+    """Equal pictures are one source: CIFAR-100 has some twice, the X-rays some three times."""
+    rows = [row for row in rows_of(name) if row.get("epsilon_spent_per_released_pixel") is not None]
+    assert rows
+    for row in rows:
+        epochs = row["recipe"]["epochs"] if row["release"] == "every-epoch" else 1
+        times = {"cifar10": 1, "cifar100": 2, "chest": 3, "lfw": 1}[row["data"]]
+        assert row["epsilon_spent_per_released_pixel"] == pytest.approx(epochs * times * row["epsilon_realised_per_release"])

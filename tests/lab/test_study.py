@@ -116,7 +116,7 @@ def test_releases_are_known_wherever_their_card_lies(data: Path, tmp_path: Path)
         assert images.given is not None
         assert (images.given.plan.word_bits, images.given.prune) == (8 if images.is_grey else 24, "haar")
         task = make_task(images, epsilon=20.0)
-        assert (task.release, task.epsilon_per_source) == ("given", images.given.spent)
+        assert (task.release, task.epsilon_per_source()) == ("given", images.given.spent)
         return images.given.spent
 
     shutil.copytree(data / "pets", data / "tree" / "pets")
@@ -152,9 +152,9 @@ def test_releases_and_sources_are_not_mixed(data: Path) -> None:
     others = {"card.json": b'{"suit": "hearts"}', "train/cat/card.json": b'["statements"]', "manifest.jsonl": b'{"file": "a"}\n'}
     plant(data / "pets", others)
     assert open_set("pets", data).given is None
-    assert make_task(open_set("pets", data), epsilon=5.0).epsilon_per_source == pytest.approx(5.0)
+    assert make_task(open_set("pets", data), epsilon=5.0).epsilon_per_source() == pytest.approx(5.0)
     shutil.copy(data / "pets" / "train" / "cat" / "0.png", data / "pets" / "test" / "cat" / "copy.png")
-    assert make_task(open_set("pets", data), epsilon=5.0).epsilon_per_source == pytest.approx(10.0)  # released twice, it would be
+    assert make_task(open_set("pets", data), epsilon=5.0).epsilon_per_source() == pytest.approx(10.0)  # released twice, it would be
     (data / "pets" / "train" / "cat" / "card.json").unlink()
     privatize("train", "mixed", "5")
     shutil.copytree(data / "pets" / "test", data / "mixed" / "test")
@@ -357,6 +357,28 @@ def test_a_recogniser_is_trained_and_verified(tmp_path: Path, monkeypatch: pytes
     assert [path.read_bytes() for path in (tmp_path / "out").glob("verification.npz")] == kept  # nobody is released again
     assert row["chosen_by"] == "being the last"
     assert (row["recipe"]["name"], row["recipe"]["margin"]) == ("faces-paper", 0.4)
+
+
+@pytest.mark.parametrize(("release", "spent"), [("once", 10.0), ("every-epoch", 15.0)])
+def test_who_is_trained_on_and_verified_has_spent_on_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, spent: float
+) -> None:
+    data = write_people(tmp_path)
+    files = sorted((data / "people").rglob("*.png"))
+    pairs = [files[i % len(files)].read_bytes() for i in range(20)]
+    (data / "same.bin").write_bytes(pickle.dumps((pairs, [True] * 10)))
+    network = nn.Sequential(nn.Conv2d(3, 4, 5, 8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 8))
+    monkeypatch.setitem(EMBEDDERS, "ir50", (lambda: network, 8))
+    arguments = ["lab", "train-faces", "people", "--data", str(data), "--verify", str(data / "same.bin"), "--out", str(tmp_path / "out")]
+    rest = ["--epochs", "2", "--device", "cpu", "--epsilon", "5", "--release", release]
+    ran = CliRunner().invoke(app, [*arguments, *rest])
+    assert f"no source has spent more than eps {spent:g} per" in ran.output
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["epsilon_spent_per_released_pixel"] == pytest.approx(spent, rel=1e-6)
+    if release == "once":
+        (tmp_path / "out" / "verification.npz").write_bytes(b"PK torn")
+        again = CliRunner().invoke(app, [*arguments, *rest])
+        assert again.exit_code == 2
+        assert "verification.npz is damaged, and its releases cannot be made again without spending again" in " ".join(again.output.split())
 
 
 def test_what_a_recogniser_cannot_be_trained_on_is_refused(tmp_path: Path) -> None:

@@ -60,10 +60,9 @@ class ImageSet:
         return int(self.train.images.shape[3]) == 1
 
     @cached_property
-    def most_equal(self) -> int:
-        """How often the picture is there that is there most often: each time it is released, its eps adds up."""
-        pictures = (image for split in (self.train, self.test) for image in split.images)
-        return max(Counter(hashlib.sha256(np.ascontiguousarray(image).data).digest() for image in pictures).values(), default=1)
+    def times(self) -> Counter[str]:
+        """How often each picture is there: each time it is released, its eps adds up."""
+        return Counter(picture_digest(image) for split in (self.train, self.test) for image in split.images)
 
     @cached_property
     def digest(self) -> str:
@@ -75,6 +74,10 @@ class ImageSet:
                 found.update(np.ascontiguousarray(array).data)
             found.update(b";")
         return found.hexdigest()[:32]
+
+
+def picture_digest(image: NDArray[np.uint8]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(image).data).hexdigest()
 
 
 def hold_out(split: Split, count: int, seed: int) -> tuple[Split, Split]:

@@ -9,16 +9,18 @@ from pathlib import Path
 import torch
 
 from ldp_slicing.errors import DataError, LdpSlicingError
-from ldp_slicing.lab.data import ImageSet, Split
+from ldp_slicing.lab.data import ImageSet, Split, picture_digest
 from ldp_slicing.lab.experiments.frame import Row
 from ldp_slicing.lab.faces import decode_faces, embed, fold_accuracy, read_bin, squared_distances
 from ldp_slicing.lab.folders import given_of, pictures_below, read_folder
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.study import changed, plan_of
-from ldp_slicing.lab.task import ReleaseMode, Task
+from ldp_slicing.lab.task import ReleaseMode, Task, read_kept
 from ldp_slicing.plan import PAPER_WEIGHTS
 from ldp_slicing.view import Prune
+
+FOLDS = 10  # of a verification set
 
 
 def open_people(name: str, data: Path) -> ImageSet:
@@ -54,24 +56,29 @@ def make_face_task(
 
 
 def verifier(sets: Sequence[Path], folder: Path) -> Callable[[Run], Row]:
-    """What a finished run is judged by; its releases are kept in ``folder``.
+    """What a finished run is judged by, and what the most that a source has spent is then; its releases are kept in ``folder``.
 
     The sets are read before the training begins, so that a wrong one is refused in time.
     """
     read = [(path.stem, *read_bin(path)) for path in sets]
+    for path, (_, _, answers) in zip(sets, read, strict=True):
+        if len(answers) < FOLDS:
+            raise DataError(f"{path} holds {len(answers)} pairs, of which {FOLDS} folds cannot be made")
     faces = list(dict.fromkeys(face for _, encoded, _ in read for face in encoded))  # in several pairs or sets, and released once
     places, images = {face: i for i, face in enumerate(faces)}, decode_faces(faces) if faces else None
 
     def judge(run: Run) -> Row:
         if images is None:
             return {"verification": []}
-        received = run.receive(images, folder / "verification.npz")
+        kept = folder / "verification.npz"
+        received = run.receive(images, kept)
+        besides = read_kept(kept) if run.task.release == "once" else {picture_digest(image) for image in images}
         released = torch.cat([run.noise(part) for part in torch.split(received, 256)])
         embedded, found = embed(run.model, released, prepare=run.normalise, batch=256), []
         for name, encoded, same in read:
             mine = embedded[[places[face] for face in encoded]]
-            verified = fold_accuracy(squared_distances(mine[0::2], mine[1::2]), same)
+            verified = fold_accuracy(squared_distances(mine[0::2], mine[1::2]), same, FOLDS)
             found.append({"set": name, "accuracy": verified.accuracy, "standard_error": verified.standard_error, "pairs": len(same)})
-        return {"verification": found}
+        return {"verification": found, "epsilon_spent_per_released_pixel": run.task.epsilon_per_source(besides)}
 
     return judge

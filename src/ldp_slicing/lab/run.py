@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -18,10 +17,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.data import Split
+from ldp_slicing.lab.data import Split, picture_digest
 from ldp_slicing.lab.models import build, build_embedder, load_weights
 from ldp_slicing.lab.models.faces import ArcFaceHead, Dropout
-from ldp_slicing.lab.task import Task
+from ldp_slicing.lab.task import Task, read_kept
 from ldp_slicing.torch.decode import Decoder
 from ldp_slicing.torch.simulate import see, simulate, to_rgb
 
@@ -132,8 +131,8 @@ class Run:
 
     def _release_to(self, kept: Path, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """The release of each that the file has, by its source's digest; the others are released, and then in it, too."""
-        known = dict(np.load(kept)) if kept.is_file() else {}
-        names = [hashlib.sha256(image.tobytes()).hexdigest() for image in images]
+        known = read_kept(kept) if kept.is_file() else {}
+        names = [picture_digest(image) for image in images]
         missing = {name: i for i, name in enumerate(names) if name not in known}
         if missing:
             known |= zip(missing, self.task.release_once(images[list(missing.values())]), strict=True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import zipfile
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,14 +87,19 @@ class Task:
     def key(self) -> tuple[str, int]:
         return self.name, self.seed
 
-    @property
-    def epsilon_per_source(self) -> float | None:
-        """The most that a source has cost per released pixel when training ends; equal pictures are one source."""
+    def epsilon_per_source(self, besides: Iterable[str] = ()) -> float | None:
+        """The most that a source has cost per released pixel when training ends; equal pictures are one source.
+
+        besides: digests of pictures that were released once more each, beside the set.
+        """
         if self.plan is None:
             return None
         if self.data.given is not None:
             return self.data.given.spent
-        return self.plan.realised_epsilon * self.data.most_equal * (self.recipe.epochs if self.release == "every-epoch" else 1)
+        epochs = self.recipe.epochs if self.release == "every-epoch" else 1
+        times = Counter({digest: epochs * count for digest, count in self.data.times.items()})
+        times.update([*besides])
+        return self.plan.realised_epsilon * max(times.values(), default=1)
 
     def released(self) -> tuple[Split, Split, Split]:
         """Training, validation and test images as the learner gets them: of "once" the one release of each, else what the set holds."""
@@ -104,3 +112,15 @@ class Task:
         if self.release != "once" or self.plan is None:
             return images
         return np.asarray(Slicer(self.plan, prune=self.prune)(images), np.uint8)
+
+
+def read_kept(path: Path, *names: str) -> dict[str, Any]:
+    """All arrays of a file of releases; those named must be there."""
+    try:
+        with path.open("rb") as file, np.load(file) as kept:
+            found = dict(kept)
+        for name in names:
+            found[name]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise LdpSlicingError(f"{path} is damaged, and its releases cannot be made again without spending again: {error}") from None
+    return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-import zipfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,7 +17,7 @@ from filelock import FileLock
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.data import Split
 from ldp_slicing.lab.run import Epoch, Run
-from ldp_slicing.lab.task import Task
+from ldp_slicing.lab.task import Task, read_kept
 
 Splits = tuple[Split, Split, Split]
 
@@ -144,9 +143,6 @@ def releases_of(task: Task, folder: Path) -> Splits:
             np.savez(partial, **{f"{kind}{i}": getattr(split, kind) for i, split in enumerate(made) for kind in ("images", "labels")})
             partial.replace(path)
             return made
-    try:
-        with path.open("rb") as file, np.load(file) as kept:
-            train, validation, test = (Split(kept[f"images{i}"], kept[f"labels{i}"]) for i in range(3))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise LdpSlicingError(f"{path} is damaged, and its releases cannot be made again without spending again: {error}") from None
+    kept = read_kept(path, *(f"{kind}{i}" for i in range(3) for kind in ("images", "labels")))
+    train, validation, test = (Split(kept[f"images{i}"], kept[f"labels{i}"]) for i in range(3))
     return train, validation, test

@@ -155,7 +155,7 @@ def describe(run: Run) -> Row:
         "training_images": len(run.order),
         "held_out_for_validation": len(run.validation[1]),
         "epsilon_realised_per_release": task.plan.realised_epsilon if task.plan else None,
-        "epsilon_spent_per_released_pixel": task.epsilon_per_source,
+        "epsilon_spent_per_released_pixel": task.epsilon_per_source(),
         "epochs_done": run.epoch,
         "chosen_epoch": run.chosen.epoch if run.chosen else None,
         "chosen_by": "accuracy on the images held out" if task.validation else "being the last",
