@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from ldp_slicing.errors import DataError
 from ldp_slicing.lab.data import load
+from ldp_slicing.lab.folders import load_folder
+from ldp_slicing.lab.lfw import load_lfw
 from ldp_slicing.pickles import unpickle_data
 
 
@@ -68,3 +71,20 @@ def test_a_pickle_that_wants_to_run_something_is_not_read(tmp_path: Path, monkey
     with pytest.raises(DataError, match="system"):
         unpickle_data((tmp_path / "evil").read_bytes())
     assert not (tmp_path / "it-ran").exists()
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    make_cifar(tmp_path)
+    (tmp_path / "cifar-10-batches-py" / "data_batch_3").unlink()
+    with pytest.raises(DataError, match=r"data_batch_3 is not there: it should be one of the files of the set's python version"):
+        load("cifar10", tmp_path)
+    with pytest.raises(DataError, match=r"cifar-100-python is not there: put the CIFAR-100 python version \(www.cs.toronto.edu/~kriz"):
+        load("cifar100", tmp_path / "elsewhere")
+    Image.new("RGB", (8, 8)).save(tmp_path / "one.png")
+    (tmp_path / "train.txt").write_text("one.png 0\n")
+    with pytest.raises(DataError, match=r"test.txt is not there: it should be a list of images and classes"):
+        load_folder(tmp_path)
+    (tmp_path / "lfw112" / "A_B").mkdir(parents=True)
+    Image.new("RGB", (112, 112)).save(tmp_path / "lfw112" / "A_B" / "A_B_0001.png")
+    with pytest.raises(DataError, match=r"pairs.txt is not there: it should be LFW's list of pairs"):
+        load_lfw(tmp_path)

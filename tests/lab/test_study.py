@@ -7,7 +7,10 @@ import io
 import json
 import pickle
 import shutil
+import signal
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,10 +21,12 @@ from typer.testing import CliRunner, Result
 
 from ldp_slicing.cli import app
 from ldp_slicing.errors import DataError, LdpSlicingError
+from ldp_slicing.lab import study
 from ldp_slicing.lab.data import ImageSet, Split
 from ldp_slicing.lab.models import EMBEDDERS, MODELS
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.recogniser import open_people
+from ldp_slicing.lab.run import Epoch
 from ldp_slicing.lab.study import alone_in, make_task, open_set
 from ldp_slicing.lab.task import Task
 from ldp_slicing.lab.training import checkpoint_of
@@ -207,6 +212,32 @@ def test_a_folder_of_grey_images_is_grey(data: Path) -> None:
     assert task.recipe.model == "resnet50-grey"
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_ends_its_epoch_and_goes_on_later(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    write, times = study.write_log, [1]
+
+    def interrupt(history: Sequence[Epoch], *rest: Any) -> None:
+        write(history, *rest)
+        for _ in range(times.pop() if times and len(history) == 2 else 0):
+            signal.raise_signal(number)
+
+    before = signal.getsignal(number)
+    monkeypatch.setattr(study, "write_log", interrupt)
+    stopped = run(data, tmp_path / "out")
+    assert stopped.exit_code == 128 + number
+    assert "stopping when the epoch ends; once more stops at once" in stopped.output
+    assert "stopped after 2 of 3 epochs; run the same command again to go on" in stopped.output
+    assert signal.getsignal(number) is before
+    assert run(data, tmp_path / "out").exit_code == 0
+    row = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert len(row["history"]["loss"]) == 3
+    times.append(2)
+    assert run(data, tmp_path / "broken off").exit_code not in (0, 128 + signal.SIGTERM)
+    assert not (tmp_path / "broken off" / "result.json").exists()
+
+
 def test_stopped_it_goes_on_and_ended_it_stays(data: Path, tmp_path: Path) -> None:
     first = run(data, tmp_path / "out", "--minutes", "0")
     assert first.exit_code == 0
@@ -383,17 +414,28 @@ def test_who_is_trained_on_and_verified_has_spent_on_both(
 
 def test_what_a_recogniser_cannot_be_trained_on_is_refused(tmp_path: Path) -> None:
     data = write_people(tmp_path)
-    torch.save({"weight": torch.zeros(3)}, data / "other.pt")
+    torch.save({"state_dict": {"weight": torch.zeros(3)}, "epoch": 3}, data / "other.pt")
+    torch.save([torch.zeros(3)], data / "list.pt")
+    for name in ("junk.pt", "dlib.dat"):
+        (data / name).write_bytes(b"something else")
+    images, same = pickle.loads((data / "toy.bin").read_bytes())
+    (data / "few.bin").write_bytes(pickle.dumps((images[:8], same[:4])))
     arguments = ["lab", "train-faces", "people", "--data", str(data), "--out", str(tmp_path / "out"), "--device", "cpu"]
     for options, word in (
         (("--recipe", "cifar-once"), "does not train a recogniser"),
         (("--verify", str(data / "people" / "p0" / "0.png")), "verification set"),
         (("--start", str(data / "nothing.pt")), "weights to start from"),
-        (("--start", str(data / "other.pt")), "'ir50' does not fit"),
+        (("--start", str(data / "other.pt")), "holds weights of another network: weight, ... instead of 0.weight, 1.weight"),
+        (("--start", str(data / "junk.pt")), "holds no weights that can be read"),
+        (("--start", str(data / "list.pt")), "holds no weights: tensors by their names"),
+        (("--start", str(data / "dlib.dat")), "the recipe faces-arcface starts from it"),
+        (("--verify", str(data / "nothing.bin")), "nothing.bin is not there: it should be an InsightFace verification set"),
+        (("--verify", str(data / "few.bin")), "few.bin holds 4 pairs, of which 10 folds cannot be made"),
     ):
         ran = CliRunner().invoke(app, [*arguments, *options])
         assert ran.exit_code == 2, ran.output
-        assert word in ran.output.replace("\n", " ")
+        assert word in " ".join(ran.output.split())
+        assert not (tmp_path / "out").exists()
     Image.new("RGB", (8, 8)).save(data / "people" / "p0" / "0.png")
     Image.new("RGB", (8, 8)).save(data / "small.png")
     for path in (data / "people").glob("*/*.png"):

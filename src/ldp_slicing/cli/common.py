@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -122,6 +124,29 @@ def refusals_exit(command: Callable[Arguments, None]) -> Callable[Arguments, Non
             out.on_broken_pipe()
 
     return wrapped
+
+
+@contextmanager
+def stop_signals(on_first: Callable[[], None] | None = None) -> Iterator[list[int]]:
+    """The interruptions received so far. They only ask: an exception in the middle of something could cost the card, or its report.
+
+    on_first: is called at the first; then the second one is not asked for, but breaks off.
+    """
+    received: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        received.append(number)
+        if on_first and len(received) > 1:
+            raise KeyboardInterrupt
+        if on_first:
+            on_first()
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def plain(text: str) -> str:

@@ -23,6 +23,7 @@ from ldp_slicing.cli.common import (
     parse_weights,
     plain,
     refusals_exit,
+    stop_signals,
 )
 from ldp_slicing.errors import LdpSlicingError
 
@@ -211,6 +212,18 @@ def train_faces(
 
 
 @contextmanager
+def stopping() -> Iterator[list[int]]:
+    """Interruptions, the first of which ends what is trained with its epoch and a checkpoint."""
+    with stop_signals(lambda: err.print("stopping when the epoch ends; once more stops at once, as of the last checkpoint")) as received:
+        yield received
+
+
+def exit_if(received: list[int]) -> None:
+    if received:
+        raise typer.Exit(128 + received[0])
+
+
+@contextmanager
 def _progress(what: str) -> Iterator[Callable[[Run, Epoch], None]]:
     """A bar over the epochs, where there are any; what it gives is to be told of each."""
     columns = (
@@ -238,11 +251,12 @@ def with_progress(task: Task, folder: Path, minutes: float, *, compiled: bool = 
     from ldp_slicing.lab.study import study
     from ldp_slicing.lab.training import Limits
 
-    with _progress("training") as report:
-        row = study(task, folder, Limits(60 * minutes, compile=compiled), report=report, **options)
+    with stopping() as received, _progress("training") as report:
+        row = study(task, folder, Limits(60 * minutes, compile=compiled, asked=lambda: bool(received)), report=report, **options)
     if row is None or not row["finished"]:
         done = f"stopped after {row['epochs_done']} of {task.recipe.epochs} epochs" if row else "the time was up before anything was done"
         out.print(f"{done}; run the same command again to go on")
+        exit_if(received)
         return None
     return row
 
@@ -277,20 +291,24 @@ def reproduce(
         from ldp_slicing.lab.reproduce import reproduce as run
     except ModuleNotFoundError as error:
         raise missing(error) from None
-    done, path = run(
-        name,
-        data,
-        results,
-        work,
-        minutes=minutes,
-        epochs=epochs,
-        device=device,
-        side_by_side=side_by_side,
-        compiled=compiled,
-        only=only,
-        say=lambda line: err.print(plain(line)),
-    )
+    with stopping() as received:
+        done, path = run(
+            name,
+            data,
+            results,
+            work,
+            minutes=minutes,
+            epochs=epochs,
+            device=device,
+            side_by_side=side_by_side,
+            compiled=compiled,
+            only=only,
+            say=lambda line: err.print(plain(line)),
+            asked=lambda: bool(received),
+        )
     out.print(f"{plain(str(path))}{'' if done else ' (not finished: run again to go on)'}")
+    if not done:
+        exit_if(received)
 
 
 @app.command(short_help="Attack releases of a data set; resumes where it stopped.")
@@ -328,10 +346,11 @@ def attack(
     if chosen.given is not None:
         raise LdpSlicingError(f"{images} holds releases: how much an attack gets is measured on sources that you have")
     asked = Attempt(name, chosen, plan_of(chosen, epsilon, parse_weights(weights), slices), prune.prune, epochs)
-    with _progress("attacking") as report:
-        row = make_attempt(asked, folder, Limits(60 * minutes), device=device, report=report)
+    with stopping() as received, _progress("attacking") as report:
+        row = make_attempt(asked, folder, Limits(60 * minutes, asked=lambda: bool(received)), device=device, report=report)
     if row is None:
-        out.print("the time was up; run the same command again to go on")
+        out.print("stopped; run the same command again to go on")
+        exit_if(received)
         return
     head, lines = told(row)
     table = Table(*(Column(words, justify="right" if i else "left") for i, words in enumerate(head)))

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -31,6 +29,7 @@ from ldp_slicing.cli.common import (
     print_json,
     processors,
     refusals_exit,
+    stop_signals,
 )
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.release.journal import Tally
@@ -162,18 +161,6 @@ def run(job: Job, engine: Engine, received: list[int], *, quiet: bool) -> None:
                 progress.advance(bar)
         except LdpSlicingError as error:  # no refusal: something may have been released by now
             err.print(f"[bold red]broke off:[/bold red] {plain(str(error))}")
-
-
-@contextmanager
-def stop_signals() -> Iterator[list[int]]:
-    """The interruptions received so far. They only ask: an exception in the middle of something could cost the card, or its report."""
-    received: list[int] = []
-    before = {number: signal.signal(number, lambda number, _: received.append(number)) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def summary(job: Job, seconds: float, problems: list[tuple[str, str]]) -> dict[str, Any]:

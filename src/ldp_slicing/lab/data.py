@@ -112,12 +112,12 @@ def draw_held_out(split: Split, count: int, seed: int) -> tuple[NDArray[np.int64
 def load(name: str, folder: Path) -> ImageSet:
     """ "cifar10" or "cifar100" from the folders that torchvision and their authors know."""
     if name == "cifar10":
-        root = need(folder / "cifar-10-batches-py", "the CIFAR-10 python version, unpacked")
+        root = need(folder / "cifar-10-batches-py", "the CIFAR-10 python version (www.cs.toronto.edu/~kriz/cifar.html), unpacked")
         return ImageSet(
             name, 10, _cifar([root / f"data_batch_{i}" for i in range(1, 6)], "labels"), _cifar([root / "test_batch"], "labels")
         )
     if name == "cifar100":
-        root = need(folder / "cifar-100-python", "the CIFAR-100 python version, unpacked")
+        root = need(folder / "cifar-100-python", "the CIFAR-100 python version (www.cs.toronto.edu/~kriz/cifar.html), unpacked")
         return ImageSet(name, 100, _cifar([root / "train"], "fine_labels"), _cifar([root / "test"], "fine_labels"))
     raise DataError(f"no data set {name!r}; there are cifar10 and cifar100")
 
@@ -128,10 +128,15 @@ def need(path: Path, what: str) -> Path:
     return path
 
 
+def need_file(path: Path, what: str) -> Path:
+    if not path.is_file():
+        raise DataError(f"{path} is not there: it should be {what}")
+    return path
+
+
 def _cifar(files: list[Path], label_key: str) -> Split:
     for file in files:
-        if not file.is_file():
-            raise DataError(f"{file} is missing")
+        need_file(file, "one of the files of the set's python version")
     parts = [unpickle_data(file.read_bytes()) for file in files]
     rows = np.concatenate([np.asarray(part["data"], np.uint8) for part in parts])
     labels = np.concatenate([np.asarray(part[label_key], np.int64) for part in parts])

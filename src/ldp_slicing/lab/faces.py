@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ldp_slicing.errors import DataError
+from ldp_slicing.lab.data import need_file
 from ldp_slicing.pickles import DataOnlyUnpickler
 
 FORMATS = ("JPEG", "PNG")  # nothing else is tried on bytes from outside
@@ -45,7 +46,7 @@ def read_pairs(path: Path) -> Pairs:
 
     The first line says ``folds count`` (or, in View 1, only ``count``). A name that could lead out of the set's folder is refused.
     """
-    lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = [line.split() for line in need_file(path, "LFW's list of pairs").read_text(encoding="utf-8").splitlines() if line.strip()]
     folds, count = _header(lines[0] if lines else [], path)
     rows = lines[1:]
     if len(rows) != folds * 2 * count:
@@ -84,9 +85,10 @@ def read_bin(path: Path) -> tuple[list[bytes], NDArray[np.bool_]]:
     Such a file is a pickle of (images, same). It is read as data: a file that names anything to be called, other than what makes up an
     array or bytes, is refused before it is called.
     """
+    encoded = need_file(path, "an InsightFace verification set").read_bytes()
     try:
-        content = DataOnlyUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
-    except (DataError, OSError):
+        content = DataOnlyUnpickler(io.BytesIO(encoded), encoding="bytes").load()
+    except DataError:
         raise
     except Exception as error:  # a damaged pickle raises anything
         raise DataError(f"{path} is not a pickled verification set: {type(error).__name__}: {error}") from None

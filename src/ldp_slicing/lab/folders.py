@@ -17,7 +17,7 @@ from PIL import Image
 from ldp_slicing.card import promised, spent_on_one
 from ldp_slicing.errors import DataError, LdpSlicingError, ReleaseError
 from ldp_slicing.images import read_image
-from ldp_slicing.lab.data import Given, ImageSet, Split, need
+from ldp_slicing.lab.data import Given, ImageSet, Split, need, need_file
 from ldp_slicing.plan import COLOUR_BITS
 from ldp_slicing.release.manifest import CARD_NAME, MANIFEST_NAME, read_manifest
 from ldp_slicing.release.places import Folder
@@ -99,7 +99,7 @@ def read_list(path: Path, *, size: tuple[int, int] | None = None, grey: bool | N
 
 def _listed(path: Path) -> list[tuple[Path, int]]:
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(need_file(path, "a list of images and classes").read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip():
             continue
         name, _, label = line.strip().rpartition(" ")
@@ -189,7 +189,7 @@ def load_chest(folder: Path) -> ImageSet:
 
     The groups of the training set are patients, or examinations where that is all that a file's name says.
     """
-    root = need(folder / "chest_xray", "the chest X-ray set of Kermany et al. 2018 (folders train, val, test)")
+    root = need(folder / "chest_xray", "the chest X-ray set of Kermany et al. 2018 (doi.org/10.17632/rscbjbr9sj; folders train, val, test)")
     (first, classes), (second, _), (test, _) = (read_folder(root / name, size=(224, 224), grey=True) for name in ("train", "val", "test"))
     paths = [path for part in ("train", "val") for kind in classes for path in sorted((root / part / kind).rglob("*"))]
     patients = [patient(path) for path in paths if path.suffix.lower() in SUFFIXES]

@@ -44,7 +44,7 @@ class Side:
 
 def load_lfw(folder: Path) -> FaceSet:
     """``folder/lfw112/Person_Name/Person_Name_0001.webp`` (or .jpg, .png), aligned to the ArcFace template, and ``pairs.txt``."""
-    root = need(folder / "lfw112", "LFW aligned to 112 x 112, one folder per person, with pairs.txt")
+    root = need(folder / "lfw112", "LFW (vis-www.cs.umass.edu/lfw) aligned to 112 x 112, one folder per person, with its pairs.txt")
     files = sorted(path for path in root.glob("*/*") if path.suffix in (".webp", ".jpg", ".png"))
     index = {Face(path.parent.name, int(path.stem.rpartition("_")[2])): i for i, path in enumerate(files)}
     faces = FaceSet(read_images(files), index, read_pairs(root / "pairs.txt"))

@@ -25,14 +25,18 @@ def reproduce(
     compiled: bool = False,
     only: str = "",
     say: Callable[[str], None] = print,
+    asked: Callable[[], bool] = lambda: False,
 ) -> tuple[bool, Path]:
-    """Whether the experiment is complete, and the file with its rows. Rows that are there and finished are not made again."""
+    """Whether the experiment is complete, and the file with its rows. Rows that are there and finished are not made again.
+
+    asked: whether somebody has asked to stop.
+    """
     chosen, rows = experiment(name), files.read(name, results)
     if epochs is not None and any(row["finished"] and row.get("recipe", {}).get("epochs", epochs) > epochs for row in rows):
         raise LdpSlicingError(
             f"{results} holds rows of whole runs, which a trial of {epochs} epochs would replace: name another with --results"
         )
-    where, limits = device_of(device), Limits(seconds=60 * minutes, side_by_side=side_by_side, compile=compiled)
+    where, limits = device_of(device), Limits(seconds=60 * minutes, side_by_side=side_by_side, compile=compiled, asked=asked)
     setting = Setting(data, work / name, where, limits, tuple(rows), epochs, only, say, results)
     done, path, made = True, results / f"{name}.json", files.stamp(where)
     for row in chosen.measure(setting):

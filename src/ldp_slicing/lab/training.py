@@ -26,6 +26,7 @@ Splits = tuple[Split, Split, Split]
 class Limits:
     """When to stop, how many runs share the device, after how many seconds a run's checkpoint is written again.
 
+    ``asked``: whether somebody has asked to stop; it is done when an epoch ends.
     ``compile``: train with kernels made for the network, see ``Run.compile``.
     """
 
@@ -33,6 +34,7 @@ class Limits:
     side_by_side: int = 4
     save_after: float = 60.0
     compile: bool = False
+    asked: Callable[[], bool] = lambda: False
     started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -42,7 +44,11 @@ class Limits:
     @property
     def over(self) -> bool:
         """Whether the time is up."""
-        return time.monotonic() - self.started > self.seconds
+        return self.would_be_over(0.0)
+
+    def would_be_over(self, seconds: float) -> bool:
+        """Whether it would be so many seconds from now."""
+        return self.asked() or time.monotonic() - self.started + seconds > self.seconds
 
 
 def device_of(name: str) -> torch.device:
@@ -71,7 +77,7 @@ def train(
     longest, saved = 0.0, dict[tuple[str, int], float]()
 
     def over() -> bool:
-        return time.monotonic() - limits.started + 1.5 * longest > limits.seconds
+        return limits.would_be_over(1.5 * longest)
 
     with ThreadPoolExecutor(1) as ahead:  # the next task's images are released while the device trains
         coming: deque[tuple[Task, Future[Splits]]] = deque()

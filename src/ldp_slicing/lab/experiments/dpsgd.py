@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ def measure(setting: Setting) -> Iterator[Row]:
         seeds=SEEDS,
         device=setting.device,
         is_done=lambda run, seed: not setting.wants(run) or setting.is_done(run, seed, recipe),
-        time_is_up=lambda: time.monotonic() - setting.limits.started > setting.limits.seconds,
+        time_is_up=lambda: setting.limits.over,
         say=setting.say,
     )
 

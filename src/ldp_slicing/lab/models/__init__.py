@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.models.cifar import resnet9, resnet56
@@ -42,10 +42,31 @@ def load_weights(model: nn.Module, path: Path) -> None:
     """Weights to start from: dlib's own ``.dat`` for the model "dlib", a saved state dict otherwise. No code in the file is run."""
     if not path.is_file():
         raise LdpSlicingError(f"{path} is not there: it should hold the weights to start from")
-    if path.suffix == ".dat" and isinstance(model, DlibOfCrop):
+    if path.suffix == ".dat":
+        if not isinstance(model, DlibOfCrop):
+            raise LdpSlicingError(f"{path} is dlib's, and this network another: the recipe faces-arcface starts from it")
         model.network.load_dlib(path)
         return
-    content = torch.load(path, map_location="cpu", weights_only=True)
+    content = _state_dict(path)
     if isinstance(model, DlibOfCrop) and any(name.endswith("running_mean") for name in content):
         model.unfold(torch.zeros(2, 3, 112, 112, dtype=torch.uint8))  # batch norms in their places; what they hold comes from the file
-    model.load_state_dict(content)
+    try:
+        model.load_state_dict(content)
+    except RuntimeError as error:
+        there, wanted = (", ".join([*names][:3]) for names in (content, model.state_dict()))
+        why = " ".join(str(error).split())[:200]
+        raise LdpSlicingError(f"{path} holds weights of another network: {there}, ... instead of {wanted}, ...: {why}") from None
+
+
+def _state_dict(path: Path) -> dict[str, Tensor]:
+    """Tensors by name, as they were saved or, by others, beside other things under "state_dict"."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged pickle raises anything
+        raise LdpSlicingError(
+            f"{path} holds no weights that can be read: {str(error).splitlines()[0] if str(error) else error!r}"
+        ) from None
+    found = content.get("state_dict", content) if isinstance(content, dict) else content
+    if not isinstance(found, dict) or not found or not all(isinstance(one, Tensor) for one in found.values()):
+        raise LdpSlicingError(f"{path} holds no weights: tensors by their names in the network are expected")
+    return found
