@@ -385,3 +385,25 @@ def test_a_bounded_number_of_pairs_is_stated(tmp_path: Path, monkeypatch: pytest
     assert "28 of 28 pairs" in by_name(audit_releases(tmp_path / "releases"))["shared masks"].tried
     monkeypatch.setattr("ldp_slicing.audit.shared.COMPARISONS", 128 * 8)
     assert "22 of 28 pairs" in by_name(audit_releases(tmp_path / "releases"))["shared masks"].tried
+
+
+@pytest.mark.parametrize("lost", ["0.png", "more/odd.png", "more/grey.png"])
+def test_a_release_that_is_lost_breaks_no_promise(folder: Path, lost: str) -> None:
+    """Of grey releases it is the only one, of colour ones one of four."""
+    (folder / lost).unlink()
+    assert failed(audit_releases(folder)) == {"card", "manifest"}  # nobody has said so
+    release(folder.parent / "photos", folder, Recipe(compression=1))
+    assert audit_releases(folder).holds
+    card = folder / "card.json"
+    text = card.read_text()
+    number = json.loads(text)["statements"][0]["releases"]
+    for said, other in ((f'"releases": {number}', f'"releases": {number - 1}'), (f'"releases": {number}', f'"releases": {number + 1}')):
+        card.write_text(text.replace(said, other, 1))
+        assert failed(audit_releases(folder)) == {"card"}
+    changed = json.loads(text)
+    changed["statements"][1]["levels"][1]["epsilon"] /= 2  # of a source pixel
+    card.write_text(json.dumps(changed))
+    assert failed(audit_releases(folder)) == {"card"}
+    card.write_text(text)
+    (folder / "1.png").unlink()
+    assert failed(audit_releases(folder)) == {"card", "manifest"}

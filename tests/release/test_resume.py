@@ -125,7 +125,11 @@ def test_a_lost_release_is_made_again_only_by_spending(how: str, source: Path, t
         assert not (target / "card.json").exists()  # whatever it is, no card is true of it
     else:
         assert [line["status"] for line in manifest_of(target)] == ["released"] * 7 + [how] + ["released"] * 142
-        assert verified(target)[0][0] == "00007.png"
+        assert verified(target) == [("00007.png", "is lost, as its owner knows")]
+        text = (target / "card.json").read_text()
+        (target / "card.json").write_text(text.replace('"releases": 150', '"releases": 149'))
+        assert ("card.json", "does not count 1 release that is lost") in verified(target)
+        (target / "card.json").write_text(text)
     assert spent().releases == 150
     if how == "damaged":
         assert release(source, target, spend=True).outcomes == {}  # nothing is overwritten, whatever is paid

@@ -24,7 +24,7 @@ from ldp_slicing.audit.tails import tail_above
 from ldp_slicing.card import CARD_VERSION, EQUALITY, Statement, counted, promised, spent_on_one
 from ldp_slicing.errors import AuditError, LdpSlicingError, ReleaseError
 from ldp_slicing.plan import COLOUR_BITS, Plan
-from ldp_slicing.release.manifest import MANIFEST_NAME, read_manifest
+from ldp_slicing.release.manifest import MANIFEST_NAME, is_lost, read_manifest
 from ldp_slicing.release.places import Folder, digest_of
 
 SECTION = "releases"
@@ -45,6 +45,12 @@ class Claim:
     written: dict[str, Any]
     releases: list[ReleaseFile]
     owners_key: bool = False  # then equal sources have equal releases, as the card says
+
+    @property
+    def gone(self) -> int:
+        """How many more releases it speaks of than there are."""
+        said = self.written.get("releases")
+        return said - len(self.releases) if isinstance(said, int) else 0
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -102,23 +108,34 @@ def read_card(found: ReleaseSet) -> tuple[list[Claim], list[str]]:
         return [], [f"{found.card_path.name} is not a card"]
     if version != CARD_VERSION:
         return [], [f"the card has version {version!r}; this software reads version {CARD_VERSION}"]
-    claims, problems, left = list[Claim](), list[str](), list(found.releases)
+    claims, problems, left, lost = list[Claim](), list[str](), list(found.releases), _count_lost(found)
     for number, written in enumerate(statements, 1):
         try:
             claim = replace(_read_statement(written, left), owners_key=owners_key)
-            wrong = _wrong_sums(claim)
+            wrong = _wrong_sums(claim, lost)
         except LdpSlicingError as error:
             problems.append(f"statement {number}: {error}")
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             problems.append(f"statement {number} cannot be read: {type(error).__name__}: {error}")
         else:
             claims.append(claim)
+            lost -= claim.gone
             taken = set(claim.releases)
             left = [release for release in left if release not in taken]
             problems += [f"statement {number}, {line}" for line in wrong]
     if left and not problems:
         problems.append(f"no statement is about {counted(len(left), 'release')}, such as {left[0].path}")
+    if lost and not problems:
+        problems.append(f"the card does not count {counted(lost, 'release that is lost', 'releases that are lost')}")
     return claims, problems
+
+
+def _count_lost(found: ReleaseSet) -> int:
+    """Releases that the manifest gives up: they were made, and a card counts them."""
+    try:
+        return sum(is_lost(place, line) for line in read_manifest(place)) if (place := found.folder and Folder(found.folder)) else 0
+    except ReleaseError:
+        return 0  # one of the checks says so
 
 
 def _read_statement(written: dict[str, Any], releases: list[ReleaseFile]) -> Claim:
@@ -131,12 +148,16 @@ def _read_statement(written: dict[str, Any], releases: list[ReleaseFile]) -> Cla
     return Claim(plan, statement, written, mine)
 
 
-def _wrong_sums(claim: Claim) -> list[str]:
+def _wrong_sums(claim: Claim, lost: int) -> list[str]:
+    are_lost = 0 < claim.gone <= lost  # then neither their number nor their sizes can be seen
     if claim.statement is None:
-        return [f"releases: the card says {claim.written.get('releases')!r}, there are 0"]
+        return [] if are_lost else [f"releases: the card says {claim.written.get('releases')!r}, there are 0"]
+    images = (f"levels[{i}]" for i, level in enumerate(claim.statement.levels) if level.unit.startswith("image"))
+    unseen = ("releases", "width", "height", *images)
     return [
         f"{where}: the card says {said!r}, should be {right!r}"
         for where, said, right in _differences(claim.written, claim.statement.to_dict())
+        if not (are_lost and where.startswith(unseen))
     ]
 
 
@@ -167,7 +188,7 @@ def _check_files(found: ReleaseSet) -> Check:
 def _check_manifest(folder: Path, releases: list[ReleaseFile]) -> Check:
     place, listed, problems = Folder(folder), dict[str, str](), list[str]()
     try:
-        listed = {line["output"]: line["sha256"] for line in read_manifest(place)}
+        listed = {line["output"]: line["sha256"] for line in read_manifest(place) if not is_lost(place, line)}
     except ReleaseError as error:
         problems.append(f"it {error}")
     for output, checksum in listed.items():

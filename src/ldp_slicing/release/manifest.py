@@ -19,6 +19,7 @@ from ldp_slicing.release.places import PARTIAL, Place, digest_of, write_whole
 
 CARD_NAME = "card.json"
 MANIFEST_NAME = "manifest.jsonl"
+LOST = "lost"  # the status of a release that was made and is gone
 
 
 def write_manifest(place: Place, lines: Iterable[dict[str, Any]]) -> None:
@@ -54,12 +55,18 @@ def _is_line(line: dict[str, Any]) -> bool:
     return b"\0" not in name and not name.startswith((b"/", b"\\")) and b".." not in name.replace(b"\\", b"/").split(b"/")
 
 
+def is_lost(place: Place, line: dict[str, Any]) -> bool:
+    """Whether the manifest gives the release up, and it has not come back."""
+    return line["status"] == LOST and place.size(line["output"]) is None
+
+
 @dataclass
 class Findings:
     """Of a check: how many files and releases were seen, and what is wrong."""
 
     files: int = 0
     releases: int = 0
+    lost: int = 0  # releases that the manifest gives up; a card counts them still
     problems: list[tuple[str, str]] = field(default_factory=list)
     sizes: dict[int, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
     counts: dict[int, int] = field(default_factory=lambda: defaultdict(int))
@@ -73,7 +80,6 @@ def verify(place: Place, *, progress: Callable[[], None] = lambda: None) -> Find
     expected = set()
     for output, lines in groupby(read_manifest(place), key=lambda line: line["output"]):
         expected.add(output)
-        findings.files += 1
         problem = _verify_file(place, output, list(lines), findings)
         if problem is not None:
             findings.problems.append((output, problem))
@@ -87,7 +93,12 @@ def verify(place: Place, *, progress: Callable[[], None] = lambda: None) -> Find
 
 
 def _verify_file(place: Place, output: str, lines: list[dict[str, Any]], findings: Findings) -> str | None:
-    findings.releases += sum(line.get("frames", 1) for line in lines)
+    count = sum(line.get("frames", 1) for line in lines)
+    if is_lost(place, lines[0]):
+        findings.lost += count
+        return "is lost, as its owner knows"
+    findings.files += 1
+    findings.releases += count
     suffix = output[output.rfind(".") :].lower()
     if suffix not in WRITERS:
         return "is of a kind that is not released"
@@ -116,6 +127,12 @@ def _verify_file(place: Place, output: str, lines: list[dict[str, Any]], finding
     return None
 
 
+def _without_sizes(statement: dict[str, Any]) -> dict[str, Any]:
+    """What of it does not depend on how large the releases are."""
+    levels = [level for level in statement["levels"] if not level["unit"].startswith("image")]
+    return {key: value for key, value in statement.items() if key not in ("width", "height")} | {"levels": levels}
+
+
 def _verify_card(place: Place, findings: Findings) -> Iterator[str]:
     """Its sums, computed again from the plans on it and the releases that were seen."""
     try:
@@ -124,24 +141,30 @@ def _verify_card(place: Place, findings: Findings) -> Iterator[str]:
         if card["card"] != CARD_VERSION:
             yield f"has version {card['card']!r}; this software knows {CARD_VERSION}"
             return
-        on_card = {}
+        on_card, lost = {}, findings.lost
         for number, statement in enumerate(card["statements"]):
             plan, prune = promised(statement)
             bits = plan.word_bits
             on_card[bits] = number
             times, spent = statement["most_releases_of_one_source"], spent_on_one(statement)
-            if findings.counts[bits] != statement["releases"]:
+            gone = statement["releases"] - findings.counts[bits]
+            if not 0 <= gone <= lost:
                 yield f"speaks of {counted(statement['releases'], 'release')} of {bits}-bit words; there are {findings.counts[bits]:,}"
             elif times < findings.frames[bits] or Fraction(spent[0]) < findings.frames[bits] * Fraction(plan.realised_epsilon):
                 film = counted(findings.frames[bits], "frame")
                 yield f"speaks of {counted(times, 'release')} of one source, epsilon {spent[0]:g}; a film has {film}"
             else:
-                sizes = tuple(sorted(findings.sizes[bits]))
+                lost -= gone
+                sizes = tuple(sorted(findings.sizes[bits])) or ((statement["width"][0], statement["height"][0]),)
                 again = Statement(plan, prune, statement["output"], sizes, statement["releases"], times, spent).to_dict()
                 again["output"] = statement["output"]
-                wrong = [key for key in again if again[key] != statement.get(key)]
+                said = statement if not gone else _without_sizes(statement)  # how large those were is not known any more
+                again = again if not gone else _without_sizes(again)
+                wrong = [key for key in again if again[key] != said.get(key)]
                 if wrong:
                     yield f"does not add up: {', '.join(f'{key} should be {again[key]!r}' for key in wrong)}"
+        if lost and set(findings.counts) <= set(on_card):
+            yield f"does not count {counted(lost, 'release that is lost', 'releases that are lost')}"
         if unsaid := sorted(findings.kept - set(card["kept_beside"])):
             yield f"does not say that these were kept: {', '.join(unsaid)}"
         for bits in set(findings.counts) - set(on_card):

@@ -14,7 +14,7 @@ from ldp_slicing.keys import Secret, frame, read_key_file
 from ldp_slicing.ledger import Ledger, default_ledger
 from ldp_slicing.release.formats import KINDS, kind_of
 from ldp_slicing.release.journal import WAITING, Journal, Kept
-from ldp_slicing.release.manifest import CARD_NAME, MANIFEST_NAME
+from ldp_slicing.release.manifest import CARD_NAME, LOST, MANIFEST_NAME
 from ldp_slicing.release.names import random_name
 from ldp_slicing.release.places import PARTIAL, Folder, Found, Place, Remote, digest_of, is_apple_double, is_remote, local_path
 from ldp_slicing.release.recipe import Recipe
@@ -239,7 +239,7 @@ def _check_kept(target: Place, journal: Journal, kept: Kept, *, can_repeat: bool
     """A release that was made: whole, or to be made again, or lost. Of what is surely on the disk a resumed run only looks at the size."""
     size = target.size(kept.output)
     if not target.is_taken(kept.output):
-        wrong = "lost"
+        wrong = LOST
     elif size == kept.size and ((kept.settled and not thorough) or digest_of(target.open(kept.output)) == kept.sha256):
         return
     else:
