@@ -141,7 +141,7 @@ def test_an_epsilon_that_is_no_positive_number_is_refused_and_shown(epsilon: flo
         (lambda: Plan.paper(1.0, (4, math.nan, 1)), "nan"),
         (lambda: Plan.paper(5e-324), "5e-324"),
         (lambda: Plan([Slice(1, 3.0)], requested=2.0), "2.0"),
-        (lambda: Plan.sliced(1.0, ""), "'' is not a bit"),
+        (lambda: Plan.sliced(1.0, ""), "no bits are named"),
         (lambda: Plan.sliced(1.0, "Y8"), "'Y8' .* Y7 to Y0"),
         (lambda: Plan.sliced(1.0, "7"), "'7' .* Y7 to Y0"),
         (lambda: Plan.sliced(1.0, "Y7", 8), "'Y7' .* a grey pixel of 8 bits, which has 7 to 0"),
@@ -174,6 +174,10 @@ def test_a_plan_that_realises_less_than_asked_says_so() -> None:
     assert seldom == "hardly ever changes Y7+Y6+Y5 (once in 69,309,315 pixels): most releases show what it was"
     assert "Y7 and 1 more" in (Plan.sliced(40.0, "Y7,Y6").remark or "")
     assert "; it hardly ever changes bit 7" in (Plan.grey(200.0).remark or "")
+    assert Plan.sliced(2.0, "11+10", bits=12).remark is None
+    assert "drops the highest 4 of 16 bits: those of grey pixels are counted from the lowest, 0" in (
+        Plan.sliced(2.0, "11+10", bits=16).remark or ""
+    )
     assert Plan.paper(1e-16).realised_epsilon == 0
 
 

@@ -224,11 +224,17 @@ class Ledger:
         """What was spent on a source, by its digest or that of its file."""
         return self._spent(self._same(self.keyed("pixels", source), file and self.keyed("file", file)))
 
+    def spent_on_file(self, file: bytes) -> Spent:
+        """What was spent on a source by the digest of its file alone: on all frames of a film, and on their equals."""
+        return self._spent(
+            ("(SELECT * FROM releases WHERE pixels IN (SELECT pixels FROM releases WHERE file = ?))", (self.keyed("file", file),))
+        )
+
     def total(self) -> Spent:
         return self._spent(("releases", ()))
 
     def sources(self) -> int:
-        """How many different pictures are in it."""
+        """How many different pictures, frames among them, are in it."""
         return int(self._database.execute("SELECT COUNT(DISTINCT pixels) FROM releases").fetchone()[0])
 
     def most_spent(self, count: int = 10) -> list[tuple[str, Spent]]:
@@ -236,11 +242,11 @@ class Ledger:
         found: dict[str, Spent] = {}
         for column in ("pixels", "file"):
             query = (
-                f"SELECT {column}, MAX(pixels), SUM(plans.epsilon) AS total FROM releases JOIN plans ON plans.id = plan "  # noqa: S608
+                f"SELECT MAX(pixels), MAX(file), SUM(plans.epsilon) AS total FROM releases JOIN plans ON plans.id = plan "  # noqa: S608
                 f"WHERE {column} IS NOT NULL GROUP BY {column} ORDER BY total DESC, pixels LIMIT ?"
             )
-            for digest, pixels, _ in self._database.execute(query, (count,)).fetchall():
-                same = self._same(digest if column == "pixels" else pixels, digest if column == "file" else None)
+            for pixels, file, _ in self._database.execute(query, (count,)).fetchall():
+                same = self._same(pixels, file)  # of a film the whole, whichever frame it is
                 name = min(row[0] for row in self._database.execute(f"SELECT pixels FROM {same[0]}", same[1]))  # noqa: S608
                 found[name.hex()[:16]] = self._spent(same)
         return sorted(found.items(), key=lambda pair: (-pair[1].epsilon, pair[0]))[:count]

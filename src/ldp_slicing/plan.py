@@ -116,6 +116,8 @@ class Plan:
         Several slices share eps evenly, "Y7+Y6,Cb7", or as told: "Y7+Y6=3,Cb7=1".
         """
         _check_width(bits, colour=True)
+        if not slices.strip():
+            raise PlanError("no bits are named: slices are such as Y7+Y6, or 11+10 for grey pixels")
         return _allocate(epsilon, [_named(part, bits) for part in slices.split(",")], bits)
 
     @property
@@ -159,7 +161,9 @@ class Plan:
 
     @property
     def remark(self) -> str | None:
-        """What somebody who asks for this plan may not expect, else None: less eps than asked, or bits that are as good as not noisy."""
+        """What somebody who asks for this plan may not expect, else None: less eps than asked, bits that are as good as not noisy, or the
+        highest bits of grey pixels dropped.
+        """
         said = list[str]()
         if self.realised_epsilon < 0.99 * self.epsilon:
             said.append(
@@ -171,6 +175,8 @@ class Plan:
             name, chance = min(seldom.items(), key=lambda item: item[1])
             others = f" and {len(seldom) - 1} more" * (len(seldom) > 1)
             said.append(f"hardly ever changes {name}{others} (once in {1 / float(chance):,.0f} pixels): most releases show what it was")
+        if not self.is_colour and (above := self.word_bits - self.kept_bits.bit_length()):
+            said.append(f"drops the highest {above} of {self.word_bits} bits: those of grey pixels are counted from the lowest, 0")
         return "; it ".join(said) or None
 
     def bit_name(self, bit: int) -> str:

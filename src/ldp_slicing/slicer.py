@@ -272,7 +272,11 @@ def as_batch(array: Array, plan: Plan) -> Array:
         raise ImageError(f"an image has at least one pixel; got shape {array.shape}")
     kind = "colour" if images.shape[-1] == 3 else "grey"
     if plan.is_colour != (kind == "colour"):
-        wanted = "a colour plan, such as Plan.paper(20.0)" if kind == "colour" else "a grey plan, such as Plan.grey(20.0)"
+        wanted = (
+            "a colour plan, such as Plan.paper(20.0)"
+            if kind == "colour"
+            else f"a grey plan, such as Plan.grey(20.0, bits={8 * array.dtype.itemsize})"
+        )
         raise ImageError(f"a {kind} image of shape {array.shape} needs {wanted}; this plan's word has {plan.word_bits} bits")
     if plan.is_colour and array.dtype.itemsize == 2:
         raise ImageError("a colour image has 8 bits per channel; for 16-bit colour use (image >> 8).astype(np.uint8)")

@@ -4,6 +4,7 @@ import json
 import stat
 from pathlib import Path
 
+import numpy as np
 from typer.testing import CliRunner
 
 from ldp_slicing import Plan
@@ -12,6 +13,7 @@ from ldp_slicing.keys import read_key_file
 from ldp_slicing.ledger import Intent, Ledger, Stream
 from tests.markers import encoded, picture
 from tests.release.helpers import plant
+from tests.release.test_scans import film
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
@@ -33,7 +35,7 @@ def test_people_see_totals_and_the_most_spent(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l.sqlite")
     status, out, _ = run("ledger", "--ledger", tmp_path / "l.sqlite", "--most", 2)
     assert status == 0
-    assert "6 releases of 3 sources, 3 of them perhaps" in out
+    assert "6 releases of 3 pictures, 3 of them perhaps" in out
     assert [line.split("│")[1].strip() for line in out.splitlines() if "│" in line] == [name for name, _ in ledger.most_spent(2)]
     assert " 60 " in out
     assert " 240 " in out
@@ -65,9 +67,24 @@ def test_an_owner_asks_about_one_picture(tmp_path: Path) -> None:
     assert (status, out, "text.png: not an image" in err) == (2, "", True)
 
 
+def test_an_owner_asks_about_a_film_or_a_shard(tmp_path: Path) -> None:
+    ledger, frames = tmp_path / "l.sqlite", [picture(16, 16) + np.uint8(number) for number in range(3)]
+    source = plant(tmp_path / "in", {"a.mkv": film(frames), "b.png": encoded(picture(5), "PNG")})
+    assert run("privatize", source, tmp_path / "out", "-e", 5, "--ledger", ledger)[0] == 0
+    status, out, _ = run("ledger", source / "a.mkv", "--ledger", ledger)
+    assert (status, "a.mkv: 3 releases, epsilon 15 per released pixel" in out) == (0, True)
+    told = [one["releases"] for one in json.loads(run("ledger", "--ledger", ledger, "--json")[1])["most_spent"]]
+    assert told == [3, 1]  # a film is shown once, not frame by frame
+    plant(tmp_path, {"other.mkv": b"another", "s.tar": b"a shard"})
+    assert "other.mkv: not in " in run("ledger", tmp_path / "other.mkv", "--ledger", ledger)[1]
+    for name, said in (("s.tar", "s.tar: holds many sources"), ("none.mkv", "none.mkv: ")):
+        status, out, err = run("ledger", tmp_path / name, "--ledger", ledger)
+        assert (status, out, said in err) == (2, "", True)
+
+
 def test_an_empty_ledger_and_none(tmp_path: Path) -> None:
     Ledger(tmp_path / "empty.sqlite")
-    assert "0 releases of 0 sources" in run("ledger", "--ledger", tmp_path / "empty.sqlite")[1]
+    assert "0 releases of 0 pictures" in run("ledger", "--ledger", tmp_path / "empty.sqlite")[1]
     assert json.loads(run("ledger", "--ledger", tmp_path / "empty.sqlite", "--json")[1])["releases"] == []
     status, out, err = run("ledger", "--ledger", tmp_path / "none.sqlite")
     assert (status, out) == (2, "")

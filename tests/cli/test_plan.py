@@ -66,7 +66,7 @@ def test_slices_of_ones_own() -> None:
     for options, said in (
         (("--slices", "Y7", "--weights", "1:1:1"), "leave them out"),
         (("--slices", "Y7+Y9"), "'Y9'"),
-        (("--slices", ""), "''"),
+        (("--slices", ""), "no bits are named"),
         (("--slices", "7+6"), "'7'"),
     ):
         status, _, err = plan("--epsilon", "5", *options)

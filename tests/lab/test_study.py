@@ -326,7 +326,7 @@ def test_what_cannot_be_done_is_refused(data: Path, tmp_path: Path) -> None:
         (("--recipe", "faces-arcface"), "lab train-faces"),
         (("--recipe", "nothing"), "no recipe"),
         (("--model", "vgg"), "no model 'vgg'"),
-        (("--model", "resnet50-grey"), "'resnet50-grey' does not fit"),
+        (("--model", "resnet50-grey"), "'resnet50-grey' does not take images in colour"),
         (("--device", "gpu"), "there is no device 'gpu' here, but cpu"),
         (("--device", "cuda:77"), "there is no device 'cuda:77' here, but cpu"),
     ):
@@ -453,3 +453,23 @@ def test_the_authors_recipe_for_faces_differs_where_their_code_does() -> None:
     assert rates[5] == 0.1
     assert rates[10] == pytest.approx(0.01)
     assert rates[22] == pytest.approx(0.0001)
+
+
+def test_more_epochs_are_another_run(data: Path, tmp_path: Path) -> None:
+    assert run(data, tmp_path / "out").exit_code == 0
+    before = (tmp_path / "out" / "result.json").read_bytes()
+    more = run(data, tmp_path / "out", "--epochs", "5")
+    assert (more.exit_code, "was begun with epochs 3, not 5" in " ".join(more.output.split())) == (2, True)
+    assert (tmp_path / "out" / "result.json").read_bytes() == before
+
+
+def test_lists_above_a_folder_of_releases(data: Path, tmp_path: Path) -> None:
+    target = data / "mine" / "releases"
+    assert CliRunner().invoke(app, ["privatize", str(data / "pets"), str(target), "--epsilon", "5.2"]).exit_code == 0
+    for split in ("train", "test"):
+        names = [path.relative_to(data / "mine").with_suffix(".jpg") for path in sorted((target / split).rglob("*.png"))]
+        (data / "mine" / f"{split}.txt").write_text("".join(f"{name} {int('dog' in str(name))}\n" for name in names))
+    images = open_set("mine", data)
+    assert images.given is not None
+    assert (len(images.train.labels), len(images.test.labels), images.given.plan.epsilon) == (40, 12, 5.2)
+    assert CliRunner().invoke(app, ["verify", str(target)]).exit_code == 0

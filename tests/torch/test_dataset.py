@@ -513,3 +513,9 @@ def test_other_refusals(tmp_path: Path) -> None:
         ReleasedDataset([IMAGE], SLICER, store=tmp_path / "notes.txt")
     with pytest.raises(ReleaseError, match="no complete releases"):
         ReleasedDataset.open(tmp_path)
+
+
+def test_a_folder_of_privatize_is_no_store_and_is_not_to_be_released_again(tmp_path: Path) -> None:
+    (tmp_path / "card.json").write_text("{}")
+    with pytest.raises(ReleaseError, match=r"holds releases of `privatize`, as files: open them as what they are"):
+        ReleasedDataset.open(tmp_path)

@@ -392,9 +392,7 @@ def choose(
     out.print(plain(chosen.command))
     out.print(plain(chosen.code))
     limit = "" if max_epsilon == NO_LIMIT else f" at eps {max_epsilon:g} or less"
-    out.print(
-        f"of {beside} plans measured that leak no more than {max_leakage:g}{limit}, by one network for each view: others got a little more"
-    )
+    out.print(f"of {beside} plans measured that leak no more than {max_leakage:g}{limit}, by every network that was tried on them")
 
 
 @app.command(name="results", short_help="Make results/README.md from the numbers there.")

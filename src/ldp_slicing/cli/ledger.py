@@ -10,11 +10,12 @@ from rich.table import Column, Table
 
 from ldp_slicing.card import counted, number
 from ldp_slicing.cli.common import Json, LedgerOption, out, plain, print_json, refusals_exit
-from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.errors import ImageError, LdpSlicingError
 from ldp_slicing.intact import open_regular
 from ldp_slicing.keys import source_digest
 from ldp_slicing.ledger import Ledger, Spent, default_ledger
 from ldp_slicing.plan import COLOUR_BITS
+from ldp_slicing.release.formats import first_bytes, kind_of
 from ldp_slicing.release.formats.still import read_still
 from ldp_slicing.release.places import digest_of
 
@@ -55,7 +56,7 @@ def ledger(
         typer.echo("\n  ]\n}")
         return
     out.print(
-        f"{plain(str(opened.path))}: {total.releases:,} release{'s' * (total.releases != 1)} of {sources:,} source{'s' * (sources != 1)}",
+        f"{plain(str(opened.path))}: {total.releases:,} release{'s' * (total.releases != 1)} of {counted(sources, 'picture')}",
         end="",
     )
     out.print(f", {total.unfinished:,} of them perhaps (their run did not finish)" if total.unfinished else "")
@@ -68,11 +69,19 @@ def ledger(
 
 
 def spent_on(opened: Ledger, picture: Path) -> Spent:
+    """On a picture, a scan or a film; a shard holds many sources."""
     try:
+        kind = kind_of(picture.name, lambda: first_bytes(open_regular(picture)))
+        if kind == "video":
+            return opened.spent_on_file(digest_of(open_regular(picture)))
+        if kind in ("tar", "parquet", "cifar"):
+            raise ImageError("holds many sources: ask for one of its pictures, as a file of its own")
         source = read_still(picture)
         digest = digest_of(open_regular(picture))
     except LdpSlicingError as error:
         raise type(error)(f"{picture}: {error}") from None
+    except OSError as error:
+        raise ImageError(f"{picture}: {error.strerror or error}") from None
     return opened.spent(source_digest(source.pixels, 8 if source.bits == COLOUR_BITS else source.bits), digest)
 
 

@@ -21,7 +21,8 @@ def names(
 
     Which release was made from which source, as CSV: to join labels to releases, above all where their names are random.
 
-    Of a shard, `member` is the release within the file, and `entry` what its source was called there.
+    Of a shard, `member` is the release within the file, and `entry` what its source was called there; of a film, or a scan with frames,
+    there is one line.
 
     It is read from the run's own folder. For the owner: whoever has the table knows the names of the sources.
     """

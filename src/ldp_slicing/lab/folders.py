@@ -83,7 +83,7 @@ def read_folder(root: Path, *, size: tuple[int, int] | None = None, grey: bool |
     classes = list(pictures)
     files = [(path, i) for i, found in enumerate(pictures.values()) for path in found]
     if not files:
-        raise DataError(f"{root} holds no images in folders of their class")
+        raise DataError(f"{root} holds no images in folders of their class; DICOM and more than 8 bits are not learnt from here")
     return Split(read_images([path for path, _ in files], size=size, grey=grey), np.array([label for _, label in files], np.int64)), classes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,8 +40,10 @@ def reproduce(
     where, limits = device_of(device), Limits(seconds=60 * minutes, side_by_side=side_by_side, compile=compiled, asked=asked)
     setting = Setting(data, work / name, where, limits, tuple(rows), epochs, only, say, results)
     done, path, made = True, results / f"{name}.json", files.stamp(where)
+    began = time.monotonic()
     for row in chosen.measure(setting):
-        files.keep(name, chosen.about, row | made, results)
+        files.keep(name, chosen.about, {"seconds": time.monotonic() - began} | row | made, results)  # what is trained says its own
+        began = time.monotonic()
         done &= row["finished"]
     if only and not any(only in run for run in setting.named):
         raise LdpSlicingError(f"no run of {name} has {only!r} in its name; there are {', '.join(sorted(setting.named))}")

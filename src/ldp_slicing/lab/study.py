@@ -168,7 +168,8 @@ def check_network(task: Task) -> None:
         with torch.no_grad():
             model.eval()(fed)
     except RuntimeError as error:
-        raise LdpSlicingError(f"the model {how.model!r} does not fit: {str(error).splitlines()[0]}") from None
+        kind = "grey images, for which there is resnet50-grey" if task.data.is_grey else f"images in colour of {width} x {height}"
+        raise LdpSlicingError(f"the model {how.model!r} does not take {kind}: {str(error).splitlines()[0]}") from None
 
 
 def belongs(folder: Path, wanted: dict[str, Any]) -> None:
@@ -194,6 +195,7 @@ def _parameters(task: Task) -> dict[str, Any]:
         "decoded": task.decode,
         "model": task.recipe.model,
         "recipe": task.recipe.name,
+        "epochs": task.recipe.epochs,
         "prune": task.prune,
         "epsilon": plan.epsilon if plan else None,
         "slices": [[part.bits, part.epsilon] for part in plan.slices] if plan else None,

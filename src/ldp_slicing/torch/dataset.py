@@ -156,6 +156,8 @@ class ReleasedDataset(Dataset[Any]):
 
     def _load(self, folder: Path) -> None:
         if not (folder / "index.json").is_file():
+            if (folder / "card.json").is_file():
+                raise ReleaseError(f"{folder} holds releases of `privatize`, as files: open them as what they are, such as by ImageFolder")
             raise ReleaseError(f"{folder} holds no complete releases: it has no index.json. Make them with store={str(folder)!r}")
         try:
             about = json.loads((folder / "index.json").read_text())

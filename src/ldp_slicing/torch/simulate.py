@@ -40,7 +40,8 @@ def simulate(
     bits, colour = {one.word_bits for one in plans}, batch.ndim == 4 and batch.shape[1] == 3
     if batch.dtype != torch.uint8 or batch.ndim != 4 or batch.shape[1] not in (1, 3) or bits != {24 if colour else 8}:
         raise ImageError(
-            f"simulate takes uint8 [N, C, H, W] that fits the plan; got {batch.dtype} {tuple(batch.shape)} and {bits}-bit words"
+            f"simulate takes uint8 [N, C, H, W] and plans of 24-bit (colour) or 8-bit (grey) words; got {batch.dtype} {tuple(batch.shape)} "
+            f"and words of {', '.join(map(str, sorted(bits)))} bits"
         )
     if len(plans) not in (1, len(batch)):
         raise ImageError(f"simulate takes one plan, or one for each image; got {len(plans)} for {len(batch)} images")
