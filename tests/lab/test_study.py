@@ -428,7 +428,7 @@ def test_what_a_recogniser_cannot_be_trained_on_is_refused(tmp_path: Path) -> No
         (("--start", str(data / "other.pt")), "holds weights of another network: weight, ... instead of 0.weight, 1.weight"),
         (("--start", str(data / "junk.pt")), "holds no weights that can be read"),
         (("--start", str(data / "list.pt")), "holds no weights: tensors by their names"),
-        (("--start", str(data / "dlib.dat")), "the recipe faces-arcface starts from it"),
+        (("--start", str(data / "dlib.dat")), "dlib's own are what the recipe faces-arcface starts from"),
         (("--verify", str(data / "nothing.bin")), "nothing.bin is not there: it should be an InsightFace verification set"),
         (("--verify", str(data / "few.bin")), "few.bin holds 4 pairs, of which 10 folds cannot be made"),
     ):

@@ -42,9 +42,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
     """Weights to start from: dlib's own ``.dat`` for the model "dlib", a saved state dict otherwise. No code in the file is run."""
     if not path.is_file():
         raise LdpSlicingError(f"{path} is not there: it should hold the weights to start from")
-    if path.suffix == ".dat":
-        if not isinstance(model, DlibOfCrop):
-            raise LdpSlicingError(f"{path} is dlib's, and this network another: the recipe faces-arcface starts from it")
+    if path.suffix == ".dat" and isinstance(model, DlibOfCrop):
         model.network.load_dlib(path)
         return
     content = _state_dict(path)
@@ -63,9 +61,9 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle raises anything
-        raise LdpSlicingError(
-            f"{path} holds no weights that can be read: {str(error).splitlines()[0] if str(error) else error!r}"
-        ) from None
+        dlib = "; dlib's own are what the recipe faces-arcface starts from" * (path.suffix == ".dat")
+        why = (str(error).splitlines() or [repr(error)])[0]
+        raise LdpSlicingError(f"{path} holds no weights that can be read{dlib}: {why}") from None
     found = content.get("state_dict", content) if isinstance(content, dict) else content
     if not isinstance(found, dict) or not found or not all(isinstance(one, Tensor) for one in found.values()):
         raise LdpSlicingError(f"{path} holds no weights: tensors by their names in the network are expected")
