@@ -170,6 +170,11 @@ def test_the_most_spent_sources_come_first(ledger: Ledger) -> None:
     assert len({name for name, _ in spent}) == 3
     assert ledger.sources() == 9
     assert ledger.total().releases == 15
+    assert [one.releases for _, one in ledger.most_spent(9)] == [5, 4, 3, 2, 1]  # a film is one, not its frames
+    ledger.approve([intent("still.png", "frame 2", "still")], Stream(b"later", is_owners=False, spend=True))
+    assert [one.releases for _, one in ledger.most_spent(9)] == [6, 4, 3, 2, 2, 1]  # but what was also released by itself is
+    assert ledger.spent_on_film([digest("frame 2"), digest("0")], digest("no such")).releases == 6
+    assert ledger.spent_on_film([], digest("film")).releases == 6
 
 
 def test_neither_names_nor_digests_of_sources_are_in_it(ledger: Ledger) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
@@ -20,6 +21,7 @@ from ldp_slicing.view import Prune, block_of, pruning
 
 _SIX_DIGITS = Context(prec=6, rounding=ROUND_CEILING)
 CARD_VERSION = 2
+PROSE = frozenset({"why", "remark", "name"})  # on a card: words, not sums
 VACUOUS = 0.4999  # of at most 0.5: a bound that says nothing
 
 NAMES = "file names and folders"
@@ -242,6 +244,19 @@ class Card:
         parts = [str(statement) for statement in self.statements]
         parts.append("not protected: " + "; ".join(self.not_protected) + ".")
         return "\n".join([*parts, *COMPOSITION])
+
+
+def differences(written: Any, right: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:  # noqa: ANN401 - what JSON holds
+    """Where what a card says departs from its recomputation, and both. Words, and what it says beyond that, are not judged."""
+    if isinstance(right, dict) and isinstance(written, dict):
+        for key, value in right.items():
+            if key not in PROSE:
+                yield from differences(written.get(key), value, f"{where}.{key}" if where else key)
+    elif isinstance(right, list) and isinstance(written, list) and len(right) == len(written):
+        for i, value in enumerate(right):
+            yield from differences(written[i], value, f"{where}[{i}]")
+    elif written != right:
+        yield where, written, right
 
 
 def number(value: float) -> str:

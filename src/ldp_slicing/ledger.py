@@ -224,11 +224,14 @@ class Ledger:
         """What was spent on a source, by its digest or that of its file."""
         return self._spent(self._same(self.keyed("pixels", source), file and self.keyed("file", file)))
 
-    def spent_on_file(self, file: bytes) -> Spent:
-        """What was spent on a source by the digest of its file alone: on all frames of a film, and on their equals."""
-        return self._spent(
-            ("(SELECT * FROM releases WHERE pixels IN (SELECT pixels FROM releases WHERE file = ?))", (self.keyed("file", file),))
-        )
+    def spent_on_film(self, frames: Iterable[bytes], file: bytes) -> Spent:
+        """What was spent on a film, by the digests of its frames and that of its file."""
+        self._database.execute("CREATE TEMP TABLE IF NOT EXISTS asked (pixels BLOB PRIMARY KEY)")
+        with self._database:
+            self._database.execute("DELETE FROM asked")
+            self._database.executemany("INSERT OR IGNORE INTO asked VALUES (?)", ((self.keyed("pixels", frame),) for frame in frames))
+            chosen = "SELECT pixels FROM asked UNION SELECT pixels FROM releases WHERE file = ?"
+            return self._spent((f"(SELECT * FROM releases WHERE pixels IN ({chosen}))", (self.keyed("file", file),)))  # noqa: S608
 
     def total(self) -> Spent:
         return self._spent(("releases", ()))
@@ -238,17 +241,20 @@ class Ledger:
         return int(self._database.execute("SELECT COUNT(DISTINCT pixels) FROM releases").fetchone()[0])
 
     def most_spent(self, count: int = 10) -> list[tuple[str, Spent]]:
-        """The sources with most spent: a name for each, the beginning of its digest, and what was spent."""
+        """The sources with most spent: a name for each, the beginning of a digest, and what was spent.
+
+        A film is one, by its file; of pictures that were released as frames only, nothing is said besides.
+        """
+        films = "SELECT file FROM releases WHERE file IS NOT NULL GROUP BY file HAVING COUNT(DISTINCT pixels) > 1"
         found: dict[str, Spent] = {}
-        for column in ("pixels", "file"):
+        for column, which in (("pixels", f"file IS NULL OR file NOT IN ({films})"), ("file", f"file IN ({films})")):
             query = (
-                f"SELECT MAX(pixels), MAX(file), SUM(plans.epsilon) AS total FROM releases JOIN plans ON plans.id = plan "  # noqa: S608
-                f"WHERE {column} IS NOT NULL GROUP BY {column} ORDER BY total DESC, pixels LIMIT ?"
+                f"SELECT {column}, SUM(plans.epsilon) AS total FROM releases JOIN plans ON plans.id = plan "  # noqa: S608
+                f"WHERE {which} GROUP BY {column} ORDER BY total DESC, {column} LIMIT ?"
             )
-            for pixels, file, _ in self._database.execute(query, (count,)).fetchall():
-                same = self._same(pixels, file)  # of a film the whole, whichever frame it is
-                name = min(row[0] for row in self._database.execute(f"SELECT pixels FROM {same[0]}", same[1]))  # noqa: S608
-                found[name.hex()[:16]] = self._spent(same)
+            for digest, _ in self._database.execute(query, (count,)).fetchall():
+                same = self._same(digest, None) if column == "pixels" else self._of_file(digest)
+                found[digest.hex()[:16]] = self._spent(same)
         return sorted(found.items(), key=lambda pair: (-pair[1].epsilon, pair[0]))[:count]
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -311,8 +317,13 @@ class Ledger:
         """The releases of one source, as a table: those of the same pixels, and of all pixels (frames) that the same file gave."""
         if file is None:
             return "(SELECT * FROM releases WHERE pixels = ?)", (pixels,)
-        of_file = "SELECT * FROM releases WHERE pixels IN (SELECT pixels FROM releases WHERE file = ?)"
-        return f"(SELECT * FROM releases WHERE pixels = ? UNION {of_file})", (pixels, file)  # noqa: S608
+        of_file, digest = Ledger._of_file(file)
+        return f"(SELECT * FROM releases WHERE pixels = ? UNION SELECT * FROM {of_file})", (pixels, *digest)  # noqa: S608
+
+    @staticmethod
+    def _of_file(file: bytes) -> tuple[str, tuple[Any, ...]]:
+        """The releases of all pixels that a file gave."""
+        return "(SELECT * FROM releases WHERE pixels IN (SELECT pixels FROM releases WHERE file = ?))", (file,)
 
     def _spent(self, chosen: tuple[str, tuple[Any, ...]]) -> Spent:
         """Added up in rationals and rounded up: the sum is never less than what was spent."""

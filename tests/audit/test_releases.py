@@ -26,6 +26,8 @@ from ldp_slicing.errors import AuditError
 from ldp_slicing.images import encode_png
 from ldp_slicing.keys import new_key_file
 from ldp_slicing.randomness import SeededForTests
+from ldp_slicing.release.manifest import verify
+from ldp_slicing.release.places import Folder
 from ldp_slicing.release.recipe import Recipe
 from tests.cases import photographs
 from tests.release.helpers import release
@@ -407,3 +409,46 @@ def test_a_release_that_is_lost_breaks_no_promise(folder: Path, lost: str) -> No
     card.write_text(text)
     (folder / "1.png").unlink()
     assert failed(audit_releases(folder)) == {"card", "manifest"}
+
+
+def test_a_line_about_a_lost_release_covers_no_false_card(folder: Path) -> None:
+    """Whoever invents a lost release has it counted, and everything else is judged as before."""
+    card, manifest = folder / "card.json", folder / "manifest.jsonl"
+    true, lines = json.loads(card.read_text()), manifest.read_text()
+    invented = {"output": "z.png", "sha256": "", "status": "lost", "width": 1, "height": 1, "word_bits": 24}
+    manifest.write_text(lines + json.dumps(invented) + "\n")
+    assert failed(audit_releases(folder)) == {"card"}  # it is not counted
+
+    def forged(change: Callable[[dict[str, Any]], object]) -> set[str]:
+        false = json.loads(json.dumps(true))
+        false["statements"][0]["releases"] += 1
+        false["statements"][0]["width"][0] = false["statements"][0]["height"][0] = 1
+        change(false["statements"][0])
+        card.write_text(json.dumps(false))
+        seen, found = {name for name, _ in verify(Folder(folder)).problems} - {"z.png"}, failed(audit_releases(folder))
+        assert seen == ({"card.json"} if found else set())
+        return found
+
+    assert forged(lambda statement: None) == set()
+    assert forged(lambda statement: statement.update(width=[1, 1], height=[1, 1])) == {"card"}
+    for level in range(4):
+        assert forged(lambda statement, i=level: statement["levels"][i].update(epsilon=0.01)) == {"card"}  # type: ignore[misc]
+        assert forged(lambda statement, i=level: statement["levels"][i].update(unit="slice of bread")) == {"card"}  # type: ignore[misc]
+    assert forged(lambda statement: statement["levels"][0].update(why="other words")) == set()
+    for wrong in ({"width": 0}, {"height": "1"}, {"word_bits": None}, {"width": True}):
+        manifest.write_text(lines + json.dumps(invented | wrong) + "\n")
+        assert "manifest" in failed(audit_releases(folder))
+    (folder / "z.png").symlink_to("0.png")
+    manifest.write_text(lines + json.dumps(invented) + "\n")
+    assert ("z.png", "is missing") in verify(Folder(folder)).problems
+
+
+def test_what_is_left_may_be_smaller_than_a_block(tmp_path: Path) -> None:
+    for name, side in (("small.png", 1), ("large.png", 40)):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(png(picture(1)[:side, :side]))
+    release(tmp_path / "in", tmp_path / "out")
+    (tmp_path / "out" / "large.png").unlink()
+    release(tmp_path / "in", tmp_path / "out")
+    assert audit_releases(tmp_path / "out").holds
+    assert [name for name, _ in verify(Folder(tmp_path / "out")).problems] == ["large.png"]

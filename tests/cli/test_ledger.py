@@ -75,9 +75,11 @@ def test_an_owner_asks_about_a_film_or_a_shard(tmp_path: Path) -> None:
     assert (status, "a.mkv: 3 releases, epsilon 15 per released pixel" in out) == (0, True)
     told = [one["releases"] for one in json.loads(run("ledger", "--ledger", ledger, "--json")[1])["most_spent"]]
     assert told == [3, 1]  # a film is shown once, not frame by frame
-    plant(tmp_path, {"other.mkv": b"another", "s.tar": b"a shard"})
+    others = {"other.mkv": film([255 - frames[0]]), "again.mkv": film(frames[::-1], rate=25), "no.mkv": b"no film", "s.tar": b"a shard"}
+    plant(tmp_path, others)
     assert "other.mkv: not in " in run("ledger", tmp_path / "other.mkv", "--ledger", ledger)[1]
-    for name, said in (("s.tar", "s.tar: holds many sources"), ("none.mkv", "none.mkv: ")):
+    assert "again.mkv: 3 releases, " in run("ledger", tmp_path / "again.mkv", "--ledger", ledger)[1]  # the same frames in another file
+    for name, said in (("s.tar", "s.tar: holds many sources"), ("none.mkv", "none.mkv: "), ("no.mkv", "no.mkv: ")):
         status, out, err = run("ledger", tmp_path / name, "--ledger", ledger)
         assert (status, out, said in err) == (2, "", True)
 

@@ -77,7 +77,7 @@ WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
     ),
     "behind the end": (lambda t: in_manifest(t, "00001.png", A_RELEASE + b"more"), "00001.png", "behind its end"),
     "no PNG": (lambda t: in_manifest(t, "00001.png", encoded(picture(), "JPEG")), "00001.png", "not a PNG"),
-    "another size": (lambda t: in_manifest(t, "00001.png", b"".join(encode_png(picture(99, 7)))), "card.json", "height should be"),
+    "another size": (lambda t: in_manifest(t, "00001.png", b"".join(encode_png(picture(99, 7)))), "card.json", "height[1] should be 99"),
     "another kind": (lambda t: in_manifest(t, "00001.png", b"".join(encode_png(picture()[..., 0]))), "card.json", "there are"),
     "too few pixels": (
         lambda t: in_manifest(t, "00001.png", A_RELEASE[:16] + png_chunk(b"IHDR", b"\0\0\0\7\0\0\0\7\10\2\0\0\0")[8:] + A_RELEASE[33:]),
@@ -92,8 +92,8 @@ WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "card.json",
         "speaks of 4 releases of 24-bit words; there are 5",
     ),
-    "a wrong level": (on_the_card(lambda card: card["statements"][1]["levels"][2].update(epsilon=1.0)), "card.json", "levels should be"),
-    "a wrong plan": (on_the_card(lambda card: card["statements"][0]["plan"].update(epsilon_realised=1.0)), "card.json", "plan should be"),
+    "a wrong level": (on_the_card(lambda card: card["statements"][1]["levels"][2].update(epsilon=1.0)), "card.json", "levels[2].epsilon should be"),
+    "a wrong plan": (on_the_card(lambda card: card["statements"][0]["plan"].update(epsilon_realised=1.0)), "card.json", "plan.epsilon_realised should be"),
     "a statement too few": (
         on_the_card(lambda card: card["statements"].pop()),
         "card.json",

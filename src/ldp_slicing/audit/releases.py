@@ -5,10 +5,12 @@ Every test of pixels is one-sided and holds for any sources: docs/proofs.md, 14.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,14 +23,13 @@ from ldp_slicing.audit.files import ReleaseFile, ReleaseSet, read_set
 from ldp_slicing.audit.report import ERROR_RATE, Check, Report
 from ldp_slicing.audit.shared import QUESTIONS, Comparison, equal_at
 from ldp_slicing.audit.tails import tail_above
-from ldp_slicing.card import CARD_VERSION, EQUALITY, Statement, counted, promised, spent_on_one
+from ldp_slicing.card import CARD_VERSION, EQUALITY, Statement, counted, differences, promised, spent_on_one
 from ldp_slicing.errors import AuditError, LdpSlicingError, ReleaseError
 from ldp_slicing.plan import COLOUR_BITS, Plan
 from ldp_slicing.release.manifest import MANIFEST_NAME, is_lost, read_manifest
 from ldp_slicing.release.places import Folder, digest_of
 
 SECTION = "releases"
-PROSE = frozenset({"why", "remark", "name"})  # on a card: words, not sums
 BLIND = (
     "whether the noise is just the plan's: without the sources only its absence shows (the owner runs `ldp-slicing audit`)",
     "shared masks where releases are small or of different size, epsilon is high, slices seldom change or the sources have much texture",
@@ -45,12 +46,6 @@ class Claim:
     written: dict[str, Any]
     releases: list[ReleaseFile]
     owners_key: bool = False  # then equal sources have equal releases, as the card says
-
-    @property
-    def gone(self) -> int:
-        """How many more releases it speaks of than there are."""
-        said = self.written.get("releases")
-        return said - len(self.releases) if isinstance(said, int) else 0
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -87,7 +82,8 @@ def audit_releases(target: Path | str, *, error_rate: float = ERROR_RATE) -> Rep
 def _refuse_containers(folder: Folder) -> None:
     """A verdict on files that were not looked into would be no verdict."""
     try:
-        others = sorted({line["output"] for line in read_manifest(folder) if not line["output"].lower().endswith(".png")})
+        lines = (line for line in read_manifest(folder) if not is_lost(folder, line))
+        others = sorted({line["output"] for line in lines if not line["output"].lower().endswith(".png")})
     except ReleaseError:
         return  # one of the checks says so
     if others:
@@ -108,70 +104,56 @@ def read_card(found: ReleaseSet) -> tuple[list[Claim], list[str]]:
         return [], [f"{found.card_path.name} is not a card"]
     if version != CARD_VERSION:
         return [], [f"the card has version {version!r}; this software reads version {CARD_VERSION}"]
-    claims, problems, left, lost = list[Claim](), list[str](), list(found.releases), _count_lost(found)
+    claims, problems, left, lost = list[Claim](), list[str](), list(found.releases), _read_lost(found)
     for number, written in enumerate(statements, 1):
         try:
-            claim = replace(_read_statement(written, left), owners_key=owners_key)
-            wrong = _wrong_sums(claim, lost)
+            claim = replace(_read_statement(written, left, lost), owners_key=owners_key)
+            wrong = _wrong_sums(claim)
         except LdpSlicingError as error:
             problems.append(f"statement {number}: {error}")
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             problems.append(f"statement {number} cannot be read: {type(error).__name__}: {error}")
         else:
             claims.append(claim)
-            lost -= claim.gone
             taken = set(claim.releases)
             left = [release for release in left if release not in taken]
             problems += [f"statement {number}, {line}" for line in wrong]
     if left and not problems:
         problems.append(f"no statement is about {counted(len(left), 'release')}, such as {left[0].path}")
-    if lost and not problems:
-        problems.append(f"the card does not count {counted(lost, 'release that is lost', 'releases that are lost')}")
+    if unsaid := set(lost) - {claim.plan.word_bits for claim in claims}:
+        problems.append(f"no statement is about lost releases of {', '.join(map(str, sorted(unsaid)))}-bit words")
     return claims, problems
 
 
-def _count_lost(found: ReleaseSet) -> int:
-    """Releases that the manifest gives up: they were made, and a card counts them."""
-    try:
-        return sum(is_lost(place, line) for line in read_manifest(place)) if (place := found.folder and Folder(found.folder)) else 0
-    except ReleaseError:
-        return 0  # one of the checks says so
+def _read_lost(found: ReleaseSet) -> dict[int, list[tuple[int, int]]]:
+    """The sizes of the releases that are gone, by the bits of their words: they were made, and a card counts them."""
+    lost = defaultdict[int, list[tuple[int, int]]](list)
+    if found.folder is not None:
+        place = Folder(found.folder)
+        with contextlib.suppress(ReleaseError):  # one of the checks says so
+            for line in read_manifest(place):
+                if is_lost(place, line):
+                    lost[line["word_bits"]] += [(line["width"], line["height"])] * line.get("frames", 1)
+    return lost
 
 
-def _read_statement(written: dict[str, Any], releases: list[ReleaseFile]) -> Claim:
+def _read_statement(written: dict[str, Any], releases: list[ReleaseFile], lost: Mapping[int, list[tuple[int, int]]]) -> Claim:
     plan, prune = promised(written)
     file_bits = COLOUR_BITS if plan.is_colour else 8 if plan.word_bits <= 8 else 16
     mine = [release for release in releases if release.word_bits == file_bits]
-    sizes = tuple(release.size for release in mine)
+    sizes = (*(release.size for release in mine), *lost.get(plan.word_bits, ()))
     times, spent = written["most_releases_of_one_source"], spent_on_one(written)  # which sources are one, only their owner knows
     statement = Statement(plan, prune, "rgb", sizes, times=times, spent=spent) if sizes else None
     return Claim(plan, statement, written, mine)
 
 
-def _wrong_sums(claim: Claim, lost: int) -> list[str]:
-    are_lost = 0 < claim.gone <= lost  # then neither their number nor their sizes can be seen
+def _wrong_sums(claim: Claim) -> list[str]:
     if claim.statement is None:
-        return [] if are_lost else [f"releases: the card says {claim.written.get('releases')!r}, there are 0"]
-    images = (f"levels[{i}]" for i, level in enumerate(claim.statement.levels) if level.unit.startswith("image"))
-    unseen = ("releases", "width", "height", *images)
+        return [f"releases: the card says {claim.written.get('releases')!r}, there are 0"]
     return [
         f"{where}: the card says {said!r}, should be {right!r}"
-        for where, said, right in _differences(claim.written, claim.statement.to_dict())
-        if not (are_lost and where.startswith(unseen))
+        for where, said, right in differences(claim.written, claim.statement.to_dict())
     ]
-
-
-def _differences(written: Any, right: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:  # noqa: ANN401
-    """Where a card departs from its recomputation. What it says beyond that is not judged."""
-    if isinstance(right, dict) and isinstance(written, dict):
-        for key, value in right.items():
-            if key not in PROSE:
-                yield from _differences(written.get(key), value, f"{where}.{key}" if where else key)
-    elif isinstance(right, list) and isinstance(written, list) and len(right) == len(written):
-        for i, value in enumerate(right):
-            yield from _differences(written[i], value, f"{where}[{i}]")
-    elif written != right:
-        yield where, written, right
 
 
 def _check_card(found: ReleaseSet, claims: list[Claim], problems: list[str]) -> Check:
@@ -186,9 +168,13 @@ def _check_files(found: ReleaseSet) -> Check:
 
 
 def _check_manifest(folder: Path, releases: list[ReleaseFile]) -> Check:
-    place, listed, problems = Folder(folder), dict[str, str](), list[str]()
+    place, listed, problems, lost = Folder(folder), dict[str, str](), list[str](), 0
     try:
-        listed = {line["output"]: line["sha256"] for line in read_manifest(place) if not is_lost(place, line)}
+        for line in read_manifest(place):
+            if is_lost(place, line):
+                lost += line.get("frames", 1)
+            else:
+                listed[line["output"]] = line["sha256"]
     except ReleaseError as error:
         problems.append(f"it {error}")
     for output, checksum in listed.items():
@@ -199,7 +185,7 @@ def _check_manifest(folder: Path, releases: list[ReleaseFile]) -> Check:
             if digest_of(file).hex() != checksum:
                 problems.append(f"{output}: is not the file that was released")
     problems += [f"{release.path}: is not in it" for release in releases if str(release.path) not in listed]
-    tried = f"{MANIFEST_NAME}: every file is in it, with its checksum"
+    tried = f"{MANIFEST_NAME}: every file is in it, with its checksum{f'; {lost:,} lost' * bool(lost)}"
     return Check(SECTION, "manifest", tried, not problems, "wrong", len(problems), "<=", 0, complaints=tuple(problems))
 
 

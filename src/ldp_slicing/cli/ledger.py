@@ -15,14 +15,17 @@ from ldp_slicing.intact import open_regular
 from ldp_slicing.keys import source_digest
 from ldp_slicing.ledger import Ledger, Spent, default_ledger
 from ldp_slicing.plan import COLOUR_BITS
-from ldp_slicing.release.formats import first_bytes, kind_of
+from ldp_slicing.release.formats import KINDS, first_bytes, kind_of, module_of
+from ldp_slicing.release.formats.base import Entry, Options
 from ldp_slicing.release.formats.still import read_still
 from ldp_slicing.release.places import digest_of
 
 
 @refusals_exit
 def ledger(
-    picture: Annotated[Path | None, typer.Argument(metavar="IMAGE", help="Only what was spent on this source.", show_default=False)] = None,
+    picture: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="Only what was spent on this picture or film.", show_default=False)
+    ] = None,
     file: LedgerOption = None,
     most: Annotated[int, typer.Option("--most", min=1, help="How many of the sources with most spent are shown.")] = 10,
     as_json: Json = False,
@@ -31,8 +34,8 @@ def ledger(
 
     Show what was released so far: totals, and the sources with most spent; or what was spent on one. `--json` exports every release.
 
-    A source is shown by the beginning of a keyed digest of its pixels. Ledger and key together let their holder ask whether a given
-    picture was released: keep them as you keep the sources.
+    A source is shown by the beginning of a keyed digest of its pixels, or of its file if that is a film. Ledger and key together let
+    their holder ask whether a given picture was released: keep them as you keep the sources.
     """
     opened = Ledger(file or default_ledger(), must_exist=True)
     if picture is not None:
@@ -73,7 +76,9 @@ def spent_on(opened: Ledger, picture: Path) -> Spent:
     try:
         kind = kind_of(picture.name, lambda: first_bytes(open_regular(picture)))
         if kind == "video":
-            return opened.spent_on_file(digest_of(open_regular(picture)))
+            with open_regular(picture) as film:
+                frames = module_of(KINDS[kind].reader, KINDS[kind].extra).read(film, Options())
+                return opened.spent_on_film(map(_digest, frames), digest_of(open_regular(picture)))
         if kind in ("tar", "parquet", "cifar"):
             raise ImageError("holds many sources: ask for one of its pictures, as a file of its own")
         source = read_still(picture)
@@ -82,7 +87,11 @@ def spent_on(opened: Ledger, picture: Path) -> Spent:
         raise type(error)(f"{picture}: {error}") from None
     except OSError as error:
         raise ImageError(f"{picture}: {error.strerror or error}") from None
-    return opened.spent(source_digest(source.pixels, 8 if source.bits == COLOUR_BITS else source.bits), digest)
+    return opened.spent(_digest(source), digest)
+
+
+def _digest(source: Entry) -> bytes:
+    return source_digest(source.pixels, 8 if source.bits == COLOUR_BITS else source.bits)
 
 
 def _day(spent: Spent) -> str:

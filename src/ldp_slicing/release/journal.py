@@ -20,6 +20,7 @@ from typing import Any
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.keys import Secret, destroy_key_file, new_key_file, read_key_file, sync_folder
 from ldp_slicing.release import names
+from ldp_slicing.release.manifest import LOST
 from ldp_slicing.release.names import printable
 from ldp_slicing.release.places import Found
 from ldp_slicing.release.work import Outcome, Task
@@ -411,11 +412,13 @@ class Journal:
     def manifest(self) -> Iterator[dict[str, Any]]:
         """One line for each release, by the names of the outputs."""
         query = (
-            "SELECT output, sha256, COALESCE(wrong, status, 'released'), member, frames FROM files JOIN releases USING (path) "
-            "WHERE state = 1 ORDER BY output, position"
+            "SELECT output, sha256, COALESCE(wrong, status, 'released'), member, frames, width, height, bits "
+            "FROM files JOIN releases USING (path) WHERE state = 1 ORDER BY output, position"
         )
-        for output, sha256, status, member, frames in self._run(query):
+        for output, sha256, status, member, frames, width, height, bits in self._run(query):
             line = {"output": decode(output), "sha256": sha256.hex(), "status": status}
+            if status == LOST:  # nobody can look; but the card counts it
+                line |= {"width": width, "height": height, "word_bits": bits}
             yield line | ({"member": member} if member is not None else {}) | ({"frames": frames} if frames > 1 else {})
 
     def outputs(self) -> Iterator[str]:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from ldp_slicing.card import CARD_VERSION, Statement, counted, promised, spent_on_one
+from ldp_slicing.card import CARD_VERSION, Statement, counted, differences, promised, spent_on_one
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.release.formats import WRITERS, module_of
 from ldp_slicing.release.names import printable
@@ -23,7 +23,7 @@ LOST = "lost"  # the status of a release that was made and is gone
 
 
 def write_manifest(place: Place, lines: Iterable[dict[str, Any]]) -> None:
-    """JSON lines, one for each release: output, sha256, status; the member of a shard; the frames of a film."""
+    """JSON lines, one for each release: output, sha256, status; the member of a shard; the frames of a film; what a lost one was like."""
     write_whole(place, MANIFEST_NAME, (json.dumps(line).encode() + b"\n" for line in lines))
 
 
@@ -52,12 +52,14 @@ def _is_line(line: dict[str, Any]) -> bool:
         name = os.fsencode(line["output"])
     except UnicodeEncodeError:
         return False
+    if line["status"] == LOST and not all(type(line.get(key)) is int and line[key] > 0 for key in ("width", "height", "word_bits")):
+        return False
     return b"\0" not in name and not name.startswith((b"/", b"\\")) and b".." not in name.replace(b"\\", b"/").split(b"/")
 
 
 def is_lost(place: Place, line: dict[str, Any]) -> bool:
-    """Whether the manifest gives the release up, and it has not come back."""
-    return line["status"] == LOST and place.size(line["output"]) is None
+    """Whether the manifest gives the release up, and nothing has its name."""
+    return line["status"] == LOST and not place.is_taken(line["output"])
 
 
 @dataclass
@@ -66,12 +68,17 @@ class Findings:
 
     files: int = 0
     releases: int = 0
-    lost: int = 0  # releases that the manifest gives up; a card counts them still
+    lost: int = 0  # releases that are gone, as the manifest says: they are among those that the card counts
     problems: list[tuple[str, str]] = field(default_factory=list)
     sizes: dict[int, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
     counts: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     frames: dict[int, int] = field(default_factory=lambda: defaultdict(int))  # the most of one film
     kept: set[str] = field(default_factory=set)
+
+    def count(self, bits: int, width: int, height: int, frames: int) -> None:
+        self.sizes[bits].add((width, height))
+        self.counts[bits] += frames
+        self.frames[bits] = max(self.frames[bits], frames)
 
 
 def verify(place: Place, *, progress: Callable[[], None] = lambda: None) -> Findings:
@@ -96,6 +103,8 @@ def _verify_file(place: Place, output: str, lines: list[dict[str, Any]], finding
     count = sum(line.get("frames", 1) for line in lines)
     if is_lost(place, lines[0]):
         findings.lost += count
+        for line in lines:
+            findings.count(line["word_bits"], line["width"], line["height"], line.get("frames", 1))
         return "is lost, as its owner knows"
     findings.files += 1
     findings.releases += count
@@ -118,19 +127,11 @@ def _verify_file(place: Place, output: str, lines: list[dict[str, Any]], finding
         if one.kept is not None:
             findings.kept.add(one.kept)
             continue
-        findings.sizes[one.bits].add((one.width, one.height))
-        findings.counts[one.bits] += one.frames
-        findings.frames[one.bits] = max(findings.frames[one.bits], one.frames)
+        findings.count(one.bits, one.width, one.height, one.frames)
     named = [(one.member and printable(one.member), one.frames) for one in seen if one.kept is None]
     if named != [(line.get("member"), line.get("frames", 1)) for line in lines]:
         return "does not hold the releases that the manifest names"
     return None
-
-
-def _without_sizes(statement: dict[str, Any]) -> dict[str, Any]:
-    """What of it does not depend on how large the releases are."""
-    levels = [level for level in statement["levels"] if not level["unit"].startswith("image")]
-    return {key: value for key, value in statement.items() if key not in ("width", "height")} | {"levels": levels}
 
 
 def _verify_card(place: Place, findings: Findings) -> Iterator[str]:
@@ -141,30 +142,23 @@ def _verify_card(place: Place, findings: Findings) -> Iterator[str]:
         if card["card"] != CARD_VERSION:
             yield f"has version {card['card']!r}; this software knows {CARD_VERSION}"
             return
-        on_card, lost = {}, findings.lost
+        on_card = {}
         for number, statement in enumerate(card["statements"]):
             plan, prune = promised(statement)
             bits = plan.word_bits
             on_card[bits] = number
             times, spent = statement["most_releases_of_one_source"], spent_on_one(statement)
-            gone = statement["releases"] - findings.counts[bits]
-            if not 0 <= gone <= lost:
+            if findings.counts[bits] != statement["releases"]:
                 yield f"speaks of {counted(statement['releases'], 'release')} of {bits}-bit words; there are {findings.counts[bits]:,}"
             elif times < findings.frames[bits] or Fraction(spent[0]) < findings.frames[bits] * Fraction(plan.realised_epsilon):
                 film = counted(findings.frames[bits], "frame")
                 yield f"speaks of {counted(times, 'release')} of one source, epsilon {spent[0]:g}; a film has {film}"
             else:
-                lost -= gone
-                sizes = tuple(sorted(findings.sizes[bits])) or ((statement["width"][0], statement["height"][0]),)
+                sizes = tuple(sorted(findings.sizes[bits]))
                 again = Statement(plan, prune, statement["output"], sizes, statement["releases"], times, spent).to_dict()
                 again["output"] = statement["output"]
-                said = statement if not gone else _without_sizes(statement)  # how large those were is not known any more
-                again = again if not gone else _without_sizes(again)
-                wrong = [key for key in again if again[key] != said.get(key)]
-                if wrong:
-                    yield f"does not add up: {', '.join(f'{key} should be {again[key]!r}' for key in wrong)}"
-        if lost and set(findings.counts) <= set(on_card):
-            yield f"does not count {counted(lost, 'release that is lost', 'releases that are lost')}"
+                if wrong := [f"{where} should be {right!r}" for where, _, right in differences(statement, again)]:
+                    yield f"does not add up: {', '.join(wrong)}"
         if unsaid := sorted(findings.kept - set(card["kept_beside"])):
             yield f"does not say that these were kept: {', '.join(unsaid)}"
         for bits in set(findings.counts) - set(on_card):
