@@ -8,6 +8,7 @@ import json
 import pickle
 import shutil
 import signal
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -227,7 +228,7 @@ def test_interrupted_it_ends_its_epoch_and_goes_on_later(
     monkeypatch.setattr(study, "write_log", interrupt)
     stopped = run(data, tmp_path / "out")
     assert stopped.exit_code == 128 + number
-    assert "stopping when the epoch ends; once more stops at once" in stopped.output
+    assert "stopping when what is under way is done, such as an epoch; once more breaks it off" in stopped.output
     assert "stopped after 2 of 3 epochs; run the same command again to go on" in stopped.output
     assert signal.getsignal(number) is before
     assert run(data, tmp_path / "out").exit_code == 0
@@ -241,7 +242,7 @@ def test_interrupted_it_ends_its_epoch_and_goes_on_later(
 def test_stopped_it_goes_on_and_ended_it_stays(data: Path, tmp_path: Path) -> None:
     first = run(data, tmp_path / "out", "--minutes", "0")
     assert first.exit_code == 0
-    assert "the time was up before anything was done" in first.output
+    assert "stopped before anything was done" in first.output
     assert not (tmp_path / "out" / "result.json").exists()
     second = run(data, tmp_path / "out")
     assert "test accuracy" in second.output
@@ -406,6 +407,8 @@ def test_who_is_trained_on_and_verified_has_spent_on_both(
     assert f"no source has spent more than eps {spent:g} per" in ran.output
     assert json.loads((tmp_path / "out" / "result.json").read_text())["epsilon_spent_per_released_pixel"] == pytest.approx(spent, rel=1e-6)
     if release == "once":
+        without = [one for one in arguments if one not in ("--verify", str(data / "same.bin"))]
+        assert "no source has spent more than eps 10 per" in CliRunner().invoke(app, [*without, *rest]).output  # it was verified before
         (tmp_path / "out" / "verification.npz").write_bytes(b"PK torn")
         again = CliRunner().invoke(app, [*arguments, *rest])
         assert again.exit_code == 2
@@ -473,3 +476,20 @@ def test_lists_above_a_folder_of_releases(data: Path, tmp_path: Path) -> None:
     assert images.given is not None
     assert (len(images.train.labels), len(images.test.labels), images.given.plan.epsilon) == (40, 12, 5.2)
     assert CliRunner().invoke(app, ["verify", str(target)]).exit_code == 0
+
+
+def test_a_folder_of_an_earlier_version_goes_on(data: Path, tmp_path: Path) -> None:
+    assert run(data, tmp_path / "out", "--minutes", "0").exit_code == 0
+    task = tmp_path / "out" / "task.json"
+    began = json.loads(task.read_text())
+    del began["epochs"]
+    task.write_text(json.dumps(began))
+    assert run(data, tmp_path / "out").exit_code == 0
+
+
+def test_it_runs_where_no_signals_can_be_received(data: Path, tmp_path: Path) -> None:
+    found: list[Result] = []
+    thread = threading.Thread(target=lambda: found.append(run(data, tmp_path / "out")))
+    thread.start()
+    thread.join()
+    assert found[0].exit_code == 0, found[0].output

@@ -92,8 +92,16 @@ WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "card.json",
         "speaks of 4 releases of 24-bit words; there are 5",
     ),
-    "a wrong level": (on_the_card(lambda card: card["statements"][1]["levels"][2].update(epsilon=1.0)), "card.json", "levels[2].epsilon should be"),
-    "a wrong plan": (on_the_card(lambda card: card["statements"][0]["plan"].update(epsilon_realised=1.0)), "card.json", "plan.epsilon_realised should be"),
+    "a wrong level": (
+        on_the_card(lambda card: card["statements"][1]["levels"][2].update(epsilon=1.0)),
+        "card.json",
+        "levels[2].epsilon should be",
+    ),
+    "a wrong plan": (
+        on_the_card(lambda card: card["statements"][0]["plan"].update(epsilon_realised=1.0)),
+        "card.json",
+        "plan.epsilon_realised should be",
+    ),
     "a statement too few": (
         on_the_card(lambda card: card["statements"].pop()),
         "card.json",

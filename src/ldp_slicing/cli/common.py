@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -141,7 +142,9 @@ def stop_signals(on_first: Callable[[], None] | None = None) -> Iterator[list[in
         if on_first:
             on_first()
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()  # only there it is allowed
+    ours = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # whoever started this wants no others
+    before = {number: signal.signal(number, note) for number in ours}
     try:
         yield received
     finally:

@@ -214,7 +214,7 @@ def train_faces(
 @contextmanager
 def stopping() -> Iterator[list[int]]:
     """Interruptions, the first of which ends what is trained with its epoch and a checkpoint."""
-    with stop_signals(lambda: err.print("stopping when the epoch ends; once more stops at once, as of the last checkpoint")) as received:
+    with stop_signals(lambda: err.print("stopping when what is under way is done, such as an epoch; once more breaks it off")) as received:
         yield received
 
 
@@ -254,7 +254,7 @@ def with_progress(task: Task, folder: Path, minutes: float, *, compiled: bool = 
     with stopping() as received, _progress("training") as report:
         row = study(task, folder, Limits(60 * minutes, compile=compiled, asked=lambda: bool(received)), report=report, **options)
     if row is None or not row["finished"]:
-        done = f"stopped after {row['epochs_done']} of {task.recipe.epochs} epochs" if row else "the time was up before anything was done"
+        done = f"stopped after {row['epochs_done']} of {task.recipe.epochs} epochs" if row else "stopped before anything was done"
         out.print(f"{done}; run the same command again to go on")
         exit_if(received)
         return None

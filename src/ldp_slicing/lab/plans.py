@@ -163,7 +163,7 @@ def of_the_paper(point: Point, found: Sequence[Point]) -> tuple[float, float] | 
     """
     line = sorted((one for one in found if not one.slices and one.prune == point.prune), key=lambda one: one.leakage)
     for below, above in itertools.pairwise(line):
-        if below.leakage <= point.leakage <= above.leakage:
+        if below.leakage <= point.leakage <= above.leakage and below.leakage < above.leakage:
             part = (point.leakage - below.leakage) / (above.leakage - below.leakage)
             eps = below.plan.epsilon * (above.plan.epsilon / below.plan.epsilon) ** part
             return eps, below.accuracy + part * (above.accuracy - below.accuracy)

@@ -68,11 +68,12 @@ def verifier(sets: Sequence[Path], folder: Path) -> Callable[[Run], Row]:
     places, images = {face: i for i, face in enumerate(faces)}, decode_faces(faces) if faces else None
 
     def judge(run: Run) -> Row:
+        kept = folder / "verification.npz"  # of earlier calls, too
+        besides = [] if images is None or run.task.release == "once" else [picture_digest(image) for image in images]
         if images is None:
-            return {"verification": []}
-        kept = folder / "verification.npz"
+            return {"verification": [], "epsilon_spent_per_released_pixel": run.task.epsilon_per_source(_kept_in(kept))}
         received = run.receive(images, kept)
-        besides = read_kept(kept) if run.task.release == "once" else {picture_digest(image) for image in images}
+        besides += _kept_in(kept)
         released = torch.cat([run.noise(part) for part in torch.split(received, 256)])
         embedded, found = embed(run.model, released, prepare=run.normalise, batch=256), []
         for name, encoded, same in read:
@@ -82,3 +83,8 @@ def verifier(sets: Sequence[Path], folder: Path) -> Callable[[Run], Row]:
         return {"verification": found, "epsilon_spent_per_released_pixel": run.task.epsilon_per_source(besides)}
 
     return judge
+
+
+def _kept_in(path: Path) -> list[str]:
+    """Digests of the pictures whose releases are kept there."""
+    return [*read_kept(path)] if path.is_file() else []

@@ -181,8 +181,8 @@ def belongs(folder: Path, wanted: dict[str, Any]) -> None:
         return
     began = json.loads(path.read_text())
     for key, value in wanted.items():
-        if began.get(key) != value:
-            raise LdpSlicingError(f"{folder} was begun with {key} {began.get(key)!r}, not {value!r}: name another folder")
+        if key in began and began[key] != value:  # earlier versions wrote fewer
+            raise LdpSlicingError(f"{folder} was begun with {key} {began[key]!r}, not {value!r}: name another folder")
 
 
 def _parameters(task: Task) -> dict[str, Any]:

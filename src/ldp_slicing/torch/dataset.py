@@ -26,7 +26,7 @@ from ldp_slicing.slicer import Slicer, as_batch
 from ldp_slicing.tables import LAYOUT_VERSION
 from ldp_slicing.torch.labels import from_column, own, stored_kind, to_column
 from ldp_slicing.torch.pictures import image_of, refuse_picture, source_of
-from ldp_slicing.torch.ranks import place, refuse_each_its_own, wait_for_first
+from ldp_slicing.torch.together import processes, refuse_each_its_own, wait_until_made
 from ldp_slicing.view import Prune
 
 STORE_VERSION = 1
@@ -52,6 +52,10 @@ class Index:
     times: int
 
 
+class MadeByAnotherError(ReleaseError):
+    """The store is there, or another process is making it."""
+
+
 class ReleasedDataset(Dataset[Any]):
     """The releases of a data set, one for each item, made on construction.
 
@@ -68,8 +72,8 @@ class ReleasedDataset(Dataset[Any]):
 
     store: None keeps the releases in memory; a path writes them to that new folder, with their card, where ``ReleasedDataset.open`` finds
     them; then labels must be numbers, or tensors or arrays of numbers. ``progress(done, of)`` is called after each release.
-    Of processes that train together (``torchrun``) the first releases to the store, and the others wait for it; without a store they are
-    refused, since each would release for itself.
+    Of processes that train together (``torchrun``) the first to come releases to the store, and the others wait for it and open it;
+    without a store they are refused, since each would release for itself.
     Labels are NOT protected. Numbers, strings, tensors and arrays of them are taken, also in dicts, lists, tuples and sets; nothing with
     three or more dimensions, or two where the sources are grey, lists counted like the dimensions of tensors, unless it is a
     tv_tensors.Mask or the like; and no other objects, nor derived classes of these.
@@ -88,23 +92,21 @@ class ReleasedDataset(Dataset[Any]):
     ) -> None:
         if not isinstance(slicer, Slicer):
             raise ReleaseError(f"a ReleasedDataset needs a Slicer, such as Slicer(Plan.paper(20.0)); got {slicer!r}")
-        here = place()
         self.transform = transform
         self._folder: Path | None = None
         if store is not None:
             folder = Path(store).absolute()
-            if here.rank == 0:
+            try:
                 write_store(folder, dataset, slicer, progress)
-            else:
-                wait_for_first(folder, here)
-            self._load(folder)
-            asked = (count_items(dataset), slicer.plan, slicer.prune, slicer.output)
-            if here.rank and asked != (len(self), self._plan, *self._view):
-                raise ReleaseError(
-                    f"{folder} holds other releases than this process was to make: all ranks make the same ones, or open them"
-                )
+                self._load(folder)
+            except MadeByAnotherError:
+                if processes() == 1:
+                    raise
+                wait_until_made(folder, partial_of(folder))
+                self._load(folder)
+                self._check_same(dataset, slicer)
             return
-        refuse_each_its_own(here)
+        refuse_each_its_own()
         file = io.BytesIO()
         index = release_all(dataset, slicer, file, progress, lambda label: "any")
         self._hold(index, np.frombuffer(file.getbuffer(), dtype_of(slicer.plan)), slicer.plan)
@@ -154,6 +156,21 @@ class ReleasedDataset(Dataset[Any]):
         self._index, self._pixels, self._plan = index, pixels, plan
         self._offsets = np.concatenate(([0], np.cumsum(index.shapes.prod(axis=1))))
 
+    def _check_same(self, dataset: Any, slicer: Slicer) -> None:  # noqa: ANN401
+        """Refuse a store of other releases than this process was to make, as far as a look at the first and the last item tells."""
+        count, output = count_items(dataset), slicer.output if slicer.plan.is_colour else self._view[1]
+        same = (count, slicer.plan, (slicer.prune, output)) == (len(self), self._plan, self._view)
+        for i in (0, count - 1) if same else ():
+            items, image, rest = parts_of(dataset[i])
+            kind, pixels = source_of(image)
+            here = (items, kind, shape_of(kind, pixels), repr(tuple(map(own, rest))))
+            there = (self._index.items, self._index.kind, tuple(self._index.shapes[i].tolist()), repr(self._index.labels[i]))
+            same &= here == there
+        if not same:
+            raise ReleaseError(
+                f"{self._folder} holds other releases than this process was to make: give each its own store, or all the same"
+            )
+
     def _load(self, folder: Path) -> None:
         if not (folder / "index.json").is_file():
             if (folder / "card.json").is_file():
@@ -196,6 +213,19 @@ def count_items(dataset: object) -> int:
     return count
 
 
+def parts_of(item: Any) -> tuple[str, Any, list[Any]]:  # noqa: ANN401
+    """What kind of item it is, its image, and what goes with it."""
+    if isinstance(item, dict) or (isinstance(item, tuple | list) and not item):
+        raise ImageError(f"an item is an image, or a tuple or list that begins with one; got {type(item).__name__}")
+    items = "tuple" if isinstance(item, tuple) else "list" if isinstance(item, list) else "image"
+    image, *rest = (item,) if items == "image" else item
+    return items, image, rest
+
+
+def shape_of(kind: str, pixels: Array) -> tuple[int, ...]:
+    return (pixels.shape[2], *pixels.shape[:2]) if "tensor" in kind else pixels.shape
+
+
 def dtype_of(plan: Plan) -> np.dtype[Any]:
     return np.dtype(np.uint16 if 8 < plan.word_bits <= 16 else np.uint8)
 
@@ -229,10 +259,7 @@ def release_all(dataset: Any, slicer: Slicer, file: BinaryIO, progress: Progress
         for i in range(count):
             item = dataset[i]
             try:
-                if isinstance(item, dict) or (isinstance(item, tuple | list) and not item):
-                    raise ImageError(f"an item is an image, or a tuple or list that begins with one; got {type(item).__name__}")
-                items = "tuple" if isinstance(item, tuple) else "list" if isinstance(item, list) else "image"
-                image, *rest = (item,) if items == "image" else item
+                items, image, rest = parts_of(item)
                 for label in rest:
                     refuse_picture(label, slicer)
                 kept = tuple(map(own, rest))
@@ -245,7 +272,7 @@ def release_all(dataset: Any, slicer: Slicer, file: BinaryIO, progress: Progress
                     raise ReleaseError(f"(item, image, dimensions, labels) are {here}, but {forms[0]} before: all items must agree")
             except LdpSlicingError as error:
                 raise type(error)(f"item {i}: {error}") from error
-            shapes.append((pixels.shape[2], *pixels.shape[:2]) if "tensor" in kind else pixels.shape)
+            shapes.append(shape_of(kind, pixels))
             labels.append(kept)
             seen[source_digest(source, bits)] += 1
             yield source
@@ -268,19 +295,25 @@ def make_card(index: Index, plan: Plan, prune: Prune, output: str) -> Card:
     return Card((Statement(plan, prune, output, sizes, times=index.times),))
 
 
+def partial_of(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.partial")
+
+
 def write_store(folder: Path, dataset: object, slicer: Slicer, progress: Progress) -> None:
     """The whole folder under its name, or nothing."""
     if not slicer.randomness.secret:
         raise ReleaseError("seeded output is not private and gets no card, so it is not stored: leave randomness at its default")
     if (folder / "index.json").exists():
-        raise ReleaseError(f"{folder} is already released: use ReleasedDataset.open({str(folder)!r}); releasing again would spend again")
+        raise MadeByAnotherError(
+            f"{folder} is already released: use ReleasedDataset.open({str(folder)!r}); releasing again would spend again"
+        )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ReleaseError(f"{folder} exists and holds something else, or an incomplete copy of a store: name a new folder")
-    partial = folder.with_name(f"{folder.name}.partial")
+    partial = partial_of(folder)
     try:
         partial.mkdir(parents=True)
     except FileExistsError:
-        raise ReleaseError(
+        raise MadeByAnotherError(
             f"{partial} exists: a release is under way (of several processes let one release and the others open), or one was interrupted. "
             "Then nobody was given its releases: remove that folder and release again; if somebody was, the new ones add up with them"
         ) from None

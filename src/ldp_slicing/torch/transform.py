@@ -10,7 +10,6 @@ import PIL.Image
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
-from torch.utils.data import get_worker_info
 from torchvision import tv_tensors  # type: ignore[import-untyped]
 from torchvision.transforms import v2  # type: ignore[import-untyped]
 
@@ -19,15 +18,9 @@ from ldp_slicing.errors import ImageError, ReleaseError
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.torch.labels import own
 from ldp_slicing.torch.pictures import EXPLICIT, refuse_picture, release_pixels
+from ldp_slicing.torch.together import Count
 
 PICTURE = object()  # holds the place of one
-COUNTERS = 1024  # one for this process, and for DataLoader workers by their numbers
-
-
-def shared(values: Tensor) -> Tensor:
-    """A copy that forked and spawned processes see, and change."""
-    copied: Tensor = values.clone().share_memory_()  # type: ignore[no-untyped-call]
-    return copied
 
 
 class RepeatedReleaseWarning(UserWarning):
@@ -62,8 +55,8 @@ class Privatize(v2.Transform):  # type: ignore[misc]
 
     In a training loop the same sources are released again in every epoch: t epochs cost t x eps. ``releases`` counts, those of DataLoader
     workers, too, and a RepeatedReleaseWarning says so once: when there were more releases than ``dataset_size``, or, without that number,
-    at the first. A copy, and a process that has not got this transform from a DataLoader, count on their own. What is done to the picture
-    before (a crop, a flip) is part of the source: crops of one source compose.
+    at the first. A copy counts on by itself. What is done to the picture before (a crop, a flip) is part of the source: crops of one
+    source compose.
     """
 
     def __init__(self, slicer: Slicer, *, dataset_size: int | None = None) -> None:
@@ -74,16 +67,11 @@ class Privatize(v2.Transform):  # type: ignore[misc]
             raise ReleaseError(f"dataset_size is the number of sources, at least 1; got {dataset_size!r}")
         self.slicer = slicer
         self.dataset_size = dataset_size
-        self._shared = shared(torch.zeros(1 + COUNTERS, dtype=torch.int64))  # whether it was said, then the counters
+        self._made, self._said = Count(), Count()
 
     @property
     def releases(self) -> int:
-        return int(self._shared[1:].sum())
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if not self._shared.is_shared():  # type: ignore[no-untyped-call]  # a copy, or from a file; what a DataLoader hands to its workers is
-            self._shared = shared(self._shared)
+        return self._made.value
 
     def forward(self, *inputs: Any) -> Any:  # noqa: ANN401
         """As in every transform; but labels are seen in their lists before anything is released, and are given memory of their own."""
@@ -125,11 +113,9 @@ class Privatize(v2.Transform):  # type: ignore[misc]
             refuse_picture(part, self.slicer)
 
     def _count(self, images: int) -> None:
-        worker, size = get_worker_info(), self.dataset_size
-        self._shared[1 + (worker.id + 1 if worker else 0) % COUNTERS] += images  # each process its own: none overwrites another's
-        made = self.releases
+        made, size = self._made.add(images), self.dataset_size
         again = size is not None and made > size
-        if self._shared[0] or not (size is None or again):
+        if not (size is None or again) or self._said.value or self._said.add(1) > 1:
             return
         epsilon = self.slicer.plan.realised_epsilon
         message = (
@@ -142,5 +128,4 @@ class Privatize(v2.Transform):  # type: ignore[misc]
                 f"Privatize made {made} releases of {size} sources, so some source at least {times} times: that costs "
                 f"{times} x {number(epsilon)} = {number(times * epsilon)} epsilon per released pixel, and it grows with every epoch"
             )
-        self._shared[0] = 1
         warnings.warn(f"{message}. ldp_slicing.torch.ReleasedDataset releases each source once", RepeatedReleaseWarning, stacklevel=2)

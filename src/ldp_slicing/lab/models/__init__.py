@@ -64,7 +64,7 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
         dlib = "; dlib's own are what the recipe faces-arcface starts from" * (path.suffix == ".dat")
         why = (str(error).splitlines() or [repr(error)])[0]
         raise LdpSlicingError(f"{path} holds no weights that can be read{dlib}: {why}") from None
-    found = content.get("state_dict", content) if isinstance(content, dict) else content
-    if not isinstance(found, dict) or not found or not all(isinstance(one, Tensor) for one in found.values()):
+    found: dict[str, Tensor] = content.get("state_dict", content) if isinstance(content, dict) else {}
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found) or not any(map(torch.is_tensor, found.values())):
         raise LdpSlicingError(f"{path} holds no weights: tensors by their names in the network are expected")
     return found
