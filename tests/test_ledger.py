@@ -175,6 +175,10 @@ def test_the_most_spent_sources_come_first(ledger: Ledger) -> None:
     assert [one.releases for _, one in ledger.most_spent(9)] == [6, 4, 3, 2, 2, 1]  # but what was also released by itself is
     assert ledger.spent_on_film([digest("frame 2"), digest("0")], digest("no such")).releases == 6
     assert ledger.spent_on_film([], digest("film")).releases == 6
+    for k in range(20):  # most of what was spent on the film was spent on one of its frames, as a still
+        ledger.approve([intent("still.png", "frame 2", "still")], Stream(f"still {k}".encode(), is_owners=False, spend=True))
+    assert [one.releases for _, one in ledger.most_spent(1)] == [26]
+    assert ledger.most_of([(FIRST.identity, [])]) is not None  # both use tables of their own
 
 
 def test_neither_names_nor_digests_of_sources_are_in_it(ledger: Ledger) -> None:

@@ -226,12 +226,13 @@ class Ledger:
 
     def spent_on_film(self, frames: Iterable[bytes], file: bytes) -> Spent:
         """What was spent on a film, by the digests of its frames and that of its file."""
-        self._database.execute("CREATE TEMP TABLE IF NOT EXISTS asked (pixels BLOB PRIMARY KEY)")
+        run = self._database.execute
+        run("CREATE TEMP TABLE IF NOT EXISTS frames (pixels BLOB PRIMARY KEY)")
         with self._database:
-            self._database.execute("DELETE FROM asked")
-            self._database.executemany("INSERT OR IGNORE INTO asked VALUES (?)", ((self.keyed("pixels", frame),) for frame in frames))
-            chosen = "SELECT pixels FROM asked UNION SELECT pixels FROM releases WHERE file = ?"
-            return self._spent((f"(SELECT * FROM releases WHERE pixels IN ({chosen}))", (self.keyed("file", file),)))  # noqa: S608
+            run("DELETE FROM frames")
+            self._database.executemany("INSERT OR IGNORE INTO frames VALUES (?)", ((self.keyed("pixels", frame),) for frame in frames))
+        chosen = "SELECT pixels FROM frames UNION SELECT pixels FROM releases WHERE file = ?"
+        return self._spent((f"(SELECT * FROM releases WHERE pixels IN ({chosen}))", (self.keyed("file", file),)))  # noqa: S608
 
     def total(self) -> Spent:
         return self._spent(("releases", ()))
@@ -246,15 +247,16 @@ class Ledger:
         A film is one, by its file; of pictures that were released as frames only, nothing is said besides.
         """
         films = "SELECT file FROM releases WHERE file IS NOT NULL GROUP BY file HAVING COUNT(DISTINCT pixels) > 1"
+        stills = f"SELECT pixels AS name, pixels FROM releases WHERE file IS NULL OR file NOT IN ({films})"  # noqa: S608
+        frames = f"SELECT file AS name, pixels FROM releases WHERE file IN ({films})"  # noqa: S608
         found: dict[str, Spent] = {}
-        for column, which in (("pixels", f"file IS NULL OR file NOT IN ({films})"), ("file", f"file IN ({films})")):
+        for kind in (stills, frames):
             query = (
-                f"SELECT {column}, SUM(plans.epsilon) AS total FROM releases JOIN plans ON plans.id = plan "  # noqa: S608
-                f"WHERE {which} GROUP BY {column} ORDER BY total DESC, {column} LIMIT ?"
+                f"SELECT name, SUM(plans.epsilon) AS total FROM (SELECT DISTINCT name, pixels FROM ({kind})) "  # noqa: S608
+                "JOIN releases USING (pixels) JOIN plans ON plans.id = plan GROUP BY name ORDER BY total DESC, name LIMIT ?"
             )
             for digest, _ in self._database.execute(query, (count,)).fetchall():
-                same = self._same(digest, None) if column == "pixels" else self._of_file(digest)
-                found[digest.hex()[:16]] = self._spent(same)
+                found[digest.hex()[:16]] = self._spent(self._same(digest, None) if kind is stills else self._of_file(digest))
         return sorted(found.items(), key=lambda pair: (-pair[1].epsilon, pair[0]))[:count]
 
     def rows(self) -> Iterator[dict[str, Any]]:

@@ -22,6 +22,7 @@ from ldp_slicing.audit.files import NotARelease, describe, read_png
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.audit.report import ERROR_RATE, Check, Report
 from ldp_slicing.audit.shared import Comparison, distances
+from ldp_slicing.card import Statement
 from ldp_slicing.errors import AuditError
 from ldp_slicing.images import encode_png
 from ldp_slicing.keys import new_key_file
@@ -452,3 +453,30 @@ def test_what_is_left_may_be_smaller_than_a_block(tmp_path: Path) -> None:
     release(tmp_path / "in", tmp_path / "out")
     assert audit_releases(tmp_path / "out").holds
     assert [name for name, _ in verify(Folder(tmp_path / "out")).problems] == ["large.png"]
+
+
+def test_no_statement_is_about_what_another_is_about(folder: Path) -> None:
+    lost = "more/odd.png"
+    (folder / lost).unlink()
+    release(folder.parent / "photos", folder, Recipe(compression=1))
+    card = folder / "card.json"
+    true = json.loads(card.read_text())
+    assert audit_releases(folder).holds
+    few = Statement(Plan.paper(0.1), "haar", "rgb", ((57, 33),)).to_dict()  # as if what is lost had been released by another plan
+    for first in (True, False):
+        false = true | {"statements": [few, *true["statements"]] if first else [*true["statements"], few]}
+        card.write_text(json.dumps(false))
+        assert failed(audit_releases(folder)) == {"card"}
+        assert ("card.json", "has two statements about 24-bit words") in verify(Folder(folder)).problems
+    card.write_text(json.dumps(true))
+    lines = (folder / "manifest.jsonl").read_text()
+    many = [json.loads(line) | ({"frames": 10**30} if "lost" in line else {}) for line in lines.splitlines()]
+    (folder / "manifest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in many))
+    audit_releases(folder)
+    assert any(name == "card.json" for name, _ in verify(Folder(folder)).problems)
+    (folder / "manifest.jsonl").write_text(lines + lines)
+    assert ("0.png", "is in the manifest more than once") in verify(Folder(folder)).problems
+    mixed = [line for line in lines.splitlines() if "lost" in line]
+    mixed.append(mixed[0].replace('"lost"', '"released"'))
+    (folder / "manifest.jsonl").write_text("\n".join(mixed) + "\n")
+    assert (lost, "has lines in the manifest that do not agree") in verify(Folder(folder)).problems

@@ -446,3 +446,15 @@ def test_a_state_of_another_version_or_none_at_all(source: Path, tmp_path: Path)
     (tmp_path / "out.owner" / "journal.sqlite").write_bytes(b"no database" * 100)
     with pytest.raises(ReleaseError, match="cannot be used"):
         release(source, tmp_path / "out")
+
+
+def test_what_was_released_is_counted_when_release_and_source_are_gone(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    release(source, target)
+    (target / "00007.png").unlink()
+    (source / "00007.png").unlink()
+    for spend in (False, True, True):
+        ran = release(source, target, spend=spend)
+        assert "lost" in ran.problems["00007.png"]
+        assert card_of(target)["statements"][0]["releases"] == 150
+        assert verified(target) == [("00007.png", "is lost, as its owner knows")]

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import TensorDataset
@@ -111,6 +113,11 @@ def test_only_a_store_of_the_same_is_taken_over(tmp_path: Path) -> None:
     grey = TensorDataset(images[:, :1].contiguous(), labels)
     for _ in range(2):
         ReleasedDataset(grey, Slicer(Plan.grey(2.0), output="ycbcr"), store=tmp_path / "grey")
+    arrays = [(image, np.array(i), np.array([i], ">i4")) for i, image in enumerate(images)]
+    for _ in range(2):
+        ReleasedDataset(arrays, SLICER, store=tmp_path / "arrays")
+    with pytest.raises(ReleaseError, match="holds other releases"):
+        ReleasedDataset([(image, label, label) for image, label, _ in arrays], SLICER, store=tmp_path / "arrays")
     with pytest.raises(ReleaseError, match=r"2 processes train together, .* adds up to 2 x eps"):
         ReleasedDataset(SOURCES, SLICER)
 
@@ -149,3 +156,21 @@ def test_a_count_is_kept_by_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(multiprocessing, "get_context", lambda kind: NoMemory())
     alone = together.Count(3)
     assert (alone.add(2), alone.value, copy.copy(alone).value) == (5, 5, 5)
+
+
+@pytest.mark.usefixtures("two")
+def test_a_store_that_was_made_in_between_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process finishes just before this one begins: its releases are not made again."""
+    mkdir, made = Path.mkdir, list[ReleasedDataset]()
+
+    def later(path: Path, *args: Any, **kwargs: Any) -> None:
+        if path.name == "store.partial" and not made:
+            monkeypatch.undo()
+            monkeypatch.setenv("WORLD_SIZE", "2")
+            made.append(ReleasedDataset(SOURCES, SLICER, store=tmp_path / "store"))
+        mkdir(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "mkdir", later)
+    mine = ReleasedDataset(SOURCES, SLICER, store=tmp_path / "store")
+    assert torch.equal(mine[2][0], made[0][2][0])
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]

@@ -82,8 +82,7 @@ def audit_releases(target: Path | str, *, error_rate: float = ERROR_RATE) -> Rep
 def _refuse_containers(folder: Folder) -> None:
     """A verdict on files that were not looked into would be no verdict."""
     try:
-        lines = (line for line in read_manifest(folder) if not is_lost(folder, line))
-        others = sorted({line["output"] for line in lines if not line["output"].lower().endswith(".png")})
+        others = sorted({line["output"] for line in read_manifest(folder) if not line["output"].lower().endswith(".png")})
     except ReleaseError:
         return  # one of the checks says so
     if others:
@@ -115,13 +114,14 @@ def read_card(found: ReleaseSet) -> tuple[list[Claim], list[str]]:
             problems.append(f"statement {number} cannot be read: {type(error).__name__}: {error}")
         else:
             claims.append(claim)
+            lost.pop(claim.plan.word_bits, None)  # no other statement is about them
             taken = set(claim.releases)
             left = [release for release in left if release not in taken]
             problems += [f"statement {number}, {line}" for line in wrong]
     if left and not problems:
         problems.append(f"no statement is about {counted(len(left), 'release')}, such as {left[0].path}")
-    if unsaid := set(lost) - {claim.plan.word_bits for claim in claims}:
-        problems.append(f"no statement is about lost releases of {', '.join(map(str, sorted(unsaid)))}-bit words")
+    if lost and not problems:
+        problems.append(f"no statement is about lost releases of {', '.join(map(str, sorted(lost)))}-bit words")
     return claims, problems
 
 
@@ -133,7 +133,7 @@ def _read_lost(found: ReleaseSet) -> dict[int, list[tuple[int, int]]]:
         with contextlib.suppress(ReleaseError):  # one of the checks says so
             for line in read_manifest(place):
                 if is_lost(place, line):
-                    lost[line["word_bits"]] += [(line["width"], line["height"])] * line.get("frames", 1)
+                    lost[line["word_bits"]].append((line["width"], line["height"]))  # a PNG file has one
     return lost
 
 
@@ -172,7 +172,7 @@ def _check_manifest(folder: Path, releases: list[ReleaseFile]) -> Check:
     try:
         for line in read_manifest(place):
             if is_lost(place, line):
-                lost += line.get("frames", 1)
+                lost += 1
             else:
                 listed[line["output"]] = line["sha256"]
     except ReleaseError as error:

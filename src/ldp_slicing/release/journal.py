@@ -20,7 +20,7 @@ from typing import Any
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.keys import Secret, destroy_key_file, new_key_file, read_key_file, sync_folder
 from ldp_slicing.release import names
-from ldp_slicing.release.manifest import LOST
+from ldp_slicing.release.manifest import AGAIN, LOST
 from ldp_slicing.release.names import printable
 from ldp_slicing.release.places import Found
 from ldp_slicing.release.work import Outcome, Task
@@ -240,6 +240,9 @@ class Journal:
                 self.namer.wish(item.path, suffix)
         for table in ("skipped", "notices"):
             self._run(f"DELETE FROM {table} WHERE path IN (SELECT path FROM files WHERE state <> ?)", (RELEASED,))  # noqa: S608
+        gone = "UPDATE files SET state = ?, status = NULL, wrong = ?, remark = ? WHERE seen <> ? AND state <> ? AND status = ?"
+        remark = "its release is lost, and its source is gone, too"
+        self._run(gone, (RELEASED, LOST, remark, generation, RELEASED, AGAIN))  # what was released once stays counted
         self._run("DELETE FROM files WHERE seen <> ? AND state <> ?", (generation, RELEASED))  # gone from the source
         self._run("UPDATE files SET changed = NULL WHERE seen <> ?", (generation,))
         self._run("DELETE FROM notices WHERE path = ?", (_WHOLE,))

@@ -19,7 +19,7 @@ from ldp_slicing.release.places import PARTIAL, Place, digest_of, write_whole
 
 CARD_NAME = "card.json"
 MANIFEST_NAME = "manifest.jsonl"
-LOST = "lost"  # the status of a release that was made and is gone
+LOST, AGAIN = "lost", "released again"  # the status of a release that was made and is gone, and of one that was made in its place
 
 
 def write_manifest(place: Place, lines: Iterable[dict[str, Any]]) -> None:
@@ -86,8 +86,9 @@ def verify(place: Place, *, progress: Callable[[], None] = lambda: None) -> Find
     findings = Findings()
     expected = set()
     for output, lines in groupby(read_manifest(place), key=lambda line: line["output"]):
+        again = "is in the manifest more than once" if output in expected else None
         expected.add(output)
-        problem = _verify_file(place, output, list(lines), findings)
+        problem = again or _verify_file(place, output, list(lines), findings)
         if problem is not None:
             findings.problems.append((output, problem))
         progress()
@@ -101,6 +102,8 @@ def verify(place: Place, *, progress: Callable[[], None] = lambda: None) -> Find
 
 def _verify_file(place: Place, output: str, lines: list[dict[str, Any]], findings: Findings) -> str | None:
     count = sum(line.get("frames", 1) for line in lines)
+    if len({line["status"] for line in lines}) > 1:
+        return "has lines in the manifest that do not agree"
     if is_lost(place, lines[0]):
         findings.lost += count
         for line in lines:
@@ -146,6 +149,9 @@ def _verify_card(place: Place, findings: Findings) -> Iterator[str]:
         for number, statement in enumerate(card["statements"]):
             plan, prune = promised(statement)
             bits = plan.word_bits
+            if bits in on_card:
+                yield f"has two statements about {bits}-bit words"
+                continue
             on_card[bits] = number
             times, spent = statement["most_releases_of_one_source"], spent_on_one(statement)
             if findings.counts[bits] != statement["releases"]:

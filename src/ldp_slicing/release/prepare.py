@@ -14,7 +14,7 @@ from ldp_slicing.keys import Secret, frame, read_key_file
 from ldp_slicing.ledger import Ledger, default_ledger
 from ldp_slicing.release.formats import KINDS, kind_of
 from ldp_slicing.release.journal import WAITING, Journal, Kept
-from ldp_slicing.release.manifest import CARD_NAME, LOST, MANIFEST_NAME
+from ldp_slicing.release.manifest import AGAIN, CARD_NAME, LOST, MANIFEST_NAME
 from ldp_slicing.release.names import random_name
 from ldp_slicing.release.places import PARTIAL, Folder, Found, Place, Remote, digest_of, is_apple_double, is_remote, local_path
 from ldp_slicing.release.recipe import Recipe
@@ -249,7 +249,7 @@ def _check_kept(target: Place, journal: Journal, kept: Kept, *, can_repeat: bool
     elif wrong == "damaged":
         journal.remark(kept.path, f"something else has the name of its release, {kept.output}: move it away", wrong)
     elif spend:
-        journal.wait_again(kept.path, "released again")
+        journal.wait_again(kept.path, AGAIN)
     else:
         remark = f"its release {kept.output} is {wrong}, and cannot be made again without spending again; --spend allows it"
         journal.remark(kept.path, remark, wrong)

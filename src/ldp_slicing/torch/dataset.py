@@ -163,9 +163,9 @@ class ReleasedDataset(Dataset[Any]):
         for i in (0, count - 1) if same else ():
             items, image, rest = parts_of(dataset[i])
             kind, pixels = source_of(image)
-            here = (items, kind, shape_of(kind, pixels), repr(tuple(map(own, rest))))
-            there = (self._index.items, self._index.kind, tuple(self._index.shapes[i].tolist()), repr(self._index.labels[i]))
-            same &= here == there
+            here, labels = (items, kind, shape_of(kind, pixels)), [*zip(map(own, rest), self._index.labels[i], strict=False)]
+            same &= here == (self._index.items, self._index.kind, tuple(self._index.shapes[i].tolist()))
+            same &= len(rest) == len(self._index.labels[i]) and all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in labels)
         if not same:
             raise ReleaseError(
                 f"{self._folder} holds other releases than this process was to make: give each its own store, or all the same"
@@ -299,16 +299,21 @@ def partial_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.partial")
 
 
+def _check_free(folder: Path) -> None:
+    is_taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    if (folder / "index.json").exists():  # after the look: another process may have made it meanwhile
+        raise MadeByAnotherError(
+            f"{folder} is already released: use ReleasedDataset.open({str(folder)!r}); releasing again would spend again"
+        )
+    if is_taken:
+        raise ReleaseError(f"{folder} exists and holds something else, or an incomplete copy of a store: name a new folder")
+
+
 def write_store(folder: Path, dataset: object, slicer: Slicer, progress: Progress) -> None:
     """The whole folder under its name, or nothing."""
     if not slicer.randomness.secret:
         raise ReleaseError("seeded output is not private and gets no card, so it is not stored: leave randomness at its default")
-    if (folder / "index.json").exists():
-        raise MadeByAnotherError(
-            f"{folder} is already released: use ReleasedDataset.open({str(folder)!r}); releasing again would spend again"
-        )
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ReleaseError(f"{folder} exists and holds something else, or an incomplete copy of a store: name a new folder")
+    _check_free(folder)
     partial = partial_of(folder)
     try:
         partial.mkdir(parents=True)
@@ -318,6 +323,7 @@ def write_store(folder: Path, dataset: object, slicer: Slicer, progress: Progres
             "Then nobody was given its releases: remove that folder and release again; if somebody was, the new ones add up with them"
         ) from None
     try:
+        _check_free(folder)  # another process may have made it just before this one began
         with open(partial / "pixels.npy", "xb") as file:
             file.write(bytes(HEADER_BYTES))
             index = release_all(dataset, slicer, file, progress, stored_kind)
