@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -211,11 +211,9 @@ def train_faces(
         say_spent(row, folder)
 
 
-@contextmanager
-def stopping() -> Iterator[list[int]]:
+def stopping() -> AbstractContextManager[list[int]]:
     """Interruptions, the first of which ends what is trained with its epoch and a checkpoint."""
-    with stop_signals(lambda: err.print("stopping when what is under way is done, such as an epoch; once more breaks it off")) as received:
-        yield received
+    return stop_signals(lambda: err.print("stopping when what is under way is done, such as an epoch; once more breaks it off"))
 
 
 def exit_if(received: list[int]) -> None:

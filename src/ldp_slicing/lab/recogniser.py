@@ -65,22 +65,23 @@ def verifier(sets: Sequence[Path], folder: Path) -> Callable[[Run], Row]:
         if len(answers) < FOLDS:
             raise DataError(f"{path} holds {len(answers)} pairs, of which {FOLDS} folds cannot be made")
     faces = list(dict.fromkeys(face for _, encoded, _ in read for face in encoded))  # in several pairs or sets, and released once
-    places, images = {face: i for i, face in enumerate(faces)}, decode_faces(faces) if faces else None
+    places, images = {face: i for i, face in enumerate(faces)}, decode_faces(faces)
+    kept = folder / "verification.npz"
 
     def judge(run: Run) -> Row:
-        kept = folder / "verification.npz"  # of earlier calls, too
-        besides = [] if images is None or run.task.release == "once" else [picture_digest(image) for image in images]
-        if images is None:
-            return {"verification": [], "epsilon_spent_per_released_pixel": run.task.epsilon_per_source(_kept_in(kept))}
+        found = _verify(run) if faces else []
+        fresh = [] if run.task.release == "once" else map(picture_digest, images)  # the others are kept, those of earlier calls, too
+        return {"verification": found, "epsilon_spent_per_released_pixel": run.task.epsilon_per_source([*fresh, *_kept_in(kept)])}
+
+    def _verify(run: Run) -> list[Row]:
         received = run.receive(images, kept)
-        besides += _kept_in(kept)
         released = torch.cat([run.noise(part) for part in torch.split(received, 256)])
         embedded, found = embed(run.model, released, prepare=run.normalise, batch=256), []
         for name, encoded, same in read:
             mine = embedded[[places[face] for face in encoded]]
             verified = fold_accuracy(squared_distances(mine[0::2], mine[1::2]), same, FOLDS)
             found.append({"set": name, "accuracy": verified.accuracy, "standard_error": verified.standard_error, "pairs": len(same)})
-        return {"verification": found, "epsilon_spent_per_released_pixel": run.task.epsilon_per_source(besides)}
+        return found
 
     return judge
 

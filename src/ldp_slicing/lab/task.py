@@ -119,8 +119,8 @@ def read_kept(path: Path, *names: str) -> dict[str, Any]:
     try:
         with path.open("rb") as file, np.load(file) as kept:
             found = dict(kept)
-        for name in names:
-            found[name]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        if missing := {*names} - {*found}:
+            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise LdpSlicingError(f"{path} is damaged, and its releases cannot be made again without spending again: {error}") from None
     return found
