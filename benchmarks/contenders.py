@@ -30,11 +30,18 @@ def paper_in_float(rgb: Image, kind: type[np.float64 | np.float32] = np.float64)
     """The pipeline as the paper writes it: float YCbCr, Haar with LL = 0, 24 uniform draws per pixel, back to RGB."""
     generator = np.random.default_rng()
     r, g, b = (rgb[..., c].astype(kind) for c in range(3))
-    channels = [0.299 * r + 0.587 * g + 0.114 * b, 128 - 0.168736 * r - 0.331264 * g + 0.5 * b, 128 + 0.5 * r - 0.418688 * g - 0.081312 * b]
+    channels = [
+        0.299 * r + 0.587 * g + 0.114 * b,
+        128 - 0.168736 * r - 0.331264 * g + 0.5 * b,
+        128 + 0.5 * r - 0.418688 * g - 0.081312 * b,
+    ]
     released = []
     for c, channel in enumerate(channels):
         low, details = pywt.dwt2(channel - 128, "haar", mode="periodization")
-        pruned = pywt.idwt2((np.zeros_like(low), details), "haar", mode="periodization")[: rgb.shape[0], : rgb.shape[1]] + 128
+        pruned = (
+            pywt.idwt2((np.zeros_like(low), details), "haar", mode="periodization")[: rgb.shape[0], : rgb.shape[1]]
+            + 128
+        )
         value = np.clip(np.rint(pruned), 0, 255).astype(np.uint8)
         total = np.zeros(value.shape, kind)
         for bit in range(8):
@@ -64,8 +71,8 @@ def opencv_round_trip(image: Image) -> Image:
 
 
 def kernel_variant(name: str) -> Slicer:
-    slicer = Slicer(PLAN, path="kernel")
-    slicer.path = Kernel(name)
+    slicer = Slicer(PLAN, backend="kernel")
+    slicer.backend = Kernel(name)
     return slicer
 
 
@@ -74,8 +81,8 @@ def contenders() -> dict[str, Callable[[Image], Any]]:
     return {
         "paper, float64": each(paper_in_float),
         "paper, float32": each(lambda rgb: paper_in_float(rgb, np.float32)),
-        "reference": Slicer(PLAN, path="reference"),
-        "kernel": Slicer(PLAN, path="kernel"),
+        "reference": Slicer(PLAN, backend="reference"),
+        "kernel": Slicer(PLAN, backend="kernel"),
         **{f"kernel, {name} only": kernel_variant(name) for name in VARIANTS[:-1]},
         "OpenCV RGB-YCrCb-RGB": each(opencv_round_trip),
         "keystream alone": each(keystream_alone),

@@ -27,9 +27,9 @@ from benchmarks.contenders import PLAN, contenders, each
 from ldp_slicing import Plan, Slicer
 from ldp_slicing.images import Canvas, encode_png
 from ldp_slicing.kernel import VARIANTS
-from ldp_slicing.release.prepare import prepare
-from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.release.inventory import prepare
 from ldp_slicing.release.run import on_this_machine
+from ldp_slicing.release.settings import Recipe
 from ldp_slicing.sheet import BUDGETS
 
 SIZES = {
@@ -145,7 +145,11 @@ def files(rounds: int = 5) -> list[str]:
     for side, count in ((1024, 80), (112, 1000)):
         with tempfile.TemporaryDirectory() as folder:
             times = _measure_files(Path(folder), side, count, rounds)
-        took, part, more = 1000 * statistics.median(times["ours"]) / count, ratio(times, "bare", "ours"), ratio(times, "ours", "copy")
+        took, part, more = (
+            1000 * statistics.median(times["ours"]) / count,
+            ratio(times, "bare", "ours"),
+            ratio(times, "ours", "copy"),
+        )
         lines += [
             f"{count} JPEG files of {side} x {side} to PNG, one worker: {took:.2f} ms an image, ledger and all;",
             f"**{part:.2f} of the throughput** of a bare loop that decodes, privatises and writes the same stored PNG,",
@@ -235,7 +239,7 @@ def small(batch: int = 1024, rounds: int = 15, repeats: int = 5) -> list[str]:
     """Images so small that a key costs more than their keystream; and a data set the size of CIFAR-10 at the paper's seven budgets."""
     made = contenders()
     functions = {name: made[name] for name in (SLOW, "reference", "kernel", "keystream alone")}
-    functions["kernel, one by one"] = each(Slicer(PLAN, path="kernel"))
+    functions["kernel, one by one"] = each(Slicer(PLAN, backend="kernel"))
     times = interleaved(functions, SET[:batch], rounds)
     lines = [f"| {batch:,} images of 32 x 32, microseconds an image | median | best |", "|---|---|---|"]
     for name, took in times.items():
@@ -258,7 +262,9 @@ def small(batch: int = 1024, rounds: int = 15, repeats: int = 5) -> list[str]:
         whole.append(time.perf_counter() - started)
         busy.append(processor_seconds() - used)
     lines += ["", f"60,000 images of 32 x 32 at seven budgets ({count:,} releases), two processes, {repeats} times:"]
-    lines.append(f"**{min(whole):.1f} s** at best, {statistics.median(whole):.1f} s in the median; both processors together were busy for")
+    lines.append(
+        f"**{min(whole):.1f} s** at best, {statistics.median(whole):.1f} s in the median; both processors together were busy for"
+    )
     lines.append(f"{min(busy):.1f} s at best, {statistics.median(busy):.1f} s in the median.")
     print("\n".join(lines))
     return lines
@@ -276,8 +282,14 @@ def _release_half(epsilon: float, half: int) -> int:
 
 
 def importing() -> list[str]:
-    command = [sys.executable, "-c", "import time; t = time.perf_counter(); import ldp_slicing; print(time.perf_counter() - t)"]
-    took = statistics.median(float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(9))
+    command = [
+        sys.executable,
+        "-c",
+        "import time; t = time.perf_counter(); import ldp_slicing; print(time.perf_counter() - t)",
+    ]
+    took = statistics.median(
+        float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(9)
+    )
     print(f"import: {took:.3f} s")
     return [f"`import ldp_slicing` takes {took:.3f} s, NumPy and cryptography included."]
 

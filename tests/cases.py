@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ldp_slicing import Plan, Slice
 from ldp_slicing.kernel import VARIANTS, Kernel
-from ldp_slicing.slicer import Path, Reference
+from ldp_slicing.slicer import Backend, Reference
 
 SHAPES = [(1, 1), (1, 7), (7, 1), (2, 2), (3, 5), (8, 8), (64, 64), (65, 63), (9, 300), (130, 515)]
 PRUNES = ["haar", "haar8", "dct", None]
@@ -27,7 +27,11 @@ COLOUR_PLANS = {
     "wide: the whole word": Plan([Slice(0xFFFFFF, 20.0)]),
     "wide and narrow": Plan([Slice(0xF00000, 5.0), Slice(0x0FFF00, 3.0), Slice(0x81, 1.5)]),
 }
-GREY_PLANS = {"grey 20": Plan.grey(20.0), "grey, top 4 as one": Plan([Slice(0xF0, 3.0)], 8), "grey, 1 bit": Plan([Slice(1, 0.7)], 1)}
+GREY_PLANS = {
+    "grey 20": Plan.grey(20.0),
+    "grey, top 4 as one": Plan([Slice(0xF0, 3.0)], 8),
+    "grey, 1 bit": Plan([Slice(1, 0.7)], 1),
+}
 DEEP_PLANS = {
     "grey 16": Plan.grey(20.0, 16),
     "grey 12": Plan.grey(12.0, 12),
@@ -37,7 +41,7 @@ DEEP_PLANS = {
 PLANS = COLOUR_PLANS | GREY_PLANS | DEEP_PLANS
 
 
-def paths() -> list[Path]:
+def backends() -> list[Backend]:
     """The reference and every variant of the kernel that this processor runs."""
     return [Reference(), *map(Kernel, VARIANTS)]
 

@@ -41,7 +41,9 @@ def source_of(plan: Plan, height: int, width: int) -> NDArray[Any]:
     i = np.arange(height * width * channels, dtype=np.int64)
     bits = 8 if plan.is_colour else plan.word_bits
     values = (i * (2 * i + 91) + 17) % (1 << bits)
-    return values.astype(np.uint8 if bits <= 8 else np.uint16).reshape((height, width, 3) if plan.is_colour else (height, width))
+    return values.astype(np.uint8 if bits <= 8 else np.uint16).reshape(
+        (height, width, 3) if plan.is_colour else (height, width)
+    )
 
 
 def little_endian(array: NDArray[Any]) -> bytes:
@@ -59,7 +61,9 @@ def vector(name: str, number: int, prune: Any, height: int, width: int) -> dict[
     key = hashlib.sha256(f"ldp-slicing test vector {number}".encode()).digest()
     source = source_of(plan, height, width)
     releases = {
-        output: little_endian(Slicer(plan, prune=prune, output=output, path="reference", randomness=KnownKey(key))(source)).hex()
+        output: little_endian(
+            Slicer(plan, prune=prune, output=output, backend="reference", randomness=KnownKey(key))(source)
+        ).hex()
         for output in (("ycbcr", "rgb") if plan.is_colour else ("ycbcr",))
     }
     return {
@@ -83,7 +87,8 @@ def tables(name: str) -> dict[str, Any]:
         "groups": [f"0x{bits:x}" for bits in content.group_bits],
         "uniform": content.uniform.tolist(),
         "sha256": {
-            field: hashlib.sha256(little_endian(getattr(content, field))).hexdigest() for field in ("first", "rest", "outcome", "uniform")
+            field: hashlib.sha256(little_endian(getattr(content, field))).hexdigest()
+            for field in ("first", "rest", "outcome", "uniform")
         },
     }
 

@@ -18,7 +18,9 @@ PAST = 1_234_567_890  # a time that no release was made at
 def picture(height: int = 23, width: int = 37) -> NDArray[np.uint8]:
     """uint8 H x W x 3 that is no two ways up the same, with all values used."""
     y, x = np.mgrid[0:height, 0:width]
-    return np.stack([x * 255 // max(1, width - 1), y * 255 // max(1, height - 1), (x * 7 + y * 13) % 256], -1).astype(np.uint8)
+    return np.stack([x * 255 // max(1, width - 1), y * 255 // max(1, height - 1), (x * 7 + y * 13) % 256], -1).astype(
+        np.uint8
+    )
 
 
 def encoded(image: Image.Image | NDArray[np.unsignedinteger], kind: str, **options: object) -> bytes:
@@ -51,7 +53,10 @@ def _profile(space: bytes, tags: dict[bytes, bytes], text: str) -> bytes:
     for tag, content in tags.items():
         table += struct.pack(">4sII", tag, start + len(body), len(content))
         body += content + bytes(-len(content) % 4)
-    head = struct.pack(">I4xI4s4s4s12x4s28x", start + len(body), 0x02100000, b"mntr", space, b"XYZ ", b"acsp") + _xyz(*_D50)[8:]
+    head = (
+        struct.pack(">I4xI4s4s4s12x4s28x", start + len(body), 0x02100000, b"mntr", space, b"XYZ ", b"acsp")
+        + _xyz(*_D50)[8:]
+    )
     return head.ljust(128, b"\0") + struct.pack(">I", len(tags)) + table + body
 
 
@@ -82,13 +87,20 @@ def exif(marker: bytes) -> bytes:
     assert data.startswith(b"MM")
     (count,) = struct.unpack_from(">H", data, 8)
     next_directory = 10 + 12 * count
-    return data[:next_directory] + struct.pack(">L", len(data)) + data[next_directory + 4 :] + _preview(len(data), marker)
+    return (
+        data[:next_directory] + struct.pack(">L", len(data)) + data[next_directory + 4 :] + _preview(len(data), marker)
+    )
 
 
 def _preview(offset: int, marker: bytes) -> bytes:
     thumbnail = jpeg_with(0xFE, marker)
     entries = [(0x103, 6), (0x201, offset + 2 + 3 * 12 + 4), (0x202, len(thumbnail))]
-    return struct.pack(">H", 3) + b"".join(struct.pack(">HHLL", tag, 4, 1, value) for tag, value in entries) + bytes(4) + thumbnail
+    return (
+        struct.pack(">H", 3)
+        + b"".join(struct.pack(">HHLL", tag, 4, 1, value) for tag, value in entries)
+        + bytes(4)
+        + thumbnail
+    )
 
 
 def orientation(value: int) -> bytes:
@@ -103,7 +115,11 @@ def orientation(value: int) -> bytes:
 def jpeg_with(segment: int, *contents: bytes) -> bytes:
     """A JPEG with more segments right behind its start."""
     data = encoded(picture(), "JPEG")
-    return data[:2] + b"".join(struct.pack(">BBH", 0xFF, segment, len(content) + 2) + content for content in contents) + data[2:]
+    return (
+        data[:2]
+        + b"".join(struct.pack(">BBH", 0xFF, segment, len(content) + 2) + content for content in contents)
+        + data[2:]
+    )
 
 
 def png_chunk(kind: bytes, content: bytes) -> bytes:
@@ -115,7 +131,12 @@ def png_16(pixels: NDArray[np.uint16]) -> bytes:
     height, width, channels = pixels.shape
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
     header = struct.pack(">IIBBBBB", width, height, 16, {2: 4, 3: 2, 4: 6}[channels], 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header) + png_chunk(b"IDAT", zlib.compress(rows)) + png_chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + png_chunk(b"IHDR", header)
+        + png_chunk(b"IDAT", zlib.compress(rows))
+        + png_chunk(b"IEND", b"")
+    )
 
 
 def png_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
@@ -130,7 +151,9 @@ def png_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
     raise AssertionError("no IEND")
 
 
-def png_with(kind: bytes, content: bytes, *, late: bool = False, pixels: NDArray[np.unsignedinteger] | None = None) -> bytes:
+def png_with(
+    kind: bytes, content: bytes, *, late: bool = False, pixels: NDArray[np.unsignedinteger] | None = None
+) -> bytes:
     """A PNG with one chunk more, right behind IHDR or, ``late``, right before IEND. Deflate what you plant with level 0: to be found."""
     data = encoded(picture() if pixels is None else pixels, "PNG")
     at = len(data) - 12 if late else 33
@@ -156,7 +179,13 @@ def tiff_16(pixels: NDArray[np.uint16], photometric: int, order: str = "<", prof
     height, width, channels = pixels.shape
     body = pixels.astype(order + "u2").tobytes()
     depths = struct.pack(f"{order}{channels}H", *[16] * channels)
-    entries = [(256, 4, 1, width), (257, 4, 1, height), (258, 3, channels, 8 + len(body)), (259, 4, 1, 1), (262, 4, 1, photometric)]
+    entries = [
+        (256, 4, 1, width),
+        (257, 4, 1, height),
+        (258, 3, channels, 8 + len(body)),
+        (259, 4, 1, 1),
+        (262, 4, 1, photometric),
+    ]
     entries += [(273, 4, 1, 8), (277, 4, 1, channels), (278, 4, 1, height), (279, 4, 1, len(body))]
     end = 8 + len(body) + len(depths) + 2 + 12 * (len(entries) + bool(profile)) + 4
     entries += [(34675, 7, len(profile), end)] if profile else []
@@ -173,7 +202,13 @@ def bmp_rle(indices: NDArray[np.uint8]) -> bytes:
     rows = b"".join(b"".join(bytes([1, value]) for value in row) + b"\0\0" for row in indices[::-1]) + b"\0\1"
     palette = b"".join(bytes([value, value, value, 0]) for value in range(256))
     info = struct.pack("<LllHHLLllLL", 40, width, height, 1, 8, 1, len(rows), 0, 0, 256, 0)
-    return b"BM" + struct.pack("<LLL", 14 + len(info) + len(palette) + len(rows), 0, 14 + len(info) + len(palette)) + info + palette + rows
+    return (
+        b"BM"
+        + struct.pack("<LLL", 14 + len(info) + len(palette) + len(rows), 0, 14 + len(info) + len(palette))
+        + info
+        + palette
+        + rows
+    )
 
 
 def gif_with(extension: bytes) -> bytes:

@@ -31,12 +31,16 @@ def levels(plan: Plan, prune: Prune, width: int, height: int) -> dict[str, Level
         ("dct", (5, 100), 40),
     ],
 )
-def test_each_level_is_the_plan_times_the_pixels_that_depend_on_it(prune: Prune, size: tuple[int, int], dependents: int) -> None:
+def test_each_level_is_the_plan_times_the_pixels_that_depend_on_it(
+    prune: Prune, size: tuple[int, int], dependents: int
+) -> None:
     plan = Plan.paper(20.0)
     got, exact = levels(plan, prune, *size), Fraction(plan.realised_epsilon)
     assert got["released pixel"].epsilon == plan.realised_epsilon
     assert exact * dependents <= Fraction(got["source pixel"].epsilon) <= exact * dependents * (1 + Fraction(1, 2**50))
-    assert exact * math.prod(size) <= Fraction(got["image"].epsilon) <= exact * math.prod(size) * (1 + Fraction(1, 2**50))
+    assert (
+        exact * math.prod(size) <= Fraction(got["image"].epsilon) <= exact * math.prod(size) * (1 + Fraction(1, 2**50))
+    )
     assert str(dependents) in got["source pixel"].why or dependents == 1
 
 
@@ -96,7 +100,9 @@ def test_a_statement_about_several_sizes_is_about_the_worst() -> None:
 
 
 def test_a_card_lists_every_plan() -> None:
-    card = Card(tuple(Statement(plan, None, "rgb", ((3, 3),)) for plan in (Plan.paper(1.0), Plan([Slice(0xF0, 1.0)], 8))))
+    card = Card(
+        tuple(Statement(plan, None, "rgb", ((3, 3),)) for plan in (Plan.paper(1.0), Plan([Slice(0xF0, 1.0)], 8)))
+    )
     dropped = [statement["plan"]["dropped_bits"] for statement in card.to_dict()["statements"]]
     assert dropped == ["0x0", "0xf"]
 
@@ -147,7 +153,15 @@ def test_printed_numbers_are_rounded_up(value: float) -> None:
 
 
 def test_a_number_of_few_digits_is_printed_as_it_was_asked_for() -> None:
-    assert [number(value) for value in (20.0, 5.2, 0.1, 7.7, 12.3, 1e-9, 20.8)] == ["20", "5.2", "0.1", "7.7", "12.3", "1e-09", "20.8"]
+    assert [number(value) for value in (20.0, 5.2, 0.1, 7.7, 12.3, 1e-9, 20.8)] == [
+        "20",
+        "5.2",
+        "0.1",
+        "7.7",
+        "12.3",
+        "1e-09",
+        "20.8",
+    ]
     assert "epsilon 5.2 realised of 5.2 requested" in str(Statement(Plan.grey(5.2), "haar", "rgb", ((64, 64),)))
 
 

@@ -67,7 +67,11 @@ JPEG_GREY, JPEG_CMYK = encoded(GREY, "JPEG"), encoded(IMAGE.convert("CMYK"), "JP
 WIDE = COLOUR * np.uint16(256) + np.uint16(0x7F)
 KINDS: dict[str, tuple[bytes, Pixels, list[str]]] = {
     "jpeg": (JPEG, by_pillow(JPEG), []),
-    "jpeg, progressive": (encoded(COLOUR, "JPEG", progressive=True), by_pillow(encoded(COLOUR, "JPEG", progressive=True)), []),
+    "jpeg, progressive": (
+        encoded(COLOUR, "JPEG", progressive=True),
+        by_pillow(encoded(COLOUR, "JPEG", progressive=True)),
+        [],
+    ),
     "jpeg, grey": (JPEG_GREY, by_pillow(JPEG_GREY, "L"), []),
     "jpeg, cmyk": (JPEG_CMYK, by_pillow(JPEG_CMYK), []),
     "png": (encoded(COLOUR, "PNG"), COLOUR, []),
@@ -75,7 +79,11 @@ KINDS: dict[str, tuple[bytes, Pixels, list[str]]] = {
     "png, 1 bit": (encoded(Image.fromarray(BLACK_WHITE).convert("1"), "PNG"), BLACK_WHITE, []),
     "png, palette": (encoded(PALETTE, "PNG"), rgb(PALETTE), []),
     "png, palette, transparent": (encoded(PALETTE, "PNG", transparency=3), rgb(PALETTE), [TRANSPARENCY]),
-    "png, palette, half transparent": (encoded(PALETTE, "PNG", transparency=bytes(range(64))), rgb(PALETTE), [TRANSPARENCY]),
+    "png, palette, half transparent": (
+        encoded(PALETTE, "PNG", transparency=bytes(range(64))),
+        rgb(PALETTE),
+        [TRANSPARENCY],
+    ),
     "png, one colour transparent": (encoded(COLOUR, "PNG", transparency=(0, 0, 0)), COLOUR, [TRANSPARENCY]),
     "png, one grey transparent": (encoded(GREY, "PNG", transparency=7), GREY, [TRANSPARENCY]),
     "png, grey and alpha": (encoded(Image.fromarray(np.dstack([GREY, ALPHA]), "LA"), "PNG"), GREY, [TRANSPARENCY]),
@@ -135,7 +143,9 @@ UPRIGHT: dict[int, Callable[[Pixels], Pixels]] = {
 
 
 @pytest.mark.parametrize("value", UPRIGHT)
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "TIFF, lzw", "PNG, late", "PNG, deep grey", "PNG, 1 bit"])
+@pytest.mark.parametrize(
+    "kind", ["JPEG", "PNG", "WEBP", "TIFF", "TIFF, lzw", "PNG, late", "PNG, deep grey", "PNG, 1 bit"]
+)
 def test_orientation_is_applied(kind: str, value: int, tmp_path: Path) -> None:
     stored: Pixels = COLOUR
     exif = orientation(value)
@@ -185,7 +195,9 @@ def test_a_grey_profile_is_applied_and_the_image_stays_grey(kind: str, tmp_path:
 def test_orientation_and_profile_go_together(tmp_path: Path) -> None:
     stored = np.concatenate([PATCH, PATCH[..., ::-1]])
     decoded = read(tmp_path, encoded(stored, "PNG", exif=orientation(6), icc_profile=rgb_profile()))
-    np.testing.assert_array_equal(decoded.pixels, np.rot90(read(tmp_path, encoded(stored, "PNG", icc_profile=rgb_profile())).pixels, -1))
+    np.testing.assert_array_equal(
+        decoded.pixels, np.rot90(read(tmp_path, encoded(stored, "PNG", icc_profile=rgb_profile())).pixels, -1)
+    )
 
 
 @pytest.mark.parametrize(
@@ -197,7 +209,10 @@ def test_orientation_and_profile_go_together(tmp_path: Path) -> None:
         "a part is missing": (jpeg_with(0xE2, b"ICC_PROFILE\0\1\2" + rgb_profile()), by_pillow(JPEG)),
         "for colour, on grey": (encoded(GREY, "PNG", icc_profile=rgb_profile()), GREY),
         "for grey, on colour": (encoded(COLOUR, "PNG", icc_profile=grey_profile()), COLOUR),
-        "for colour, on CMYK": (encoded(IMAGE.convert("CMYK"), "TIFF", icc_profile=rgb_profile()), rgb(IMAGE.convert("CMYK"))),
+        "for colour, on CMYK": (
+            encoded(IMAGE.convert("CMYK"), "TIFF", icc_profile=rgb_profile()),
+            rgb(IMAGE.convert("CMYK")),
+        ),
         "on deep grey": (encoded(DEEP, "PNG", icc_profile=grey_profile()), DEEP),
     }.values(),
 )
@@ -252,7 +267,9 @@ def test_what_cannot_be_read_for_certain_is_refused(name: str, tmp_path: Path) -
 CUT_ANYWHERE = {
     "png, exif behind the pixels": png_with(b"eXIf", orientation(6).removeprefix(b"Exif\0\0"), late=True),
     "tiff, profile behind the pixels": tiff_16(WIDE[:9, :9], 2, profile=rgb_profile()),
-    "tiff, profile by libtiff": encoded(COLOUR[:9, :8], "TIFF", compression="tiff_lzw", icc_profile=rgb_profile(), tiffinfo={274: 6}),
+    "tiff, profile by libtiff": encoded(
+        COLOUR[:9, :8], "TIFF", compression="tiff_lzw", icc_profile=rgb_profile(), tiffinfo={274: 6}
+    ),
     "webp, exif and profile": encoded(COLOUR, "WEBP", exif=orientation(6), icc_profile=rgb_profile()),
     "gif, animated": frames("GIF"),
     "png, animated": frames("PNG"),
@@ -305,7 +322,13 @@ def test_pipes_devices_folders_and_vanished_files_are_refused(tmp_path: Path) ->
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder.png").mkdir()
     (tmp_path / "loop").symlink_to("loop")
-    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path / "folder.png", tmp_path / "vanished", tmp_path / "loop"):
+    for path in (
+        tmp_path / "pipe",
+        Path("/dev/zero"),
+        tmp_path / "folder.png",
+        tmp_path / "vanished",
+        tmp_path / "loop",
+    ):
         with at_most(5), pytest.raises(ImageError):
             read_image(path)
 
@@ -336,7 +359,9 @@ def test_an_encoded_png_is_those_pixels_and_nothing_else(pixels: Pixels, level: 
 
 
 @pytest.mark.parametrize(
-    "pixels", [COLOUR[::-1, ::2], GREY.T, DEEP[:, ::-1], DEEP.astype(">u2")], ids=["colour", "grey", "deep", "big-endian"]
+    "pixels",
+    [COLOUR[::-1, ::2], GREY.T, DEEP[:, ::-1], DEEP.astype(">u2")],
+    ids=["colour", "grey", "deep", "big-endian"],
 )
 def test_arrays_in_any_order_are_encoded(pixels: Pixels, tmp_path: Path) -> None:
     np.testing.assert_array_equal(read(tmp_path, b"".join(encode_png(pixels))).pixels, pixels)

@@ -36,7 +36,9 @@ def test_more_ties_than_expected_are_all_settled(name: str, variant: str) -> Non
     def blocks_of(image: int) -> Blocks:
         def blocks(counters: memoryview) -> bytes:
             rows = np.frombuffer(counters, ">u8").reshape(-1, 2).tolist()
-            return b"".join(int((index + image) * 0x9E3779B97F4A7C15 & (1 << 48) - 1).to_bytes(16, "little") for _, index in rows)
+            return b"".join(
+                int((index + image) * 0x9E3779B97F4A7C15 & (1 << 48) - 1).to_bytes(16, "little") for _, index in rows
+            )
 
         return blocks
 

@@ -36,22 +36,35 @@ def test_the_vectors_are_what_is_derived() -> None:
     assert json.loads(FILE.read_text()) == all_vectors()
 
 
-@pytest.mark.parametrize("case", json.loads(FILE.read_text())["vectors"], ids=lambda case: f"{case['plan']}, {case['prune']}")
+@pytest.mark.parametrize(
+    "case", json.loads(FILE.read_text())["vectors"], ids=lambda case: f"{case['plan']}, {case['prune']}"
+)
 def test_the_vectors_follow_from_the_standard_library_alone(case: dict[str, str]) -> None:
     """Written out once more, from the definition, with nothing of keys.py."""
     plan, source = PLANS[case["plan"]], bytes.fromhex(case["source"])
     channels, bits = (3, 8) if plan.is_colour else (1, plan.word_bits)
-    digest = hashlib.sha256(framed(b"ldp-slicing source 1", number(5) + number(3) + number(channels) + number(bits), source)).digest()
+    digest = hashlib.sha256(
+        framed(b"ldp-slicing source 1", number(5) + number(3) + number(channels) + number(bits), source)
+    ).digest()
     assert digest.hex() == case["source_digest"]
     tables = plan.tables
-    arrays = [tables.first.tobytes(), tables.rest.astype("<u8").tobytes(), tables.outcome.tobytes(), tables.uniform.tobytes()]
+    arrays = [
+        tables.first.tobytes(),
+        tables.rest.astype("<u8").tobytes(),
+        tables.outcome.tobytes(),
+        tables.uniform.tobytes(),
+    ]
     groups = b"".join(number(group, 4) for group in tables.group_bits)
     drawn = hashlib.sha256(framed(b"ldp-slicing tables 1", number(plan.word_bits, 4), groups, *arrays)).digest()
     assert drawn.hex() == case["tables_digest"]
     view = framed((case["prune"] or "none").encode(), b"YCbCr" if plan.is_colour else b"grey")
     rest, secret, name = (digest, drawn, view, number(1, 4)), bytes.fromhex(case["secret"]), bytes.fromhex(case["name"])
-    assert hmac.digest(secret, framed(b"ldp-slicing run key 1", name, *rest), "sha256").hex() == case["image_key_of_run"]
-    assert hmac.digest(secret, framed(b"ldp-slicing owner's key 1", *rest), "sha256").hex() == case["image_key_of_owner"]
+    assert (
+        hmac.digest(secret, framed(b"ldp-slicing run key 1", name, *rest), "sha256").hex() == case["image_key_of_run"]
+    )
+    assert (
+        hmac.digest(secret, framed(b"ldp-slicing owner's key 1", *rest), "sha256").hex() == case["image_key_of_owner"]
+    )
     assert hmac.digest(secret, framed(b"ldp-slicing output name 1", name), "sha256").hex()[:32] == case["output_name"]
 
 
@@ -66,20 +79,33 @@ def test_two_lists_of_parts_never_have_one_frame(one: list[bytes], two: list[byt
 def test_whatever_decides_the_bits_changes_the_key() -> None:
     grey, other = IMAGE[..., 0], IMAGE.copy()
     other[5, 3, 2] ^= 1
-    sources = [source_digest(IMAGE, 8), source_digest(other, 8), source_digest(grey, 8), source_digest(grey.astype(np.uint16), 16)]
+    sources = [
+        source_digest(IMAGE, 8),
+        source_digest(other, 8),
+        source_digest(grey, 8),
+        source_digest(grey.astype(np.uint16), 16),
+    ]
     sources += [
         source_digest(IMAGE.reshape(4, 6, 3), 8),
         source_digest(IMAGE.reshape(12, 2, 3), 8),
         source_digest(grey.astype(np.uint16), 12),
     ]
-    plans = [Plan.paper(20.0), Plan.paper(20.0, (2, 1, 1)), Plan.paper(np.nextafter(19.0, 0)), Plan.grey(20.0), Plan.grey(20.0, 16)]
+    plans = [
+        Plan.paper(20.0),
+        Plan.paper(20.0, (2, 1, 1)),
+        Plan.paper(np.nextafter(19.0, 0)),
+        Plan.grey(20.0),
+        Plan.grey(20.0, 16),
+    ]
     keys = {
         secret.image_key(name, source, plan, prune)
         for secret in (RUN, Secret(bytes(32), is_owners=False))
         for name, source, plan, prune in itertools.product((b"a", b"b", b""), sources, plans, ("haar", "dct", None))
     }
     assert len(keys) == 2 * 3 * 7 * 5 * 3
-    owners = {OWNER.image_key(name, source, plan, "haar") for name in (b"a", b"b") for source in sources for plan in plans}
+    owners = {
+        OWNER.image_key(name, source, plan, "haar") for name in (b"a", b"b") for source in sources for plan in plans
+    }
     assert len(owners) == 7 * 5
     assert not owners & keys
 
@@ -87,10 +113,16 @@ def test_whatever_decides_the_bits_changes_the_key() -> None:
 def test_what_only_processes_the_released_bits_does_not(tmp_path: Path) -> None:
     """A view of the same pixels in memory, its byte order, and the plan object it was made by."""
     deep = (IMAGE[..., 0].astype(np.uint16) << 4) + 3
-    assert source_digest(deep, 16) == source_digest(deep.astype(">u2"), 16) == source_digest(np.asfortranarray(deep), 16)
+    assert (
+        source_digest(deep, 16) == source_digest(deep.astype(">u2"), 16) == source_digest(np.asfortranarray(deep), 16)
+    )
     digest = source_digest(IMAGE, 8)
-    assert RUN.image_key(b"a", digest, Plan.paper(20.0), "haar") == RUN.image_key(b"a", digest, Plan.paper(20.0), "haar")
-    again = [Slicer(Plan.paper(20.0), output=output, randomness=ForOneImage(bytes(32)))(IMAGE) for output in ("rgb", "ycbcr")]
+    assert RUN.image_key(b"a", digest, Plan.paper(20.0), "haar") == RUN.image_key(
+        b"a", digest, Plan.paper(20.0), "haar"
+    )
+    again = [
+        Slicer(Plan.paper(20.0), output=output, randomness=ForOneImage(bytes(32)))(IMAGE) for output in ("rgb", "ycbcr")
+    ]
     from ldp_slicing.view import to_rgb
 
     np.testing.assert_array_equal(again[0], np.moveaxis(to_rgb(np.moveaxis(again[1], -1, 0)), 0, -1))
@@ -128,7 +160,9 @@ def test_a_key_file_is_the_owners_alone(tmp_path: Path) -> None:
         new_key_file(tmp_path / "nowhere" / "key")
 
 
-@pytest.mark.parametrize("content", [b"", b"secret", b"ldp-slicing key 1\n", b"ldp-slicing key 1\n" + b"ab" * 31, bytes(90), b"ab" * 32])
+@pytest.mark.parametrize(
+    "content", [b"", b"secret", b"ldp-slicing key 1\n", b"ldp-slicing key 1\n" + b"ab" * 31, bytes(90), b"ab" * 32]
+)
 def test_what_is_no_key_is_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_bytes(content)

@@ -99,10 +99,14 @@ def test_what_came_to_nothing_is_withdrawn_unless_it_was_tried_before(ledger: Le
 def test_copies_within_a_run_are_counted_or_listed(ledger: Ledger) -> None:
     first, second = ledger.approve([intent("a.png", "a", "A"), intent("b.png", "a", "A")], FIRST)
     assert first.entry != second.entry
-    assert ledger.most_of([(FIRST.identity, [first.entry])]) == ledger.most_of([(FIRST.identity, [first.entry, second.entry])])
+    assert ledger.most_of([(FIRST.identity, [first.entry])]) == ledger.most_of(
+        [(FIRST.identity, [first.entry, second.entry])]
+    )
     assert ledger.most_of([(FIRST.identity, [second.entry])])[0].releases == 2
     once = Stream(b"run 3", is_owners=False, spend=True, duplicates="once")
-    first, second, other = ledger.approve([intent("a.png", "a", "A"), intent("b.png", "a", "B"), intent("c.png", "c")], once)
+    first, second, other = ledger.approve(
+        [intent("a.png", "a", "A"), intent("b.png", "a", "B"), intent("c.png", "c")], once
+    )
     assert (first.is_copy, second.is_copy, other.is_copy) == (False, True, False)
     assert one(ledger, intent("a.png", "a", "A"), once).entry == first.entry  # resumed, the first is still the first
     assert one(ledger, intent("b.png", "a", "B"), once).is_copy
@@ -116,7 +120,9 @@ def test_under_an_owners_key_the_same_release_costs_nothing_more(ledger: Ledger)
     assert one(ledger, intent("copy.png", "a", "B"), owner).entry == entry
     assert ledger.total().releases == 1
     assert "released before" in (one(ledger, intent("a.png", "a", "A", GREY), owner).problem or "")
-    assert "released before" in (one(ledger, intent("a.png", "a", "A"), Stream(b"another owner", is_owners=True)).problem or "")
+    assert "released before" in (
+        one(ledger, intent("a.png", "a", "A"), Stream(b"another owner", is_owners=True)).problem or ""
+    )
     assert "released before" in (one(ledger, intent("a.png", "a", "A"), FIRST).problem or "")
 
 
@@ -172,11 +178,20 @@ def test_the_most_spent_sources_come_first(ledger: Ledger) -> None:
     assert ledger.total().releases == 15
     assert [one.releases for _, one in ledger.most_spent(9)] == [5, 4, 3, 2, 1]  # a film is one, not its frames
     ledger.approve([intent("still.png", "frame 2", "still")], Stream(b"later", is_owners=False, spend=True))
-    assert [one.releases for _, one in ledger.most_spent(9)] == [6, 4, 3, 2, 2, 1]  # but what was also released by itself is
+    assert [one.releases for _, one in ledger.most_spent(9)] == [
+        6,
+        4,
+        3,
+        2,
+        2,
+        1,
+    ]  # but what was also released by itself is
     assert ledger.spent_on_film([digest("frame 2"), digest("0")], digest("no such")).releases == 6
     assert ledger.spent_on_film([], digest("film")).releases == 6
     for k in range(20):  # most of what was spent on the film was spent on one of its frames, as a still
-        ledger.approve([intent("still.png", "frame 2", "still")], Stream(f"still {k}".encode(), is_owners=False, spend=True))
+        ledger.approve(
+            [intent("still.png", "frame 2", "still")], Stream(f"still {k}".encode(), is_owners=False, spend=True)
+        )
     assert [one.releases for _, one in ledger.most_spent(1)] == [26]
     assert ledger.most_of([(FIRST.identity, [])]) is not None  # both use tables of their own
 

@@ -20,7 +20,9 @@ def exact_sum(plan: Plan) -> Fraction:
 
 
 @given(EPSILONS, st.tuples(*[st.floats(0.01, 100.0)] * 3))
-def test_paper_allocation_follows_the_closed_form_and_never_overspends(epsilon: float, weights: tuple[float, float, float]) -> None:
+def test_paper_allocation_follows_the_closed_form_and_never_overspends(
+    epsilon: float, weights: tuple[float, float, float]
+) -> None:
     plan = Plan.paper(epsilon, weights)
     roots = {1 << (16 - 8 * c + b): math.sqrt(w * 2**b) for c, w in enumerate(weights) for b in range(8)}
     assert {part.bits for part in plan.slices} == set(roots)
@@ -115,7 +117,13 @@ def test_without_slices_the_plan_is_the_papers() -> None:
 
 @pytest.mark.parametrize("epsilon", [0, -1.0, math.nan, math.inf, "20", None, True])
 def test_an_epsilon_that_is_no_positive_number_is_refused_and_shown(epsilon: float) -> None:
-    for make in (Plan.paper, Plan.uniform, Plan.grey, lambda value: Plan.sliced(value, "Y7"), lambda value: Slice(1, value)):
+    for make in (
+        Plan.paper,
+        Plan.uniform,
+        Plan.grey,
+        lambda value: Plan.sliced(value, "Y7"),
+        lambda value: Slice(1, value),
+    ):
         with pytest.raises(PlanError, match=repr(epsilon)):
             make(epsilon)
 

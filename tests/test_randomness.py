@@ -24,7 +24,16 @@ def ctr(key: bytes, counter: int, size: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "sizes", [(128, 640, 1024), (16,) * 5, (3 << 17,), ((3 << 17) - 32, 16, 16), (3 << 17, 16), (500_000, 300_000), (1_000_000,)]
+    "sizes",
+    [
+        (128, 640, 1024),
+        (16,) * 5,
+        (3 << 17,),
+        ((3 << 17) - 32, 16, 16),
+        (3 << 17, 16),
+        (500_000, 300_000),
+        (1_000_000,),
+    ],
 )
 def test_lanes_are_aes_256_ctr_from_counter_zero(sizes: tuple[int, ...]) -> None:
     """Whatever comes from counters that lie ready and whatever from a context that counts."""
@@ -81,7 +90,9 @@ def test_threads_never_share_a_mask() -> None:
     slicer = Slicer(Plan.paper(20.0))
     with ThreadPoolExecutor(8) as pool:
         releases = [release.tobytes() for release in pool.map(slicer, [IMAGE] * 200)]
-        batches = [release.tobytes() for batch in pool.map(slicer, [np.tile(IMAGE, (100, 1, 1, 1))] * 20) for release in batch]
+        batches = [
+            release.tobytes() for batch in pool.map(slicer, [np.tile(IMAGE, (100, 1, 1, 1))] * 20) for release in batch
+        ]
     assert len(set(releases + batches)) == 2200
 
 
@@ -120,7 +131,9 @@ def test_worker_processes_never_share_a_mask(method: str, batch: int, tmp_path: 
     script = os.path.join(tmp_path, "workers.py")  # noqa: PTH118
     with open(script, "w") as file:
         file.write(WORKERS)
-    ran = subprocess.run([sys.executable, "-W", "ignore", script, method, str(batch)], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", script, method, str(batch)], capture_output=True, text=True, check=True
+    )
     assert ran.stdout.strip() == str(50 * batch)
 
 

@@ -55,7 +55,15 @@ def test_nothing_imports_the_command_line(module: str) -> None:
 
 
 def test_the_public_names() -> None:
-    assert set(ldp_slicing.__all__) == {"Card", "LdpSlicingError", "Plan", "Slice", "Slicer", "__version__", "privatize"}
+    assert set(ldp_slicing.__all__) == {
+        "Card",
+        "LdpSlicingError",
+        "Plan",
+        "Slice",
+        "Slicer",
+        "__version__",
+        "privatize",
+    }
 
 
 @pytest.mark.parametrize("module", ["ldp_slicing", "ldp_slicing.cli"])
@@ -64,4 +72,6 @@ def test_importing_the_owners_side_brings_no_more_than_it_needs(module: str) -> 
         {"PIL", "typer", "rich"} if module == "ldp_slicing" else set()
     )
     code = f"import sys, {module}; print(sorted({unwanted!r} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )

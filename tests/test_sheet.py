@@ -78,7 +78,9 @@ class Bare:
         return source
 
 
-def test_of_a_large_picture_all_is_released_and_the_middle_and_the_averaged_whole_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_large_picture_all_is_released_and_the_middle_and_the_averaged_whole_are_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sheet, "Slicer", Bare)
     monkeypatch.setattr(Bare, "given", [])
     source = picture(302, 302)
@@ -92,7 +94,9 @@ def test_of_a_large_picture_all_is_released_and_the_middle_and_the_averaged_whol
     for row in (4, 6):
         np.testing.assert_array_equal(tile(drawn, row, 0, 100), source[middle])
         for column in (0, len(BUDGETS) - 1, COLUMNS - 1):  # releases, and the source in the same way
-            np.testing.assert_array_equal(tile(drawn, row + 1, column, 100), stretched(*[average(source, 100, 100)] * 2))
+            np.testing.assert_array_equal(
+                tile(drawn, row + 1, column, 100), stretched(*[average(source, 100, 100)] * 2)
+            )
 
 
 def test_a_picture_made_small_keeps_its_proportions() -> None:
@@ -124,7 +128,9 @@ def test_deep_grey_is_released_by_the_plan_of_its_word(bits: int, monkeypatch: p
         np.testing.assert_array_equal(tile(drawn, 1 + row, column, 96)[..., 0] == 255, source >> bit & 1 == 1)
 
 
-@pytest.mark.parametrize(("shape", "size"), [((12, 8, 3), (4, 4)), ((7, 5), (3, 5)), ((5, 9, 3), (1, 1)), ((3, 3), (3, 3))])
+@pytest.mark.parametrize(
+    ("shape", "size"), [((12, 8, 3), (4, 4)), ((7, 5), (3, 5)), ((5, 9, 3), (1, 1)), ((3, 3), (3, 3))]
+)
 def test_averages_are_those_of_the_pixels_in_each_piece(shape: tuple[int, ...], size: tuple[int, int]) -> None:
     words = np.random.default_rng(0).integers(0, 1 << 16, shape, dtype=np.uint16)
     rows, columns = ([*(np.arange(n) * length // n), length] for n, length in zip(size, shape, strict=False))
@@ -171,10 +177,14 @@ def test_larger_pictures_give_away_more_at_the_same_eps_by_as_much_as_is_said() 
                 found[name].append(float(np.corrcoef(one.ravel(), two.ravel())[0, 1]))
     for document in ("README.md", "docs/threat-model.md"):
         text = (ROOT / document).read_text()
-        said = re.search(r"correlates by (0\.\d\d) with the source.*, and by (0\.\d\d) where it was released at 96 x 96", text)
+        said = re.search(
+            r"correlates by (0\.\d\d) with the source.*, and by (0\.\d\d) where it was released at 96 x 96", text
+        )
         assert said is not None
         assert found["source"] == [pytest.approx(float(said[1]), abs=0.01), pytest.approx(float(said[2]), abs=0.05)]
-    said = re.search(r"correlate by (0\.\d\d) with each other, which noise does not, and by (0\.\d\d) of the small", text)
+    said = re.search(
+        r"correlate by (0\.\d\d) with each other, which noise does not, and by (0\.\d\d) of the small", text
+    )
     assert said is not None
     assert found["each other"] == [pytest.approx(float(said[1]), abs=0.03), pytest.approx(float(said[2]), abs=0.05)]
 
@@ -204,4 +214,6 @@ def test_a_long_heading_is_made_small_enough_to_be_read_whole() -> None:
     words = "Releases with the low Haar band pruned, slices Y7+Y6,Y5,Y4+Y3,Cb7+Cr7,Cb6,Cr6; eps per released pixel"
     assert _fitting("Bit-planes", 16, 800).getlength("W") == _fitting("Bit", 16, 200).getlength("W")
     assert 800 >= _fitting(words, 16, 800).getlength(words) > 600
-    assert _fitting(words, 16, 10).getlength(words) == _fitting(words, SMALLEST, 10).getlength(words)  # no smaller than can be read
+    assert _fitting(words, 16, 10).getlength(words) == _fitting(words, SMALLEST, 10).getlength(
+        words
+    )  # no smaller than can be read

@@ -16,32 +16,38 @@ from ldp_slicing import Plan, Slice, Slicer, privatize, slicer
 from ldp_slicing.errors import ImageError, KernelError, LdpSlicingError
 from ldp_slicing.randomness import SeededForTests
 from ldp_slicing.sheet import look, psnr
-from ldp_slicing.slicer import Path
+from ldp_slicing.slicer import Backend
 from ldp_slicing.view import Prune
-from tests.cases import COLOUR_PLANS, DEEP_PLANS, PLANS, PRUNES, SHAPES, paths, photographs, random_image
+from tests.cases import COLOUR_PLANS, DEEP_PLANS, PLANS, PRUNES, SHAPES, backends, photographs, random_image
 
 
-def release_with(path: Path, image: NDArray[Any], plan: Plan, prune: Prune = "haar", output: Any = "rgb", seed: int = 1) -> NDArray[Any]:
+def release_with(
+    backend: Backend, image: NDArray[Any], plan: Plan, prune: Prune = "haar", output: Any = "rgb", seed: int = 1
+) -> NDArray[Any]:
     made = Slicer(plan, prune=prune, output=output, randomness=SeededForTests(seed))
-    made.path = path
+    made.backend = backend
     return made(image)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("prune", [*PRUNES, "haar2", "haar4"])
-def test_every_path_gives_the_same_bytes(shape: tuple[int, int], prune: Prune) -> None:
+def test_every_backend_gives_the_same_bytes(shape: tuple[int, int], prune: Prune) -> None:
     for name, plan in PLANS.items():
         image = random_image(plan, shape)
         for output in ("rgb", "ycbcr"):
-            reference, *kernels = (release_with(path, image, plan, prune, output) for path in paths())
+            reference, *kernels = (release_with(backend, image, plan, prune, output) for backend in backends())
             for got in kernels:
                 assert np.array_equal(got, reference), (name, output)
 
 
-@given(st.integers(1, 40), st.integers(1, 70), st.sampled_from(PRUNES), st.sampled_from(list(PLANS)), st.integers(0, 2**32))
-def test_every_path_gives_the_same_bytes_whatever_the_size(height: int, width: int, prune: Prune, name: str, seed: int) -> None:
+@given(
+    st.integers(1, 40), st.integers(1, 70), st.sampled_from(PRUNES), st.sampled_from(list(PLANS)), st.integers(0, 2**32)
+)
+def test_every_backend_gives_the_same_bytes_whatever_the_size(
+    height: int, width: int, prune: Prune, name: str, seed: int
+) -> None:
     image = random_image(PLANS[name], (height, width), seed)
-    reference, *kernels = (release_with(path, image, PLANS[name], prune, seed=seed) for path in paths())
+    reference, *kernels = (release_with(backend, image, PLANS[name], prune, seed=seed) for backend in backends())
     assert all(np.array_equal(got, reference) for got in kernels)
 
 
@@ -52,11 +58,11 @@ def test_words_that_lie_between_addresses_are_read_and_written_as_words() -> Non
     room = np.zeros(whole.nbytes + 1, np.uint8)[1:].view(np.uint16).reshape(whole.shape)
     assert not between.flags.aligned
     assert not room.flags.aligned
-    for path in paths():
-        expected = release_with(path, whole, Plan.grey(20.0, 16))
-        assert np.array_equal(release_with(path, between, Plan.grey(20.0, 16)), expected)
+    for backend in backends():
+        expected = release_with(backend, whole, Plan.grey(20.0, 16))
+        assert np.array_equal(release_with(backend, between, Plan.grey(20.0, 16)), expected)
         made = Slicer(Plan.grey(20.0, 16), randomness=SeededForTests(1))
-        made.path = path
+        made.backend = backend
         made.release_into(between, room)
         assert np.array_equal(room, expected)
 
@@ -67,10 +73,10 @@ def test_the_strip_size_changes_nothing(strip: int, monkeypatch: pytest.MonkeyPa
         for shape in ((61, 37), (200, 1), (1, 200)):
             image = random_image(plan, shape)
             for prune in PRUNES:
-                whole = [release_with(path, image, plan, prune) for path in paths()]
+                whole = [release_with(backend, image, plan, prune) for backend in backends()]
                 with monkeypatch.context() as patch:
                     patch.setattr(slicer, "STRIP_BYTES", 6 * strip)
-                    stripped = [release_with(path, image, plan, prune) for path in paths()]
+                    stripped = [release_with(backend, image, plan, prune) for backend in backends()]
                 assert all(np.array_equal(a, b) for a, b in zip(whole, stripped, strict=True))
 
 
@@ -81,35 +87,35 @@ def test_memory_layout_changes_nothing() -> None:
     read_only = image.copy()
     read_only.flags.writeable = False
     layouts = [wide[::2, ::2, ::2], np.asfortranarray(image), image[::-1, ::-1].copy()[::-1, ::-1], read_only]
-    for path in paths():
-        expected = release_with(path, image, Plan.paper(20.0))
+    for backend in backends():
+        expected = release_with(backend, image, Plan.paper(20.0))
         for layout in layouts:
-            assert np.array_equal(release_with(path, layout, Plan.paper(20.0)), expected)
+            assert np.array_equal(release_with(backend, layout, Plan.paper(20.0)), expected)
 
 
 def test_byte_order_changes_nothing() -> None:
     plan = DEEP_PLANS["grey 16"]
     image = random_image(plan, (9, 13))
-    for path in paths():
-        got = release_with(path, image.astype(">u2"), plan)
-        assert np.array_equal(got, release_with(path, image, plan))
+    for backend in backends():
+        got = release_with(backend, image.astype(">u2"), plan)
+        assert np.array_equal(got, release_with(backend, image, plan))
         assert got.dtype == np.uint16
 
 
 @pytest.mark.parametrize("name", PLANS)
 def test_the_source_stays_as_it_is(name: str) -> None:
-    for path in paths():
+    for backend in backends():
         for prune in PRUNES:
             image = random_image(PLANS[name], (16, 9))
             before = image.copy()
-            release_with(path, image, PLANS[name], prune)
+            release_with(backend, image, PLANS[name], prune)
             assert np.array_equal(image, before)
 
 
 def test_each_image_of_a_batch_has_its_own_key() -> None:
     images = np.tile(random_image(Plan.paper(20.0), (16, 16)), (3, 1, 1, 1))
-    for path in paths():
-        batch = release_with(path, images, Plan.paper(20.0), seed=7)
+    for backend in backends():
+        batch = release_with(backend, images, Plan.paper(20.0), seed=7)
         one_by_one = Slicer(Plan.paper(20.0), randomness=SeededForTests(7))
         assert all(np.array_equal(release, one_by_one(image)) for release, image in zip(batch, images, strict=True))
         assert not np.array_equal(batch[0], batch[1])
@@ -122,11 +128,11 @@ def test_a_batch_is_its_images_one_by_one(name: str, shape: tuple[int, int]) -> 
     plan, count = PLANS[name], 5 if shape[0] < 257 else 2
     images = random_image(plan, (count, *shape))
     images = images if plan.is_colour else images[..., None]
-    for path in paths():
+    for backend in backends():
         for prune in PRUNES if shape[0] < 33 else PRUNES[:1]:
-            one_by_one = Slicer(plan, prune=prune, path="reference", randomness=SeededForTests(5))
+            one_by_one = Slicer(plan, prune=prune, backend="reference", randomness=SeededForTests(5))
             expected = [one_by_one(image) for image in images]
-            assert np.array_equal(release_with(path, images, plan, prune, seed=5), expected), path.name
+            assert np.array_equal(release_with(backend, images, plan, prune, seed=5), expected), backend.name
 
 
 @pytest.mark.parametrize("together", [1, 2, 3, 7, 8, 100])
@@ -134,28 +140,32 @@ def test_how_many_images_are_released_together_changes_nothing(together: int, mo
     for plan in (COLOUR_PLANS["paper 20"], COLOUR_PLANS["wide and narrow"], DEEP_PLANS["grey 12"]):
         images = random_image(plan, (8, 9, 15))
         images = images if plan.is_colour else images[..., None]
-        turned = np.moveaxis(np.moveaxis(images, -1, 1).astype(images.dtype.newbyteorder(">")), 1, -1)  # as tensors lie in memory
-        for path in paths():
-            expected = release_with(path, images, plan)
+        turned = np.moveaxis(
+            np.moveaxis(images, -1, 1).astype(images.dtype.newbyteorder(">")), 1, -1
+        )  # as tensors lie in memory
+        for backend in backends():
+            expected = release_with(backend, images, plan)
             with monkeypatch.context() as patch:
-                patch.setattr(slicer, "STRIP_BYTES", together * 3 * 64 * 2 * plan.tables.lanes)  # 9 x 15 pixels are three blocks
+                patch.setattr(
+                    slicer, "STRIP_BYTES", together * 3 * 64 * 2 * plan.tables.lanes
+                )  # 9 x 15 pixels are three blocks
                 for layout in (images, turned, turned[::-1][::-1]):
-                    got = release_with(path, layout, plan)
+                    got = release_with(backend, layout, plan)
                     assert got.dtype == images.dtype
                     assert np.array_equal(got, expected)
 
 
 def test_memory_does_not_grow_with_the_batch() -> None:
     images = np.zeros((1500, 3, 16, 16), np.uint8).transpose(0, 2, 3, 1)  # not contiguous, so that sources are copied
-    for path in paths():
+    for backend in backends():
         made = Slicer(Plan.paper(20.0))
-        made.path = path
+        made.backend = backend
         made(images[:2])  # makes the tables
         tracemalloc.start()
         release = made(images)
         beside = tracemalloc.get_traced_memory()[1] - release.nbytes
         tracemalloc.stop()
-        assert beside < 1.8e6, path.name  # masks, keystream and copies of all images would take 4.6 MB
+        assert beside < 1.8e6, backend.name  # masks, keystream and copies of all images would take 4.6 MB
 
 
 @pytest.mark.parametrize(
@@ -195,7 +205,11 @@ def test_ycbcr_output_is_the_word_itself() -> None:
 def test_dropped_bits_are_constant_and_kept_ones_are_not(name: str) -> None:
     plan = PLANS[name]
     release = Slicer(plan, prune=None, output="ycbcr")(random_image(plan, (64, 64)))
-    words = release.astype(np.uint32) if not plan.is_colour else np.dot(release.astype(np.uint32), [1 << 16, 1 << 8, 1]).astype(np.uint32)
+    words = (
+        release.astype(np.uint32)
+        if not plan.is_colour
+        else np.dot(release.astype(np.uint32), [1 << 16, 1 << 8, 1]).astype(np.uint32)
+    )
     assert np.all(words & ~np.uint32(plan.kept_bits) == plan.dropped_value)
     assert np.bitwise_or.reduce(words.ravel()) & plan.kept_bits == plan.kept_bits
     assert np.bitwise_and.reduce(words.ravel()) & plan.kept_bits == 0
@@ -204,7 +218,10 @@ def test_dropped_bits_are_constant_and_kept_ones_are_not(name: str) -> None:
 def test_psnr_of_real_photographs_falls_with_epsilon() -> None:
     for name, photograph in photographs().items():
         for prune in ("haar", None):
-            values = [psnr(Slicer(Plan.paper(eps), prune=prune)(photograph), photograph) for eps in (58.0, 32.0, 20.0, 12.0, 5.2, 1.0)]
+            values = [
+                psnr(Slicer(Plan.paper(eps), prune=prune)(photograph), photograph)
+                for eps in (58.0, 32.0, 20.0, 12.0, 5.2, 1.0)
+            ]
             assert values == sorted(values, reverse=True), (name, prune)
             assert values[0] > values[-1] + 2
 
@@ -246,7 +263,8 @@ def test_images_that_do_not_fit_are_refused_with_a_way_out(image: Any, plan: Pla
 
 
 @pytest.mark.parametrize(
-    ("options", "shown"), [({"prune": "fft"}, "fft"), ({"output": "hsv"}, "hsv"), ({"path": "gpu"}, "gpu"), ({"plan": 20.0}, "20.0")]
+    ("options", "shown"),
+    [({"prune": "fft"}, "fft"), ({"output": "hsv"}, "hsv"), ({"backend": "gpu"}, "gpu"), ({"plan": 20.0}, "20.0")],
 )
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any], shown: str) -> None:
     with pytest.raises(LdpSlicingError, match=shown):
@@ -264,7 +282,7 @@ def test_privatize_picks_the_plan_that_fits() -> None:
 
 
 def test_repr_shows_what_will_happen() -> None:
-    shown = repr(Slicer(Plan.grey(3.0), prune=None, path="reference"))
+    shown = repr(Slicer(Plan.grey(3.0), prune=None, backend="reference"))
     assert "prune=None" in shown
     assert "reference" in shown
 
@@ -310,7 +328,11 @@ def test_a_release_can_be_written_where_memory_is(name: str) -> None:
 @pytest.mark.parametrize("wide", [1, 2])
 def test_a_target_of_another_depth_is_refused(wide: int) -> None:
     deep, flat = np.full((6, 8), 4000, np.uint16), np.zeros((6, 8), np.uint8)
-    for image, kind, plan in ((deep, np.uint8, Plan.grey(20.0, 12)), (flat, np.uint16, Plan.grey(20.0)), (flat, np.int8, Plan.grey(20.0))):
+    for image, kind, plan in (
+        (deep, np.uint8, Plan.grey(20.0, 12)),
+        (flat, np.uint16, Plan.grey(20.0)),
+        (flat, np.int8, Plan.grey(20.0)),
+    ):
         target = np.zeros((6, 8 * wide), kind)[:, ::wide]
         with pytest.raises(ImageError, match=f"dtype {np.dtype(kind)}, the image {image.dtype}"):
             Slicer(plan).release_into(image, target)

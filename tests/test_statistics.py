@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ldp_slicing import Plan, Slice, Slicer
+from ldp_slicing.audit.pixel_words import Words, masks_of
 from ldp_slicing.audit.statistics import complaints
-from ldp_slicing.audit.words import Words, masks_of
 from ldp_slicing.kernel import VARIANTS
 from tests.cases import COLOUR_PLANS, PLANS, random_image
 
@@ -15,9 +15,9 @@ GREY_SOURCE = np.uint8(200)  # Y = 200, Cb = Cr = 128, known without knowing the
 VIEW = np.array(0xC88080, np.uint32)
 
 
-def released_masks(plan: Plan, height: int, width: int, path: str = "auto") -> Words:
+def released_masks(plan: Plan, height: int, width: int, backend: str = "auto") -> Words:
     source = np.full((height, width, 3), GREY_SOURCE)
-    return masks_of(plan, Slicer(plan, prune=None, output="ycbcr", path=path)(source), VIEW)
+    return masks_of(plan, Slicer(plan, prune=None, output="ycbcr", backend=backend)(source), VIEW)
 
 
 def test_a_hundred_million_bits() -> None:
@@ -42,10 +42,10 @@ def test_every_kind_of_grey_plan(name: str) -> None:
     assert complaints(words, plan, other) == []
 
 
-@pytest.mark.parametrize("path", ["reference", "kernel"] if VARIANTS else ["reference"])
-def test_both_paths(path: str) -> None:
+@pytest.mark.parametrize("backend", ["reference", "kernel"] if VARIANTS else ["reference"])
+def test_both_backends(backend: str) -> None:
     plan = Plan.paper(5.2)
-    words, other = (released_masks(plan, 500, 701, path) for _ in range(2))
+    words, other = (released_masks(plan, 500, 701, backend) for _ in range(2))
     assert complaints(words, plan, other) == []
 
 

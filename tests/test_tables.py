@@ -87,7 +87,9 @@ def test_the_realised_epsilon_is_that_of_every_draw_there_is(name: str) -> None:
         else:
             assert sorted(counts) == submasks(bits)
             ratio = Fraction(max(counts.values()), min(counts.values()))
-        assert at_most_exp(ratio, sum((Fraction(part.epsilon) for part in plan.slices if part.bits & bits), Fraction(0)))
+        assert at_most_exp(
+            ratio, sum((Fraction(part.epsilon) for part in plan.slices if part.bits & bits), Fraction(0))
+        )
         total += ln_up(ratio)
     assert plan.realised_epsilon == round_up(total)
     assert plan.realised_epsilon <= plan.epsilon
@@ -107,16 +109,22 @@ def test_realised_is_at_most_and_nearly_the_request(epsilon: float) -> None:
         if "asked for" not in (plan.remark or ""):
             assert plan.realised_epsilon >= 0.99 * epsilon
         else:
-            assert any(part.epsilon > 44 for part in plan.slices), plan  # only where one slice needs more than 2^-64 can give
+            assert any(part.epsilon > 44 for part in plan.slices), (
+                plan
+            )  # only where one slice needs more than 2^-64 can give
 
 
 @given(st.floats(1e-18, 300.0), st.lists(st.integers(1, 255), min_size=1, max_size=4))
 def test_no_plan_realises_more_than_was_asked(epsilon: float, shapes: list[int]) -> None:
-    slices = [Slice(bits << 8 * (i % 2) if i < 2 else 0x10000 << (i - 2), epsilon / (i + 1)) for i, bits in enumerate(shapes)]
+    slices = [
+        Slice(bits << 8 * (i % 2) if i < 2 else 0x10000 << (i - 2), epsilon / (i + 1)) for i, bits in enumerate(shapes)
+    ]
     plan = Plan(slices)
     assert 0 <= plan.realised_epsilon <= plan.epsilon
     for part in plan.slices:
-        assert at_most_exp(plan.tables.slice_ratio(part.bits), Fraction(part.epsilon) * (1 + Fraction(1, 10**6)) + Fraction(1, 10**9))
+        assert at_most_exp(
+            plan.tables.slice_ratio(part.bits), Fraction(part.epsilon) * (1 + Fraction(1, 10**6)) + Fraction(1, 10**9)
+        )
 
 
 @pytest.mark.parametrize("channel", [0, 1, 2])
@@ -142,14 +150,23 @@ def test_the_sampler_itself_gives_those_weights(name: str) -> None:
     plan = PLANS[name]
     tables = plan.tables
     draws = np.arange(1 << 16, dtype=np.uint16).reshape(-1, 64)
-    lanes = np.full((len(draws), tables.lanes, 64), 0xFFFF, np.uint16)  # uniform bits all set: a hit shows as the slice's bits
+    lanes = np.full(
+        (len(draws), tables.lanes, 64), 0xFFFF, np.uint16
+    )  # uniform bits all set: a hit shows as the slice's bits
     lane = 0
     for group in range(tables.groups):
         lanes[:, lane] = draws
         lane += 1 + tables.uniform_lanes * int(tables.uniform[group])
     for path, (more, tie_goes_to) in itertools.product(paths(), ((b"\x00" * 16, 0), (b"\xff" * 16, 1))):
         masks = np.empty((tables.planes, 1 << 16), np.uint8)
-        path.draw(lanes.reshape(1, -1, 64), tables, 0, [lambda counters, more=more: more * (len(counters) // 16)], masks[None], 0)
+        path.draw(
+            lanes.reshape(1, -1, 64),
+            tables,
+            0,
+            [lambda counters, more=more: more * (len(counters) // 16)],
+            masks[None],
+            0,
+        )
         words = sum(plane.astype(np.uint32) << 8 * p for p, plane in enumerate(masks))
         for group, bits in enumerate(tables.group_bits):
             expected = tables.cells[group].copy()
@@ -175,7 +192,12 @@ def test_tables_cannot_be_written_to(field: str) -> None:
 def test_a_damaged_table_is_found_out() -> None:
     tables = Plan.paper(20.0).tables
     damaged = Tables(
-        tables.word_bits, tables.group_bits, tables.first, tables.rest, np.where(tables.outcome == 0xFF, 0, tables.outcome), tables.uniform
+        tables.word_bits,
+        tables.group_bits,
+        tables.first,
+        tables.rest,
+        np.where(tables.outcome == 0xFF, 0, tables.outcome),
+        tables.uniform,
     )
     with pytest.raises(AssertionError, match="does not give every mask a weight"):
         _ = damaged.realised_epsilon

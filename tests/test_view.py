@@ -45,8 +45,14 @@ def agree_but_for_ties(ours: NDArray[Any], exact: NDArray[np.float64], top: int)
 @pytest.mark.parametrize(("height", "width"), [(2, 2), (16, 34), (112, 112)])
 @pytest.mark.parametrize("bits", [8, 9, 12, 16])
 def test_haar_pruning_is_the_float_transform_but_for_ties(height: int, width: int, bits: int) -> None:
-    channel = np.random.default_rng(height + bits).integers(0, 1 << bits, (height, width)).astype(np.uint8 if bits == 8 else np.uint16)
-    agree_but_for_ties(view.prune_low(channel, "haar", bits), without_low_band(channel, 1 << (bits - 1)), (1 << bits) - 1)
+    channel = (
+        np.random.default_rng(height + bits)
+        .integers(0, 1 << bits, (height, width))
+        .astype(np.uint8 if bits == 8 else np.uint16)
+    )
+    agree_but_for_ties(
+        view.prune_low(channel, "haar", bits), without_low_band(channel, 1 << (bits - 1)), (1 << bits) - 1
+    )
 
 
 @given(hnp.arrays(np.uint8, st.tuples(st.integers(1, 8), st.integers(1, 8)).map(lambda s: (2 * s[0], 2 * s[1]))))
@@ -77,7 +83,11 @@ def test_a_gain_makes_what_is_left_stronger(prune: view.Prune, gain: int, bits: 
     channel = np.random.default_rng(bits).integers(0, 1 << bits, (16, 34)).astype(np.uint8 if bits == 8 else np.uint16)
     channel[8:] >>= 3  # half of it faint, so that not all is clamped
     middle = 1 << bits - 1
-    agree_but_for_ties(view.prune_low(channel, prune, bits), middle + gain * (without_low_band(channel, middle) - middle), 2 * middle - 1)
+    agree_but_for_ties(
+        view.prune_low(channel, prune, bits),
+        middle + gain * (without_low_band(channel, middle) - middle),
+        2 * middle - 1,
+    )
     assert (view.block_of(prune), view.gain_of(prune)) == (2, gain)
 
 
@@ -89,12 +99,17 @@ def test_edges_are_repeated_and_the_size_kept(channel: NDArray[np.uint8], prune:
 
 
 @given(CHANNEL, st.sampled_from(PRUNES), st.data())
-def test_one_source_pixel_moves_only_its_own_block(channel: NDArray[np.uint8], prune: view.Prune, data: st.DataObject) -> None:
+def test_one_source_pixel_moves_only_its_own_block(
+    channel: NDArray[np.uint8], prune: view.Prune, data: st.DataObject
+) -> None:
     """What the source-pixel promise rests on: at most block x block released pixels depend on it."""
     y, x = (data.draw(st.integers(0, size - 1)) for size in channel.shape)
     changed = channel.copy()
     changed[y, x] = data.draw(st.integers(0, 255))
-    moved, block = np.argwhere(view.prune_low(channel, prune, 8) != view.prune_low(changed, prune, 8)), view.block_of(prune)
+    moved, block = (
+        np.argwhere(view.prune_low(channel, prune, 8) != view.prune_low(changed, prune, 8)),
+        view.block_of(prune),
+    )
     assert all(row // block == y // block and column // block == x // block for row, column in moved)
 
 
@@ -117,7 +132,11 @@ def test_ycbcr_is_pillows_within_one() -> None:
 def test_ycbcr_is_the_definition_to_the_nearest_integer() -> None:
     r, g, b = every_colour(5).astype(np.float64)
     exact = np.stack(
-        [0.299 * r + 0.587 * g + 0.114 * b, 128 - 0.168736 * r - 0.331264 * g + 0.5 * b, 128 + 0.5 * r - 0.418688 * g - 0.081312 * b]
+        [
+            0.299 * r + 0.587 * g + 0.114 * b,
+            128 - 0.168736 * r - 0.331264 * g + 0.5 * b,
+            128 + 0.5 * r - 0.418688 * g - 0.081312 * b,
+        ]
     )
     assert np.abs(view.to_ycbcr(every_colour(5)) - exact).max() <= 0.51
 

@@ -15,20 +15,20 @@ REPOSITORY = Path(__file__).parents[1]
 USE_IT = """
 import numpy as np
 from ldp_slicing import Plan, Slicer, kernel
-from ldp_slicing.checkup import checkup
+from ldp_slicing.selfcheck import checkup
 from ldp_slicing.errors import KernelError
 
 assert not kernel.VARIANTS, kernel.VARIANTS
 release = Slicer(Plan.paper(20.0))(np.zeros((5, 7, 3), np.uint8))
 assert release.shape == (5, 7, 3)
 try:
-    Slicer(Plan.paper(20.0), path="kernel")
+    Slicer(Plan.paper(20.0), backend="kernel")
 except KernelError as error:
     assert "not available" in str(error)
 else:
     raise AssertionError("the missing kernel was not missed")
 findings = checkup()
-assert findings.healthy and "no kernel" in findings.facts["why"] and "NumPy" in findings.facts["path in use"]
+assert findings.healthy and "no kernel" in findings.facts["why"] and "NumPy" in findings.facts["backend in use"]
 print("works")
 """
 
@@ -62,7 +62,12 @@ def test_it_installs_and_works_where_no_compiler_is_found(tmp_path: Path) -> Non
     # -S and an explicit path: the editable installation of the repository must not be found instead
     libraries = str(Path(np.__file__).parents[1])
     used = subprocess.run(
-        [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = [{str(tmp_path / 'site')!r}, {libraries!r}]\n{USE_IT}"],
+        [
+            sys.executable,
+            "-S",
+            "-c",
+            f"import sys; sys.path[:0] = [{str(tmp_path / 'site')!r}, {libraries!r}]\n{USE_IT}",
+        ],
         capture_output=True,
         text=True,
         check=False,

@@ -85,14 +85,19 @@ class Statement:
         if not self.sizes or any(w < 1 or h < 1 for w, h in self.sizes):
             raise CardError(f"a statement is about images of at least one pixel; got sizes {self.sizes[:4]!r}")
         if self.times < 1 or (self.count and self.count < len(set(self.sizes))):
-            raise CardError(f"{self.count} releases, {self.times} of one source, cannot have {len(set(self.sizes))} different sizes")
+            raise CardError(
+                f"{self.count} releases, {self.times} of one source, cannot have {len(set(self.sizes))} different sizes"
+            )
         if self.spent is not None and min(self.spent) < self.plan.realised_epsilon:
             raise CardError(f"what one source has cost cannot be less than one release; got {self.spent!r}")
         object.__setattr__(self, "count", self.count or len(self.sizes))
         if self.spent is not None:  # no more released pixels depend on one than there are
             released, source = self.spent
             object.__setattr__(self, "spent", (released, min(source, round_up(Fraction(released) * self._pixels))))
-        if self.spent in (self._of_this_plan(min(block_of(self.prune) ** 2, self._pixels)), self._of_this_plan(self._dependents)):
+        if self.spent in (
+            self._of_this_plan(min(block_of(self.prune) ** 2, self._pixels)),
+            self._of_this_plan(self._dependents),
+        ):
             object.__setattr__(self, "spent", None)
 
     @property
@@ -100,9 +105,13 @@ class Statement:
         """Slice, released pixel, source pixel, image: each for the worst of its kind. Then a source with several releases, if one has."""
         epsilon, dependents, pixels = Fraction(self.plan.realised_epsilon), self._dependents, self._pixels
         moved = (
-            "one source pixel moves one released pixel" if dependents == 1 else f"one source pixel moves up to {dependents} released pixels"
+            "one source pixel moves one released pixel"
+            if dependents == 1
+            else f"one source pixel moves up to {dependents} released pixels"
         )
-        weakest, ratio = max(((part, self.plan.tables.slice_ratio(part.bits)) for part in self.plan.slices), key=lambda pair: pair[1])
+        weakest, ratio = max(
+            ((part, self.plan.tables.slice_ratio(part.bits)) for part in self.plan.slices), key=lambda pair: pair[1]
+        )
         single = (
             Level("slice", round_up(ln_up(ratio)), f"the least private one, {self.plan.slice_name(weakest)}"),
             Level("released pixel", round_up(epsilon), "the sum over the slices of the plan"),
@@ -157,7 +166,10 @@ class Statement:
                 "word_bits": plan.word_bits,
                 "epsilon_requested": plan.epsilon,
                 "epsilon_realised": plan.realised_epsilon,
-                "slices": [{"bits": f"0x{part.bits:x}", "name": plan.slice_name(part), "epsilon": part.epsilon} for part in plan.slices],
+                "slices": [
+                    {"bits": f"0x{part.bits:x}", "name": plan.slice_name(part), "epsilon": part.epsilon}
+                    for part in plan.slices
+                ],
                 "dropped_bits": f"0x{(1 << plan.word_bits) - 1 & ~plan.kept_bits:x}",
                 "remark": plan.remark,
             },
@@ -187,11 +199,18 @@ class Statement:
         ]
         if plan.remark:
             lines.append(f"remark: this plan {plan.remark}")
-        width, digits = (max(map(len, column)) for column in zip(*((one.unit, number(one.epsilon)) for one in self.levels), strict=True))
+        width, digits = (
+            max(map(len, column))
+            for column in zip(*((one.unit, number(one.epsilon)) for one in self.levels), strict=True)
+        )
         for level in self.levels:
             bound = "vacuous" if level.is_vacuous else level.printed_bound
-            lines.append(f"  {level.unit:<{width}}  epsilon {number(level.epsilon):<{digits}}  advantage <= {bound:<7}  {level.why}")
-        lines.append("  (advantage: by how much anybody can beat a coin toss between two values; vacuous: the bound says nothing)")
+            lines.append(
+                f"  {level.unit:<{width}}  epsilon {number(level.epsilon):<{digits}}  advantage <= {bound:<7}  {level.why}"
+            )
+        lines.append(
+            "  (advantage: by how much anybody can beat a coin toss between two values; vacuous: the bound says nothing)"
+        )
         return "\n".join(lines)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
 from ldp_slicing.errors import ImageError
-from ldp_slicing.intact import NO_IMAGE, check_whole, open_regular, read_whole
+from ldp_slicing.integrity import NO_IMAGE, check_whole, open_regular, read_whole
 
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")  # nothing else is tried on a file from outside
 MAX_PIXELS = 178_956_970  # as Pillow: more is taken for a decompression bomb
@@ -59,21 +59,31 @@ def decode_image(data: bytes) -> Decoded:
         raise ImageError(f"has more than {MAX_PIXELS:,} pixels: make it smaller, or cut it") from None
     except OSError as error:
         raise ImageError(error.strerror or str(error) or type(error).__name__) from None
-    except Exception as error:  # decoders raise many things on damaged files; none may stop the other files or let this one through
+    except (
+        Exception
+    ) as error:  # decoders raise many things on damaged files; none may stop the other files or let this one through
         raise ImageError(f"cannot be decoded: {type(error).__name__}: {error}") from None
 
 
 def _decode(image: Image.Image) -> Decoded:
     notices: list[str] = []
     if image.width * image.height > MAX_PIXELS:
-        raise ImageError(f"{image.width} x {image.height} pixels are more than {MAX_PIXELS:,}: make it smaller, or cut it")
+        raise ImageError(
+            f"{image.width} x {image.height} pixels are more than {MAX_PIXELS:,}: make it smaller, or cut it"
+        )
     tags = getattr(image, "tag_v2", {})
     if _TIFF_DNG_VERSION in tags or int(tags.get(_TIFF_SUBFILE) or 0) & 1:
-        raise ImageError("is a camera's raw file, or holds a preview before its picture: export it as TIFF, PNG or JPEG first")
+        raise ImageError(
+            "is a camera's raw file, or holds a preview before its picture: export it as TIFF, PNG or JPEG first"
+        )
     if image.format == "MPO":
-        notices.append("holds further pictures behind the first (a depth map or gain map, for example): only the first is released")
+        notices.append(
+            "holds further pictures behind the first (a depth map or gain map, for example): only the first is released"
+        )
     elif (frames := getattr(image, "n_frames", 1)) > 1:
-        raise ImageError(f"has {frames} frames or pages; split an animation or multi-page file into single images first")
+        raise ImageError(
+            f"has {frames} frames or pages; split an animation or multi-page file into single images first"
+        )
     raw_mode = _raw_mode(image)
     white_is_zero = tags.get(_TIFF_PHOTOMETRIC) == _TIFF_WHITE_IS_ZERO
     image.load()
@@ -93,7 +103,9 @@ def _decode(image: Image.Image) -> Decoded:
     if image.mode in ("CMYK", "YCbCr", "LAB"):
         image = image.convert("RGB")
     if image.mode not in ("L", "RGB"):
-        raise ImageError(f"has pixels of mode {image.mode}, which have no fixed range; convert it to 8-bit colour, or to 8- or 16-bit grey")
+        raise ImageError(
+            f"has pixels of mode {image.mode}, which have no fixed range; convert it to 8-bit colour, or to 8- or 16-bit grey"
+        )
     return Decoded(np.asarray(image), tuple(notices))
 
 
@@ -124,7 +136,9 @@ def _without_alpha(image: Image.Image, notices: list[str]) -> Image.Image:
 def _to_srgb(image: Image.Image, profile: bytes, notices: list[str]) -> Image.Image:
     grey = image.mode == "L"
     try:
-        converted = ImageCms.profileToProfile(image, io.BytesIO(profile), ImageCms.createProfile("sRGB"), outputMode="RGB")
+        converted = ImageCms.profileToProfile(
+            image, io.BytesIO(profile), ImageCms.createProfile("sRGB"), outputMode="RGB"
+        )
     except (ImageCms.PyCMSError, OSError, ValueError) as error:
         notices.append(f"the colour profile cannot be applied and is dropped ({error})")
         return image
@@ -139,7 +153,9 @@ class Canvas:
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[np.unsignedinteger]) -> None:
         height, width, *channels = shape
         self._header = struct.pack(">IIBBBBB", width, height, 8 * dtype.itemsize, 2 if channels else 0, 0, 0, 0)
-        self._rows = np.zeros((height, 1 + width * dtype.itemsize * (3 if channels else 1)), np.uint8)  # column 0: the filter, "none"
+        self._rows = np.zeros(
+            (height, 1 + width * dtype.itemsize * (3 if channels else 1)), np.uint8
+        )  # column 0: the filter, "none"
         self.pixels = self._rows[:, 1:].view(dtype.newbyteorder(">")).reshape(shape)  # a view: an axis is only split
 
     def encode(self, level: int = 0) -> list[bytes]:

@@ -27,7 +27,9 @@ class Kernel:
 
     def __init__(self, variant: str | None = None) -> None:
         if not VARIANTS:
-            raise KernelError(f"the compiled kernel is not available ({WHY_MISSING}); use path='auto' or path='reference'")
+            raise KernelError(
+                f"the compiled kernel is not available ({WHY_MISSING}); use backend='auto' or backend='reference'"
+            )
         if variant is not None and variant not in VARIANTS:
             raise KernelError(f"the kernel runs here as {', '.join(VARIANTS)}; got variant {variant!r}")
         self.name = f"kernel ({variant or VARIANTS[-1]})"
@@ -57,7 +59,9 @@ class Kernel:
             ties,
         )
         draws = lanes.size // tables.lanes * tables.groups
-        counters = np.empty((draws // 128 + 64, 2), ">u8")  # one draw in 256 ties; more than fit are only a matter of asking again
+        counters = np.empty(
+            (draws // 128 + 64, 2), ">u8"
+        )  # one draw in 256 ties; more than fit are only a matter of asking again
         count = _kernel.draw(self._variant, *arguments, counters)
         if count > len(counters):
             counters = np.empty((count, 2), ">u8")

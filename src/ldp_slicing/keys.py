@@ -111,7 +111,9 @@ def new_key_file(path: Path) -> bytes:
             temporary.unlink()
         sync_folder(path.parent)
     except FileExistsError:
-        raise KeyFileError(f"{path} exists already: a key is never overwritten, or nobody could repeat what was made with it") from None
+        raise KeyFileError(
+            f"{path} exists already: a key is never overwritten, or nobody could repeat what was made with it"
+        ) from None
     except OSError as error:
         raise KeyFileError(f"{path} cannot be written: {error.strerror}") from None
     return key
@@ -124,7 +126,9 @@ def read_key_file(path: Path) -> bytes:
             mode = os.fstat(file.fileno()).st_mode
             content = file.read(len(_HEADER) + 2 * KEY_BYTES + 2)
     except OSError as error:
-        raise KeyFileError(f"the key {path} cannot be read: {error.strerror}; make one with: ldp-slicing key new FILE") from None
+        raise KeyFileError(
+            f"the key {path} cannot be read: {error.strerror}; make one with: ldp-slicing key new FILE"
+        ) from None
     try:
         key = bytes.fromhex(content.removeprefix(_HEADER).decode("ascii"))
     except ValueError:
@@ -132,7 +136,9 @@ def read_key_file(path: Path) -> bytes:
     if not content.startswith(_HEADER) or len(key) != KEY_BYTES:
         raise KeyFileError(f"{path} is not a key file; make one with: ldp-slicing key new FILE")
     if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
-        raise KeyFileError(f"the key {path} can be read by others (mode {stat.S_IMODE(mode):04o}); run: chmod 600 {path}")
+        raise KeyFileError(
+            f"the key {path} can be read by others (mode {stat.S_IMODE(mode):04o}); run: chmod 600 {path}"
+        )
     return key
 
 

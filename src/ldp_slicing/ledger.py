@@ -126,7 +126,9 @@ def default_ledger() -> Path:
         base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     else:
         told = Path(os.environ.get("XDG_DATA_HOME") or ".")
-        base = told if told.is_absolute() else Path.home() / ".local" / "share"  # a relative one is to be ignored, by the standard
+        base = (
+            told if told.is_absolute() else Path.home() / ".local" / "share"
+        )  # a relative one is to be ignored, by the standard
     return base / "ldp-slicing" / "ledger.sqlite"
 
 
@@ -145,9 +147,13 @@ class Ledger:
                 "from your backup, readable by you alone; a new one would not fit"
             ) from None
         except (sqlite3.Error, OSError) as error:
-            raise LedgerError(f"the ledger {path} cannot be used: {getattr(error, 'strerror', None) or error}") from None
+            raise LedgerError(
+                f"the ledger {path} cannot be used: {getattr(error, 'strerror', None) or error}"
+            ) from None
         self._has_numbers = False  # for what is entered from now on
-        self._plans: dict[tuple[int, Prune], tuple[Plan, int]] = {}  # by identity: hashing a plan costs more than a query
+        self._plans: dict[
+            tuple[int, Prune], tuple[Plan, int]
+        ] = {}  # by identity: hashing a plan costs more than a query
 
     def close(self) -> None:
         self._database.close()
@@ -173,7 +179,9 @@ class Ledger:
     def withdraw(self, entries: Sequence[int]) -> None:
         """These came to nothing: no file was given its name. What was set about more than once stays: the other time may have succeeded."""
         with self._transaction(flush=False):
-            self._database.executemany("DELETE FROM releases WHERE id = ? AND done = 0 AND claims = 1", ((entry,) for entry in entries))
+            self._database.executemany(
+                "DELETE FROM releases WHERE id = ? AND done = 0 AND claims = 1", ((entry,) for entry in entries)
+            )
 
     def most_of(self, sources: Iterable[tuple[bytes, Iterable[int]]]) -> list[Spent]:
         """Of sources, each given by its releases (of a film all frames), what was spent on those that have most: releases, or either eps.
@@ -186,7 +194,11 @@ class Ledger:
             for statement in _PIXELS.split(";"):
                 run(statement)
             orders = ("times", "epsilon", "source")
-            units = {unit for order in orders for (unit,) in run(f"SELECT unit FROM added ORDER BY {order} DESC LIMIT 4").fetchall()}  # noqa: S608
+            units = {
+                unit
+                for order in orders
+                for (unit,) in run(f"SELECT unit FROM added ORDER BY {order} DESC LIMIT 4").fetchall()  # noqa: S608
+            }
             mine = "(SELECT * FROM releases WHERE pixels IN (SELECT pixels FROM held WHERE unit = ?))"
             return [self._spent((mine, (unit,))) for unit in sorted(units)]
 
@@ -204,7 +216,9 @@ class Ledger:
             run("BEGIN")
             rows = ((unit, entry, stream) for unit, (stream, entries) in enumerate(sources) for entry in entries)
             self._database.executemany("INSERT INTO asked VALUES (?, ?, ?)", rows)
-            unknown = "SELECT COUNT(*) FROM asked LEFT JOIN releases USING (id) WHERE releases.stream IS NOT asked.stream"
+            unknown = (
+                "SELECT COUNT(*) FROM asked LEFT JOIN releases USING (id) WHERE releases.stream IS NOT asked.stream"
+            )
             if missing := run(unknown).fetchone()[0]:
                 raise LedgerError(
                     f"the ledger {self.path} does not know {missing} of these releases: an older one seems to have been put in its place. "
@@ -230,7 +244,9 @@ class Ledger:
         run("CREATE TEMP TABLE IF NOT EXISTS frames (pixels BLOB PRIMARY KEY)")
         with self._database:
             run("DELETE FROM frames")
-            self._database.executemany("INSERT OR IGNORE INTO frames VALUES (?)", ((self.keyed("pixels", frame),) for frame in frames))
+            self._database.executemany(
+                "INSERT OR IGNORE INTO frames VALUES (?)", ((self.keyed("pixels", frame),) for frame in frames)
+            )
         chosen = "SELECT pixels FROM frames UNION SELECT pixels FROM releases WHERE file = ?"
         return self._spent((f"(SELECT * FROM releases WHERE pixels IN ({chosen}))", (self.keyed("file", file),)))  # noqa: S608
 
@@ -256,7 +272,9 @@ class Ledger:
                 "JOIN releases USING (pixels) JOIN plans ON plans.id = plan GROUP BY name ORDER BY total DESC, name LIMIT ?"
             )
             for digest, _ in self._database.execute(query, (count,)).fetchall():
-                found[digest.hex()[:16]] = self._spent(self._same(digest, None) if kind is stills else self._of_file(digest))
+                found[digest.hex()[:16]] = self._spent(
+                    self._same(digest, None) if kind is stills else self._of_file(digest)
+                )
         return sorted(found.items(), key=lambda pair: (-pair[1].epsilon, pair[0]))[:count]
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -274,7 +292,10 @@ class Ledger:
             }
 
     def plans(self) -> dict[int, Any]:
-        return {number: json.loads(about) for number, about in self._database.execute("SELECT id, about FROM plans ORDER BY id")}
+        return {
+            number: json.loads(about)
+            for number, about in self._database.execute("SELECT id, about FROM plans ORDER BY id")
+        }
 
     def _approve_one(self, intent: Intent, stream: Stream) -> Verdict:
         pixels, file = self.keyed("pixels", intent.source), intent.file and self.keyed("file", intent.file)
@@ -282,7 +303,9 @@ class Ledger:
         plan = self._plan(intent.plan, intent.prune)
         same, values = self._same(pixels, file if intent.frame < 2 else None)
         key = (stream.identity, item, pixels, plan)
-        run = self._database.execute  # each question by an index, and the first answer is enough: a film may have many equal frames
+        run = (
+            self._database.execute
+        )  # each question by an index, and the first answer is enough: a film may have many equal frames
         entry = run("SELECT id FROM releases WHERE (stream, item, pixels, plan) = (?, ?, ?, ?)", key).fetchone()
         if entry is not None:
             run("UPDATE releases SET claims = claims + 1 WHERE id = ?", entry)
@@ -337,7 +360,9 @@ class Ledger:
         epsilon = sum((Fraction(row[3]) * row[0] for row in rows), Fraction(0))
         source = sum((Fraction(row[3]) * row[0] * row[4] for row in rows), Fraction(0))
         last = max((row[2] for row in rows), default=0)
-        return Spent(sum(row[0] for row in rows), sum(row[1] for row in rows), round_up(epsilon), round_up(source), last)
+        return Spent(
+            sum(row[0] for row in rows), sum(row[1] for row in rows), round_up(epsilon), round_up(source), last
+        )
 
     def _plan(self, plan: Plan, prune: Prune) -> int:
         if (id(plan), prune) in self._plans:
@@ -350,7 +375,9 @@ class Ledger:
             "epsilon_requested": plan.epsilon,
             "epsilon_realised": plan.realised_epsilon,
         }
-        digest = hashlib.sha256(frame(tables_digest(plan.tables), (prune or "none").encode(), bytes([LAYOUT_VERSION]))).digest()
+        digest = hashlib.sha256(
+            frame(tables_digest(plan.tables), (prune or "none").encode(), bytes([LAYOUT_VERSION]))
+        ).digest()
         insert = "INSERT OR IGNORE INTO plans (digest, epsilon, dependents, about) VALUES (?, ?, ?, ?)"
         self._database.execute(insert, (digest, plan.realised_epsilon, block_of(prune) ** 2, json.dumps(about)))
         (number,) = self._database.execute("SELECT id FROM plans WHERE digest = ?", (digest,)).fetchone()
@@ -379,7 +406,9 @@ class Ledger:
         key_path = self.path.with_name(f"{self.path.name}.key")
         if self.path.exists() or must_exist:
             if not self.path.exists():
-                raise LedgerError(f"there is no ledger {self.path} yet; `ldp-slicing privatize` makes one, or name another with --ledger")
+                raise LedgerError(
+                    f"there is no ledger {self.path} yet; `ldp-slicing privatize` makes one, or name another with --ledger"
+                )
             return read_key_file(key_path)
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not key_path.exists():
@@ -403,7 +432,9 @@ class Ledger:
             self._database.executemany("INSERT INTO meta VALUES (?, ?)", values.items())
         run("COMMIT")
         if self._meta("version") != LEDGER_VERSION:
-            raise LedgerError(f"the ledger {self.path} has version {self._meta('version')}; this software knows {LEDGER_VERSION}")
+            raise LedgerError(
+                f"the ledger {self.path} has version {self._meta('version')}; this software knows {LEDGER_VERSION}"
+            )
         if self._meta("check") != check:
             raise LedgerError(f"the key beside the ledger {self.path} is not its own; put the right one back")
 

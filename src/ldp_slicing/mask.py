@@ -19,10 +19,14 @@ from ldp_slicing.tables import Tables
 BLOCK_PIXELS = 64
 TIE = np.uint32(1 << 31)
 
-Blocks = Callable[[memoryview], bytes]  # from 16-byte big-endian counters to the keystream's 16 bytes at each; a tie takes the first six
+Blocks = Callable[
+    [memoryview], bytes
+]  # from 16-byte big-endian counters to the keystream's 16 bytes at each; a tie takes the first six
 
 
-def draw(lanes: NDArray[np.uint16], tables: Tables, first_pixel: int, blocks: Blocks, masks: NDArray[np.uint8], offset: int) -> None:
+def draw(
+    lanes: NDArray[np.uint16], tables: Tables, first_pixel: int, blocks: Blocks, masks: NDArray[np.uint8], offset: int
+) -> None:
     """Write the masks of consecutive pixels to ``masks[:, offset:]`` (uint8 [planes, pixels]).
 
     lanes: uint16 [blocks * lanes, 64]; first_pixel: the number of the first pixel; blocks: keystream at given counters.
@@ -48,7 +52,9 @@ def draw(lanes: NDArray[np.uint16], tables: Tables, first_pixel: int, blocks: Bl
         masks[plane, offset : offset + len(words)] = words >> np.uint32(8 * plane)  # its lowest byte
 
 
-def _settle(draws: NDArray[np.uint16], pixels: NDArray[np.intp], group: int, tables: Tables, blocks: Blocks) -> NDArray[np.uint32]:
+def _settle(
+    draws: NDArray[np.uint16], pixels: NDArray[np.intp], group: int, tables: Tables, blocks: Blocks
+) -> NDArray[np.uint32]:
     """The masks of draws whose first 8 bits equal their column's: the other 48 decide."""
     counters = np.empty((len(pixels), 2), ">u8")
     counters[:, 0], counters[:, 1] = 1, pixels * tables.groups + group  # 2^64 + index

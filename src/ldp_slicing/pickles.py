@@ -16,7 +16,11 @@ class DataOnlyUnpickler(pickle.Unpickler):
         {
             ("numpy", "ndarray"),
             ("numpy", "dtype"),
-            *((module, name) for module in ("numpy.core.multiarray", "numpy._core.multiarray") for name in ("_reconstruct", "scalar")),
+            *(
+                (module, name)
+                for module in ("numpy.core.multiarray", "numpy._core.multiarray")
+                for name in ("_reconstruct", "scalar")
+            ),
             *((module, "_frombuffer") for module in ("numpy.core.numeric", "numpy._core.numeric")),
             ("_codecs", "encode"),
         }

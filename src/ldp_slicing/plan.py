@@ -34,7 +34,9 @@ class Slice:
 
     def __post_init__(self) -> None:
         if isinstance(self.bits, bool) or not isinstance(self.bits, int) or self.bits <= 0:
-            raise PlanError(f"a slice needs at least one bit, as a mask over the word such as 0x800000; got bits={self.bits!r}")
+            raise PlanError(
+                f"a slice needs at least one bit, as a mask over the word such as 0x800000; got bits={self.bits!r}"
+            )
         object.__setattr__(self, "epsilon", positive("a slice's epsilon", self.epsilon))
 
     def __repr__(self) -> str:
@@ -59,7 +61,9 @@ class Plan:
     word_bits: int = COLOUR_BITS
     requested: float | None = field(default=None, compare=False, repr=False)
 
-    def __init__(self, slices: Iterable[Slice], word_bits: int = COLOUR_BITS, *, requested: float | None = None) -> None:
+    def __init__(
+        self, slices: Iterable[Slice], word_bits: int = COLOUR_BITS, *, requested: float | None = None
+    ) -> None:
         ordered = tuple(sorted(slices, reverse=True))
         object.__setattr__(self, "slices", ordered)
         object.__setattr__(self, "word_bits", word_bits)
@@ -83,7 +87,9 @@ class Plan:
                 )
             taken |= part.bits
         if self.requested is not None and self._sum() > Fraction(self.requested):
-            raise PlanError(f"the slices add up to {float(self._sum())!r}, more than the requested epsilon {self.requested!r}")
+            raise PlanError(
+                f"the slices add up to {float(self._sum())!r}, more than the requested epsilon {self.requested!r}"
+            )
 
     def _sum(self) -> Fraction:
         return sum((Fraction(part.epsilon) for part in self.slices), Fraction(0))
@@ -92,7 +98,11 @@ class Plan:
     def paper(cls, epsilon: float, weights: Sequence[float] = PAPER_WEIGHTS) -> Plan:
         """The paper's plan: 24 one-bit slices, eps in proportion to sqrt(w_c 2^b). A channel of weight 0 is dropped."""
         weights = tuple(weights)
-        if len(weights) != 3 or not all(_is_number(w) and math.isfinite(w) and w >= 0 for w in weights) or not any(weights):
+        if (
+            len(weights) != 3
+            or not all(_is_number(w) and math.isfinite(w) and w >= 0 for w in weights)
+            or not any(weights)
+        ):
             raise PlanError(f"colour weights are three numbers >= 0 for Y:Cb:Cr, not all 0; got {weights!r}")
         importance = {1 << (16 - 8 * c + b): Fraction(w) * 2**b for c, w in enumerate(weights) for b in range(8) if w}
         return _allocate(epsilon, _roots(importance), COLOUR_BITS)
@@ -174,9 +184,13 @@ class Plan:
         if seldom := {name: chance for name, chance in chances.items() if chance < SELDOM}:
             name, chance = min(seldom.items(), key=lambda item: item[1])
             others = f" and {len(seldom) - 1} more" * (len(seldom) > 1)
-            said.append(f"hardly ever changes {name}{others} (once in {1 / float(chance):,.0f} pixels): most releases show what it was")
+            said.append(
+                f"hardly ever changes {name}{others} (once in {1 / float(chance):,.0f} pixels): most releases show what it was"
+            )
         if not self.is_colour and (above := self.word_bits - self.kept_bits.bit_length()):
-            said.append(f"drops the highest {above} of {self.word_bits} bits: those of grey pixels are counted from the lowest, 0")
+            said.append(
+                f"drops the highest {above} of {self.word_bits} bits: those of grey pixels are counted from the lowest, 0"
+            )
         return "; it ".join(said) or None
 
     def bit_name(self, bit: int) -> str:
@@ -229,7 +243,9 @@ def _named(text: str, word_bits: int) -> tuple[int, Fraction]:
 def _roots(importance: dict[int, Fraction]) -> list[tuple[int, Fraction]]:
     """Shares in proportion to the square root of the importance, to 50 digits."""
     with localcontext(prec=50):
-        return [(bit, Fraction((Decimal(w.numerator) / Decimal(w.denominator)).sqrt())) for bit, w in importance.items()]
+        return [
+            (bit, Fraction((Decimal(w.numerator) / Decimal(w.denominator)).sqrt())) for bit, w in importance.items()
+        ]
 
 
 def _allocate(epsilon: float, shares: Sequence[tuple[int, Fraction]], word_bits: int) -> Plan:
@@ -247,10 +263,14 @@ def _round_down(value: Fraction) -> float:
     return nearest if Fraction(nearest) <= value else math.nextafter(nearest, 0.0)
 
 
-def plan_for(word_bits: int, epsilon: float, weights: Sequence[float] = PAPER_WEIGHTS, slices: str | None = None) -> Plan:
+def plan_for(
+    word_bits: int, epsilon: float, weights: Sequence[float] = PAPER_WEIGHTS, slices: str | None = None
+) -> Plan:
     """The plan for pixels of that width: of the slices that are named, else the paper's."""
     if slices is None:
         return Plan.paper(epsilon, weights) if word_bits == COLOUR_BITS else Plan.grey(epsilon, word_bits)
     if tuple(weights) != PAPER_WEIGHTS:
-        raise PlanError("weights belong to the paper's plan: leave them out where slices are named, and give shares instead, Y7+Y6=3,Cb7=1")
+        raise PlanError(
+            "weights belong to the paper's plan: leave them out where slices are named, and give shares instead, Y7+Y6=3,Cb7=1"
+        )
     return Plan.sliced(epsilon, slices, word_bits)

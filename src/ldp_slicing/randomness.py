@@ -18,7 +18,9 @@ KEY_BYTES = 32
 _AES_BLOCK = 16
 SLACK = _AES_BLOCK - 1  # bytes of room that the library wants behind what it writes
 _ZEROS = memoryview(bytes(1 << 17))  # what CTR adds its keystream to
-_COUNTERS = memoryview(np.insert(np.arange(3 << 13, dtype=">u8")[:, None], 0, 0, axis=1).tobytes())  # 0, 1, ...: for 256 x 256 pixels
+_COUNTERS = memoryview(
+    np.insert(np.arange(3 << 13, dtype=">u8")[:, None], 0, 0, axis=1).tobytes()
+)  # 0, 1, ...: for 256 x 256 pixels
 _ECB = ECB()  # noqa: S305
 
 

@@ -17,7 +17,11 @@ from ldp_slicing.slicer import Slicer
 BUDGETS = (1.0, 2.4, 5.2, 12.0, 20.0, 32.0, 58.0)  # the paper's
 COLUMNS = 8
 GAP, TEXT, TITLE, SMALLEST = 10, 15, 22, 8
-WORDS: dict[view.Prune, str] = {None: "without pruning", "haar": "with the low Haar band pruned", "dct": "with the DC of 8x8 blocks pruned"}
+WORDS: dict[view.Prune, str] = {
+    None: "without pruning",
+    "haar": "with the low Haar band pruned",
+    "dct": "with the DC of 8x8 blocks pruned",
+}
 INK, FAINT, PAPER, WARNING = (30, 30, 34), (105, 105, 112), (250, 250, 248), (176, 28, 28)
 
 Pixels = NDArray[np.uint8]
@@ -32,7 +36,9 @@ class Tile:
     note: str = ""
 
 
-def make_sheet(source: Words, side: int = 192, slices: str | None = None, prune: view.Prune = "haar", bits: int = 8) -> Image.Image:
+def make_sheet(
+    source: Words, side: int = 192, slices: str | None = None, prune: view.Prune = "haar", bits: int = 8
+) -> Image.Image:
     """uint8 H x W x 3, or grey H x W of ``bits`` bits, to a sheet: source, views, bit-planes, releases with and without pruning, by the
     paper's plan or by slices.
 
@@ -46,23 +52,40 @@ def make_sheet(source: Words, side: int = 192, slices: str | None = None, prune:
     large = max(height, width) > side
     middle = ", the middle at full size" * large
     haar: view.Prune = prune if prune in view.GAIN else "haar"
-    piece, ends = source[where], tuple(slice(part.start, part.stop + -side % block) for part in where)  # views need whole blocks
-    seen = {name: look(source[ends], kind, bits)[:side, :side] for name, kind in (("none", None), ("haar", haar), ("dct", "dct"))}
+    piece, ends = (
+        source[where],
+        tuple(slice(part.start, part.stop + -side % block) for part in where),
+    )  # views need whole blocks
+    seen = {
+        name: look(source[ends], kind, bits)[:side, :side]
+        for name, kind in (("none", None), ("haar", haar), ("dct", "dct"))
+    }
     parts: list[Part] = [(f"What the noise is put on: the view{middle}", _views(piece, seen, view.gain_of(haar)))]
     for c, channel in enumerate(CHANNELS if source.ndim == 3 else ("grey",)):
         plane = seen["none"][..., c] if source.ndim == 3 else seen["none"]
         tiles = [Tile(((plane >> b & 1) * 255).astype(np.uint8), f"{channel} bit {b}") for b in range(bits - 1, -1, -1)]
-        parts += [(f"Bit-planes of {channel}, highest first{middle}", tiles[i : i + COLUMNS]) for i in range(0, bits, COLUMNS)]
+        parts += [
+            (f"Bit-planes of {channel}, highest first{middle}", tiles[i : i + COLUMNS]) for i in range(0, bits, COLUMNS)
+        ]
     for shown in dict.fromkeys((prune, None)):
-        words = WORDS.get(shown, f"with the low Haar band pruned, detail x {view.gain_of(shown)}") + f", slices {slices}" * bool(slices)
+        words = WORDS.get(
+            shown, f"with the low Haar band pruned, detail x {view.gain_of(shown)}"
+        ) + f", slices {slices}" * bool(slices)
         like = seen["none" if shown is None else "dct" if shown == "dct" else "haar"]
         pairs = list(_releases(source, where, side, slices, shown, bits, like))
-        parts.append((f"Releases {words}{middle}; eps per released pixel, PSNR against the source", [near for near, _ in pairs]))
+        parts.append(
+            (f"Releases {words}{middle}; eps per released pixel, PSNR against the source", [near for near, _ in pairs])
+        )
         if large:
             ratio = f"{max(height, width) / side:.3g}"
             averaged = f"each pixel here is the mean of about {ratio} x {ratio}, contrast stretched"
             whole = [*(far for _, far in pairs), Tile(make_small(source, side), "source", "must not leave")]
-            parts.append((f"The same releases as a whole, made small ({averaged}): what averaging shows; a network may see more", whole))
+            parts.append(
+                (
+                    f"The same releases as a whole, made small ({averaged}): what averaging shows; a network may see more",
+                    whole,
+                )
+            )
     cut = f"the middle {piece.shape[1]} x {piece.shape[0]} of {width} x {height} pixels as they are, and the whole made small"
     size = cut if large else f"shown at {width} x {height} pixels"
     deep = f", values of {bits} bits stretched over the range of the view" * (bits > 8)
@@ -80,7 +103,8 @@ def psnr(a: Words, b: Words, bits: int = 8) -> float:
     """Peak signal-to-noise ratio in dB, peak 2^bits - 1. Some rows at a time: floats of a whole photo would fill the memory."""
     pieces = len(a) // 64 + 1
     differences = (
-        np.subtract(x, y, dtype=np.float32).ravel() for x, y in zip(np.array_split(a, pieces), np.array_split(b, pieces), strict=True)
+        np.subtract(x, y, dtype=np.float32).ravel()
+        for x, y in zip(np.array_split(a, pieces), np.array_split(b, pieces), strict=True)
     )
     error = sum(float(part @ part) for part in differences) / a.size
     return math.inf if error == 0 else 10 * math.log10(((1 << bits) - 1) ** 2 / error)
@@ -123,7 +147,10 @@ def _views(piece: Words, seen: dict[str, Words], gain: int) -> list[Tile]:
     tiles += [Tile(shown(seen["haar"]), "Haar, LL pruned", stronger), Tile(shown(seen["dct"]), "8x8, DC pruned")]
     if piece.ndim == 3:
         luma = seen["haar"][..., 0].astype(np.uint8)
-        tiles += [Tile(luma, "Y, LL pruned", stronger), Tile(np.where(luma >> 7, np.uint8(255), np.uint8(0)), "Y bit 7, LL pruned")]
+        tiles += [
+            Tile(luma, "Y, LL pruned", stronger),
+            Tile(np.where(luma >> 7, np.uint8(255), np.uint8(0)), "Y bit 7, LL pruned"),
+        ]
     return tiles
 
 
@@ -152,7 +179,9 @@ def _draw(parts: list[Part], about: str) -> Image.Image:
     heights = [magnify * max(tile.pixels.shape[0] for tile in tiles) for _, tiles in parts]
     around = TITLE + 8 + 2 * TEXT + 6 + GAP  # heading and labels
     banner = 3 * TITLE
-    sheet = Image.new("RGB", (GAP + COLUMNS * (tile_width + GAP), banner + GAP + sum(heights) + len(parts) * around), PAPER)
+    sheet = Image.new(
+        "RGB", (GAP + COLUMNS * (tile_width + GAP), banner + GAP + sum(heights) + len(parts) * around), PAPER
+    )
     draw = ImageDraw.Draw(sheet)
 
     def write(left: int, top: int, words: str, size: int, width: int, ink: tuple[int, int, int]) -> None:

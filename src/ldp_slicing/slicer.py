@@ -28,7 +28,7 @@ Output = Literal["rgb", "ycbcr"]
 STRIP_BYTES = 3 << 17  # of keystream: what a strip needs stays in the processor's cache
 
 
-class Path(Protocol):
+class Backend(Protocol):
     """The two steps that strips of an image, or several small images at once, go through, in NumPy or compiled.
 
     lanes: uint16 [images, lanes, 64]; blocks: one for each image; masks: uint8 [images, planes, pixels], plane 0 the lowest byte of
@@ -46,7 +46,9 @@ class Path(Protocol):
         masks: NDArray[np.uint8],
         offset: int,
     ) -> None: ...
-    def finish(self, source: Array, release: Array, masks: NDArray[np.uint8], plan: Plan, prune: Prune, to_rgb: bool) -> None: ...
+    def finish(
+        self, source: Array, release: Array, masks: NDArray[np.uint8], plan: Plan, prune: Prune, to_rgb: bool
+    ) -> None: ...
 
 
 class Reference:
@@ -72,7 +74,9 @@ class Reference:
             Reference._finish_one(source[image], release[image], masks[image], plan, prune, to_rgb)
 
     @staticmethod
-    def _finish_one(source: Array, release: Array, masks: NDArray[np.uint8], plan: Plan, prune: Prune, to_rgb: bool) -> None:
+    def _finish_one(
+        source: Array, release: Array, masks: NDArray[np.uint8], plan: Plan, prune: Prune, to_rgb: bool
+    ) -> None:
         """source, release: [H, W, C]; masks: uint8 [planes, at least H * W]."""
         height, width, channels = source.shape
         bits = 8 if plan.is_colour else plan.word_bits
@@ -82,7 +86,9 @@ class Reference:
         noise = join_planes(masks[:, : height * width], channels).reshape(words.shape)
         for c in range(channels):
             shift = 8 * (channels - 1 - c)  # Y << 16 | Cb << 8 | Cr
-            keep, drop = (words.dtype.type(value >> shift & ((1 << bits) - 1)) for value in (plan.kept_bits, plan.dropped_value))
+            keep, drop = (
+                words.dtype.type(value >> shift & ((1 << bits) - 1)) for value in (plan.kept_bits, plan.dropped_value)
+            )
             words[c] = (view.prune_low(words[c], prune, bits) ^ noise[c]) & keep | drop
         if to_rgb and plan.is_colour:
             words = view.to_rgb(words)
@@ -100,7 +106,7 @@ class Slicer:
     PIL image of mode RGB, L or I;16. The same kind and size comes back. Each image of a batch has its own key.
 
     prune: "haar" (the paper's LL pruning), "haar2", "haar4", "haar8" (what is left made so much stronger), "dct" (8x8 blocks without DC)
-    or None. output: "rgb", or "ycbcr" for the randomised word itself. path: "auto", "reference" or "kernel"; all give the same
+    or None. output: "rgb", or "ycbcr" for the randomised word itself. backend: "auto", "reference" or "kernel"; all give the same
     distribution and, for one key, the same bytes.
     """
 
@@ -110,7 +116,7 @@ class Slicer:
         *,
         prune: Prune = "haar",
         output: Output = "rgb",
-        path: Literal["auto", "reference", "kernel"] = "auto",
+        backend: Literal["auto", "reference", "kernel"] = "auto",
         randomness: Randomness | None = None,
     ) -> None:
         if not isinstance(plan, Plan):
@@ -121,11 +127,11 @@ class Slicer:
         self.prune: Prune = prune
         self.output: Output = output
         self.randomness: Randomness = Fresh() if randomness is None else randomness
-        self.path: Path = choose_path(path)
+        self.backend: Backend = choose_backend(backend)
         self._block = view.block_of(prune)
 
     def __repr__(self) -> str:
-        return f"Slicer({self.plan!r}, prune={self.prune!r}, output={self.output!r}, path={self.path.name!r})"
+        return f"Slicer({self.plan!r}, prune={self.prune!r}, output={self.output!r}, backend={self.backend.name!r})"
 
     @overload
     def __call__(self, image: Array) -> Array: ...
@@ -138,7 +144,9 @@ class Slicer:
     def card(self, width: int, height: int) -> Card:
         """What is promised about one release of a ``width`` x ``height`` image."""
         if not self.randomness.secret:
-            raise CardError("no card for seeded output: whoever knows the seed removes the mask. Leave randomness at its default")
+            raise CardError(
+                "no card for seeded output: whoever knows the seed removes the mask. Leave randomness at its default"
+            )
         return Card((Statement(self.plan, self.prune, self.output, ((width, height),)),))
 
     def release_into(self, image: Array, target: Array) -> None:
@@ -147,7 +155,9 @@ class Slicer:
         if target.shape != image.shape:
             raise ImageError(f"the target has shape {target.shape}, the image {image.shape}")
         if target.dtype.newbyteorder("=") != image.dtype.newbyteorder("="):  # narrower, it would cut the words short
-            raise ImageError(f"the target has dtype {target.dtype}, the image {image.dtype}: make it with np.empty_like(image)")
+            raise ImageError(
+                f"the target has dtype {target.dtype}, the image {image.dtype}: make it with np.empty_like(image)"
+            )
         self._release_batch(images, target.reshape(images.shape))
 
     def _release_array(self, array: Array) -> Array:
@@ -173,14 +183,16 @@ class Slicer:
     def _release_batch(self, sources: Array, releases: Array) -> None:
         """sources, releases: [N, H, W, C]. So many at once that their keystream makes a strip: memory does not grow with the batch."""
         count, height, width, _ = sources.shape
-        together = max(1, STRIP_BYTES // (2 * self.plan.tables.lanes * -(-height * width // mask.BLOCK_PIXELS) * mask.BLOCK_PIXELS))
+        together = max(
+            1, STRIP_BYTES // (2 * self.plan.tables.lanes * -(-height * width // mask.BLOCK_PIXELS) * mask.BLOCK_PIXELS)
+        )
         for first in range(0, count, together):
             self._release_some(sources[first : first + together], releases[first : first + together])
 
     def _release_some(self, sources: Array, releases: Array) -> None:
         """sources, releases: [images, H, W, C]. Strip by strip, so that memory does not grow with the images."""
         images, height, width, _ = sources.shape
-        tables, path = self.plan.tables, self.path
+        tables, backend = self.plan.tables, self.backend
         rows = max(1, STRIP_BYTES // (2 * tables.lanes) // width // self._block) * self._block
         pixels = min(rows, height) * width
         masks = np.empty((images, tables.planes, pixels + mask.BLOCK_PIXELS), np.uint8)
@@ -192,7 +204,9 @@ class Slicer:
         answers = [keystream.blocks for keystream in keystreams]
         drawn = spare = 0  # pixels whose masks were drawn; how many of those wait at the front of `masks`
         for top in range(0, height, rows):
-            strips = np.require(sources[:, top : top + rows], sources.dtype.newbyteorder("="), ("C", "A"))  # the kernel reads words
+            strips = np.require(
+                sources[:, top : top + rows], sources.dtype.newbyteorder("="), ("C", "A")
+            )  # the kernel reads words
             need = strips.shape[1] * width
             blocks = max(0, -(-(need - spare) // mask.BLOCK_PIXELS))
             if blocks:
@@ -200,11 +214,11 @@ class Slicer:
                 for image, keystream in enumerate(keystreams):
                     keystream.fill(room[image * size : (image + 1) * size + SLACK])
                 lanes = buffer[: images * size].view("<u2").reshape(images, -1, mask.BLOCK_PIXELS)
-                path.draw(lanes, tables, drawn, answers, masks, spare)
+                backend.draw(lanes, tables, drawn, answers, masks, spare)
             targets = releases[:, top : top + rows]
             direct = targets.flags.c_contiguous and targets.flags.aligned and targets.dtype.isnative
             done = targets if direct else np.empty(strips.shape, strips.dtype)
-            path.finish(strips, done, masks, self.plan, self.prune, self.output == "rgb")
+            backend.finish(strips, done, masks, self.plan, self.prune, self.output == "rgb")
             if not direct:
                 targets[...] = done
             drawn, spare = drawn + blocks * mask.BLOCK_PIXELS, spare + blocks * mask.BLOCK_PIXELS - need
@@ -241,13 +255,13 @@ def _advice(image: object) -> str:
     return "convert it with np.asarray(image)"
 
 
-def choose_path(path: str) -> Path:
+def choose_backend(backend: str) -> Backend:
     """ "auto" is the kernel where it was built."""
-    if path == "kernel" or (path == "auto" and VARIANTS):
+    if backend == "kernel" or (backend == "auto" and VARIANTS):
         return Kernel()
-    if path in ("auto", "reference"):
+    if backend in ("auto", "reference"):
         return Reference()
-    raise LdpSlicingError(f'path is "auto", "reference" or "kernel"; got {path!r}')
+    raise LdpSlicingError(f'backend is "auto", "reference" or "kernel"; got {backend!r}')
 
 
 def as_batch(array: Array, plan: Plan) -> Array:
@@ -267,7 +281,9 @@ def as_batch(array: Array, plan: Plan) -> Array:
     elif array.ndim == 4 and array.shape[-1] in (1, 3):
         images = array
     else:
-        raise ImageError(f"a shape is H x W x 3, N x H x W x 3, H x W, or N x H x W x 1 for a batch of grey images; got {array.shape}")
+        raise ImageError(
+            f"a shape is H x W x 3, N x H x W x 3, H x W, or N x H x W x 1 for a batch of grey images; got {array.shape}"
+        )
     if 0 in images.shape[1:]:
         raise ImageError(f"an image has at least one pixel; got shape {array.shape}")
     kind = "colour" if images.shape[-1] == 3 else "grey"
@@ -277,7 +293,9 @@ def as_batch(array: Array, plan: Plan) -> Array:
             if kind == "colour"
             else f"a grey plan, such as Plan.grey(20.0, bits={8 * array.dtype.itemsize})"
         )
-        raise ImageError(f"a {kind} image of shape {array.shape} needs {wanted}; this plan's word has {plan.word_bits} bits")
+        raise ImageError(
+            f"a {kind} image of shape {array.shape} needs {wanted}; this plan's word has {plan.word_bits} bits"
+        )
     if plan.is_colour and array.dtype.itemsize == 2:
         raise ImageError("a colour image has 8 bits per channel; for 16-bit colour use (image >> 8).astype(np.uint8)")
     if not plan.is_colour:
@@ -287,9 +305,13 @@ def as_batch(array: Array, plan: Plan) -> Array:
 
 def _check_depth(images: Array, plan: Plan) -> None:
     if images.dtype.itemsize == 1 and plan.word_bits > 8:
-        raise ImageError(f"a uint8 image has 8-bit words, this plan's have {plan.word_bits}: use Plan.grey(epsilon, bits=8)")
+        raise ImageError(
+            f"a uint8 image has 8-bit words, this plan's have {plan.word_bits}: use Plan.grey(epsilon, bits=8)"
+        )
     if images.dtype.itemsize == 2 and plan.word_bits <= 8:
-        raise ImageError(f"a uint16 image is deep grey, this plan's words have {plan.word_bits} bits: use Plan.grey(epsilon, bits=9 to 16)")
+        raise ImageError(
+            f"a uint16 image is deep grey, this plan's words have {plan.word_bits} bits: use Plan.grey(epsilon, bits=9 to 16)"
+        )
     full = plan.word_bits == 8 * images.dtype.itemsize
     if not full and images.size and (highest := int(images.max())) >> plan.word_bits:
         raise ImageError(

@@ -11,7 +11,11 @@ from ldp_slicing.errors import LdpSlicingError
 
 Prune = Literal["haar", "haar2", "haar4", "haar8", "dct"] | None
 BLOCK = {None: 1, "haar": 2, "haar2": 2, "haar4": 2, "haar8": 2, "dct": 8}  # side of the block whose mean is taken away
-GAIN = {"haar2": 2, "haar4": 4, "haar8": 8}  # how much stronger what is left is made, so that its highest bits tell more of it
+GAIN = {
+    "haar2": 2,
+    "haar4": 4,
+    "haar8": 8,
+}  # how much stronger what is left is made, so that its highest bits tell more of it
 
 
 def block_of(prune: Prune) -> int:

@@ -11,7 +11,7 @@ from ldp_slicing import Plan, Slice, Slicer, view
 from ldp_slicing.audit import blocks
 from ldp_slicing.audit.blocks import check_blocks, cost_table, differences, search, words_of
 from ldp_slicing.audit.exact import epsilon_of, product, read_groups, worst_ratio
-from ldp_slicing.audit.words import view_words
+from ldp_slicing.audit.pixel_words import view_words
 from ldp_slicing.tables import build_tables
 from ldp_slicing.view import Prune
 from tests.cases import PLANS, random_image
@@ -79,7 +79,8 @@ def test_every_pair_and_every_output_of_a_tiny_word_by_brute_force() -> None:
     # Outputs factor over pixels, so the worst output is the worst at each.
     worst = [[max(masks[z ^ x] / masks[z ^ y] for z in range(4)) for y in range(4)] for x in range(4)]
     exhaustive = max(
-        math.prod((worst[x][y] for x, y in zip(a, b, strict=True)), start=Fraction(1)) for a, b in zip(words, changed, strict=True)
+        math.prod((worst[x][y] for x, y in zip(a, b, strict=True)), start=Fraction(1))
+        for a, b in zip(words, changed, strict=True)
     )
     assert search(plan, "haar", groups, rounds=60).ratio == exhaustive
     pixel = worst_ratio(groups, 0b11)
@@ -97,8 +98,12 @@ def test_the_words_are_those_that_the_engine_randomises(name: str, prune: Prune)
     whole = released @ np.array([1 << 16, 1 << 8, 1]) if plan.is_colour else released
     assert np.array_equal(view_words(source, plan, prune), whole)
     channels = 3 if plan.is_colour else 1
-    as_blocks = source.reshape(side, 5, side, channels).transpose(1, 0, 2, 3).reshape(5, side * side, channels).astype(np.int64)
-    assert np.array_equal(words_of(plan, prune, as_blocks), whole.reshape(side, 5, side).transpose(1, 0, 2).reshape(5, -1))
+    as_blocks = (
+        source.reshape(side, 5, side, channels).transpose(1, 0, 2, 3).reshape(5, side * side, channels).astype(np.int64)
+    )
+    assert np.array_equal(
+        words_of(plan, prune, as_blocks), whole.reshape(side, 5, side).transpose(1, 0, 2).reshape(5, -1)
+    )
 
 
 @pytest.mark.parametrize("name", ["paper 20", "wide and narrow", "grey 12"])

@@ -36,7 +36,7 @@ def test_this_installation_keeps_its_promise_on_every_path() -> None:
 def test_each_path_is_the_one_it_is_called() -> None:
     subject = installed(Plan.paper(20.0), "haar")
     made = {name: make() for name, make in subject.paths.items()}
-    assert all(isinstance(slicer, Slicer) and slicer.path.name.startswith(name) for name, slicer in made.items())
+    assert all(isinstance(slicer, Slicer) and slicer.backend.name.startswith(name) for name, slicer in made.items())
     assert len(made) == 1 + len(VARIANTS)
 
 
@@ -68,7 +68,9 @@ def test_a_new_process_makes_releases_of_the_same_kind() -> None:
 def test_what_a_new_process_is_asked() -> None:
     image = io.BytesIO()
     np.save(image, np.zeros((2, 3, 3), np.uint8))
-    release = np.load(io.BytesIO(answer('{"slices": [[8388608, 100.0]], "word_bits": 24, "prune": null}', image.getvalue())))
+    release = np.load(
+        io.BytesIO(answer('{"slices": [[8388608, 100.0]], "word_bits": 24, "prune": null}', image.getvalue()))
+    )
     assert (release == [0x40, 0x80, 0x80]).all()  # of a black source, with all bits dropped but the highest of Y
 
 
@@ -90,7 +92,9 @@ def test_sources_have_every_value_and_one_comes_twice(name: str) -> None:
 
 
 def check(name: str, holds: bool = True, found: float | None = None, where: str = "", relation: str = "<=") -> Check:
-    return Check("section", name, "tried", holds, "number", found, relation, 1.0, 1e-9, where, () if holds else tuple("abcdefg"))
+    return Check(
+        "section", name, "tried", holds, "number", found, relation, 1.0, 1e-9, where, () if holds else tuple("abcdefg")
+    )
 
 
 def test_the_text_has_one_line_for_a_check_that_holds_everywhere_and_every_failure() -> None:

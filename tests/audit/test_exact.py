@@ -37,7 +37,9 @@ def test_the_weights_are_counted_again_from_the_arrays(name: str) -> None:
     assert [group.weights for group in read_groups(tables)] == [tables.weights(g) for g in range(tables.groups)]
 
 
-@pytest.mark.parametrize("name", ["paper 20", "wide and narrow", "grey 20", "grey, top 4 as one", "grey 16, top 12 as one"])
+@pytest.mark.parametrize(
+    "name", ["paper 20", "wide and narrow", "grey 20", "grey, top 4 as one", "grey 16, top 12 as one"]
+)
 def test_each_slice_has_the_ratio_that_the_card_counts(name: str) -> None:
     plan = PLANS[name]
     groups = read_groups(plan.tables)
@@ -54,7 +56,9 @@ def test_the_ratio_over_all_pairs_of_words_and_all_outputs_by_brute_force() -> N
         assert worst_ratio(groups, bits) == max(law[z ^ x] / law[z ^ y] for x, y in pairs for z in range(8))
     for group in groups:
         for difference in submasks(group.bits):
-            assert group.ratio_of(difference) == max(p / group.masks[mask ^ difference] for mask, p in group.masks.items())
+            assert group.ratio_of(difference) == max(
+                p / group.masks[mask ^ difference] for mask, p in group.masks.items()
+            )
 
 
 def test_the_masks_of_a_wide_slice_stand_for_all() -> None:
@@ -93,7 +97,14 @@ def test_e_to_the_epsilon_is_compared_from_below() -> None:
 
 
 def test_thresholds_off_by_a_little_are_found_in_every_plan() -> None:
-    for name in ("paper 20", "paper 1, 1:1:1", "grey 16", "thick, across channels", "wide: the whole word", "grey, 1 bit"):
+    for name in (
+        "paper 20",
+        "paper 1, 1:1:1",
+        "grey 16",
+        "thick, across channels",
+        "wide: the whole word",
+        "grey, 1 bit",
+    ):
         plan = PLANS[name]
         wrong = less_noise(plan.tables)
         assert not np.array_equal(wrong.rest, plan.tables.rest), name

@@ -26,10 +26,10 @@ from ldp_slicing.card import Statement
 from ldp_slicing.errors import AuditError
 from ldp_slicing.images import encode_png
 from ldp_slicing.keys import new_key_file
+from ldp_slicing.manifest import verify
 from ldp_slicing.randomness import SeededForTests
-from ldp_slicing.release.manifest import verify
-from ldp_slicing.release.places import Folder
-from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.release.settings import Recipe
+from ldp_slicing.storage import LocalStorage
 from tests.cases import photographs
 from tests.release.helpers import release
 
@@ -86,7 +86,9 @@ def test_one_release_with_its_card(tmp_path: Path) -> None:
     report = audit_releases(tmp_path / "release.png")
     assert report.holds, str(report)
     (tmp_path / "release.png.card.json").unlink()
-    with pytest.raises(AuditError, match=r"has no release\.png\.card\.json: this is no release, or was parted from its card"):
+    with pytest.raises(
+        AuditError, match=r"has no release\.png\.card\.json: this is no release, or was parted from its card"
+    ):
         audit_releases(tmp_path / "release.png")
 
 
@@ -103,11 +105,20 @@ def test_an_empty_folder_is_no_set_of_releases(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tamper", "complaint"),
     [
-        (lambda card: card["statements"][0]["levels"][1].update(epsilon=10.0), "statement 1, levels[1].epsilon: the card says 10.0"),
+        (
+            lambda card: card["statements"][0]["levels"][1].update(epsilon=10.0),
+            "statement 1, levels[1].epsilon: the card says 10.0",
+        ),
         (lambda card: card["statements"][0]["levels"][3].update(vacuous=False), "levels[3].vacuous"),
         (lambda card: card["statements"][0]["levels"].pop(), "statement 1, levels"),
-        (lambda card: card["statements"][0]["plan"].update(epsilon_realised=1.0), "plan.epsilon_realised: the card says 1.0"),
-        (lambda card: card["statements"][0]["plan"].update(epsilon_requested=1.0), "more than the requested epsilon 1.0"),
+        (
+            lambda card: card["statements"][0]["plan"].update(epsilon_realised=1.0),
+            "plan.epsilon_realised: the card says 1.0",
+        ),
+        (
+            lambda card: card["statements"][0]["plan"].update(epsilon_requested=1.0),
+            "more than the requested epsilon 1.0",
+        ),
         (lambda card: card["statements"][0]["plan"]["slices"].pop(), "plan.epsilon_realised"),
         (lambda card: card["statements"][0]["plan"]["slices"][0].update(bits="red"), "statement 1 cannot be read"),
         (lambda card: card["statements"][0].update(releases=5), "releases: the card says 5, should be 4"),
@@ -127,13 +138,17 @@ def test_a_card_whose_sums_are_wrong(folder: Path, tamper: Callable[[dict[str, A
     tamper(card)
     path.write_text(json.dumps(card))
     report = audit_releases(folder)
-    assert failed(report) - {"noise"} == {"card"}  # without one of its slices, bits that are released should be constant
+    assert failed(report) - {"noise"} == {
+        "card"
+    }  # without one of its slices, bits that are released should be constant
     assert any(complaint in line for line in by_name(report)["card"].complaints), by_name(report)["card"].complaints
 
 
 def test_a_statement_about_releases_that_are_not_there(folder: Path) -> None:
     (folder / "more" / "grey.png").unlink()
-    assert by_name(audit_releases(folder))["card"].complaints == ("statement 3, releases: the card says 1, there are 0",)
+    assert by_name(audit_releases(folder))["card"].complaints == (
+        "statement 3, releases: the card says 1, there are 0",
+    )
 
 
 def test_a_card_that_is_no_json(folder: Path) -> None:
@@ -193,7 +208,9 @@ def test_everything_but_pixels_is_named() -> None:
     assert read_png(HEADER + chunk(b"tEXt", b"Author\0me") + body + end)[1] == ["chunks tEXt"]
     assert read_png(HEADER + body + chunk(b"eXIf", b"II*\0") + end)[1] == ["chunks eXIf"]
     assert read_png(GOOD + b"thumbnail")[1] == ["9 bytes after the end of the PNG"]
-    assert read_png(HEADER + body + chunk(b"IEND", b"hello"))[1] == ["its chunks are not one IHDR, one IDAT and an empty IEND"]
+    assert read_png(HEADER + body + chunk(b"IEND", b"hello"))[1] == [
+        "its chunks are not one IHDR, one IDAT and an empty IEND"
+    ]
     stream = zlib.compress(b"".join(b"\0" + row.tobytes() for row in SMALL))
     assert read_png(HEADER + chunk(b"IDAT", stream + b"hidden") + end)[1] == ["6 bytes hidden behind the pixels"]
     halves = chunk(b"IDAT", stream[:9]) + chunk(b"IDAT", stream[9:])
@@ -289,7 +306,9 @@ def test_bits_that_the_plan_drops_are_constant(tmp_path: Path) -> None:
     release(tmp_path / "photos", tmp_path / "releases", recipe)
     assert audit_releases(tmp_path / "releases").holds
     (tmp_path / "releases" / "1.png").write_bytes(png(Slicer(Plan.paper(5.2))(picture(1))))
-    assert by_name(audit_releases(tmp_path / "releases"))["noise"].complaints == ("1.png: bits that its plan drops are not constant",)
+    assert by_name(audit_releases(tmp_path / "releases"))["noise"].complaints == (
+        "1.png: bits that its plan drops are not constant",
+    )
 
 
 def photos(side: int) -> list[NDArray[np.uint8]]:
@@ -337,7 +356,9 @@ def test_the_bounds_are_those_of_equal_flat_sources() -> None:
     groups = read_groups(plan.tables)
     equal = math.prod(group.equal_draws(2) for group in groups)
     steps = math.prod(group.equal_draws(4) for group in groups)
-    assert np.mean(one.left == one.right) == pytest.approx(equal, abs=6 * math.sqrt(equal * (1 - equal) / one.left.size))
+    assert np.mean(one.left == one.right) == pytest.approx(
+        equal, abs=6 * math.sqrt(equal * (1 - equal) / one.left.size)
+    )
     found = np.mean(one.left ^ one.right == two.left ^ two.right)
     assert found == pytest.approx(steps, abs=6 * math.sqrt(steps * (1 - steps) / one.left.size))
 
@@ -346,7 +367,9 @@ def test_clamped_colours_do_not_count() -> None:
     """Where RGB ran out, different words look alike: taken for equal, they would accuse fresh masks."""
     saturated = [np.tile(np.array([255, 0, 255], np.uint8), (128, 128, 1))] * 4
     plan = Plan.paper(58.0)
-    releases = [describe(PurePath(str(number)), Slicer(plan, prune=None)(image)) for number, image in enumerate(saturated)]
+    releases = [
+        describe(PurePath(str(number)), Slicer(plan, prune=None)(image)) for number, image in enumerate(saturated)
+    ]
     assert Comparison(releases, read_groups(plan.tables)).compare(LIMIT)[1] == []
     believed = [dataclasses.replace(release, sure=np.ones_like(release.sure)) for release in releases]
     assert Comparison(believed, read_groups(plan.tables)).compare(LIMIT)[1]
@@ -360,7 +383,9 @@ def test_what_is_compared_and_how_often_it_may_be_equal() -> None:
     groups = read_groups(plan.tables)
     questions = releases_of(photos(16)[:2], plan, shared=False).questions
     two, four = ([group.equal_draws(masks) for group in groups] for masks in (2, 4))
-    assert [question.probability for question in questions] == pytest.approx([math.prod(two), math.prod(four), math.prod(four[1:])])
+    assert [question.probability for question in questions] == pytest.approx(
+        [math.prod(two), math.prod(four), math.prod(four[1:])]
+    )
 
 
 def test_grey_releases_have_no_chroma_and_a_high_epsilon_no_power() -> None:
@@ -400,7 +425,10 @@ def test_a_release_that_is_lost_breaks_no_promise(folder: Path, lost: str) -> No
     card = folder / "card.json"
     text = card.read_text()
     number = json.loads(text)["statements"][0]["releases"]
-    for said, other in ((f'"releases": {number}', f'"releases": {number - 1}'), (f'"releases": {number}', f'"releases": {number + 1}')):
+    for said, other in (
+        (f'"releases": {number}', f'"releases": {number - 1}'),
+        (f'"releases": {number}', f'"releases": {number + 1}'),
+    ):
         card.write_text(text.replace(said, other, 1))
         assert failed(audit_releases(folder)) == {"card"}
     changed = json.loads(text)
@@ -426,7 +454,10 @@ def test_a_line_about_a_lost_release_covers_no_false_card(folder: Path) -> None:
         false["statements"][0]["width"][0] = false["statements"][0]["height"][0] = 1
         change(false["statements"][0])
         card.write_text(json.dumps(false))
-        seen, found = {name for name, _ in verify(Folder(folder)).problems} - {"z.png"}, failed(audit_releases(folder))
+        seen, found = (
+            {name for name, _ in verify(LocalStorage(folder)).problems} - {"z.png"},
+            failed(audit_releases(folder)),
+        )
         assert seen == ({"card.json"} if found else set())
         return found
 
@@ -441,7 +472,7 @@ def test_a_line_about_a_lost_release_covers_no_false_card(folder: Path) -> None:
         assert "manifest" in failed(audit_releases(folder))
     (folder / "z.png").symlink_to("0.png")
     manifest.write_text(lines + json.dumps(invented) + "\n")
-    assert ("z.png", "is missing") in verify(Folder(folder)).problems
+    assert ("z.png", "is missing") in verify(LocalStorage(folder)).problems
 
 
 def test_what_is_left_may_be_smaller_than_a_block(tmp_path: Path) -> None:
@@ -452,7 +483,7 @@ def test_what_is_left_may_be_smaller_than_a_block(tmp_path: Path) -> None:
     (tmp_path / "out" / "large.png").unlink()
     release(tmp_path / "in", tmp_path / "out")
     assert audit_releases(tmp_path / "out").holds
-    assert [name for name, _ in verify(Folder(tmp_path / "out")).problems] == ["large.png"]
+    assert [name for name, _ in verify(LocalStorage(tmp_path / "out")).problems] == ["large.png"]
 
 
 def test_no_statement_is_about_what_another_is_about(folder: Path) -> None:
@@ -462,21 +493,23 @@ def test_no_statement_is_about_what_another_is_about(folder: Path) -> None:
     card = folder / "card.json"
     true = json.loads(card.read_text())
     assert audit_releases(folder).holds
-    few = Statement(Plan.paper(0.1), "haar", "rgb", ((57, 33),)).to_dict()  # as if what is lost had been released by another plan
+    few = Statement(
+        Plan.paper(0.1), "haar", "rgb", ((57, 33),)
+    ).to_dict()  # as if what is lost had been released by another plan
     for first in (True, False):
         false = true | {"statements": [few, *true["statements"]] if first else [*true["statements"], few]}
         card.write_text(json.dumps(false))
         assert failed(audit_releases(folder)) == {"card"}
-        assert ("card.json", "has two statements about 24-bit words") in verify(Folder(folder)).problems
+        assert ("card.json", "has two statements about 24-bit words") in verify(LocalStorage(folder)).problems
     card.write_text(json.dumps(true))
     lines = (folder / "manifest.jsonl").read_text()
     many = [json.loads(line) | ({"frames": 10**30} if "lost" in line else {}) for line in lines.splitlines()]
     (folder / "manifest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in many))
     audit_releases(folder)
-    assert any(name == "card.json" for name, _ in verify(Folder(folder)).problems)
+    assert any(name == "card.json" for name, _ in verify(LocalStorage(folder)).problems)
     (folder / "manifest.jsonl").write_text(lines + lines)
-    assert ("0.png", "is in the manifest more than once") in verify(Folder(folder)).problems
+    assert ("0.png", "is in the manifest more than once") in verify(LocalStorage(folder)).problems
     mixed = [line for line in lines.splitlines() if "lost" in line]
     mixed.append(mixed[0].replace('"lost"', '"released"'))
     (folder / "manifest.jsonl").write_text("\n".join(mixed) + "\n")
-    assert (lost, "has lines in the manifest that do not agree") in verify(Folder(folder)).problems
+    assert (lost, "has lines in the manifest that do not agree") in verify(LocalStorage(folder)).problems

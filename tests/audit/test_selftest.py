@@ -7,9 +7,16 @@ import pytest
 from ldp_slicing.audit import selftest
 from ldp_slicing.audit.faults import BUILD_FAULTS, FOLDER_FAULTS
 from ldp_slicing.audit.selftest import self_test
-from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.release.settings import Recipe
 
-STATISTICS = {"flip rates", "bits of one pixel", "neighbouring pixels", "two releases", "repeated masks", "epsilon of each slice"}
+STATISTICS = {
+    "flip rates",
+    "bits of one pixel",
+    "neighbouring pixels",
+    "two releases",
+    "repeated masks",
+    "epsilon of each slice",
+}
 
 
 def test_every_known_fault_is_rejected_and_the_controls_are_not() -> None:
@@ -29,7 +36,9 @@ def test_without_pruning_at_another_epsilon() -> None:
 
 
 @pytest.mark.parametrize("index", [0, 1])
-def test_a_fault_that_is_not_found_and_a_control_that_is_rejected_fail(monkeypatch: pytest.MonkeyPatch, index: int) -> None:
+def test_a_fault_that_is_not_found_and_a_control_that_is_rejected_fail(
+    monkeypatch: pytest.MonkeyPatch, index: int
+) -> None:
     control, fault = BUILD_FAULTS[:2]
     planted = [dataclasses.replace(control, by=fault.by), dataclasses.replace(fault, by=frozenset())][index]
     monkeypatch.setattr(selftest, "BUILD_FAULTS", (planted,))

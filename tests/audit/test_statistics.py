@@ -4,8 +4,17 @@ import numpy as np
 import pytest
 
 from ldp_slicing import Plan, Slicer
-from ldp_slicing.audit.statistics import Law, ask, ask_two, joint_counts, measured_epsilons, pairs_apart, repeated_runs, run_length
-from ldp_slicing.audit.words import Words, masks_of, recover_words, release_words, view_words
+from ldp_slicing.audit.pixel_words import Words, masks_of, recover_words, release_words, view_words
+from ldp_slicing.audit.statistics import (
+    Law,
+    ask,
+    ask_two,
+    joint_counts,
+    measured_epsilons,
+    pairs_apart,
+    repeated_runs,
+    run_length,
+)
 from ldp_slicing.view import to_rgb
 from tests.cases import PLANS, random_image
 
@@ -64,7 +73,9 @@ def test_any_bit_of_one_release_that_has_to_do_with_any_of_another_is_found() ->
     complaints = ask_two(law, one, copied).complaints(limit)
     assert complaints[0].startswith("Cb0 and Cr0 of two releases")
     shifted = one.copy()
-    shifted[1::2] = shifted[1::2] & np.uint32(~(1 << 18) & 0xFFFFFF) | (shifted[::2] & np.uint32(1 << 19)) >> np.uint32(1)
+    shifted[1::2] = shifted[1::2] & np.uint32(~(1 << 18) & 0xFFFFFF) | (shifted[::2] & np.uint32(1 << 19)) >> np.uint32(
+        1
+    )
     asked = [line for questions in ask(law, shifted, [1]) for line in questions.complaints(limit)]
     assert any("Y3 and Y2 of pixels 1 apart" in line for line in asked)
 

@@ -24,7 +24,9 @@ def test_tails_are_the_exact_ones_rounded_up(trials: int, probability: float) ->
         exact = min(Fraction(1), exact_tail(max(0, count), trials, probability))
         assert exact <= Fraction(tail) <= exact * (1 + Fraction(1, 10**9)) + Fraction(1, 10**14)
     for count, tail in zip(counts.tolist(), tail_below(counts, trials, probability).tolist(), strict=True):
-        exact = 1 - min(Fraction(1), exact_tail(max(0, count + 1), trials, probability)) if count < trials else Fraction(1)
+        exact = (
+            1 - min(Fraction(1), exact_tail(max(0, count + 1), trials, probability)) if count < trials else Fraction(1)
+        )
         assert exact <= Fraction(tail) <= exact * (1 + Fraction(1, 10**9)) + Fraction(1, 10**14)
 
 

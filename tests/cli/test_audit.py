@@ -13,7 +13,7 @@ from ldp_slicing.audit import selftest
 from ldp_slicing.audit.faults import BUILD_FAULTS, picture
 from ldp_slicing.cli import app
 from ldp_slicing.images import encode_png
-from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.release.settings import Recipe
 from tests.release.helpers import release
 
 
@@ -70,7 +70,9 @@ def test_releases_that_hold_and_that_do_not(releases: Path) -> None:
 
 def test_a_process_of_its_own_ends_with_the_same_status(releases: Path) -> None:
     (releases / "notes [red].txt").write_text("x")
-    done = subprocess.run([sys.executable, "-m", "ldp_slicing", "audit", str(releases)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "ldp_slicing", "audit", str(releases)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert "notes [red].txt: is not a PNG" in done.stdout
     assert done.stderr == ""

@@ -10,9 +10,10 @@ import pytest
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
-from ldp_slicing import __version__, checkup, mask
+from ldp_slicing import __version__, mask
+from ldp_slicing import selfcheck as checkup
 from ldp_slicing.cli import app
-from ldp_slicing.slicer import Reference, choose_path
+from ldp_slicing.slicer import Reference, choose_backend
 from ldp_slicing.tables import Tables
 
 
@@ -44,11 +45,11 @@ def doctor(*arguments: str) -> tuple[int, str]:
 def test_a_sound_installation() -> None:
     status, out = doctor()
     assert status == 0
-    assert choose_path("auto").name in out
+    assert choose_backend("auto").name in out
     assert "all well" in out
     status, out = doctor("--json")
     findings = json.loads(out)
-    assert (status, findings["healthy"], findings["path in use"]) == (0, True, choose_path("auto").name)
+    assert (status, findings["healthy"], findings["backend in use"]) == (0, True, choose_backend("auto").name)
 
 
 def test_a_path_that_differs_from_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from ldp_slicing.keys import read_key_file
 from ldp_slicing.ledger import Intent, Ledger, Stream
 from tests.markers import encoded, picture
 from tests.release.helpers import plant
-from tests.release.test_scans import film
+from tests.release.test_dicom import film
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
@@ -36,7 +36,9 @@ def test_people_see_totals_and_the_most_spent(tmp_path: Path) -> None:
     status, out, _ = run("ledger", "--ledger", tmp_path / "l.sqlite", "--most", 2)
     assert status == 0
     assert "6 releases of 3 pictures, 3 of them perhaps" in out
-    assert [line.split("│")[1].strip() for line in out.splitlines() if "│" in line] == [name for name, _ in ledger.most_spent(2)]
+    assert [line.split("│")[1].strip() for line in out.splitlines() if "│" in line] == [
+        name for name, _ in ledger.most_spent(2)
+    ]
     assert " 60 " in out
     assert " 240 " in out
 
@@ -59,7 +61,10 @@ def test_an_owner_asks_about_one_picture(tmp_path: Path) -> None:
         assert run("privatize", source, tmp_path / name, "-e", 5, "--ledger", ledger, "--spend")[0] == 0
     plant(tmp_path, {"elsewhere.png": first, "other.png": second, "text.png": b"text"})
     status, out, _ = run("ledger", tmp_path / "elsewhere.png", "--ledger", ledger)
-    assert (status, "elsewhere.png: 2 releases, epsilon 10 per released pixel, 40 per source pixel, last on 20" in out) == (0, True)
+    assert (
+        status,
+        "elsewhere.png: 2 releases, epsilon 10 per released pixel, 40 per source pixel, last on 20" in out,
+    ) == (0, True)
     assert "other.png: not in " in run("ledger", tmp_path / "other.png", "--ledger", ledger)[1]
     told = json.loads(run("ledger", tmp_path / "elsewhere.png", "--ledger", ledger, "--json")[1])
     assert (told["releases"], told["unfinished"]) == (2, 0)
@@ -75,10 +80,17 @@ def test_an_owner_asks_about_a_film_or_a_shard(tmp_path: Path) -> None:
     assert (status, "a.mkv: 3 releases, epsilon 15 per released pixel" in out) == (0, True)
     told = [one["releases"] for one in json.loads(run("ledger", "--ledger", ledger, "--json")[1])["most_spent"]]
     assert told == [3, 1]  # a film is shown once, not frame by frame
-    others = {"other.mkv": film([255 - frames[0]]), "again.mkv": film(frames[::-1], rate=25), "no.mkv": b"no film", "s.tar": b"a shard"}
+    others = {
+        "other.mkv": film([255 - frames[0]]),
+        "again.mkv": film(frames[::-1], rate=25),
+        "no.mkv": b"no film",
+        "s.tar": b"a shard",
+    }
     plant(tmp_path, others)
     assert "other.mkv: not in " in run("ledger", tmp_path / "other.mkv", "--ledger", ledger)[1]
-    assert "again.mkv: 3 releases, " in run("ledger", tmp_path / "again.mkv", "--ledger", ledger)[1]  # the same frames in another file
+    assert (
+        "again.mkv: 3 releases, " in run("ledger", tmp_path / "again.mkv", "--ledger", ledger)[1]
+    )  # the same frames in another file
     for name, said in (("s.tar", "s.tar: holds many sources"), ("none.mkv", "none.mkv: "), ("no.mkv", "no.mkv: ")):
         status, out, err = run("ledger", tmp_path / name, "--ledger", ledger)
         assert (status, out, said in err) == (2, "", True)

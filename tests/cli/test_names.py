@@ -25,7 +25,9 @@ def test_every_release_is_traced_to_its_source_by_its_owner(kind: str, tmp_path:
             member = tarfile.TarInfo(name)
             member.size = len(files[name])
             tar.addfile(member, io.BytesIO(files[name]))
-    source = plant(tmp_path / "in", {"a, b.png": files["00000.png"], "deep/c.png": files["00001.png"], "s.tar": shard.getvalue()})
+    source = plant(
+        tmp_path / "in", {"a, b.png": files["00000.png"], "deep/c.png": files["00001.png"], "s.tar": shard.getvalue()}
+    )
     assert ask("privatize", source, tmp_path / "out", "--names", kind)[0] == 0
     code, text = ask("names", tmp_path / "out")
     assert code == 0

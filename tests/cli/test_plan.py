@@ -41,7 +41,9 @@ def test_every_slice_the_realised_epsilon_and_every_promise_are_printed() -> Non
 
 @pytest.mark.parametrize(("prune", "times"), [("none", 1), ("haar", 4), ("haar8", 4), ("dct", 64)])
 def test_pruning_multiplies_what_a_source_pixel_costs(prune: str, times: int) -> None:
-    levels = {level["unit"]: level for level in content("--epsilon", "2", "--prune", prune, "--size", "20x10")["levels"]}
+    levels = {
+        level["unit"]: level for level in content("--epsilon", "2", "--prune", prune, "--size", "20x10")["levels"]
+    }
     realised = Plan.paper(2.0).realised_epsilon
     assert levels["released pixel"]["epsilon"] == pytest.approx(realised)
     assert levels["source pixel"]["epsilon"] == pytest.approx(times * realised)
@@ -157,7 +159,9 @@ def test_a_reader_that_has_read_enough_is_no_failure(words: list[str], tmp_path:
     """1 would say that something is wrong."""
     Ledger(tmp_path / "l.sqlite").close()
     words = [*words, "--ledger", str(tmp_path / "l.sqlite")] if words[0] == "ledger" else words
-    ran = subprocess.Popen([sys.executable, "-m", "ldp_slicing", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    ran = subprocess.Popen(
+        [sys.executable, "-m", "ldp_slicing", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert ran.stdout is not None
     ran.stdout.close()
     assert ran.wait() == 141

@@ -29,9 +29,9 @@ from ldp_slicing.cli.privatize import Rate, Remaining
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.images import read_image
 from ldp_slicing.ledger import default_ledger
-from ldp_slicing.release.journal import Journal
 from ldp_slicing.release.run import Stop, on_this_machine
-from ldp_slicing.release.work import Gate, Outcome, Setting
+from ldp_slicing.release.state import Journal
+from ldp_slicing.release.worker import Gate, Outcome, Setting
 from tests.markers import PAST, PLANTS, encoded, picture, png_chunks
 
 PNG = encoded(picture(9, 7), "PNG")
@@ -102,7 +102,9 @@ def test_nothing_planted_gets_through(name: str, planted: Planted) -> None:
 def test_nothing_planted_is_said_or_on_the_card(planted: Planted) -> None:
     files = everything(planted.releases)
     assert {path.name for path in files} == {f"{name}.png" for name in PLANTS} | {"card.json", "manifest.jsonl"}
-    said = planted.said.encode() + b"".join((planted.releases / name).read_bytes() for name in ("card.json", "manifest.jsonl"))
+    said = planted.said.encode() + b"".join(
+        (planted.releases / name).read_bytes() for name in ("card.json", "manifest.jsonl")
+    )
     assert not any(form in said for form in forms(planted.marker))
 
 
@@ -123,12 +125,21 @@ def test_the_report_for_people(tmp_path: Path) -> None:
     alpha = encoded(Image.fromarray(picture()).convert("RGBA"), "PNG")
     source = plant(
         tmp_path / "in",
-        {"good.png": PNG, "bad.jpg": b"text", "a.png": alpha, "b.png": alpha, "grey.png": encoded(picture()[..., 0], "PNG")},
+        {
+            "good.png": PNG,
+            "bad.jpg": b"text",
+            "a.png": alpha,
+            "b.png": alpha,
+            "grey.png": encoded(picture()[..., 0], "PNG"),
+        },
     )
     status, out, err = privatize(source, tmp_path / "out")
     assert status == 1
     assert "not released: bad.jpg: not an image" in err
-    assert "notice: a.png and 1 more: transparency is dropped" in err or "notice: b.png and 1 more: transparency is dropped" in err
+    assert (
+        "notice: a.png and 1 more: transparency is dropped" in err
+        or "notice: b.png and 1 more: transparency is dropped" in err
+    )
     assert "4 of 5 files released" in out
     assert ", 1 not released\n" in out
     assert "3 releases of up to 851 pixels, colour" in out
@@ -164,10 +175,15 @@ LITTER = {
 
 
 def test_what_systems_leave_in_folders_is_left_out_with_one_notice(tmp_path: Path) -> None:
-    source, target = plant(tmp_path / "in", {"a.png": PNG, "._mine.png": encoded(picture(4, 4), "PNG"), **LITTER}), tmp_path / "out"
+    source, target = (
+        plant(tmp_path / "in", {"a.png": PNG, "._mine.png": encoded(picture(4, 4), "PNG"), **LITTER}),
+        tmp_path / "out",
+    )
     status, out, err = privatize(source, target)
     assert (status, out.startswith("2 of 2")) == (0, True)  # a picture is one by whatever name
-    assert err.split("\n")[0].startswith("notice: .: 4 files that are no sources are left out (.DS_Store, Thumbs.db, desktop.ini")
+    assert err.split("\n")[0].startswith(
+        "notice: .: 4 files that are no sources are left out (.DS_Store, Thumbs.db, desktop.ini"
+    )
     assert err.count("\n") == 1
     for name in LITTER:
         (source / name).unlink()
@@ -213,7 +229,10 @@ NAMES = [
 @pytest.mark.parametrize("good", [True, False], ids=["good", "bad"])
 def test_names_of_all_kinds(encoding: str, good: bool, tmp_path: Path) -> None:
     names = {os.fsdecode(name) for name in NAMES}
-    source = plant(tmp_path / "in", dict.fromkeys(names, encoded(Image.fromarray(picture()).convert("RGBA"), "PNG") if good else b"bad"))
+    source = plant(
+        tmp_path / "in",
+        dict.fromkeys(names, encoded(Image.fromarray(picture()).convert("RGBA"), "PNG") if good else b"bad"),
+    )
     environment = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
     for options in ([], ["--json"]):
         target = tmp_path / f"größer{len(options)}"
@@ -232,7 +251,14 @@ def test_odd_names_are_printed_harmlessly(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {os.fsdecode(name): b"bad" for name in NAMES})
     _, _, err = privatize(source, tmp_path / "out")
     printed = set(re.findall(r"not released: (.*): not an image", err))
-    assert printed >= {"[red]x[/red].png", "[/] unbalanced.png", "\\[bold] back\\.png", ":smile: emoji.png", "new\\nline.png", "-e 3.png"}
+    assert printed >= {
+        "[red]x[/red].png",
+        "[/] unbalanced.png",
+        "\\[bold] back\\.png",
+        ":smile: emoji.png",
+        "new\\nline.png",
+        "-e 3.png",
+    }
     assert {"\\x1b[31mescape.png", "größe, 日本, \\u202e.png", "\\udcff\\udcfe not UTF-8.png"} <= printed
     assert len(printed) == len(NAMES)
 
@@ -262,7 +288,9 @@ def test_odd_names_are_printed_harmlessly(tmp_path: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_refusals_exit_with_2_and_write_nothing(arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals_exit_with_2_and_write_nothing(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plant(tmp_path, {"in/a.png": PNG, "full/b.png": PNG})
     monkeypatch.chdir(tmp_path)
     status, out, err = privatize(*arguments)
@@ -299,12 +327,28 @@ def test_without_a_card_the_exit_status_is_1(tmp_path: Path, monkeypatch: pytest
 # Stopping
 
 
-@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGINT] * 3, [signal.SIGTERM]], ids=["once", "impatiently", "terminated"])
-def test_interrupted_it_stops_soon_with_whole_files_and_a_true_card(signals: list[signal.Signals], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "signals", [[signal.SIGINT], [signal.SIGINT] * 3, [signal.SIGTERM]], ids=["once", "impatiently", "terminated"]
+)
+def test_interrupted_it_stops_soon_with_whole_files_and_a_true_card(
+    signals: list[signal.Signals], tmp_path: Path
+) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     data = encoded(picture(500, 500), "PNG")
     plant(source, dict.fromkeys((f"{number:04}.png" for number in range(400)), data))
-    command = [sys.executable, "-m", "ldp_slicing", "privatize", str(source), str(target), "--json", "--compress", "9", "--workers", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "ldp_slicing",
+        "privatize",
+        str(source),
+        str(target),
+        "--json",
+        "--compress",
+        "9",
+        "--workers",
+        "2",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline and len(list(target.glob("*.png"))) < 2:
@@ -369,20 +413,37 @@ def test_files_add_up_and_members_are_counted_apart(tmp_path: Path) -> None:
     assert status == 1
     assert out.startswith("4 of 8 files released in ")
     assert ", 4 of them before, 2 lost or damaged, 2 not released; of the released: 1 changed since\n" in out
-    assert err.count("not released: 0.png: its release 0.png is lost") == err.count("--spend allows it; has changed since") == 1
+    assert (
+        err.count("not released: 0.png: its release 0.png is lost")
+        == err.count("--spend allows it; has changed since")
+        == 1
+    )
     result = json.loads(privatize(source, target, "--json")[1])
-    counts = {"released": 4, "kept": 4, "lost": 2, "failed": 2, "waiting": 0, "total": 8, "changed": 1, "members_failed": 0}
+    counts = {
+        "released": 4,
+        "kept": 4,
+        "lost": 2,
+        "failed": 2,
+        "waiting": 0,
+        "total": 8,
+        "changed": 1,
+        "members_failed": 0,
+    }
     assert result.items() >= counts.items()
     assert result["card_problem"].startswith("1.png is not what was released under that name")
     assert (result["card"], result["promise"]) == (None, None)
     (target / "1.png").unlink()
     result = json.loads(privatize(source, target, "--json")[1])
     assert (result["card_problem"], result["promise"][0]["releases"]) == (None, 6)
-    status = {line["output"]: line["status"] for line in map(json.loads, (target / "manifest.jsonl").read_text().splitlines())}
+    status = {
+        line["output"]: line["status"] for line in map(json.loads, (target / "manifest.jsonl").read_text().splitlines())
+    }
     assert (status["0.png"], status["1.png"], status["2.png"]) == ("lost", "lost", "released")
 
     good = encoded(picture(7, 7), "PNG")
-    shard = plant(tmp_path / "shards", {"a.tar": tar({"x.png": good, "y.png": good, "z.png": good, "bad.png": b"text"})})
+    shard = plant(
+        tmp_path / "shards", {"a.tar": tar({"x.png": good, "y.png": good, "z.png": good, "bad.png": b"text"})}
+    )
     status, out, _ = privatize(shard, tmp_path / "out2", "--duplicates", "once")
     assert (status, out.startswith("1 of 1 file released in ")) == (1, True)
     assert " s; of the released: without 1 member that cannot be released, without 2 members that are copies\n" in out
@@ -398,7 +459,10 @@ def test_copies_keys_and_many_problems(tmp_path: Path) -> None:
     assert ", 30 not released, 1 copy left out\n" in out
     CliRunner().invoke(app, ["key", "new", str(tmp_path / "key")])
     ledger = ("--ledger", tmp_path / "other.sqlite")
-    assert json.loads(privatize(source, tmp_path / "out2", "--key", tmp_path / "key", "--json", *ledger)[1])["released"] == 2
+    assert (
+        json.loads(privatize(source, tmp_path / "out2", "--key", tmp_path / "key", "--json", *ledger)[1])["released"]
+        == 2
+    )
     status, _, err = privatize(source, tmp_path / "out3", "--key", tmp_path / "nokey")
     assert status == 2
     assert "ldp-slicing key new" in err
@@ -410,7 +474,7 @@ def test_what_failed_for_want_of_room_is_said_with_what_to_do(tmp_path: Path, mo
 
     source = plant(tmp_path / "in", {"a.png": PNG})
     with monkeypatch.context() as patch:
-        patch.setattr("ldp_slicing.release.places.Folder.draft", full)
+        patch.setattr("ldp_slicing.storage.LocalStorage.draft", full)
         status, _, err = privatize(source, tmp_path / "out")
     assert status == 1
     assert "not released: a.png: could not be released: No space left on device" in err
@@ -423,7 +487,9 @@ def test_equal_pictures_that_were_each_released_are_named(tmp_path: Path) -> Non
     ran = CliRunner().invoke(app, ["privatize", str(tmp_path / "in"), str(tmp_path / "out")])
     assert ran.exit_code == 0
     assert "b/a copy.png equals a.png (2 such files): each was released with its own noise" in ran.output
-    ran = CliRunner().invoke(app, ["privatize", str(tmp_path / "in"), str(tmp_path / "once"), "--duplicates", "once", "--spend"])
+    ran = CliRunner().invoke(
+        app, ["privatize", str(tmp_path / "in"), str(tmp_path / "once"), "--duplicates", "once", "--spend"]
+    )
     assert "with its own noise" not in ran.output
 
 

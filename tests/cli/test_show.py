@@ -10,11 +10,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from ldp_slicing.cli import app
-from ldp_slicing.release.formats.still import read_still
+from ldp_slicing.formats.still import read_still
 from ldp_slicing.sheet import WARNING
 from ldp_slicing.view import Prune
 from tests.markers import encoded, jpeg_with, picture
-from tests.release.test_scans import SLICE, dicom, saved
+from tests.release.test_dicom import SLICE, dicom, saved
 
 
 def show(*arguments: object) -> tuple[int, str, str]:
@@ -61,19 +61,27 @@ def test_slices_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_notices_are_given(tmp_path: Path) -> None:
-    (tmp_path / "source").write_bytes(encoded(Image.fromarray(picture()[..., 0].astype(np.uint16) * 257), "PNG", transparency=7))
+    (tmp_path / "source").write_bytes(
+        encoded(Image.fromarray(picture()[..., 0].astype(np.uint16) * 257), "PNG", transparency=7)
+    )
     _, _, err = show(tmp_path / "source", "-o", tmp_path / "sheet.png", "--side", 16)
     assert "notice: transparency is dropped" in err
 
 
-def test_scans_and_deep_grey_are_shown_by_the_plan_of_their_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scans_and_deep_grey_are_shown_by_the_plan_of_their_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given: list[tuple[tuple[int, ...], int]] = []
 
-    def note(pixels: NDArray[np.unsignedinteger], side: int, slices: str | None, prune: Prune, bits: int) -> Image.Image:
+    def note(
+        pixels: NDArray[np.unsignedinteger], side: int, slices: str | None, prune: Prune, bits: int
+    ) -> Image.Image:
         given.append((pixels.shape, bits))
         return Image.new("L", (1, 1))
 
-    monkeypatch.setattr(import_module("ldp_slicing.cli.show"), "make_sheet", note)  # the package has the command under that name
+    monkeypatch.setattr(
+        import_module("ldp_slicing.cli.show"), "make_sheet", note
+    )  # the package has the command under that name
     frames = np.stack([SLICE, SLICE ^ 1])
     files = {
         "a.dcm": saved(dicom(frames, 12)),
@@ -101,7 +109,11 @@ def test_scans_and_deep_grey_are_shown_by_the_plan_of_their_word(tmp_path: Path,
         ("source.png", "sheet.jpg", "must end in .png"),
         ("source.png", "no/such/folder/sheet.png", "cannot be written: No such file or directory"),
         ("missing.png", "sheet.png", "missing.png: No such file or directory"),
-        ("text.jpg", "sheet.png", "text.jpg: not an image of a kind that is read here (JPEG, PNG, WebP, TIFF, BMP, GIF), nor DICOM"),
+        (
+            "text.jpg",
+            "sheet.png",
+            "text.jpg: not an image of a kind that is read here (JPEG, PNG, WebP, TIFF, BMP, GIF), nor DICOM",
+        ),
         ("shard.tar", "sheet.png", "shard.tar: not an image"),
         ("torn.dcm", "sheet.png", "torn.dcm: cannot be decoded"),
         (".", "sheet.png", "Is a directory"),

@@ -30,7 +30,10 @@ def make_cifar(folder: Path) -> None:
         write(folder / "cifar-10-batches-py" / f"data_batch_{i}", {b"data": rows(4, 4 * i), b"labels": [0, 1, 2, 3]})
     write(folder / "cifar-10-batches-py" / "test_batch", {"data": rows(3), "labels": [9, 8, 7]}, protocol=4)
     for name, count in (("train", 6), ("test", 2)):
-        write(folder / "cifar-100-python" / name, {"data": rows(count), "fine_labels": list(range(count)), "coarse_labels": [0] * count})
+        write(
+            folder / "cifar-100-python" / name,
+            {"data": rows(count), "fine_labels": list(range(count)), "coarse_labels": [0] * count},
+        )
 
 
 def test_cifar_in_its_published_layout(tmp_path: Path) -> None:
@@ -76,9 +79,13 @@ def test_a_pickle_that_wants_to_run_something_is_not_read(tmp_path: Path, monkey
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     make_cifar(tmp_path)
     (tmp_path / "cifar-10-batches-py" / "data_batch_3").unlink()
-    with pytest.raises(DataError, match=r"data_batch_3 is not there: it should be one of the files of the set's python version"):
+    with pytest.raises(
+        DataError, match=r"data_batch_3 is not there: it should be one of the files of the set's python version"
+    ):
         load("cifar10", tmp_path)
-    with pytest.raises(DataError, match=r"cifar-100-python is not there: put the CIFAR-100 python version \(www.cs.toronto.edu/~kriz"):
+    with pytest.raises(
+        DataError, match=r"cifar-100-python is not there: put the CIFAR-100 python version \(www.cs.toronto.edu/~kriz"
+    ):
         load("cifar100", tmp_path / "elsewhere")
     Image.new("RGB", (8, 8)).save(tmp_path / "one.png")
     (tmp_path / "train.txt").write_text("one.png 0\n")

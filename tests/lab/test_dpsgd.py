@@ -20,13 +20,15 @@ from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab import dpsgd
 from ldp_slicing.lab.data import ImageSet, Split
 from ldp_slicing.lab.dpsgd import RECIPE, DpSgdRecipe, Schedule, Stack
-from ldp_slicing.lab.experiments.frame import BUDGETS
+from ldp_slicing.lab.experiment import BUDGETS
 from ldp_slicing.lab.scattering import scatter
 
 CPU = torch.device("cpu")
 ROWS = np.random.default_rng(5).normal(size=(48, 6, 1)).astype(np.float16)
 RECIPE_OF_40 = replace(RECIPE, epochs=3, batch=10, statistics_noise=0.0)  # 12 steps on 40 examples
-TINY = replace(RECIPE, epochs=6, batch=32, statistics_clips=(1e-3, 1e-3))  # with so few images the noise would drown them
+TINY = replace(
+    RECIPE, epochs=6, batch=32, statistics_clips=(1e-3, 1e-3)
+)  # with so few images the noise would drown them
 
 
 def halves(count: int = 96, size: int = 16) -> ImageSet:
@@ -63,7 +65,9 @@ def test_each_first_order_path_answers_best_to_its_own_wave(scale: int, turn: in
     assert answers.argmax() == 8 * scale + turn
 
 
-@pytest.mark.parametrize(("scale", "path", "tolerance"), [(0, 1, 1e-4), (1, 9, 0.02)])  # scale 1 is averaged over every second pixel
+@pytest.mark.parametrize(
+    ("scale", "path", "tolerance"), [(0, 1, 1e-4), (1, 9, 0.02)]
+)  # scale 1 is averaged over every second pixel
 def test_a_path_is_the_wavelets_modulus_averaged_in_space(scale: int, path: int, tolerance: float) -> None:
     """Order 1 by the formulas in space, far from the borders: no Fourier transform, no wrapping."""
     plane = torch.rand(64, 64, generator=torch.Generator().manual_seed(1), dtype=torch.float64).numpy()
@@ -78,8 +82,12 @@ def test_a_path_is_the_wavelets_modulus_averaged_in_space(scale: int, path: int,
     for row in range(24, 41):
         for column in range(24, 41):
             modulus = abs((plane[row - 14 : row + 15, column - 14 : column + 15] * wavelet).sum())
-            expected += modulus * math.exp(-((row - 32) ** 2 + (column - 32) ** 2) / (2 * 1.6**2)) / (2 * math.pi * 1.6**2)
-    assert scatter(torch.from_numpy(plane).float()[None])[0, path, 8, 8].item() == pytest.approx(expected, rel=tolerance)
+            expected += (
+                modulus * math.exp(-((row - 32) ** 2 + (column - 32) ** 2) / (2 * 1.6**2)) / (2 * math.pi * 1.6**2)
+            )
+    assert scatter(torch.from_numpy(plane).float()[None])[0, path, 8, 8].item() == pytest.approx(
+        expected, rel=tolerance
+    )
 
 
 def test_scattering_never_stretches_and_hardly_minds_a_shift() -> None:
@@ -137,9 +145,14 @@ def test_one_image_moves_the_statistics_by_no_more_than_the_clips() -> None:
     rows = np.random.default_rng(3).normal(size=(300, 5, 4)).astype(np.float16)
     silent = replace(RECIPE, statistics_noise=0.0)
     more = np.concatenate([rows, np.full((1, 5, 4), 6e4, np.float16)])
-    (mean, deviation), (mean_more, deviation_more) = (dpsgd.statistics(both, silent, torch.Generator()) for both in (rows, more))
+    (mean, deviation), (mean_more, deviation_more) = (
+        dpsgd.statistics(both, silent, torch.Generator()) for both in (rows, more)
+    )
     assert (301 * mean_more - 300 * mean).norm().item() == pytest.approx(16.0, rel=1e-3)
-    squares = [len(both) * (d.square() + m.square()) for both, m, d in ((rows, mean, deviation), (more, mean_more, deviation_more))]
+    squares = [
+        len(both) * (d.square() + m.square())
+        for both, m, d in ((rows, mean, deviation), (more, mean_more, deviation_more))
+    ]
     assert (squares[1] - squares[0]).norm().item() == pytest.approx(64.0, rel=1e-3)
 
 
@@ -259,7 +272,9 @@ def test_without_noise_and_sampling_the_steps_are_those_of_opacus_optimiser() ->
     for at in (slice(0, 3), slice(3, 6)):
         assert torch.allclose(ours.weights[0][:, at], iterates[-1][0].T, rtol=1e-3, atol=1e-5)
         assert torch.allclose(ours.weights[1][at], iterates[-1][1], rtol=1e-3, atol=1e-5)
-        averaged = torch.stack([weight for weight, _ in iterates[2:]]).mean(0)  # the last half, from step round(2.5) = 2 on
+        averaged = torch.stack([weight for weight, _ in iterates[2:]]).mean(
+            0
+        )  # the last half, from step round(2.5) = 2 on
         assert torch.allclose(ours.means[0][:, at], averaged.T, rtol=1e-3, atol=1e-5)
 
 
@@ -307,7 +322,11 @@ def test_an_interrupted_stack_goes_on_as_if_nothing_had_been(tmp_path: Path) -> 
 
 
 def rows_of(work: Path, budgets: Sequence[float] = (20.0,), **options: Any) -> list[dict[str, Any]]:
-    return list(dpsgd.measure(halves(), work, recipe=TINY, budgets=budgets, seeds=(0, 1), device=CPU, say=lambda _: None, **options))
+    return list(
+        dpsgd.measure(
+            halves(), work, recipe=TINY, budgets=budgets, seeds=(0, 1), device=CPU, say=lambda _: None, **options
+        )
+    )
 
 
 def test_rows_hold_all_that_was_done_and_what_is_done_is_skipped(tmp_path: Path) -> None:

@@ -23,8 +23,18 @@ from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab import experiments, plans, recipes, results
 from ldp_slicing.lab.attacks import networks, pairs, recognise
 from ldp_slicing.lab.data import DataError
-from ldp_slicing.lab.experiments import ablation, curves, decoding, faces, identity, overhead, throughput, tradeoff, tuning
-from ldp_slicing.lab.experiments.frame import BUDGETS, Row
+from ldp_slicing.lab.experiment import BUDGETS, Row
+from ldp_slicing.lab.experiments import (
+    ablation,
+    curves,
+    decoding,
+    faces,
+    identity,
+    overhead,
+    throughput,
+    tradeoff,
+    tuning,
+)
 from ldp_slicing.lab.folders import load_chest, load_folder, patient, read_folder
 from ldp_slicing.lab.lfw import images_in_pairs, load_lfw, sides
 from ldp_slicing.lab.models import EMBEDDERS, MODELS
@@ -37,7 +47,12 @@ RNG = np.random.default_rng(7)
 
 def tiny(classes: int, channels: int = 3) -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(channels, 4, 3, 4), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, classes)
+        nn.Conv2d(channels, 4, 3, 4),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16, classes),
     )
 
 
@@ -60,9 +75,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "HELD_OUT", 10)
     monkeypatch.setattr(curves, "Plan", FewBits)
     monkeypatch.setattr(tuning, "Plan", FewBits)
-    monkeypatch.setattr(ablation, "VARIANTS", {name: (FewBits.paper(20.0), *more) for name, (_, *more) in ablation.VARIANTS.items()})
+    monkeypatch.setattr(
+        ablation, "VARIANTS", {name: (FewBits.paper(20.0), *more) for name, (_, *more) in ablation.VARIANTS.items()}
+    )
     monkeypatch.setattr(decoding, "SHOWN", (FewBits.paper(20.0),))
-    monkeypatch.setattr(decoding, "PLANS", {"paper-eps20": FewBits.paper(20.0), "thick-eps5.2": decoding.PLANS["thick-eps5.2"]})
+    monkeypatch.setattr(
+        decoding, "PLANS", {"paper-eps20": FewBits.paper(20.0), "thick-eps5.2": decoding.PLANS["thick-eps5.2"]}
+    )
     monkeypatch.setattr(faces, "BUDGETS", (5.2, 20.0))
     monkeypatch.setattr(faces, "PAPER", (1.0, 2.0))
     monkeypatch.setattr(overhead, "ROUNDS", 1)
@@ -74,12 +93,16 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS, "resnet9", tiny)
     few = {name: tradeoff.PLANS[name] for name in ("paper-pruned-eps20", "thick-whole-eps5.2-y76c7")}
     monkeypatch.setattr(tradeoff, "PLANS", few)
-    monkeypatch.setitem(networks.NETWORKS, "two-stage", lambda channels, gain: networks.WhiteBox(channels, gain, width=8, scales=2))
+    monkeypatch.setitem(
+        networks.NETWORKS, "two-stage", lambda channels, gain: networks.WhiteBox(channels, gain, width=8, scales=2)
+    )
 
 
 def write_cifar(folder: Path) -> None:
     def batch(key: str, classes: int, count: int) -> bytes:
-        return pickle.dumps({"data": RNG.integers(0, 256, (count, 3072), dtype=np.uint8), key: [i % classes for i in range(count)]})
+        return pickle.dumps(
+            {"data": RNG.integers(0, 256, (count, 3072), dtype=np.uint8), key: [i % classes for i in range(count)]}
+        )
 
     ten, hundred = folder / "cifar-10-batches-py", folder / "cifar-100-python"
     for path in (ten, hundred):
@@ -119,7 +142,13 @@ def test_nobody_who_is_held_out_of_the_x_rays_is_trained_on(tmp_path: Path) -> N
     assert len(set(train.groups.tolist())) == len(train.labels)  # 0.jpeg, which is there four times, names nobody
     groups = named.train.groups
     assert groups is not None
-    assert {patient(name) for name in names} >= {"IM-0000", "NORMAL2-IM-0000", "IM-0001", "person0_virus", "person2_bacteria"}
+    assert {patient(name) for name in names} >= {
+        "IM-0000",
+        "NORMAL2-IM-0000",
+        "IM-0001",
+        "person0_virus",
+        "person2_bacteria",
+    }
     for i, name in enumerate(names):
         assert [patient(other) == patient(name) for other in names] == (groups == groups[i]).tolist()
     assert named.train.labels.tolist() == [int(name.name.startswith("person")) for name in names]
@@ -137,7 +166,9 @@ def write_lfw(folder: Path, people: int = 16, folds: int = 4) -> None:
         place = root / f"P{person}"
         place.mkdir(parents=True)
         for number in (1, 2):
-            Image.fromarray(RNG.integers(0, 256, (112, 112, 3), dtype=np.uint8)).save(place / f"P{person}_{number:04d}.webp", lossless=True)
+            Image.fromarray(RNG.integers(0, 256, (112, 112, 3), dtype=np.uint8)).save(
+                place / f"P{person}_{number:04d}.webp", lossless=True
+            )
     lines = [f"{folds}\t2"]
     for fold in range(folds):
         mine = [f"P{person}" for person in range(people) if person % folds == fold]
@@ -168,8 +199,12 @@ MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are ma
 def test_an_experiment_runs_from_data_to_page(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make, count = MAKERS[name]
     make(tmp_path / "data")
-    monkeypatch.setattr(experiments.frame.Setting, "shortened", lambda _, how: replace(how, epochs=min(how.epochs, 1), batch=16))
-    done, path = reproduce(name, tmp_path / "data", tmp_path / "results", tmp_path / "work", device="cpu", say=lambda _: None)
+    monkeypatch.setattr(
+        experiments.frame.Setting, "shortened", lambda _, how: replace(how, epochs=min(how.epochs, 1), batch=16)
+    )
+    done, path = reproduce(
+        name, tmp_path / "data", tmp_path / "results", tmp_path / "work", device="cpu", say=lambda _: None
+    )
     rows = results.read(name, tmp_path / "results")
     assert done
     assert len(rows) == count
@@ -184,14 +219,18 @@ def test_an_experiment_runs_from_data_to_page(name: str, tmp_path: Path, monkeyp
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize(("name", "only", "count"), [("curves", "cifar100-eps58", 2), ("fidelity", "cifar100-clean", 2)])
+@pytest.mark.parametrize(
+    ("name", "only", "count"), [("curves", "cifar100-eps58", 2), ("fidelity", "cifar100-clean", 2)]
+)
 def test_a_set_that_no_wanted_run_needs_is_not_asked_for(
     name: str, only: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_cifar(tmp_path / "data")
     shutil.rmtree(tmp_path / "data" / "cifar-10-batches-py")
     monkeypatch.setattr(experiments.frame.Setting, "shortened", lambda _, how: replace(how, epochs=1, batch=16))
-    reproduce(name, tmp_path / "data", tmp_path / "results", tmp_path / "work", device="cpu", only=only, say=lambda _: None)
+    reproduce(
+        name, tmp_path / "data", tmp_path / "results", tmp_path / "work", device="cpu", only=only, say=lambda _: None
+    )
     assert len(results.read(name, tmp_path / "results")) == count
 
 
@@ -205,7 +244,15 @@ def test_two_at_once_lose_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return kept(name, about, row, folder)
 
     monkeypatch.setattr(results, "keep", keep)
-    reproduce("psnr", tmp_path / "data", tmp_path / "results", tmp_path / "work", device="cpu", only="cifar10-whole", say=lambda _: None)
+    reproduce(
+        "psnr",
+        tmp_path / "data",
+        tmp_path / "results",
+        tmp_path / "work",
+        device="cpu",
+        only="cifar10-whole",
+        say=lambda _: None,
+    )
     assert len(results.read("psnr", tmp_path / "results")) == 2 * len(BUDGETS)
 
 
@@ -213,7 +260,15 @@ def test_a_name_that_no_run_has_is_refused(tmp_path: Path) -> None:
     write_both(tmp_path / "data")
     for name, run in (("psnr", "lfw-pruned-eps20"), ("overhead", "time-batch"), ("curves", "cifar10-eps20-longer")):
         with pytest.raises(LdpSlicingError, match=f"'nosuch' in its name; there are .*{run}"):
-            reproduce(name, tmp_path / "data", tmp_path / "results", tmp_path / "work", device="cpu", only="nosuch", say=lambda _: None)
+            reproduce(
+                name,
+                tmp_path / "data",
+                tmp_path / "results",
+                tmp_path / "work",
+                device="cpu",
+                only="nosuch",
+                say=lambda _: None,
+            )
 
 
 def test_every_experiment_is_tried_here() -> None:
@@ -309,7 +364,9 @@ def test_what_is_wrong_with_a_folder_or_list_is_said(tmp_path: Path) -> None:
 
 
 def test_recipes_of_the_experiments_are_there() -> None:
-    assert {"cifar-authors", "cifar-paper", "cifar-once", "chest", "faces-arcface", "faces-teacher"} <= set(recipes.recipes())
+    assert {"cifar-authors", "cifar-paper", "cifar-once", "chest", "faces-arcface", "faces-teacher"} <= set(
+        recipes.recipes()
+    )
     assert isinstance(recipe("chest"), Recipe)
     assert Plan.grey(1.0, 8).word_bits == 8
 
@@ -322,7 +379,9 @@ def test_what_was_not_begun_is_not_done(tmp_path: Path) -> None:
 def test_a_run_that_was_stopped_takes_no_finished_ones_place() -> None:
     done: dict[str, object] = {"run": "a", "seed": 0, "finished": True}
     assert results.add({"run": "a", "seed": 0, "finished": False}, [done]) == [done]
-    assert results.add({"run": "a", "seed": 0, "finished": True, "new": 1}, [done]) == [{"run": "a", "seed": 0, "finished": True, "new": 1}]
+    assert results.add({"run": "a", "seed": 0, "finished": True, "new": 1}, [done]) == [
+        {"run": "a", "seed": 0, "finished": True, "new": 1}
+    ]
     assert len(results.add({"run": "a", "seed": 1, "finished": False}, [done])) == 2
 
 
@@ -347,7 +406,11 @@ def test_plans_of_the_tradeoff_spend_what_they_say() -> None:
 
 def measured(name: str, accuracy: float, leakage: float, held_out: float) -> list[dict[str, object]]:
     rows = [
-        {"run": f"cifar10-{name}-learner", "accuracy": accuracy, "history": {"validation_accuracy": [0.01, None, held_out]}},
+        {
+            "run": f"cifar10-{name}-learner",
+            "accuracy": accuracy,
+            "history": {"validation_accuracy": [0.01, None, held_out]},
+        },
         {"run": f"cifar10-{name}-adversary", "found": [{"plan": name, "ssim": leakage}]},
     ]
     return [row | {"seed": 0, "finished": True} for row in rows]
@@ -356,10 +419,17 @@ def measured(name: str, accuracy: float, leakage: float, held_out: float) -> lis
 def test_the_plan_that_teaches_most_and_leaks_little_enough_is_proposed_by_images_held_out(tmp_path: Path) -> None:
     rows = [
         *measured("paper-pruned-eps1", 0.12, 0.16, held_out=0.10),
-        *measured("paper-pruned-eps20", 0.68, 0.70, held_out=0.64),  # the better one by the test set, which chooses nothing
+        *measured(
+            "paper-pruned-eps20", 0.68, 0.70, held_out=0.64
+        ),  # the better one by the test set, which chooses nothing
         *measured("thick-pruned-eps2.4-y74", 0.66, 0.69, held_out=0.65),
         *measured("paper-whole-eps20", 0.75, 0.84, held_out=0.76),
-        {"run": "cifar10-paper-pruned-eps58-learner", "seed": 0, "finished": True, "accuracy": 0.9},  # its leakage is not known
+        {
+            "run": "cifar10-paper-pruned-eps58-learner",
+            "seed": 0,
+            "finished": True,
+            "accuracy": 0.9,
+        },  # its leakage is not known
     ]
     results.write("tradeoff", "About", rows, tmp_path)
 
@@ -368,7 +438,10 @@ def test_the_plan_that_teaches_most_and_leaks_little_enough_is_proposed_by_image
 
     found = choose("--max-leakage", "0.72")
     assert found.exit_code == 0
-    assert "thick-pruned-eps2.4-y74: eps 2.4 per released pixel, test accuracy 66.00 %, chosen by 65.00 % on" in found.output
+    assert (
+        "thick-pruned-eps2.4-y74: eps 2.4 per released pixel, test accuracy 66.00 %, chosen by 65.00 % on"
+        in found.output
+    )
     assert "prune='haar'" in found.output
     assert "paper-whole-eps20" in choose("--max-leakage", "1").output
     assert "Slicer(Plan.paper(20), prune=None)" in choose("--max-leakage", "1").output

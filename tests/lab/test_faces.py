@@ -16,7 +16,16 @@ from PIL import Image
 from torch import nn
 
 from ldp_slicing.errors import DataError
-from ldp_slicing.lab.faces import Face, best_threshold, decode_faces, embed, fold_accuracy, read_bin, read_pairs, squared_distances
+from ldp_slicing.lab.face_pairs import (
+    Face,
+    best_threshold,
+    decode_faces,
+    embed,
+    fold_accuracy,
+    read_bin,
+    read_pairs,
+    squared_distances,
+)
 
 
 def brute_threshold(distances: list[float], same: list[bool]) -> float:
@@ -63,7 +72,9 @@ def test_folds_of_neighbours() -> None:
     generator = np.random.default_rng(0)
     distances, same = generator.random(23), generator.random(23) < 0.5
     groups = np.repeat([0, 1, 2, 3], [6, 6, 6, 5])
-    np.testing.assert_array_equal(fold_accuracy(distances, same, 4).per_fold, fold_accuracy(distances, same, groups).per_fold)
+    np.testing.assert_array_equal(
+        fold_accuracy(distances, same, 4).per_fold, fold_accuracy(distances, same, groups).per_fold
+    )
 
 
 @pytest.mark.parametrize(

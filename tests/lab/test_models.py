@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from ldp_slicing.errors import DataError
-from ldp_slicing.lab.models import faces
+from ldp_slicing.lab.models import face_networks as faces
 from ldp_slicing.lab.models.classify import resnet50_grey, wide_resnet28
-from ldp_slicing.lab.models.faces import ArcFaceHead, DlibResNet, dlib_header, dlib_input, ir50
+from ldp_slicing.lab.models.face_networks import ArcFaceHead, DlibResNet, dlib_header, dlib_input, ir50
 
 
 def count(network: nn.Module) -> int:
@@ -124,7 +124,9 @@ def test_dlib_input_cuts_the_crop() -> None:
     pixels = dlib_input(images) * 256 + torch.tensor(faces.DLIB_MEAN)[:, None, None]
     centres = (np.arange(150) + 0.5) * 100.58 / 150 - 0.5
     np.testing.assert_allclose(pixels[0, 0, 70], 6.29 + centres, atol=1e-3)
-    np.testing.assert_allclose(pixels[1, 2, :, 70], np.minimum(20 + centres, 111), atol=1e-3)  # below the chin the border goes on
+    np.testing.assert_allclose(
+        pixels[1, 2, :, 70], np.minimum(20 + centres, 111), atol=1e-3
+    )  # below the chin the border goes on
     with pytest.raises(ValueError, match=r"\(1, 3, 96, 112\)"):
         dlib_input(torch.zeros(1, 3, 96, 112, dtype=torch.uint8))
 
@@ -141,7 +143,9 @@ def write_dlib(path: Path, seed: int = 0) -> list[np.ndarray]:
         for first, second in (((outside, inside, size, size), outside), ((outside,), outside)):
             parts = [generator.standard_normal(first, np.float32), generator.standard_normal(second, np.float32)]
             pieces += parts
-            content += dlib_header((sum(part.size for part in parts), 1, 1, 1)) + b"".join(part.astype("<f4").tobytes() for part in parts)
+            content += dlib_header((sum(part.size for part in parts), 1, 1, 1)) + b"".join(
+                part.astype("<f4").tobytes() for part in parts
+            )
             content += b"\x01\x03con_\x02"
     pieces.append(generator.standard_normal((256, 128), np.float32))
     path.write_bytes(content + dlib_header((256, 128, 1, 1)) + pieces[-1].astype("<f4").tobytes() + b"the end")
@@ -156,7 +160,9 @@ def test_dlib_file_round_trip(tmp_path: Path) -> None:
     pieces = write_dlib(tmp_path / "net.dat")
     network = DlibResNet()
     network.load_dlib(tmp_path / "net.dat", check=False)
-    *loaded, head = flat(network)  # torch keeps conv, affine, conv, affine in the order in which they were made, which is the file's
+    *loaded, head = flat(
+        network
+    )  # torch keeps conv, affine, conv, affine in the order in which they were made, which is the file's
     for parameter, piece in zip(loaded, pieces[:-1], strict=True):
         np.testing.assert_array_equal(parameter, piece)
     np.testing.assert_array_equal(head, pieces[-1].T)

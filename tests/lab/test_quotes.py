@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from ldp_slicing.cli import app
 from ldp_slicing.lab import plans, results
+from ldp_slicing.lab.experiment import BUDGETS, accuracies
 from ldp_slicing.lab.experiments import EXPERIMENTS, chest, curves, faces, fidelity, identity, tradeoff, tuning
-from ldp_slicing.lab.experiments.frame import BUDGETS, accuracies
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.plan import Plan
 
@@ -65,18 +65,28 @@ def test_the_threat_model_compares_pruning_and_networks() -> None:
     text, alone = (ROOT / "docs/threat-model.md").read_text(), rank_1("white-box", "lfw-pruned-only20")
     pruned, whole = (rank_1("white-box", f"lfw-{view}")["5.2"] for view in ("pruned", "whole"))
     assert f"A white box for eps 20 alone, pruned, finds {alone['20']:.1f}." in text
-    assert f"At eps 5.2 faces were even recognised more often with pruning than without ({pruned:.1f} against {whole:.1f}" in text
+    assert (
+        f"At eps 5.2 faces were even recognised more often with pruning than without ({pruned:.1f} against {whole:.1f}"
+        in text
+    )
 
 
 def test_the_readme_quotes_the_white_box() -> None:
     found, alone = (rank_1("white-box", f"lfw-pruned{which}") for which in ("", "-only20"))
     text = (ROOT / "README.md").read_text()
-    assert f"finds {alone['20']:.0f} % of 736 people of LFW among all of them ({found['the originals']:.0f} % from the originals)" in text
-    few = ", ".join(f"at {words} {found[eps]:.0f} %" for words, eps in (("eps 12", "12"), ("5.2", "5.2"), ("2.4", "2.4")))
+    assert (
+        f"finds {alone['20']:.0f} % of 736 people of LFW among all of them ({found['the originals']:.0f} % from the originals)"
+        in text
+    )
+    few = ", ".join(
+        f"at {words} {found[eps]:.0f} %" for words, eps in (("eps 12", "12"), ("5.2", "5.2"), ("2.4", "2.4"))
+    )
     assert f"One network for all budgets gets {found['20']:.0f} %; {few}, at eps 1 {found['1']:.1f} %" in text
     told = next(row for row in rows_of("white-box") if row["run"] == "lfw-pruned")["found"]
     linked = {one["epsilon_requested"]: 100 * one["reconstruction"]["verification"]["accuracy"] for one in told}
-    strongest = next(row for row in rows_of("white-box") if row["run"] == "lfw-pruned-only20")["found"][0]["reconstruction"]["verification"]
+    strongest = next(row for row in rows_of("white-box") if row["run"] == "lfw-pruned-only20")["found"][0][
+        "reconstruction"
+    ]["verification"]
     assert f"tells it rightly for {100 * strongest['accuracy']:.1f} % of the pairs at eps 20" in text
     assert strongest["accuracy"] > linked[20.0] / 100
     assert f"for {linked[2.4]:.1f} % at 2.4 and for {linked[1.0]:.1f} % at eps 1, where guessing" in text
@@ -92,15 +102,26 @@ def right(run: str) -> str:
 def test_the_threat_model_quotes_who_links() -> None:
     head, _, rebuilt, tuned, untuned = table_after("docs/threat-model.md", "eps of a released pixel, linking")
     row = next(row for row in rows_of("white-box") if row["run"] == "lfw-pruned")
-    verified = {f"{one['epsilon_requested']:g}": one["reconstruction"]["verification"]["accuracy"] for one in row["found"]}
+    verified = {
+        f"{one['epsilon_requested']:g}": one["reconstruction"]["verification"]["accuracy"] for one in row["found"]
+    }
     verified |= {"the originals": row["originals"]["verification"]["accuracy"]}
     assert rebuilt[1:] == [f"{100 * verified[eps]:.1f}" for eps in head[1:]]
     for line, way in ((tuned, "linker"), (untuned, "untuned")):
         assert line[1:] == [*(right(f"lfw-{way}-eps{eps}") for eps in head[1:-1]), ""]
     text = (ROOT / "docs/threat-model.md").read_text()
-    assert f"by the paper and in {right('lfw-wrn-eps20')} here ({right('lfw-wrn-easy')} at eps 200 without pruning)" in text
-    assert f"the class of a pair in {right('cifar10-wrn-eps20')} and {right('cifar100-wrn-eps20')} (the paper: 50.25 and 50.1)" in text
-    assert f"that is told the photo's class in {right('cifar10-posterior-eps20')} and {right('cifar100-posterior-eps20')}" in text
+    assert (
+        f"by the paper and in {right('lfw-wrn-eps20')} here ({right('lfw-wrn-easy')} at eps 200 without pruning)"
+        in text
+    )
+    assert (
+        f"the class of a pair in {right('cifar10-wrn-eps20')} and {right('cifar100-wrn-eps20')} (the paper: 50.25 and 50.1)"
+        in text
+    )
+    assert (
+        f"that is told the photo's class in {right('cifar10-posterior-eps20')} and {right('cifar100-posterior-eps20')}"
+        in text
+    )
 
 
 def test_the_readme_quotes_plans_that_need_a_fraction_of_the_budget() -> None:
@@ -132,13 +153,19 @@ def test_the_readme_compares_plans_where_they_leak_as_much() -> None:
     times = [epsilon / one.plan.epsilon for one, (epsilon, _) in there.items()]
     more = [100 * (accuracy - one.accuracy) for one, (_, accuracy) in there.items()]
     assert f"it needs {min(times):.0f} to {max(times):.0f} times the eps" in readme()
-    assert f"differs by {max(more):+.0f} to {min(more):+.0f} points, by {statistics.fmean(more):+.1f} on average" in readme()
+    assert (
+        f"differs by {max(more):+.0f} to {min(more):+.0f} points, by {statistics.fmean(more):+.1f} on average"
+        in readme()
+    )
     aside = [one.alone - one.leakage for one in found if one.alone is not None]
     assert f"adversaries of one plan differ by {min(aside):.3f} to {max(aside):.3f}" in tradeoff.EXPERIMENT.about
     worse = [replace(one, leakage=one.leakage + max(aside) * bool(one.slices)) for one in found]
     gains = [one.accuracy - at[1] for one in worse if one.slices and (at := plans.of_the_paper(one, worse))]
     assert statistics.fmean(gains) < 0  # "no more than adversaries differ"
-    flipped = [float(plan.tables.change_probability(0x800000)) for plan in (Plan.paper(20.0), Plan.sliced(5.2, "Y7+Y4+Cb7+Cr7"))]
+    flipped = [
+        float(plan.tables.change_probability(0x800000))
+        for plan in (Plan.paper(20.0), Plan.sliced(5.2, "Y7+Y4+Cb7+Cr7"))
+    ]
     words = "({:.1f} % by the paper's plan at eps 20, {:.1f} % by `Y7+Y4+Cb7+Cr7` at 5.2)"
     assert words.format(*(100 * share for share in flipped)) in readme()
 
@@ -148,7 +175,10 @@ def test_the_readme_says_what_decoding_and_a_larger_learner_change() -> None:
     assert plans.decoded(rows_of("tradeoff"))
     paper, few = "cifar10-paper-pruned-eps20-learner", "cifar10-thick-pruned-eps5.2-y74c7-learner"
     assert rows[f"{paper}-decoded"] - rows[paper] > rows[f"{few}-decoded"] - rows[few]
-    assert f"its releases at eps 20 teach the small one {rows[paper]:.1f} %, those by `Y7+Y4+Cb7+Cr7` {rows[few]:.1f} %" in readme()
+    assert (
+        f"its releases at eps 20 teach the small one {rows[paper]:.1f} %, those by `Y7+Y4+Cb7+Cr7` {rows[few]:.1f} %"
+        in readme()
+    )
     large = [mean_of("curves", f"cifar10-{run}-decoded") for run in ("thick5.2", "eps20")]
     words = "gets {:.1f} % from one release by `Y7+Y4+Cb7+Cr7` at 5.2 (the right star in the figure of the section before), and {:.1f} %"
     assert words.format(*large) in readme()
@@ -163,7 +193,10 @@ def test_the_guide_says_what_raised_detail_is_worth() -> None:
     names = ("paper-raised-eps20", "paper-pruned-eps20", "paper-pruned-eps32")
     raised, pruned, more = ((100 * plans.learners_of(name, rows)[0]["accuracy"], alone[name]) for name in names)
     assert f"at eps 20 taught {raised[0]:.1f} % instead of {pruned[0]:.1f} %" in text
-    assert f"an SSIM of {raised[1]:.3f} instead of {pruned[1]:.3f} ({more[0]:.1f} % and {more[1]:.3f} at eps 32 without it" in text
+    assert (
+        f"an SSIM of {raised[1]:.3f} instead of {pruned[1]:.3f} ({more[0]:.1f} % and {more[1]:.3f} at eps 32 without it"
+        in text
+    )
 
 
 def mean_of(name: str, run: str) -> float:
@@ -175,7 +208,9 @@ def test_the_readme_says_what_can_be_learnt() -> None:
     assert head[1:] == ["5.2", "12", "20", "no privacy"]
     budgets = [float(eps) for eps in head[1:-1]]
     x_rays = {row["run"]: row for row in rows_of("chest")}
-    areas = [x_rays[f"chest-{run}"]["area_under_curve"] for run in (*(f"eps{eps:g}-decoded" for eps in budgets), "clean")]
+    areas = [
+        x_rays[f"chest-{run}"]["area_under_curve"] for run in (*(f"eps{eps:g}-decoded" for eps in budgets), "clean")
+    ]
     rebuilt = [f"lfw-{run}" for run in (*(f"rebuilt-eps{eps:g}" for eps in budgets), "untuned-clean")]
 
     def line(name: str, *prefixes: str) -> list[list[str]]:
@@ -203,10 +238,14 @@ def test_the_readme_says_what_can_be_learnt() -> None:
 
 def test_the_readme_says_what_was_learnt_otherwise() -> None:
     theirs = next(row for row in rows_of("fidelity") if row["run"] == "cifar10-eps20-every-epoch")
-    longer = {way: next(row for row in rows_of("curves") if row["run"] == f"cifar10-eps20-longer{way}") for way in curves.WAYS}
+    longer = {
+        way: next(row for row in rows_of("curves") if row["run"] == f"cifar10-eps20-longer{way}") for way in curves.WAYS
+    }
     shares = {way: f"{100 * row['accuracy']:.1f} % in {row['epochs_done']}" for way, row in longer.items()}
     assert f"Releases as they come taught {shares['']} epochs; decoded, {shares['-decoded']}." in readme()
-    assert f"which is {theirs['epochs_done']} releases of each image and costs {theirs['epochs_done']} x eps" in readme()
+    assert (
+        f"which is {theirs['epochs_done']} releases of each image and costs {theirs['epochs_done']} x eps" in readme()
+    )
     best, last = (100 * share for share in (theirs["best_test_epoch"]["accuracy"], theirs["accuracy"]))
     assert f"done so, {best:.1f} % came out here on CIFAR-10 at eps 20, {last:.1f} % by the last epoch" in readme()
     x_rays = {row["run"]: row for row in rows_of("chest")}
@@ -224,7 +263,9 @@ def test_what_falls_short_of_the_paper_falls_short_by_the_decay_of_the_learning_
     best = [100 * row["best_test_epoch"]["accuracy"] for row in (code, said)]
     assert best[0] < fidelity.PAPER["cifar100-clean"] - 1 < best[1]
     about = ("name", "source", "deviations")
-    assert {key for key, value in code["recipe"].items() if said["recipe"][key] != value and key not in about} == {"factor"}
+    assert {key for key, value in code["recipe"].items() if said["recipe"][key] != value and key not in about} == {
+        "factor"
+    }
     assert [(row["recipe"]["factor"], len(row["recipe"]["milestones"])) for row in (code, said)] == [(0.5, 3), (0.1, 3)]
 
 
@@ -238,7 +279,10 @@ def test_the_page_says_what_is_lacking_on_x_rays() -> None:
     assert rows["chest-clean"]["accuracy"] < chest.PAPER[1] / 100
     areas = {run: f"{100 * row['area_under_curve']:.1f}" for run, row in rows.items()}
     assert f"get {areas['chest-eps2.4-decoded']} % at eps 2.4 and {areas['chest-eps5.2-decoded']} % at 5.2" in about
-    assert f"as they come {areas['chest-eps2.4']} and {areas['chest-eps5.2']} %, and {areas['chest-clean']} % is reached without" in about
+    assert (
+        f"as they come {areas['chest-eps2.4']} and {areas['chest-eps5.2']} %, and {areas['chest-clean']} % is reached without"
+        in about
+    )
     assert len([share for share in rows["chest-clean"]["history"]["validation_accuracy"] if share is not None]) == 7
     decoded = [plans.held_out(rows[f"chest-eps{eps:g}-decoded"]) for eps in BUDGETS if eps >= 5.2]
     assert max(abs(share - plans.held_out(rows["chest-clean"])) for share in decoded) < 0.01
@@ -281,7 +325,9 @@ def test_the_guide_shows_what_choose_says() -> None:
 
 def test_the_guide_names_every_experiment() -> None:
     text = (ROOT / "docs/guide.md").read_text()
-    assert [name for name in EXPERIMENTS if f"`{name}`" not in text and f"{name} |" not in text and f"| {name}" not in text] == []
+    assert [
+        name for name in EXPERIMENTS if f"`{name}`" not in text and f"{name} |" not in text and f"| {name}" not in text
+    ] == []
 
 
 @pytest.mark.parametrize("name", ["ablation", "chest", "curves", "faces", "fidelity", "identity", "tradeoff", "tuning"])
@@ -292,4 +338,6 @@ def test_rows_say_what_was_spent(name: str) -> None:
     for row in rows:
         epochs = row["recipe"]["epochs"] if row["release"] == "every-epoch" else 1
         times = {"cifar10": 1, "cifar100": 2, "chest": 3, "lfw": 1}[row["data"]]
-        assert row["epsilon_spent_per_released_pixel"] == pytest.approx(epochs * times * row["epsilon_realised_per_release"])
+        assert row["epsilon_spent_per_released_pixel"] == pytest.approx(
+            epochs * times * row["epsilon_realised_per_release"]
+        )

@@ -17,7 +17,7 @@ from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab import experiments, results
 from ldp_slicing.lab.data import Given, ImageSet, Split, hold_out
-from ldp_slicing.lab.experiments.frame import (
+from ldp_slicing.lab.experiment import (
     Experiment,
     Findings,
     Row,
@@ -31,7 +31,7 @@ from ldp_slicing.lab.experiments.frame import (
     train_all,
 )
 from ldp_slicing.lab.models import EMBEDDERS, MODELS, build
-from ldp_slicing.lab.models.faces import Dropout
+from ldp_slicing.lab.models.face_networks import Dropout
 from ldp_slicing.lab.recipes import recipe, recipes
 from ldp_slicing.lab.reproduce import reproduce
 from ldp_slicing.lab.run import Epoch, Run
@@ -79,7 +79,9 @@ def only(task: Task, folder: Path, limits: Limits | None = None) -> Run:
 
 def test_the_networks_are_the_ones_they_are_named_after() -> None:
     assert {"resnet56", "resnet9", "wrn28", "resnet50-grey", "ir50", "tiny"} == set(MODELS)
-    assert sum(p.numel() for p in build("resnet56", 10).parameters()) == 853_018  # 0.85 million, no parameters in the shortcuts
+    assert (
+        sum(p.numel() for p in build("resnet56", 10).parameters()) == 853_018
+    )  # 0.85 million, no parameters in the shortcuts
     for name in ("resnet56", "resnet9"):
         assert build(name, 7)(torch.zeros(2, 3, 32, 32)).shape == (2, 7)
     with pytest.raises(LdpSlicingError, match="vgg"):
@@ -90,7 +92,14 @@ def test_recipes_name_their_deviations_and_differ_where_paper_and_code_do() -> N
     code, paper = recipe("cifar-authors"), recipe("cifar-paper")
     assert (code.factor, paper.factor) == (0.5, 0.1)
     assert all(recipe(name).deviations for name in recipes())
-    assert [round(code.learning_rate_at(epoch), 6) for epoch in (0, 79, 80, 160, 200, 249)] == [0.1, 0.1, 0.05, 0.025, 0.0125, 0.0125]
+    assert [round(code.learning_rate_at(epoch), 6) for epoch in (0, 79, 80, 160, 200, 249)] == [
+        0.1,
+        0.1,
+        0.05,
+        0.025,
+        0.0125,
+        0.0125,
+    ]
     with pytest.raises(LdpSlicingError, match="cifar-authors"):
         recipe("nothing")
 
@@ -143,7 +152,9 @@ def test_who_is_held_out_is_not_trained_on() -> None:
 def test_the_row_names_the_epoch_whose_network_was_chosen(
     validation: list[float | None], chosen: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = Run(Task("halves", bright_or_dark(), replace(TINY, epochs=4), release="none", validation=10), torch.device("cpu"))
+    run = Run(
+        Task("halves", bright_or_dark(), replace(TINY, epochs=4), release="none", validation=10), torch.device("cpu")
+    )
     weights = []
     for accuracy in validation:
         monkeypatch.setattr(run, "accuracy", lambda *_, found=accuracy: found)
@@ -172,7 +183,9 @@ def test_each_way_of_releasing_learns_something_easy(release: str, plan: Plan | 
 
 def test_grey_images_and_another_optimiser(tmp_path: Path) -> None:
     colour = bright_or_dark(32)
-    grey = ImageSet("grey", 2, *(Split(split.images[..., :1].copy(), split.labels) for split in (colour.train, colour.test)))
+    grey = ImageSet(
+        "grey", 2, *(Split(split.images[..., :1].copy(), split.labels) for split in (colour.train, colour.test))
+    )
     how = replace(recipe("chest"), epochs=1, batch=16, pad=0, learning_rate=1e-3)
     run = only(Task("grey", grey, how, Plan.grey(58.0, 8), validation=8), tmp_path)
     assert run.padded.shape == (24, 16, 16, 1)
@@ -185,12 +198,20 @@ def test_the_view_alone_is_pruned_and_not_noisy() -> None:
     run = Run(Task("t", ImageSet("flat", 2, flat, flat), replace(TINY, model="resnet9", pad=0), release="view"), CPU)
     assert (run.padded == 128).all()  # nothing but the middle is left of a flat image
     assert (
-        Run(Task("t", ImageSet("flat", 2, flat, flat), replace(TINY, model="resnet9", pad=0), prune=None, release="view"), CPU).padded == 77
+        Run(
+            Task(
+                "t", ImageSet("flat", 2, flat, flat), replace(TINY, model="resnet9", pad=0), prune=None, release="view"
+            ),
+            CPU,
+        ).padded
+        == 77
     ).all()
 
 
 def test_what_is_spent_is_told() -> None:
-    once, every = (Task("t", bright_or_dark(), TINY, Plan.paper(20.0), release=mode) for mode in ("once", "every-epoch"))
+    once, every = (
+        Task("t", bright_or_dark(), TINY, Plan.paper(20.0), release=mode) for mode in ("once", "every-epoch")
+    )
     assert max(once.data.times.values()) == 2  # the test set has the same pictures again
     assert once.epsilon_per_source() == pytest.approx(2 * 20.0)
     assert every.epsilon_per_source() == pytest.approx(2 * 60.0)
@@ -302,16 +323,23 @@ def test_a_checkpoint_of_another_device_is_refused(tmp_path: Path) -> None:
         run.resume(path)
 
 
-def test_a_network_with_dropout_goes_on_as_if_it_had_not_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_with_dropout_goes_on_as_if_it_had_not_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(
-        MODELS, "tiny", lambda classes: nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), Dropout(0.5), nn.Linear(48, classes))
+        MODELS,
+        "tiny",
+        lambda classes: nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), Dropout(0.5), nn.Linear(48, classes)),
     )
     task = Task("t", bright_or_dark(), replace(TINY, model="tiny", epochs=3), release="none")
     whole, limits = only(task, tmp_path / "whole"), Limits()
     (part,) = train([task], CPU, tmp_path / "parts", limits, lambda *_: setattr(limits, "seconds", 0.0))
     assert part.epoch == 1
     again = only(task, tmp_path / "parts")
-    assert all(torch.equal(a, b) for a, b in zip(whole.model.state_dict().values(), again.model.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(whole.model.state_dict().values(), again.model.state_dict().values(), strict=True)
+    )
     run = Run(task, CPU)
     x = torch.ones(10, 3, 16, 16)
     run.model.eval()
@@ -321,7 +349,9 @@ def test_a_network_with_dropout_goes_on_as_if_it_had_not_stopped(tmp_path: Path,
 
 
 def test_learning_from_a_teacher_comes_closer_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(EMBEDDERS, "dlib", (lambda: nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 16)), 16))
+    monkeypatch.setitem(
+        EMBEDDERS, "dlib", (lambda: nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 16)), 16)
+    )
     rng = np.random.default_rng(0)
     faces = Split(rng.integers(0, 256, (32, 16, 16, 3), dtype=np.uint8), np.zeros(32, np.int64))
     how = replace(recipe("faces-teacher"), epochs=40, batch=16, learning_rate=1e-2)
@@ -355,7 +385,12 @@ def test_an_experiment_writes_its_rows_a_table_and_a_figure(tmp_path: Path, monk
     done, path = reproduce("easy", *where, epochs=2, device="cpu", say=lines.append)
     (row,) = json.loads(path.read_text())["rows"]
     assert done
-    assert (row["epochs_done"], row["seed"], row["epsilon_requested"], row["held_out_for_validation"]) == (2, 0, 58.0, 16)
+    assert (row["epochs_done"], row["seed"], row["epsilon_requested"], row["held_out_for_validation"]) == (
+        2,
+        0,
+        58.0,
+        16,
+    )
     assert row["commit"]
     assert row["hardware"]
     assert row["history"]["test_accuracy"] == [None, None]
@@ -387,7 +422,9 @@ def test_an_experiment_that_is_not_finished_says_so(tmp_path: Path, monkeypatch:
 
 
 def test_on_the_command_line_a_missing_data_set_is_a_refusal(tmp_path: Path) -> None:
-    ran = CliRunner().invoke(app, ["lab", "reproduce", "fidelity", "--data", str(tmp_path), "--results", str(tmp_path / "r")])
+    ran = CliRunner().invoke(
+        app, ["lab", "reproduce", "fidelity", "--data", str(tmp_path), "--results", str(tmp_path / "r")]
+    )
     assert ran.exit_code == 2
     assert "cifar-10-batches-py" in ran.output
     assert not (tmp_path / "r").exists()
@@ -396,7 +433,9 @@ def test_on_the_command_line_a_missing_data_set_is_a_refusal(tmp_path: Path) -> 
 def test_a_compiled_network_learns_the_same(tmp_path: Path) -> None:
     task = Task("halves", bright_or_dark(), replace(TINY, epochs=2), release="none")
     plain, compiled = only(task, tmp_path / "plain"), only(task, tmp_path / "compiled", Limits(compile=True))
-    assert [epoch.loss for epoch in compiled.history] == pytest.approx([epoch.loss for epoch in plain.history], rel=1e-3)
+    assert [epoch.loss for epoch in compiled.history] == pytest.approx(
+        [epoch.loss for epoch in plain.history], rel=1e-3
+    )
     for ours, theirs in zip(compiled.model.state_dict().items(), plain.model.state_dict().items(), strict=True):
         assert ours[0] == theirs[0]
         assert torch.allclose(ours[1].float(), theirs[1].float(), atol=1e-3)
@@ -432,7 +471,9 @@ def test_a_row_of_another_plan_view_or_set_is_not_the_tasks_own(tmp_path: Path) 
         return setting.is_done(task.name, task.seed, task.recipe, made_as(task))
 
     assert is_done(row)
-    assert is_done({key: value for key, value in row.items() if key not in ("data_digest", "plan", "started_from")})  # of earlier times
+    assert is_done(
+        {key: value for key, value in row.items() if key not in ("data_digest", "plan", "started_from")}
+    )  # of earlier times
     for key in made_as(task):
         assert not is_done(row | {key: "another"}), key
 
@@ -444,7 +485,9 @@ def test_a_recipe_in_fewer_epochs_keeps_its_steps() -> None:
     assert replace(short, epochs=0).lasting(3).epochs == 0
 
 
-@pytest.mark.parametrize(("every", "seen"), [(2, [0, 2, 4, 6, 8, 9]), (0, [0, 8, 9]), (5, [0, 5, 8, 9]), (1, list(range(10)))])
+@pytest.mark.parametrize(
+    ("every", "seen"), [(2, [0, 2, 4, 6, 8, 9]), (0, [0, 8, 9]), (5, [0, 5, 8, 9]), (1, list(range(10)))]
+)
 def test_when_accuracies_are_looked_at(every: int, seen: list[int]) -> None:
     how = replace(recipe("cifar-once"), epochs=10, look_every=every)
     assert [epoch for epoch in range(10) if how.looks_at(epoch)] == seen
@@ -454,9 +497,16 @@ def test_a_start_from_other_weights_is_another_run(tmp_path: Path) -> None:
     starts = []
     for number in range(2):
         torch.save({"x": torch.full((1,), float(number))}, tmp_path / f"{number}.pt")
-        starts.append(Task("easy", bright_or_dark(), recipe("cifar-once"), release="none", weights=tmp_path / f"{number}.pt"))
+        starts.append(
+            Task("easy", bright_or_dark(), recipe("cifar-once"), release="none", weights=tmp_path / f"{number}.pt")
+        )
     assert (
-        len({checkpoint_of(task, tmp_path) for task in (*starts, Task("easy", bright_or_dark(), recipe("cifar-once"), release="none"))})
+        len(
+            {
+                checkpoint_of(task, tmp_path)
+                for task in (*starts, Task("easy", bright_or_dark(), recipe("cifar-once"), release="none"))
+            }
+        )
         == 3
     )
 
@@ -469,5 +519,7 @@ def test_two_at_once_train_on_the_same_releases(tmp_path: Path) -> None:
     assert all(np.array_equal(one[0].images, made[0][0].images) for one in made)
     (kept,) = tmp_path.glob("*.npz")
     kept.write_bytes(kept.read_bytes()[:-500])
-    with pytest.raises(LdpSlicingError, match="is damaged, and its releases cannot be made again without spending again"):
+    with pytest.raises(
+        LdpSlicingError, match="is damaged, and its releases cannot be made again without spending again"
+    ):
         releases_of(task, tmp_path)

@@ -15,12 +15,12 @@ from PIL import Image
 
 from ldp_slicing.keys import ForOneImage, Secret, read_key_file, source_digest
 from ldp_slicing.ledger import Ledger, Spent, default_ledger
-from ldp_slicing.release.manifest import CARD_NAME, MANIFEST_NAME, verify
-from ldp_slicing.release.places import PARTIAL, Folder
-from ldp_slicing.release.prepare import prepare
-from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, verify
+from ldp_slicing.release.inventory import prepare
 from ldp_slicing.release.run import on_this_machine
-from ldp_slicing.release.work import Outcome
+from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.worker import Outcome
+from ldp_slicing.storage import PARTIAL, LocalStorage
 from tests.markers import encoded, picture
 
 RECIPE = Recipe(epsilon=5.0)
@@ -53,7 +53,9 @@ class Ran:
     kept: int = 0
 
 
-def release(source: Path, target: Path, recipe: Recipe = RECIPE, *, workers: int = 1, after: int | None = None, **options: Any) -> Ran:
+def release(
+    source: Path, target: Path, recipe: Recipe = RECIPE, *, workers: int = 1, after: int | None = None, **options: Any
+) -> Ran:
     """A whole run in this process; ``after`` so many files it is asked to stop."""
     ran = Ran()
     job = prepare(source, target, recipe, **options)
@@ -107,16 +109,20 @@ def spent(path: Path | None = None) -> Spent:
 
 
 def verified(folder: Path) -> list[tuple[str, str]]:
-    return verify(Folder(folder)).problems
+    return verify(LocalStorage(folder)).problems
 
 
 def snapshot(folder: Path, wanted: Callable[[Path], bool] = lambda path: True) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and wanted(path)}
 
 
-def expected(path: str, entry: str, pixels: NDArray[Any], bits: int, key: Path, *, recipe: Recipe = RECIPE) -> NDArray[Any]:
+def expected(
+    path: str, entry: str, pixels: NDArray[Any], bits: int, key: Path, *, recipe: Recipe = RECIPE
+) -> NDArray[Any]:
     """What a run under an owner's key must release for these pixels."""
     slicer, secret = recipe.slicer(bits), Secret(read_key_file(key), is_owners=True)
     name = f"{path}\0{entry}".encode()
-    slicer.randomness = ForOneImage(secret.image_key(name, source_digest(pixels, 8 if bits == 24 else bits), slicer.plan, slicer.prune))
+    slicer.randomness = ForOneImage(
+        secret.image_key(name, source_digest(pixels, 8 if bits == 24 else bits), slicer.plan, slicer.prune)
+    )
     return slicer(pixels)

@@ -15,13 +15,13 @@ from ldp_slicing.card import Card
 from ldp_slicing.errors import LedgerError, ReleaseError
 from ldp_slicing.keys import new_key_file
 from ldp_slicing.ledger import Ledger, Verdict
-from ldp_slicing.release.journal import Journal
-from ldp_slicing.release.manifest import CARD_NAME
-from ldp_slicing.release.places import Draft, Folder, Found, write_whole
-from ldp_slicing.release.prepare import prepare
-from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.manifest import CARD_NAME
+from ldp_slicing.release.inventory import prepare
 from ldp_slicing.release.run import Job, Stop, on_this_machine
-from ldp_slicing.release.work import Ask, Gate, Outcome, Setting, Worker
+from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.state import Journal
+from ldp_slicing.release.worker import Ask, Gate, Outcome, Setting, Worker
+from ldp_slicing.storage import Draft, Found, LocalStorage, write_whole
 from tests.markers import encoded, picture
 from tests.release.helpers import PNG, RECIPE, card_of, on_card, outputs, pictures, plant, release, spent, verified
 
@@ -58,7 +58,9 @@ def test_a_single_file_that_is_not_counted_costs_its_card(tmp_path: Path) -> Non
     assert release(tmp_path / "in.png", tmp_path / "out.png").complete
 
 
-def test_a_ledger_that_fails_after_files_have_their_names_costs_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_fails_after_files_have_their_names_costs_the_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = plant(tmp_path / "in", pictures(3))
 
     def fails(self: Ledger, entries: object) -> None:
@@ -142,7 +144,9 @@ def test_names_with_accents_are_counted_in_every_form(name: str, tmp_path: Path)
 def test_a_folder_that_cannot_be_looked_into_costs_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = plant(tmp_path / "in", pictures(2))
     job = prepare(source, tmp_path / "out", RECIPE)
-    monkeypatch.setattr(Folder, "files", lambda self: iter([Found("deep", problem="folder cannot be read: Permission denied")]))
+    monkeypatch.setattr(
+        LocalStorage, "files", lambda self: iter([Found("deep", problem="folder cannot be read: Permission denied")])
+    )
     list(job.run(on_this_machine(1)))
     assert "deep folder cannot be read" in (job.card_problem or "")
     job.close()
@@ -200,7 +204,9 @@ def test_no_card_lies_beside_a_picture_that_is_no_release(tmp_path: Path) -> Non
     assert release(source, tmp_path / "out", state=tmp_path / "state").complete
     shutil.copytree(source, tmp_path / "mine")
     for spend in (False, True):
-        with pytest.raises(ReleaseError, match=r"is the state of a run to .*out, and none of its releases is here: name that target"):
+        with pytest.raises(
+            ReleaseError, match=r"is the state of a run to .*out, and none of its releases is here: name that target"
+        ):
             prepare(source, tmp_path / "mine", RECIPE, state=tmp_path / "state", spend=spend)
     assert outputs(tmp_path / "mine") == pictures(2)
     shutil.copytree(source, tmp_path / "out", dirs_exist_ok=True)
@@ -263,7 +269,10 @@ def test_what_comes_back_is_known_again(tmp_path: Path) -> None:
 
 
 def test_what_was_begun_below_a_target_does_not_go_on_when_that_has_a_card(tmp_path: Path) -> None:
-    one, two = plant(tmp_path / "one", {"a.png": PNG}), plant(tmp_path / "two", {"b.png": encoded(picture(5, 5), "PNG")})
+    one, two = (
+        plant(tmp_path / "one", {"a.png": PNG}),
+        plant(tmp_path / "two", {"b.png": encoded(picture(5, 5), "PNG")}),
+    )
     first = prepare(one, tmp_path / "out", RECIPE)
     prepare(two, tmp_path / "out" / "sub", RECIPE).close()
     list(first.run(on_this_machine(1)))
@@ -287,7 +296,10 @@ def test_a_file_that_is_called_card_and_is_none_is_in_nobodys_way(tmp_path: Path
 
 def test_a_release_of_an_earlier_key_is_looked_into_though_its_size_is_right(tmp_path: Path) -> None:
     """Releases of equal size are equally large: that of another plan could take its place."""
-    source, many = plant(tmp_path / "in", {"a.png": PNG}), {f"z{i:03}.png": data for i, data in enumerate(pictures(70, 9, 8).values())}
+    source, many = (
+        plant(tmp_path / "in", {"a.png": PNG}),
+        {f"z{i:03}.png": data for i, data in enumerate(pictures(70, 9, 8).values())},
+    )
     release(source, tmp_path / "out")
     release(source, tmp_path / "weak", Recipe(epsilon=40.0), spend=True)
     release(plant(source, many), tmp_path / "out", after=1)  # a new key
@@ -309,8 +321,14 @@ def test_nothing_is_released_into_another_runs_target(target: str, tmp_path: Pat
 def test_another_run_that_was_at_work_costs_both_their_card(tmp_path: Path) -> None:
     """Where a target cannot be held, as in remote places: the second one names a file when the first one has ended."""
     memory = f"memory://both-{tmp_path.name}"
-    one, two = plant(tmp_path / "one", {"x.png": PNG}), plant(tmp_path / "two", {"y.png": encoded(picture(5, 5), "PNG")})
-    first, second = prepare(one, memory, RECIPE, state=tmp_path / "s1"), prepare(two, memory, RECIPE, state=tmp_path / "s2")
+    one, two = (
+        plant(tmp_path / "one", {"x.png": PNG}),
+        plant(tmp_path / "two", {"y.png": encoded(picture(5, 5), "PNG")}),
+    )
+    first, second = (
+        prepare(one, memory, RECIPE, state=tmp_path / "s1"),
+        prepare(two, memory, RECIPE, state=tmp_path / "s2"),
+    )
 
     def slow(setting: Setting, gate: Gate, journal: Journal, stop: Stop) -> Generator[list[Outcome]]:
         tasks = list(journal.waiting())
@@ -333,7 +351,9 @@ def test_another_run_that_was_at_work_costs_both_their_card(tmp_path: Path) -> N
         job.close()
 
 
-def test_a_card_that_comes_after_another_runs_file_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_card_that_comes_after_another_runs_file_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The other one named it after this one had looked, and before its card had its name."""
     memory = f"memory://late-{tmp_path.name}"
     job = prepare(plant(tmp_path / "in", {"x.png": PNG}), memory, RECIPE, state=tmp_path / "s1")
@@ -364,7 +384,9 @@ def test_a_release_that_is_hard_to_see_costs_the_card(how: str, tmp_path: Path) 
     job.close()
     (source / how).unlink()
     ran = release(source, tmp_path / "out")
-    assert ("sub is a symbolic link" if how.startswith("sub") else "._b.png is there and not counted") in (ran.card_problem or "")
+    assert ("sub is a symbolic link" if how.startswith("sub") else "._b.png is there and not counted") in (
+        ran.card_problem or ""
+    )
     assert not (tmp_path / "out" / CARD_NAME).exists()
 
 
@@ -406,7 +428,7 @@ def test_an_older_ledger_that_was_put_back_writes_no_card(tmp_path: Path) -> Non
     assert (tmp_path / "two" / CARD_NAME).read_bytes() == before
 
 
-class Failing(Folder):
+class Failing(LocalStorage):
     """A folder that refuses every name."""
 
     number = errno.EACCES
@@ -421,7 +443,9 @@ class Failing(Folder):
         return draft
 
 
-@pytest.mark.parametrize(("number", "passing", "counted"), [("EACCES", True, 0), ("ENAMETOOLONG", False, 0), ("EIO", True, 1)])
+@pytest.mark.parametrize(
+    ("number", "passing", "counted"), [("EACCES", True, 0), ("ENAMETOOLONG", False, 0), ("EIO", True, 1)]
+)
 def test_what_surely_has_no_name_is_not_counted(
     number: str, passing: bool, counted: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

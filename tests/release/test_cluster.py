@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from ldp_slicing.keys import new_key_file
-from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.release.settings import Recipe
 from tests.release.helpers import outputs, pictures, plant, release
-from tests.release.test_fire import Watch, command, running, wait_for
+from tests.release.test_crashes import Watch, command, running, wait_for
 from tests.release.test_formats import shard
 
 # Its own process, so that Ray's threads, warnings and files stay out of this one: says the address, then loses a node when told.
@@ -48,13 +48,17 @@ def cluster() -> Iterator[tuple[str, subprocess.Popen[str]]]:
         running.wait()
 
 
-def test_the_same_bytes_as_here_and_a_node_lost_in_the_middle(cluster: tuple[str, subprocess.Popen[str]], tmp_path: Path) -> None:
+def test_the_same_bytes_as_here_and_a_node_lost_in_the_middle(
+    cluster: tuple[str, subprocess.Popen[str]], tmp_path: Path
+) -> None:
     address, nodes = cluster
     files = {**pictures(1200, 60, 50), "shard.tar": shard(pictures(40, 8, 8)), "bad.png": b"text"}
     source, target, ledger = plant(tmp_path / "in", files), tmp_path / "out", tmp_path / "ledger.sqlite"
     new_key_file(tmp_path / "key")
     watch = Watch(target, ledger)
-    with running(*command(source, target, ledger, "--engine", "ray", "--address", address, "--key", str(tmp_path / "key"))) as run:
+    with running(
+        *command(source, target, ledger, "--engine", "ray", "--address", address, "--key", str(tmp_path / "key"))
+    ) as run:
         wait_for(100, target, run)
         assert nodes.stdin is not None
         assert nodes.stdout is not None
@@ -91,7 +95,9 @@ def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     source = plant(tmp_path / "in", pictures(3))
     options = ("--engine", "ray", "--address", "127.0.0.1:1")
-    ran = subprocess.run(command(source, tmp_path / "out", tmp_path / "l.sqlite", *options), capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        command(source, tmp_path / "out", tmp_path / "l.sqlite", *options), capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 2, ran.stderr
     assert "127.0.0.1:1 cannot be reached" in ran.stderr
     assert not (tmp_path / "out").exists()

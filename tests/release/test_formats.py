@@ -20,12 +20,24 @@ from PIL import Image
 
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.errors import AuditError
-from ldp_slicing.release.formats import parquet
-from ldp_slicing.release.prepare import prepare
-from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.formats import parquet
+from ldp_slicing.release.inventory import prepare
 from ldp_slicing.release.run import on_this_machine
+from ldp_slicing.release.settings import Recipe
 from tests.markers import encoded, picture
-from tests.release.helpers import PNG, SECRET, card_of, expected, manifest_of, outputs, plant, release, spent, tree, verified
+from tests.release.helpers import (
+    PNG,
+    SECRET,
+    card_of,
+    expected,
+    manifest_of,
+    outputs,
+    plant,
+    release,
+    spent,
+    tree,
+    verified,
+)
 
 OTHER = encoded(picture(11, 5), "PNG")
 GREY = encoded(picture()[..., 1], "PNG")
@@ -71,7 +83,10 @@ SAMPLES = {
 
 
 def test_a_shard_becomes_a_shard_with_what_was_named(tmp_path: Path, key: Path) -> None:
-    source = plant(tmp_path / "in", {"a/000.tar": shard(SAMPLES), "b.tar": shard({"x.png": encoded(picture(4, 4), "PNG")}), "c.png": OTHER})
+    source = plant(
+        tmp_path / "in",
+        {"a/000.tar": shard(SAMPLES), "b.tar": shard({"x.png": encoded(picture(4, 4), "PNG")}), "c.png": OTHER},
+    )
     ran = release(source, tmp_path / "out", Recipe(5.0, keep=("cls",)), key=key)
     assert (ran.problems, ran.complete) == ({}, True)
     made = members_of(tmp_path / "out" / "a" / "000.tar")
@@ -91,7 +106,9 @@ def test_a_shard_becomes_a_shard_with_what_was_named(tmp_path: Path, key: Path) 
         expected("a/000.tar", "train/0004.png", picture()[..., 1], 8, key),
     )
     assert card_of(tmp_path / "out")["kept_beside"] == ["cls"]
-    assert [line["member"] for line in manifest_of(tmp_path / "out")[:4]] == [name for name in made if name.endswith(".png")]
+    assert [line["member"] for line in manifest_of(tmp_path / "out")[:4]] == [
+        name for name in made if name.endswith(".png")
+    ]
     assert verified(tmp_path / "out") == []
     assert spent().releases == 5  # c.png equals a picture of the shard, and under an owner's key they are one release
 
@@ -140,7 +157,9 @@ TORN = {
 
 @pytest.mark.parametrize("name", TORN)
 def test_a_torn_shard_in_the_middle_costs_only_itself(name: str, tmp_path: Path) -> None:
-    files = {f"{i}.tar": shard({"x.png": encoded(picture(20 + i, 4), "PNG")}) for i in range(4)} | {"1b.tar": TORN[name]}
+    files = {f"{i}.tar": shard({"x.png": encoded(picture(20 + i, 4), "PNG")}) for i in range(4)} | {
+        "1b.tar": TORN[name]
+    }
     ran = release(plant(tmp_path / "in", files), tmp_path / "out")
     assert "1b.tar" in ran.problems
     assert list(outputs(tmp_path / "out")) == ["0.tar", "1.tar", "2.tar", "3.tar"]
@@ -174,7 +193,9 @@ def test_a_shard_with_a_source_that_was_released_before_is_refused_whole(tmp_pat
 
 
 def test_copies_within_shards_are_left_out_once(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", {"a.tar": shard({"0.png": PNG, "1.png": PNG, "2.png": OTHER}), "b.tar": shard({"0.png": PNG})})
+    source = plant(
+        tmp_path / "in", {"a.tar": shard({"0.png": PNG, "1.png": PNG, "2.png": OTHER}), "b.tar": shard({"0.png": PNG})}
+    )
     ran = release(source, tmp_path / "out", Recipe(5.0, duplicates="once"))
     assert list(members_of(tmp_path / "out" / "a.tar")) == ["0.png", "2.png"]
     assert (ran.copies, ran.problems) == (["b.tar", "a.tar: 1.png"], {})
@@ -184,7 +205,11 @@ def test_copies_within_shards_are_left_out_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spoil", ["mtime", "uname", "type"])
 def test_verify_looks_into_shards(spoil: str, tmp_path: Path) -> None:
     release(plant(tmp_path / "in", {"a.tar": shard({"0.png": PNG})}), tmp_path / "out")
-    about = {"mtime": {"mtime": 5}, "uname": {"uname": "anna"}, "type": {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}}[spoil]
+    about = {
+        "mtime": {"mtime": 5},
+        "uname": {"uname": "anna"},
+        "type": {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"},
+    }[spoil]
     clean: dict[str, Any] = {"mtime": 0, "uname": "", "uid": 0}
     data = shard(members_of(tmp_path / "out" / "a.tar"), **(clean | about))
     (tmp_path / "out" / "a.tar").write_bytes(data)
@@ -195,7 +220,9 @@ def test_verify_looks_into_shards(spoil: str, tmp_path: Path) -> None:
     (tmp_path / "out" / "a.tar").write_bytes(data)
     line["sha256"] = hashlib.sha256(data).hexdigest()
     (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
-    assert any("holds more than pixels" in problem or "kept: cls" in problem for _, problem in verified(tmp_path / "out"))
+    assert any(
+        "holds more than pixels" in problem or "kept: cls" in problem for _, problem in verified(tmp_path / "out")
+    )
 
 
 # Parquet
@@ -210,11 +237,20 @@ FEATURES = {
 
 def table(images: list[bytes | None], **columns: Any) -> bytes:
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    column = pa.array([image and {"bytes": image, "path": f"{SECRET.decode()}{i}.jpg"} for i, image in enumerate(images)], kind)
-    content = pa.table(
-        {"image": column, "label": pa.array([i % 2 for i in range(len(images))]), "text": [SECRET.decode()] * len(images), **columns}
+    column = pa.array(
+        [image and {"bytes": image, "path": f"{SECRET.decode()}{i}.jpg"} for i, image in enumerate(images)], kind
     )
-    content = content.replace_schema_metadata({b"huggingface": json.dumps({"info": {"features": FEATURES}}).encode(), b"other": SECRET})
+    content = pa.table(
+        {
+            "image": column,
+            "label": pa.array([i % 2 for i in range(len(images))]),
+            "text": [SECRET.decode()] * len(images),
+            **columns,
+        }
+    )
+    content = content.replace_schema_metadata(
+        {b"huggingface": json.dumps({"info": {"features": FEATURES}}).encode(), b"other": SECRET}
+    )
     file = io.BytesIO()
     pq.write_table(content, file)
     return file.getvalue()
@@ -280,7 +316,9 @@ def test_verify_finds_metadata_in_a_table(tmp_path: Path) -> None:
     release(plant(tmp_path / "in", {"a.parquet": table([PNG])}), tmp_path / "out")
     content = pq.read_table(tmp_path / "out" / "a.parquet").replace_schema_metadata({b"author": b"anna"})
     pq.write_table(content, tmp_path / "out" / "a.parquet")
-    line = manifest_of(tmp_path / "out")[0] | {"sha256": hashlib.sha256((tmp_path / "out" / "a.parquet").read_bytes()).hexdigest()}
+    line = manifest_of(tmp_path / "out")[0] | {
+        "sha256": hashlib.sha256((tmp_path / "out" / "a.parquet").read_bytes()).hexdigest()
+    }
     (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
     assert verified(tmp_path / "out")[0] == ("a.parquet", "has metadata, author")
 
@@ -302,9 +340,14 @@ def test_cifar_pickles_become_shards(tmp_path: Path, key: Path) -> None:
     assert list(made) == ["00000.png", "00000.cls", "00001.png", "00001.cls", "00002.png", "00002.cls"]
     assert [made[f"0000{i}.cls"] for i in range(3)] == [b"5", b"6", b"7"]
     np.testing.assert_array_equal(
-        np.asarray(Image.open(io.BytesIO(made["00002.png"]))), expected("", "", rows(3)[2].reshape(3, 32, 32).transpose(1, 2, 0), 24, key)
+        np.asarray(Image.open(io.BytesIO(made["00002.png"]))),
+        expected("", "", rows(3)[2].reshape(3, 32, 32).transpose(1, 2, 0), 24, key),
     )
-    assert list(members_of(tmp_path / "out" / "cifar-100-python" / "test.tar"))[:3] == ["00000.png", "00000.cls", "00000.coarse.cls"]
+    assert list(members_of(tmp_path / "out" / "cifar-100-python" / "test.tar"))[:3] == [
+        "00000.png",
+        "00000.cls",
+        "00000.coarse.cls",
+    ]
     assert verified(tmp_path / "out") == []
 
 
@@ -315,9 +358,18 @@ class Runs:
 
 @pytest.mark.parametrize(
     "content",
-    [{"data": Runs()}, {"data": rows(2)[:, :9]}, {"nothing": 1}, [1], {"data": rows(2), "labels": [1]}, {"data": rows(2).astype(float)}],
+    [
+        {"data": Runs()},
+        {"data": rows(2)[:, :9]},
+        {"nothing": 1},
+        [1],
+        {"data": rows(2), "labels": [1]},
+        {"data": rows(2).astype(float)},
+    ],
 )
-def test_a_pickle_that_is_no_cifar_file_runs_nothing(content: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickle_that_is_no_cifar_file_runs_nothing(
+    content: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     source = plant(tmp_path / "in", {"data_batch_1": pickle.dumps(content), "test_batch": b"\x80\x02garbage"})
     ran = release(source, tmp_path / "out", Recipe(5.0, keep=("labels",)))
@@ -332,11 +384,19 @@ def test_a_pickle_that_is_no_cifar_file_runs_nothing(content: Any, tmp_path: Pat
 def test_deep_grey_goes_through_tiff_and_png(tmp_path: Path, key: Path) -> None:
     deep = (picture()[..., 0].astype(np.uint16) << 8) + picture()[..., 2]
     source = plant(
-        tmp_path / "in", {"a.tif": encoded(deep, "TIFF"), "b.png": encoded(deep, "PNG"), "c.tar": shard({"x.tiff": encoded(deep, "TIFF")})}
+        tmp_path / "in",
+        {
+            "a.tif": encoded(deep, "TIFF"),
+            "b.png": encoded(deep, "PNG"),
+            "c.tar": shard({"x.tiff": encoded(deep, "TIFF")}),
+        },
     )
     release(source, tmp_path / "out", key=key)
     wanted = expected("", "", deep, 16, key)
-    for data in (*(outputs(tmp_path / "out")[name] for name in ("a.png", "b.png")), members_of(tmp_path / "out" / "c.tar")["x.png"]):
+    for data in (
+        *(outputs(tmp_path / "out")[name] for name in ("a.png", "b.png")),
+        members_of(tmp_path / "out" / "c.tar")["x.png"],
+    ):
         np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(data))), wanted)
     assert spent().releases == 1
 
@@ -346,7 +406,14 @@ def test_deep_grey_goes_through_tiff_and_png(tmp_path: Path, key: Path) -> None:
 
 def test_a_picture_is_not_kept_under_another_ending(tmp_path: Path) -> None:
     jpeg = encoded(picture(), "JPEG")
-    members = {"a.png": PNG, "a.thumb": jpeg, "b.png": OTHER, "b.thumb": b"BMW, a car", "c.png": GREY, "c.thumb": encoded(picture(), "BMP")}
+    members = {
+        "a.png": PNG,
+        "a.thumb": jpeg,
+        "b.png": OTHER,
+        "b.thumb": b"BMW, a car",
+        "c.png": GREY,
+        "c.thumb": encoded(picture(), "BMP"),
+    }
     ran = release(plant(tmp_path / "in", {"s.tar": shard(members)}), tmp_path / "out", Recipe(5.0, keep=("thumb",)))
     assert set(ran.problems) == {"s.tar: a.thumb", "s.tar: c.thumb"}
     assert set(members_of(tmp_path / "out" / "s.tar")) == {"a.png", "b.png", "b.thumb", "c.png"}
@@ -364,7 +431,9 @@ def test_pictures_of_other_kinds_are_not_kept_either(tmp_path: Path) -> None:
     }
     words = {"caption": b"P6 is a road in Wales", "note": b"qoi is a format"}
     members = {"a.png": PNG, **{f"a.{ending}": data for ending, data in {**kinds, **words}.items()}}
-    ran = release(plant(tmp_path / "in", {"s.tar": shard(members)}), tmp_path / "out", Recipe(5.0, keep=(*kinds, *words)))
+    ran = release(
+        plant(tmp_path / "in", {"s.tar": shard(members)}), tmp_path / "out", Recipe(5.0, keep=(*kinds, *words))
+    )
     assert set(ran.problems) == {f"s.tar: a.{ending}" for ending in kinds}
     assert set(members_of(tmp_path / "out" / "s.tar")) == {"a.png", "a.caption", "a.note"}
 
@@ -382,7 +451,11 @@ def test_a_link_in_a_shard_is_named(kind: bytes, tmp_path: Path) -> None:
 
 
 def test_verify_finds_a_picture_under_another_ending(tmp_path: Path) -> None:
-    release(plant(tmp_path / "in", {"s.tar": shard({"a.png": PNG, "a.cls": b"3"})}), tmp_path / "out", Recipe(5.0, keep=("cls",)))
+    release(
+        plant(tmp_path / "in", {"s.tar": shard({"a.png": PNG, "a.cls": b"3"})}),
+        tmp_path / "out",
+        Recipe(5.0, keep=("cls",)),
+    )
     made = members_of(tmp_path / "out" / "s.tar")
     with tarfile.open(tmp_path / "out" / "s.tar", "w") as tar:
         for name, data in {**made, "a.cls": encoded(picture(), "JPEG")}.items():
@@ -396,7 +469,9 @@ def test_verify_finds_a_picture_under_another_ending(tmp_path: Path) -> None:
 
 
 def test_pictures_that_differ_in_their_endings_stay_two(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", {"s.tar": shard({"a.jpg": encoded(picture(), "JPEG"), "a.png": OTHER, "a.cls": b"1"})})
+    source = plant(
+        tmp_path / "in", {"s.tar": shard({"a.jpg": encoded(picture(), "JPEG"), "a.png": OTHER, "a.cls": b"1"})}
+    )
     assert release(source, tmp_path / "out", Recipe(5.0, keep=("cls",))).problems == {}
     assert set(members_of(tmp_path / "out" / "s.tar")) == {"a.png", "a.png.png", "a.cls"}
     assert verified(tmp_path / "out") == []
@@ -430,11 +505,15 @@ def test_what_the_types_of_a_column_tell_does_not_leave(tmp_path: Path) -> None:
         "b": pa.array([[1.5]], pa.list_(pa.field("item", pa.float64(), metadata=told))),
         "c": pa.array([[1.5]], pa.list_(pa.field("item", pa.float64(), metadata=told), 1)),
         "d": pa.array([[1.5]], pa.large_list(pa.field("item", pa.float64(), metadata=told))),
-        "e": pa.array([[("k", [{"x": 7}])]], pa.map_(pa.string(), pa.list_(pa.struct([pa.field("x", pa.int64(), metadata=told)])))),
+        "e": pa.array(
+            [[("k", [{"x": 7}])]], pa.map_(pa.string(), pa.list_(pa.struct([pa.field("x", pa.int64(), metadata=told)])))
+        ),
     }
     source = plant(tmp_path / "in", {"a.parquet": table([PNG], **values)})
     assert release(source, tmp_path / "out", Recipe(5.0, keep=tuple(values))).problems == {}
-    assert b"PATIENT" not in base64.b64decode(pq.ParquetFile(tmp_path / "out" / "a.parquet").metadata.metadata[b"ARROW:schema"])
+    assert b"PATIENT" not in base64.b64decode(
+        pq.ParquetFile(tmp_path / "out" / "a.parquet").metadata.metadata[b"ARROW:schema"]
+    )
     made = pq.read_table(tmp_path / "out" / "a.parquet")
     assert [made[name][0].as_py() for name in values] == [column[0].as_py() for column in values.values()]
     assert verified(tmp_path / "out") == []
@@ -460,7 +539,12 @@ def test_features_that_are_lists_are_no_images(tmp_path: Path) -> None:
     content = content.replace_schema_metadata({b"huggingface": json.dumps({"info": {"features": features}}).encode()})
     file = io.BytesIO()
     pq.write_table(content, file)
-    assert release(plant(tmp_path / "in", {"a.parquet": file.getvalue()}), tmp_path / "out", Recipe(5.0, keep=("ids",))).problems == {}
+    assert (
+        release(
+            plant(tmp_path / "in", {"a.parquet": file.getvalue()}), tmp_path / "out", Recipe(5.0, keep=("ids",))
+        ).problems
+        == {}
+    )
     assert pq.read_table(tmp_path / "out" / "a.parquet")["ids"].to_pylist() == [[1, 2]]
 
 
@@ -495,7 +579,17 @@ def test_films_and_rarer_pictures_are_not_kept(ending: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "data",
-    [b"RIFF\x10\0\0\0WAVEfmt ", b"OggS vorbis", b"Good words", b'{"a": 1}', b"G" * 200, b"%", b"DDS student", b"RIFF Raff sings", b"icns"],
+    [
+        b"RIFF\x10\0\0\0WAVEfmt ",
+        b"OggS vorbis",
+        b"Good words",
+        b'{"a": 1}',
+        b"G" * 200,
+        b"%",
+        b"DDS student",
+        b"RIFF Raff sings",
+        b"icns",
+    ],
 )
 def test_sounds_and_words_are_kept(data: bytes, tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"s.tar": shard({"a.png": PNG, "a.more": data})})
@@ -535,7 +629,9 @@ def test_columns_that_may_hold_pictures_are_not_kept(values: Any, kept: bool, tm
         ("test_batch", pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": [1, 2]}), "label", "labels"),
     ],
 )
-def test_a_misspelt_name_is_refused_before_anything_is_spent(name: str, data: bytes, keep: str, there: str, tmp_path: Path) -> None:
+def test_a_misspelt_name_is_refused_before_anything_is_spent(
+    name: str, data: bytes, keep: str, there: str, tmp_path: Path
+) -> None:
     source = plant(tmp_path / "in", {name: data})
     ran = release(source, tmp_path / "out", Recipe(5.0, keep=(keep,)))
     assert ran.problems == {name: f"has no {keep} to keep; it has {there}"}
@@ -555,5 +651,6 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     notices = dict(job.journal.notices())
     job.close()
     assert notices == {
-        name: f"left out: {what} (--keep NAME keeps such things)" for name, what in (("s.tar", "json, txt"), ("a.parquet", "text"))
+        name: f"left out: {what} (--keep NAME keeps such things)"
+        for name, what in (("s.tar", "json, txt"), ("a.parquet", "text"))
     }

@@ -14,8 +14,8 @@ import pytest
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.images import encode_png
-from ldp_slicing.release.manifest import verify
-from ldp_slicing.release.places import Folder
+from ldp_slicing.manifest import verify
+from ldp_slicing.storage import LocalStorage
 from tests.markers import encoded, picture, png_chunk
 from tests.release.helpers import PNG, card_of, manifest_of, pictures, plant, release, verified
 
@@ -44,7 +44,10 @@ def test_a_manifest_names_every_release_with_its_checksum(target: Path) -> None:
 def in_manifest(target: Path, name: str, data: bytes) -> None:
     """Another file under that name, as if it had been released."""
     (target / name).write_bytes(data)
-    lines = [line | ({"sha256": hashlib.sha256(data).hexdigest()} if line["output"] == name else {}) for line in manifest_of(target)]
+    lines = [
+        line | ({"sha256": hashlib.sha256(data).hexdigest()} if line["output"] == name else {})
+        for line in manifest_of(target)
+    ]
     (target / "manifest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
@@ -59,7 +62,11 @@ def on_the_card(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], 
 
 A_RELEASE = b"".join(encode_png(picture(9, 7)))
 WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
-    "a byte": (lambda t: (t / "00001.png").write_bytes((t / "00001.png").read_bytes()[:-1] + b"?"), "00001.png", "checksum"),
+    "a byte": (
+        lambda t: (t / "00001.png").write_bytes((t / "00001.png").read_bytes()[:-1] + b"?"),
+        "00001.png",
+        "checksum",
+    ),
     "missing": (lambda t: (t / "00001.png").unlink(), "00001.png", "is missing"),
     "a folder instead": (lambda t: ((t / "00001.png").unlink(), (t / "00001.png").mkdir()), "00001.png", "is missing"),
     "a link instead": (
@@ -77,10 +84,20 @@ WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
     ),
     "behind the end": (lambda t: in_manifest(t, "00001.png", A_RELEASE + b"more"), "00001.png", "behind its end"),
     "no PNG": (lambda t: in_manifest(t, "00001.png", encoded(picture(), "JPEG")), "00001.png", "not a PNG"),
-    "another size": (lambda t: in_manifest(t, "00001.png", b"".join(encode_png(picture(99, 7)))), "card.json", "height[1] should be 99"),
-    "another kind": (lambda t: in_manifest(t, "00001.png", b"".join(encode_png(picture()[..., 0]))), "card.json", "there are"),
+    "another size": (
+        lambda t: in_manifest(t, "00001.png", b"".join(encode_png(picture(99, 7)))),
+        "card.json",
+        "height[1] should be 99",
+    ),
+    "another kind": (
+        lambda t: in_manifest(t, "00001.png", b"".join(encode_png(picture()[..., 0]))),
+        "card.json",
+        "there are",
+    ),
     "too few pixels": (
-        lambda t: in_manifest(t, "00001.png", A_RELEASE[:16] + png_chunk(b"IHDR", b"\0\0\0\7\0\0\0\7\10\2\0\0\0")[8:] + A_RELEASE[33:]),
+        lambda t: in_manifest(
+            t, "00001.png", A_RELEASE[:16] + png_chunk(b"IHDR", b"\0\0\0\7\0\0\0\7\10\2\0\0\0")[8:] + A_RELEASE[33:]
+        ),
         "00001.png",
         "pixels than it says",
     ),
@@ -172,12 +189,14 @@ def test_odd_names_within_a_shard_are_found_again(tmp_path: Path) -> None:
     assert verified(tmp_path / "out") == []
 
 
-def test_without_the_library_that_reads_it_nothing_is_said_of_a_file(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_that_reads_it_nothing_is_said_of_a_file(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever receives scans and lacks pydicom must not think that somebody changed them."""
 
     def missing(name: str, extra: str = "") -> None:
         raise ReleaseError("needs pydicom: pip install 'ldp-slicing[dicom]'")
 
-    monkeypatch.setattr("ldp_slicing.release.manifest.module_of", missing)
+    monkeypatch.setattr("ldp_slicing.manifest.module_of", missing)
     with pytest.raises(ReleaseError, match="needs pydicom"):
-        verify(Folder(target))
+        verify(LocalStorage(target))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ldp_slicing.keys import Secret
 from ldp_slicing.release.names import SCHEMA, Namer, random_name
-from ldp_slicing.release.places import Folder, Found
+from ldp_slicing.storage import Found, LocalStorage
 
 
 def names_of(*sources: str, suffix: str = ".png") -> dict[str, str]:
@@ -28,7 +28,7 @@ def names_of(*sources: str, suffix: str = ".png") -> dict[str, str]:
 
 
 def find_files(folder: Path) -> list[Found]:
-    return sorted(Folder(folder).files(), key=lambda found: found.path)
+    return sorted(LocalStorage(folder).files(), key=lambda found: found.path)
 
 
 def test_a_release_has_the_name_of_its_source_and_ends_in_png() -> None:
@@ -51,7 +51,11 @@ def test_names_that_differ_only_in_case_are_one_name() -> None:
 
 
 def test_a_longer_name_does_not_take_that_of_another() -> None:
-    assert names_of("a.gif", "a.jpg", "a.jpg.bmp") == {"a.gif": "a.gif.png", "a.jpg": "a.jpg.png", "a.jpg.bmp": "a.jpg.bmp.png"}
+    assert names_of("a.gif", "a.jpg", "a.jpg.bmp") == {
+        "a.gif": "a.gif.png",
+        "a.jpg": "a.jpg.png",
+        "a.jpg.bmp": "a.jpg.bmp.png",
+    }
 
 
 def test_a_release_does_not_take_the_name_of_a_folder() -> None:
@@ -63,7 +67,22 @@ def one_name(path: PurePath) -> str:
 
 
 PARTS = st.sampled_from(
-    ["a", "A", "a.png", "A.PNG", "a.jpg", "a.jpg.png", "a.png.png", "a.jpg.2.png", "é.jpg", "e\u0301.jpg", "É.png", "b", "ß", "ss"]
+    [
+        "a",
+        "A",
+        "a.png",
+        "A.PNG",
+        "a.jpg",
+        "a.jpg.png",
+        "a.png.png",
+        "a.jpg.2.png",
+        "é.jpg",
+        "e\u0301.jpg",
+        "É.png",
+        "b",
+        "ß",
+        "ss",
+    ]
 )
 PATHS = st.lists(PARTS, min_size=1, max_size=3).map(lambda parts: PurePath(*parts))
 
@@ -135,7 +154,9 @@ def test_the_source_folder_itself_may_be_a_link(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").touch()
     (tmp_path / "closed").mkdir(mode=0)
-    if os.access(tmp_path / "closed", os.R_OK):  # root reads everything; then a folder that is gone stands in for a closed one
+    if os.access(
+        tmp_path / "closed", os.R_OK
+    ):  # root reads everything; then a folder that is gone stands in for a closed one
         (found,) = find_files(tmp_path / "gone")
         assert found.path == "."
     else:

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from ldp_slicing.cli import app
 from ldp_slicing.errors import ReleaseError
-from ldp_slicing.release.formats import tar as tar_format
-from ldp_slicing.release.formats.base import Damaged, Entry, Options
-from ldp_slicing.release.manifest import verify
-from ldp_slicing.release.places import local_path, remote
+from ldp_slicing.formats import tar as tar_format
+from ldp_slicing.formats.base import Damaged, Entry, Options
+from ldp_slicing.manifest import verify
+from ldp_slicing.storage import local_path, remote
 from tests.release.helpers import PNG, RECIPE, outputs, pictures, plant, release, spent, tree, verified
 from tests.release.test_formats import shard
 
@@ -128,7 +128,9 @@ def test_which_addresses_are_paths(address: str, path: str) -> None:
     assert local_path(address) == path
 
 
-def test_a_read_that_failed_on_the_way_costs_nothing_more(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_that_failed_on_the_way_costs_nothing_more(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Some of the shard was uploaded: the run keeps its key, and makes the same when it is run again."""
     source = plant(tmp_path / "in", {"a.tar": shard(pictures(100))})
     read = tar_format.read

@@ -12,10 +12,10 @@ import pytest
 
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.keys import new_key_file
-from ldp_slicing.release.journal import Journal
-from ldp_slicing.release.prepare import prepare
-from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.release.inventory import prepare
 from ldp_slicing.release.run import on_this_machine
+from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.state import Journal
 from tests.markers import encoded, picture
 from tests.release.helpers import (
     PNG,
@@ -32,7 +32,7 @@ from tests.release.helpers import (
     tree,
     verified,
 )
-from tests.release.test_scans import FRAMES, film
+from tests.release.test_dicom import FRAMES, film
 
 OTHER = encoded(picture(11, 5), "PNG")
 
@@ -81,7 +81,9 @@ def test_what_a_power_cut_took_is_made_again_with_the_same_bytes(source: Path, t
     assert not (tmp_path / "out.owner" / "drafts").exists()
 
 
-def test_what_was_flushed_to_the_disk_is_not_read_again(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_flushed_to_the_disk_is_not_read_again(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("ldp_slicing.release.run.SETTLE_SECONDS", 0.0)
     target = tmp_path / "out"
     release(source, target, after=1)
@@ -118,7 +120,10 @@ def test_a_lost_release_is_made_again_only_by_spending(how: str, source: Path, t
     if how == "damaged":
         (target / "00007.png").write_bytes(b"\0" * len(first))
     ran = release(source, target)
-    said = {"lost": "is lost, and cannot be made again without spending again; --spend allows it", "damaged": "00007.png: move it away"}
+    said = {
+        "lost": "is lost, and cannot be made again without spending again; --spend allows it",
+        "damaged": "00007.png: move it away",
+    }
     assert said[how] in ran.problems["00007.png"]
     if how == "damaged":
         assert "00007.png is not what was released under that name" in (ran.card_problem or "")
@@ -139,7 +144,10 @@ def test_a_lost_release_is_made_again_only_by_spending(how: str, source: Path, t
     assert outputs(target)["00007.png"] not in (first, b"\0" * len(first))
     assert manifest_of(target)[7]["status"] == "released again"
     assert card_of(target)["statements"][0]["most_releases_of_one_source"] == 2
-    assert [level["unit"] for level in card_of(target)["statements"][0]["levels"]][-2:] == ["source pixel, 2 releases", "image, 2 releases"]
+    assert [level["unit"] for level in card_of(target)["statements"][0]["levels"]][-2:] == [
+        "source pixel, 2 releases",
+        "image, 2 releases",
+    ]
     assert spent().releases == 151
     assert verified(target) == []
 
@@ -180,7 +188,9 @@ CHANGED = [
 
 @pytest.mark.parametrize(("recipe", "said"), CHANGED, ids=[said for _, said in CHANGED])
 @pytest.mark.parametrize("after", [1, None], ids=["unfinished", "finished"])
-def test_other_parameters_are_refused_with_both_values(recipe: Recipe, said: str, after: int | None, source: Path, tmp_path: Path) -> None:
+def test_other_parameters_are_refused_with_both_values(
+    recipe: Recipe, said: str, after: int | None, source: Path, tmp_path: Path
+) -> None:
     release(source, tmp_path / "out", after=after)
     before = snapshot(tmp_path, lambda path: "sqlite" not in path.name)
     with pytest.raises(ReleaseError, match=re.escape(said)):
@@ -193,7 +203,9 @@ def test_another_source_ledger_or_key_is_another_parameter(source: Path, tmp_pat
     with pytest.raises(ReleaseError, match=r"source: .*in then, .*other now"):
         release(plant(tmp_path / "other", {"a.png": PNG}), tmp_path / "out")
     release(plant(tmp_path / "third", {"a.png": PNG}), tmp_path / "out3", ledger=tmp_path / "other.sqlite")
-    with pytest.raises(ReleaseError, match=r"begun with the ledger .*ledger.sqlite, not with .*other.sqlite: name it with --ledger"):
+    with pytest.raises(
+        ReleaseError, match=r"begun with the ledger .*ledger.sqlite, not with .*other.sqlite: name it with --ledger"
+    ):
         release(source, tmp_path / "out", ledger=tmp_path / "other.sqlite")
     with pytest.raises(ReleaseError, match=r"begun with the ledger .*ledger.sqlite, and .*third.sqlite is not there"):
         release(source, tmp_path / "out", ledger=tmp_path / "third.sqlite")
@@ -299,7 +311,9 @@ def test_a_source_replaced_while_the_run_was_stopped_gets_new_noise(source: Path
 
 def test_under_an_owners_key_equal_pixels_have_equal_releases_anywhere(tmp_path: Path) -> None:
     grey = encoded(picture()[..., 0], "PNG")
-    source = plant(tmp_path / "in", {"a.png": PNG, "copy of a.png": PNG, "b.bmp": encoded(picture(9, 7), "BMP"), "c.png": grey})
+    source = plant(
+        tmp_path / "in", {"a.png": PNG, "copy of a.png": PNG, "b.bmp": encoded(picture(9, 7), "BMP"), "c.png": grey}
+    )
     elsewhere = plant(tmp_path / "elsewhere", {"album/x.png": PNG, "y.tiff": encoded(picture()[..., 0], "TIFF")})
     new_key_file(tmp_path / "key")
     release(source, tmp_path / "out", key=tmp_path / "key")
@@ -325,7 +339,9 @@ def test_under_an_owners_key_equal_pixels_have_equal_releases_anywhere(tmp_path:
 
 
 def test_copies_are_counted_or_left_out(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", {"a.png": PNG, "b.png": PNG, "c/d.bmp": encoded(picture(9, 7), "BMP"), "e.png": OTHER})
+    source = plant(
+        tmp_path / "in", {"a.png": PNG, "b.png": PNG, "c/d.bmp": encoded(picture(9, 7), "BMP"), "e.png": OTHER}
+    )
     release(source, tmp_path / "each")
     each = outputs(tmp_path / "each")
     assert len(set(each.values())) == 4

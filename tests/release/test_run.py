@@ -20,18 +20,32 @@ from PIL import Image
 from ldp_slicing import Plan
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
+from ldp_slicing.formats import image
+from ldp_slicing.formats.base import Entry, Options
 from ldp_slicing.images import read_image
 from ldp_slicing.keys import new_key_file
 from ldp_slicing.ledger import Ledger, default_ledger
-from ldp_slicing.release.formats import image
-from ldp_slicing.release.formats.base import Entry, Options
-from ldp_slicing.release.manifest import CARD_NAME
-from ldp_slicing.release.places import PARTIAL, Folder
-from ldp_slicing.release.prepare import prepare
-from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.manifest import CARD_NAME
+from ldp_slicing.release.inventory import prepare
 from ldp_slicing.release.run import on_this_machine
+from ldp_slicing.release.settings import Recipe
+from ldp_slicing.storage import PARTIAL, LocalStorage
 from tests.markers import encoded, picture, png_16
-from tests.release.helpers import BESIDE, PNG, RECIPE, card_of, on_card, outputs, pictures, pixels, plant, release, spent, tree, verified
+from tests.release.helpers import (
+    BESIDE,
+    PNG,
+    RECIPE,
+    card_of,
+    on_card,
+    outputs,
+    pictures,
+    pixels,
+    plant,
+    release,
+    spent,
+    tree,
+    verified,
+)
 
 MIXED = {
     "colour.jpg": encoded(picture(), "JPEG"),
@@ -84,7 +98,10 @@ def test_slices_of_ones_own_are_for_colour_pictures(tmp_path: Path) -> None:
 def test_slices_of_grey_pixels(tmp_path: Path) -> None:
     deep = io.BytesIO()
     Image.fromarray(np.arange(63, dtype=np.uint16).reshape(9, 7) * 999).save(deep, "PNG")
-    source = plant(tmp_path / "in", {"a.png": encoded(picture(9, 7)[..., 0], "PNG"), "deep.png": deep.getvalue(), "colour.png": PNG})
+    source = plant(
+        tmp_path / "in",
+        {"a.png": encoded(picture(9, 7)[..., 0], "PNG"), "deep.png": deep.getvalue(), "colour.png": PNG},
+    )
     ran = release(source, tmp_path / "out", Recipe(5.0, slices="11+10"))
     assert {name: problem.partition(":")[0] for name, problem in ran.problems.items()} == {
         "a.png": "'11' is not a bit of a grey pixel of 8 bits, which has 7 to 0",
@@ -104,7 +121,9 @@ def test_a_budget_that_is_spent_on_nothing_is_said(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"x-ray.png": encoded(grey, "PNG"), "colour.png": PNG})
     job = prepare(source, tmp_path / "out", RECIPE)
     list(job.run(on_this_machine(1)))
-    assert [(path, notice.partition(",")[0]) for path, notice in job.journal.notices()] == [("x-ray.png", "its three channels are equal")]
+    assert [(path, notice.partition(",")[0]) for path, notice in job.journal.notices()] == [
+        ("x-ray.png", "its three channels are equal")
+    ]
     job.close()
 
 
@@ -131,7 +150,13 @@ def test_sources_with_one_stem_do_not_overwrite_one_another(tmp_path: Path) -> N
 
 def test_bad_files_are_named_and_the_others_go_on(tmp_path: Path) -> None:
     frames = encoded(picture(), "WEBP", save_all=True, append_images=[Image.fromarray(picture()[::-1])])
-    bad = {"notes.txt": b"hello", "empty.png": b"", "text.jpg": b"no picture", "cut.png": PNG[:60], "moving.webp": frames}
+    bad = {
+        "notes.txt": b"hello",
+        "empty.png": b"",
+        "text.jpg": b"no picture",
+        "cut.png": PNG[:60],
+        "moving.webp": frames,
+    }
     source = plant(tmp_path / "in", {**bad, "good.png": PNG, "also good.png": PNG})
     (source / "link.png").symlink_to("good.png")
     os.mkfifo(source / "pipe.png")
@@ -207,9 +232,24 @@ REFUSALS = {
 
 @pytest.fixture
 def places(tmp_path: Path) -> Path:
-    plant(tmp_path, {"in/a.png": PNG, "in/album/b.png": PNG, "full/file": b"x", "full/there.png": b"x", "full/carded.png.card.json": b"x"})
+    plant(
+        tmp_path,
+        {
+            "in/a.png": PNG,
+            "in/album/b.png": PNG,
+            "full/file": b"x",
+            "full/there.png": b"x",
+            "full/carded.png.card.json": b"x",
+        },
+    )
     (tmp_path / "empty").mkdir()
-    for link, to in {"link": "in", "link to album": "in/album", "broken": "nowhere2", "broken.png": "nowhere3", "loop": "loop"}.items():
+    for link, to in {
+        "link": "in",
+        "link to album": "in/album",
+        "broken": "nowhere2",
+        "broken.png": "nowhere3",
+        "loop": "loop",
+    }.items():
         (tmp_path / link).symlink_to(to)
     return tmp_path
 
@@ -223,7 +263,14 @@ def test_refusals_write_nothing(name: str, places: Path) -> None:
     assert sorted(places.rglob("*")) == before
 
 
-WRONG = [Recipe(epsilon=-1), Recipe(weights=(0, 0, 0)), Recipe(slices="Y7+16"), Recipe(slices="17"), Recipe(slices=""), Recipe(prune="no")]  # type: ignore[arg-type]
+WRONG = [
+    Recipe(epsilon=-1),
+    Recipe(weights=(0, 0, 0)),
+    Recipe(slices="Y7+16"),
+    Recipe(slices="17"),
+    Recipe(slices=""),
+    Recipe(prune="no"),
+]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("recipe", WRONG)
@@ -256,7 +303,17 @@ def test_a_disk_that_gives_out_in_the_middle_of_a_file(tmp_path: Path) -> None:
     """In a process of its own, the system refuses to let any file grow above 300 kB."""
     big, other = encoded(picture(400, 400), "PNG"), encoded(picture(5, 5), "PNG")
     source = plant(tmp_path / "in", {"a.png": PNG, "big.png": big, "z/big too.png": big, "z/small.png": other})
-    command = [sys.executable, "-m", "ldp_slicing", "privatize", str(source), str(tmp_path / "out"), "--json", "--workers", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "ldp_slicing",
+        "privatize",
+        str(source),
+        str(tmp_path / "out"),
+        "--json",
+        "--workers",
+        "2",
+    ]
     run = subprocess.run(command, preexec_fn=limit_files, capture_output=True, text=True, check=False)
     assert run.returncode == 1, run.stderr
     result = json.loads(run.stdout)
@@ -321,8 +378,12 @@ def test_a_card_that_cannot_be_written_is_a_problem(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("after", [0, 1, 5])
-def test_a_run_that_is_stopped_leaves_whole_files_and_a_card_that_is_true(workers: int, after: int, tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", {f"{number:02}.png": encoded(picture(40 + number, 50), "PNG") for number in range(150)})
+def test_a_run_that_is_stopped_leaves_whole_files_and_a_card_that_is_true(
+    workers: int, after: int, tmp_path: Path
+) -> None:
+    source = plant(
+        tmp_path / "in", {f"{number:02}.png": encoded(picture(40 + number, 50), "PNG") for number in range(150)}
+    )
     ran = release(source, tmp_path / "out", workers=workers, after=after)
     names = list(outputs(tmp_path / "out"))
     assert after <= len(names) < 150
@@ -392,9 +453,9 @@ def test_an_address_of_this_machine_is_a_path(tmp_path: Path) -> None:
 def test_hashing_goes_on_after_a_fork(tmp_path: Path) -> None:
     """In a process of its own, which forks and must come to an end."""
     script = (
-        "import os\nfrom pathlib import Path\nfrom ldp_slicing.release.places import Folder, write_whole\n"
-        "write_whole(Folder(Path('.')), 'a', [bytes(1 << 20)])\nchild = os.fork()\n"
-        "write_whole(Folder(Path('.')), f'b{child}', [bytes(1 << 20)])\n"
+        "import os\nfrom pathlib import Path\nfrom ldp_slicing.storage import LocalStorage, write_whole\n"
+        "write_whole(LocalStorage(Path('.')), 'a', [bytes(1 << 20)])\nchild = os.fork()\n"
+        "write_whole(LocalStorage(Path('.')), f'b{child}', [bytes(1 << 20)])\n"
         "child and os.waitpid(child, 0)\n"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], cwd=tmp_path, check=True, timeout=60)
@@ -415,7 +476,10 @@ def test_a_card_that_is_written_again_says_what_was_spent_meanwhile(tmp_path: Pa
 
 
 def test_a_folder_that_is_somebodys_is_not_a_runs_own(tmp_path: Path) -> None:
-    source, mine = plant(tmp_path / "in", {"a.png": PNG, "b.txt": b"?"}), plant(tmp_path / "mine", {"thesis.txt": b"mine"})
+    source, mine = (
+        plant(tmp_path / "in", {"a.png": PNG, "b.txt": b"?"}),
+        plant(tmp_path / "mine", {"thesis.txt": b"mine"}),
+    )
     for target in ("out.png", "out"):
         with pytest.raises(ReleaseError, match="not an empty folder, and no run left it"):
             release(source / "a.png" if target.endswith("png") else source, tmp_path / target, state=mine)
@@ -479,10 +543,12 @@ def test_a_shard_that_was_touched_has_not_changed(tmp_path: Path) -> None:
 def test_drafts_that_others_may_see_count(tmp_path: Path) -> None:
     """Where the state lies on another file system, unfinished files lie in the target."""
     for scratch in (tmp_path / "scratch", None):
-        place = Folder(tmp_path / "target", scratch, partial=f"{PARTIAL}/run")
+        place = LocalStorage(tmp_path / "target", scratch, partial=f"{PARTIAL}/run")
         draft = place.draft("a.png")
         assert draft.is_seen == (scratch is None)
-        other = Folder(tmp_path / "target", scratch and tmp_path / "other", partial=f"{PARTIAL}/other").draft("b.png")
+        other = LocalStorage(tmp_path / "target", scratch and tmp_path / "other", partial=f"{PARTIAL}/other").draft(
+            "b.png"
+        )
         draft.abort()
         place.clear_drafts()  # its own
         other.write(b"b")
@@ -532,7 +598,14 @@ def test_a_file_that_turns_out_to_be_of_another_kind_gets_another_name(tmp_path:
     """It was still being copied at the first try."""
     source = plant(tmp_path / "in", pictures(1) | {"data_batch_1": b""})
     assert "data_batch_1" in release(source, tmp_path / "out").problems
-    plant(source, {"data_batch_1": pickle.dumps({"data": np.arange(2 * 3072).astype(np.uint8).reshape(2, 3072), "labels": [0, 1]}, 2)})
+    plant(
+        source,
+        {
+            "data_batch_1": pickle.dumps(
+                {"data": np.arange(2 * 3072).astype(np.uint8).reshape(2, 3072), "labels": [0, 1]}, 2
+            )
+        },
+    )
     ran = release(source, tmp_path / "out")
     assert (ran.problems, ran.complete) == ({}, True)
     assert sorted(outputs(tmp_path / "out")) == ["00000.png", "data_batch_1.tar"]

@@ -68,7 +68,9 @@ class Seen:
 
 
 def tensors(count: int = 7) -> torch.Tensor:
-    return torch.stack([torch.from_numpy(random_image(COLOUR, (8, 6), seed).transpose(2, 0, 1).copy()) for seed in range(count)])
+    return torch.stack(
+        [torch.from_numpy(random_image(COLOUR, (8, 6), seed).transpose(2, 0, 1).copy()) for seed in range(count)]
+    )
 
 
 def same(a: Any, b: Any) -> bool:
@@ -122,7 +124,15 @@ def test_the_same_kind_comes_back_released(kind: str, stored: bool, tmp_path: Pa
 @pytest.mark.parametrize("stored", [False, True])
 def test_the_card_counts_equal_sources(stored: bool, tmp_path: Path) -> None:
     images = [random_image(GREY, (6, 5), seed) for seed in range(4)]
-    items = [images[0], images[1], images[0].copy(), np.asfortranarray(images[2]), images[0], images[2], images[3].T.copy().T]
+    items = [
+        images[0],
+        images[1],
+        images[0].copy(),
+        np.asfortranarray(images[2]),
+        images[0],
+        images[2],
+        images[3].T.copy().T,
+    ]
     store = tmp_path / "s" if stored else None
     released = ReleasedDataset(items, Slicer(GREY), store=store)
     for found in (released, ReleasedDataset.open(store) if store else released):
@@ -138,10 +148,16 @@ def test_the_bytes_are_those_of_the_slicer() -> None:
     image = random_image(COLOUR, (5, 4))
     expected = Slicer(COLOUR, randomness=SeededForTests(1))(image)
     for source in (image, PIL.Image.fromarray(image)):
-        assert np.array_equal(np.asarray(ReleasedDataset([source], Slicer(COLOUR, randomness=SeededForTests(1)))[0]), expected)
-    tensor = ReleasedDataset([torch.from_numpy(image).permute(2, 0, 1)], Slicer(COLOUR, randomness=SeededForTests(1)))[0]
+        assert np.array_equal(
+            np.asarray(ReleasedDataset([source], Slicer(COLOUR, randomness=SeededForTests(1)))[0]), expected
+        )
+    tensor = ReleasedDataset([torch.from_numpy(image).permute(2, 0, 1)], Slicer(COLOUR, randomness=SeededForTests(1)))[
+        0
+    ]
     assert np.array_equal(tensor.permute(1, 2, 0).numpy(), expected)
-    words = ReleasedDataset([PIL.Image.fromarray(image)], Slicer(COLOUR, output="ycbcr", randomness=SeededForTests(1)))[0]
+    words = ReleasedDataset([PIL.Image.fromarray(image)], Slicer(COLOUR, output="ycbcr", randomness=SeededForTests(1)))[
+        0
+    ]
     assert words.mode == "YCbCr"
     assert np.array_equal(words, Slicer(COLOUR, output="ycbcr", randomness=SeededForTests(1))(image))
 
@@ -149,7 +165,9 @@ def test_the_bytes_are_those_of_the_slicer() -> None:
 def test_each_item_is_touched_once_and_has_one_key() -> None:
     randomness, steps = Counted(), []
     sources = Sources([(image, i) for i, image in enumerate(tensors())])
-    released = ReleasedDataset(sources, Slicer(COLOUR, randomness=randomness), progress=lambda *step: steps.append(step))
+    released = ReleasedDataset(
+        sources, Slicer(COLOUR, randomness=randomness), progress=lambda *step: steps.append(step)
+    )
     assert steps == [(i, 7) for i in range(1, 8)]
     for _ in range(3):
         assert [label for _, label in released] == list(range(7))
@@ -158,8 +176,12 @@ def test_each_item_is_touched_once_and_has_one_key() -> None:
 
 
 @pytest.mark.parametrize("room", [1, 121, 400, 3 << 18])
-@pytest.mark.parametrize("kind", ["PIL RGB", "PIL L", "tensor, colour", "tensor, deep", "array, colour", "array, H x W", "array, deep"])
-def test_items_are_released_in_their_order_however_many_together(kind: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "kind", ["PIL RGB", "PIL L", "tensor, colour", "tensor, deep", "array, colour", "array, H x W", "array, deep"]
+)
+def test_items_are_released_in_their_order_however_many_together(
+    kind: str, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dataset, "BATCH_BYTES", room)
     plan = KINDS[kind][0]
     arrays = [random_image(plan, (side, 5), side) for side in (4, 4, 7, 4, 4, 4, 7, 7)]
@@ -173,7 +195,9 @@ def test_items_are_released_in_their_order_however_many_together(kind: str, room
     else:
         items = [array.astype(array.dtype.newbyteorder(">")) for array in arrays]
     steps: list[int] = []
-    released = ReleasedDataset(items, Slicer(plan, randomness=SeededForTests(3)), progress=lambda done, of: steps.append(done))
+    released = ReleasedDataset(
+        items, Slicer(plan, randomness=SeededForTests(3)), progress=lambda done, of: steps.append(done)
+    )
     assert steps == [*range(1, 9)]
     for release, wanted in zip(released, expected, strict=True):
         assert values(release).dtype == wanted.dtype
@@ -314,7 +338,9 @@ LABELS: list[tuple[Any, ...]] = [
 @pytest.mark.parametrize("container", [tuple, list])
 def test_a_store_opens_as_it_was_written(labels: tuple[Any, ...], container: type, tmp_path: Path) -> None:
     images = tensors(3)
-    written = ReleasedDataset([container((image, *labels)) for image in images], Slicer(COLOUR, prune="dct"), store=tmp_path / "new" / "s")
+    written = ReleasedDataset(
+        [container((image, *labels)) for image in images], Slicer(COLOUR, prune="dct"), store=tmp_path / "new" / "s"
+    )
     opened = ReleasedDataset.open(tmp_path / "new" / "s")
     assert len(opened) == 3
     for a, b in zip(written, opened, strict=True):
@@ -389,12 +415,18 @@ def test_a_crash_leaves_no_store_that_opens(tmp_path: Path) -> None:
         ("pixels.npy", lambda data: b"", "damaged"),
         ("labels-0.npy", lambda data: data[:-8], "damaged"),
         ("index.json", lambda data: data.replace(b'"version": 1', b'"version": 9'), "layout 9"),
-        ("card.json", lambda data: data.replace(b'"epsilon_realised": 19', b'"epsilon_realised": 18'), "only its own card.json is true"),
+        (
+            "card.json",
+            lambda data: data.replace(b'"epsilon_realised": 19', b'"epsilon_realised": 18'),
+            "only its own card.json is true",
+        ),
         ("card.json", lambda data: data.replace(b'"word_bits": 24', b'"word_bits": 25'), "damaged"),
         ("card.json", None, "damaged"),
     ],
 )
-def test_a_damaged_store_does_not_open(name: str, change: Callable[[bytes], bytes] | None, message: str, tmp_path: Path) -> None:
+def test_a_damaged_store_does_not_open(
+    name: str, change: Callable[[bytes], bytes] | None, message: str, tmp_path: Path
+) -> None:
     ReleasedDataset([(image, 1) for image in tensors()], SLICER, store=tmp_path / "s")
     path = tmp_path / "s" / name
     before = path.read_bytes()
@@ -452,7 +484,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "missing label": ([(IMAGE, 1), (IMAGE,)], "item 1: .*all items must agree"),
     "the image as its own label": ([(IMAGE, IMAGE)], "a Tensor of 3 dimensions among the labels may be a picture"),
     "a picture deep in a label": ([(IMAGE, {"x": [pil(COLOUR)]})], "among the labels"),
-    "a picture inside an object": ([(IMAGE, Seen(pil(COLOUR)))], "a Seen among the labels may be a picture or hold one"),
+    "a picture inside an object": (
+        [(IMAGE, Seen(pil(COLOUR)))],
+        "a Seen among the labels may be a picture or hold one",
+    ),
     "a picture in an array of objects": ([(IMAGE, np.array([Seen(pil(COLOUR))]))], "a ndarray among the labels"),
     "a picture in a record": ([(IMAGE, np.zeros(1, [("x", "u1", (8, 6))])[0])], "a void among the labels"),
     "an encoded picture": ([(IMAGE, {"x": {b"PNG"}})], "a bytes among the labels"),
@@ -461,7 +496,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "the planes of the image": ([(IMAGE, [*IMAGE])], "a list of 3 dimensions"),
     "the rows of the image": ([(IMAGE, [[*plane] for plane in IMAGE.numpy()])], "a list of 3 dimensions"),
     "a number with a picture": ([(IMAGE, type("Heir", (int,), {"image": IMAGE})(3))], "a Heir among the labels"),
-    "a tensor of an unknown class": ([(IMAGE, IMAGE[0].as_subclass(type("Depth", (torch.Tensor,), {})))], "a Depth among the labels"),
+    "a tensor of an unknown class": (
+        [(IMAGE, IMAGE[0].as_subclass(type("Depth", (torch.Tensor,), {})))],
+        "a Depth among the labels",
+    ),
     "a tv_tensor picture as a label": ([(IMAGE, tv_tensors.Image(IMAGE))], "among the labels"),
 }
 
@@ -494,7 +532,9 @@ def test_a_grey_array_is_no_label_of_a_grey_array() -> None:
         ReleasedDataset([(grey, grey)], Slicer(GREY))
 
 
-@pytest.mark.parametrize("label", ["cat", None, 1 << 63, 1j, torch.tensor(1j), torch.tensor(1.0).bfloat16(), [1], np.array(["a"])])
+@pytest.mark.parametrize(
+    "label", ["cat", None, 1 << 63, 1j, torch.tensor(1j), torch.tensor(1.0).bfloat16(), [1], np.array(["a"])]
+)
 def test_labels_that_are_not_numbers_stay_off_the_disk(label: Any, tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match=r"item 0: a store on disk takes labels that are numbers.*store=None"):
         ReleasedDataset([(IMAGE, label)], SLICER, store=tmp_path / "s")

@@ -19,7 +19,9 @@ KEPT = [3, 70, 131, 200]  # the values that the views of the small examples have
 SMALL = {
     "bits of each channel": Plan([Slice(0x800000, 1.0), Slice(0x400000, 0.5), Slice(0x8000, 1.0), Slice(0x80, 0.7)]),
     "one slice across channels": Plan([Slice(0xC08080, 3.0)]),
-    "a slice across channels, and others within": Plan([Slice(0xC08080, 3.0), Slice(0x200000, 1.0), Slice(0x000060, 2.0)]),
+    "a slice across channels, and others within": Plan(
+        [Slice(0xC08080, 3.0), Slice(0x200000, 1.0), Slice(0x000060, 2.0)]
+    ),
     "several slices across channels": Plan.sliced(8.0, "Y7+Cb7+Cr7,Y6+Cb6+Cr6"),
     "grey": Plan.grey(5.0, 8),
 }
@@ -38,7 +40,8 @@ def by_hand(plan: Plan, prior: np.ndarray) -> dict[tuple[int, ...], list[float]]
     channels = len(prior)
     free = [bit for bit in range(plan.word_bits) if plan.kept_bits >> bit & 1]
     released = [
-        plan.dropped_value | sum(1 << bit for bit, on in zip(free, ons, strict=True) if on) for ons in product((0, 1), repeat=len(free))
+        plan.dropped_value | sum(1 << bit for bit, on in zip(free, ons, strict=True) if on)
+        for ons in product((0, 1), repeat=len(free))
     ]
     for word in released:
         shown = torch.tensor(list(word.to_bytes(channels, "big")), dtype=torch.int32).view(1, channels, 1, 1)
@@ -110,19 +113,25 @@ def test_grey_releases_are_decoded() -> None:
     sources = photographs_in_pieces()[:, :1].contiguous()
     view, plan = see(sources, "haar", colour=False).float(), Plan.grey(8.0)
     released = simulate(sources, plan, torch.Generator().manual_seed(1))
-    assert explained(Decoder.fit(released, plan).expect(released), view)[0] > explained(released.float(), view)[0] + 0.05
+    assert (
+        explained(Decoder.fit(released, plan).expect(released), view)[0] > explained(released.float(), view)[0] + 0.05
+    )
 
 
 def test_the_prior_that_is_found_is_the_views() -> None:
     plan, rng = Plan.grey(20.0), np.random.default_rng(0)
     views = torch.from_numpy(rng.choice([40, 90, 200], p=[0.5, 0.2, 0.3], size=(40, 1, 64, 64)).astype(np.uint8))
     prior = Decoder.fit(simulate(views, plan, torch.Generator().manual_seed(1), prune=None), plan, prune=None).prior[0]
-    near = [float(prior[value & ~7 : (value & ~7) + 8].sum()) for value in (40, 90, 200)]  # the last bits are as good as noise
+    near = [
+        float(prior[value & ~7 : (value & ~7) + 8].sum()) for value in (40, 90, 200)
+    ]  # the last bits are as good as noise
     assert near == pytest.approx([0.5, 0.2, 0.3], abs=0.02)
     assert float(prior.sum()) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("plan", [Plan.paper(20.0), Plan.paper(5.2, (4, 0, 0)), Plan([Slice(0xC08080, 5.2)]), Plan.grey(5.0)])
+@pytest.mark.parametrize(
+    "plan", [Plan.paper(20.0), Plan.paper(5.2, (4, 0, 0)), Plan([Slice(0xC08080, 5.2)]), Plan.grey(5.0)]
+)
 def test_the_likelihood_of_released_values_is_the_mechanisms(plan: Plan) -> None:
     device = torch.device("cpu")
     for channel in range(plan.word_bits // 8):
@@ -139,7 +148,10 @@ def test_the_likelihood_of_released_values_is_the_mechanisms(plan: Plan) -> None
 @pytest.mark.parametrize("block", [2, 8])
 def test_blocks_keep_their_mean_and_the_uncertain_give_way(height: int, width: int, block: int) -> None:
     rng = torch.Generator().manual_seed(0)
-    means, variances = 128 + 20 * torch.randn(2, 3, height, width, generator=rng), torch.rand(2, 3, height, width, generator=rng) + 0.1
+    means, variances = (
+        128 + 20 * torch.randn(2, 3, height, width, generator=rng),
+        torch.rand(2, 3, height, width, generator=rng) + 0.1,
+    )
     balanced = _balanced(means, variances, block, 0.0)
     whole = torch.nn.functional.pad(balanced, (0, -width % block, 0, -height % block), mode="replicate")
     assert torch.allclose(torch.nn.functional.avg_pool2d(whole, block), torch.tensor(128.0), atol=1e-3)
@@ -148,12 +160,18 @@ def test_blocks_keep_their_mean_and_the_uncertain_give_way(height: int, width: i
     often = np.bincount(rows)[:, None] * np.bincount(columns)
     # what is known: often . x = 128 often.sum(); the best guess moves by the covariance with that
     mean, variance = (values[corner].numpy().reshape(-1) for values in (means, variances))
-    moved = variance * often.reshape(-1) * ((often.reshape(-1) * (mean - 128)).sum() / (often.reshape(-1) ** 2 * variance).sum())
+    moved = (
+        variance
+        * often.reshape(-1)
+        * ((often.reshape(-1) * (mean - 128)).sum() / (often.reshape(-1) ** 2 * variance).sum())
+    )
     assert balanced[corner].numpy().reshape(-1) == pytest.approx(mean - moved, abs=1e-3)
 
 
 def test_it_is_a_transform_of_one_image_and_of_many() -> None:
-    released = torch.from_numpy(np.asarray(Slicer(Plan.sliced(3.0, "Y7+Y4"))(photographs_in_pieces(count=20).permute(0, 2, 3, 1).numpy())))
+    released = torch.from_numpy(
+        np.asarray(Slicer(Plan.sliced(3.0, "Y7+Y4"))(photographs_in_pieces(count=20).permute(0, 2, 3, 1).numpy()))
+    )
     released = released.permute(0, 3, 1, 2)
     decoder = Decoder.fit(released, Plan.sliced(3.0, "Y7+Y4"))
     many = decoder(released)
@@ -179,7 +197,9 @@ def test_the_mean_of_blocks_is_used_as_far_as_it_holds(prune: Prune) -> None:
 
 
 @pytest.mark.parametrize("prune", ["haar", "dct", None])
-@pytest.mark.parametrize("plan", [Plan.sliced(0.3, "Y7+Y4+Cb7+Cr7"), Plan.sliced(1.0, "Y7,Y6,Y5"), Plan.sliced(300.0, "Y7,Y6,Y5,Cb7")])
+@pytest.mark.parametrize(
+    "plan", [Plan.sliced(0.3, "Y7+Y4+Cb7+Cr7"), Plan.sliced(1.0, "Y7,Y6,Y5"), Plan.sliced(300.0, "Y7,Y6,Y5,Cb7")]
+)
 def test_pictures_are_in_the_middle_whatever_the_budget(plan: Plan, prune: Prune) -> None:
     released = simulate(photographs_in_pieces(count=20), plan, torch.Generator().manual_seed(1), prune=prune)
     for decoder in (Decoder.fit(released, plan, prune=prune), Decoder(plan, uniform(), prune=prune)):
@@ -220,7 +240,14 @@ def test_a_picture_that_is_no_tensor_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "prior", [torch.ones(1, 256), torch.ones(4, 256), -torch.ones(3, 256), torch.zeros(3, 256), torch.full((3, 256), float("nan"))]
+    "prior",
+    [
+        torch.ones(1, 256),
+        torch.ones(4, 256),
+        -torch.ones(3, 256),
+        torch.zeros(3, 256),
+        torch.full((3, 256), float("nan")),
+    ],
 )
 def test_what_is_no_prior_is_refused(prior: torch.Tensor) -> None:
     with pytest.raises(LdpSlicingError, match="prior"):
@@ -233,7 +260,9 @@ def test_a_prior_may_be_counts() -> None:
     assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("do", [lambda images, plan: Decoder.fit(images, plan), lambda images, plan: Decoder(plan, uniform())(images)])
+@pytest.mark.parametrize(
+    "do", [lambda images, plan: Decoder.fit(images, plan), lambda images, plan: Decoder(plan, uniform())(images)]
+)
 def test_colours_that_the_plan_never_releases_are_refused(do: object) -> None:
     assert callable(do)
     with pytest.raises(LdpSlicingError, match="never releases"):

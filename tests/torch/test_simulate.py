@@ -8,19 +8,23 @@ import pytest
 import torch
 
 from ldp_slicing import Plan, Slicer, view
+from ldp_slicing.audit.pixel_words import masks_of
 from ldp_slicing.audit.statistics import complaints
-from ldp_slicing.audit.words import masks_of
 from ldp_slicing.errors import ImageError
 from ldp_slicing.sheet import look
 from ldp_slicing.torch.simulate import see, simulate, to_rgb
 from ldp_slicing.view import Prune
 from tests.cases import COLOUR_PLANS, GREY_PLANS, PRUNES
 
-simulating = importlib.import_module("ldp_slicing.torch.simulate")  # the package has the function under the module's name
+simulating = importlib.import_module(
+    "ldp_slicing.torch.simulate"
+)  # the package has the function under the module's name
 
 
 def random_batch(height: int, width: int, channels: int = 3) -> torch.Tensor:
-    return torch.randint(256, (3, channels, height, width), dtype=torch.uint8, generator=torch.Generator().manual_seed(5))
+    return torch.randint(
+        256, (3, channels, height, width), dtype=torch.uint8, generator=torch.Generator().manual_seed(5)
+    )
 
 
 @pytest.mark.parametrize("prune", PRUNES)
@@ -57,7 +61,9 @@ def test_every_image_may_have_a_plan_of_its_own() -> None:
     assert len({plan.tables.groups for plan in plans}) > 1
     generator = torch.Generator().manual_seed(12)
     batch = torch.full((len(plans), 3, 600, 602), 200, dtype=torch.uint8)
-    one, two = (simulate(batch, plans, generator, prune=None, output="ycbcr").permute(0, 2, 3, 1).numpy() for _ in range(2))
+    one, two = (
+        simulate(batch, plans, generator, prune=None, output="ycbcr").permute(0, 2, 3, 1).numpy() for _ in range(2)
+    )
     for plan, *released in zip(plans, one, two, strict=True):
         words, other = (masks_of(plan, image[None], np.array(0xC88080, np.uint32)) for image in released)
         assert complaints(words, plan, other) == []

@@ -82,7 +82,9 @@ def test_the_bytes_are_those_of_the_slicer() -> None:
     expected = Slicer(PLAN, randomness=SeededForTests(1))(batch.permute(0, 2, 3, 1).numpy())
     for picture in (batch, tv_tensors.Video(batch)):
         assert np.array_equal(quiet(randomness=SeededForTests(1))(picture).permute(0, 2, 3, 1).numpy(), expected)
-    assert np.array_equal(quiet(randomness=SeededForTests(1))(PIL.Image.fromarray(IMAGE.permute(1, 2, 0).numpy())), expected[0])
+    assert np.array_equal(
+        quiet(randomness=SeededForTests(1))(PIL.Image.fromarray(IMAGE.permute(1, 2, 0).numpy())), expected[0]
+    )
 
 
 def test_seeds_change_nothing() -> None:
@@ -157,7 +159,10 @@ def test_a_label_does_not_take_its_source_along(name: str) -> None:
 
 def test_what_a_picture_lies_in_is_no_dimension_of_the_labels() -> None:
     boxes = [[1, 2, 3, 4], [5, 6, 7, 8]]
-    sample = [({"image": [tv_tensors.Image(IMAGE)], "boxes": boxes}, torch.tensor(boxes)), (PIL.Image.new("RGB", (2, 2)), [[["a", None]]])]
+    sample = [
+        ({"image": [tv_tensors.Image(IMAGE)], "boxes": boxes}, torch.tensor(boxes)),
+        (PIL.Image.new("RGB", (2, 2)), [[["a", None]]]),
+    ]
     (first, again), (_, words) = quiet()(sample)
     assert first["boxes"] == again.tolist() == boxes
     assert words == [[["a", None]]]
@@ -186,7 +191,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a second plain tensor": ((IMAGE, IMAGE.clone()), "Tensor of 3 dimensions among the labels"),
     "the same tensor twice": ((IMAGE, IMAGE), "Tensor of 3 dimensions among the labels"),
     "an array beside a picture": ((tv_tensors.Image(IMAGE), random_image(PLAN, (8, 6))), "ndarray of 3 dimensions"),
-    "an object that holds a picture": ((IMAGE, SimpleNamespace(x=PIL.Image.new("RGB", (2, 2)))), "SimpleNamespace among the labels"),
+    "an object that holds a picture": (
+        (IMAGE, SimpleNamespace(x=PIL.Image.new("RGB", (2, 2)))),
+        "SimpleNamespace among the labels",
+    ),
     "a set of encoded pictures": ((IMAGE, {b"PNG"}), "bytes among the labels"),
     "a picture as lists": ((IMAGE, IMAGE.tolist()), "list of 3 dimensions among the labels"),
     "a picture as planes": ((IMAGE, [*IMAGE]), "list of 3 dimensions"),
@@ -301,7 +309,9 @@ class Transformed(torch.utils.data.Dataset[Any]):
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 @pytest.mark.parametrize(
-    "made", [lambda one: one, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))], ids=["itself", "copy", "pickle"]
+    "made",
+    [lambda one: one, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))],
+    ids=["itself", "copy", "pickle"],
 )
 def test_workers_count_together(start: str, made: Callable[[Privatize], Privatize]) -> None:
     first = Privatize(Slicer(PLAN), dataset_size=4)

@@ -14,13 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldp_slicing.audit.exact import SECTION, Group, Ratio, epsilon_of, product, read_groups, worst_ratio
+from ldp_slicing.audit.pixel_words import dtype_of, highest_value, view_words
 from ldp_slicing.audit.report import Check
-from ldp_slicing.audit.words import dtype_of, highest_value, view_words
 from ldp_slicing.plan import Plan
 from ldp_slicing.tables import Tables
 from ldp_slicing.view import Prune, block_of
 
-Blocks = NDArray[np.int64]  # [candidates, pixels of a block + 1, channels]; the last "pixel" is the first one's other value
+Blocks = NDArray[
+    np.int64
+]  # [candidates, pixels of a block + 1, channels]; the last "pixel" is the first one's other value
 Costs = NDArray[np.float64]
 
 ROUNDS = 600

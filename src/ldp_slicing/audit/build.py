@@ -13,10 +13,19 @@ import numpy as np
 
 from ldp_slicing.audit.blocks import check_blocks
 from ldp_slicing.audit.exact import check_tables, epsilon_of, worst_ratio
+from ldp_slicing.audit.pixel_words import Words, masks_of, view_words
 from ldp_slicing.audit.report import ERROR_RATE, Check, Report
-from ldp_slicing.audit.statistics import LAGS, Law, Questions, ask, ask_two, measured_epsilons, repeated_runs, run_length
+from ldp_slicing.audit.statistics import (
+    LAGS,
+    Law,
+    Questions,
+    ask,
+    ask_two,
+    measured_epsilons,
+    repeated_runs,
+    run_length,
+)
 from ldp_slicing.audit.subject import Subject, sources
-from ldp_slicing.audit.words import Words, masks_of, view_words
 from ldp_slicing.errors import AuditError
 
 PIXELS = 1 << 22
@@ -38,25 +47,35 @@ BLIND = (
 
 
 def audit_build(
-    subject: Subject, *, pixels: int = PIXELS, error_rate: float = ERROR_RATE, say: Callable[[str], None] = lambda _: None
+    subject: Subject,
+    *,
+    pixels: int = PIXELS,
+    error_rate: float = ERROR_RATE,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Every check of the tables and of each path. ``pixels``: how many are measured on each path. ``say`` is told what goes on."""
     if pixels < FEWEST:
         raise AuditError(f"at least {FEWEST} pixels are measured on each path; got {pixels}")
     started = time.monotonic()
     say("tables")
-    checks = check_tables(subject.plan, subject.prune, subject.tables) + check_blocks(subject.plan, subject.prune, subject.tables)
+    checks = check_tables(subject.plan, subject.prune, subject.tables) + check_blocks(
+        subject.plan, subject.prune, subject.tables
+    )
     checks += audit_paths(subject, pixels, error_rate, say)
     view = f"pruning {subject.prune or 'none'}"
     epsilon = f"epsilon {subject.plan.epsilon:g} (realised {subject.plan.realised_epsilon:.12g})"
-    return Report(f"{_slices(len(subject.plan.slices))}, {epsilon}, {view}", tuple(checks), BLIND, time.monotonic() - started)
+    return Report(
+        f"{_slices(len(subject.plan.slices))}, {epsilon}, {view}", tuple(checks), BLIND, time.monotonic() - started
+    )
 
 
 def _slices(count: int) -> str:
     return f"{count} slice{'s' * (count > 1)}"
 
 
-def audit_paths(subject: Subject, pixels: int, error_rate: float, say: Callable[[str], None] = lambda _: None) -> list[Check]:
+def audit_paths(
+    subject: Subject, pixels: int, error_rate: float, say: Callable[[str], None] = lambda _: None
+) -> list[Check]:
     """What masks look like, path by path, and in a new process."""
     law = Law(subject.plan)  # of the plan, not of the subject's tables: what was promised
     each = error_rate / (PER_PATH * len(subject.paths) + 1)
@@ -85,7 +104,11 @@ def _check_path(law: Law, masks: list[Words], views: list[Words], error_rate: fl
         _check_questions(name, [questions for questions in asked if questions.family in families], error_rate, path)
         for name, families in FAMILIES.items()
     ]
-    checks.append(_check_repeats(law, masks, error_rate, "repeated masks", f"{len(masks)} releases, two of them of one source", path))
+    checks.append(
+        _check_repeats(
+            law, masks, error_rate, "repeated masks", f"{len(masks)} releases, two of them of one source", path
+        )
+    )
     return checks + _check_epsilons(law, every, np.concatenate([view.ravel() for view in views]), error_rate, path)
 
 
@@ -95,7 +118,9 @@ def _check_questions(name: str, asked: list[Questions], error_rate: float, path:
     complaints = [line for questions in asked for line in questions.complaints(limit)]
     smallest = min(float(questions.p_values.min()) for questions in asked)
     tried = f"{count:,} counts against exact binomials, {asked[0].trials:,} trials"
-    return Check(SECTION, name, tried, not complaints, "smallest p", smallest, ">=", limit, error_rate, path, tuple(complaints))
+    return Check(
+        SECTION, name, tried, not complaints, "smallest p", smallest, ">=", limit, error_rate, path, tuple(complaints)
+    )
 
 
 def _check_repeats(law: Law, masks: list[Words], error_rate: float, name: str, tried: str, path: str = "") -> Check:
@@ -119,12 +144,19 @@ def _check_repeats(law: Law, masks: list[Words], error_rate: float, name: str, t
 def _check_epsilons(law: Law, masks: Words, words: Words, error_rate: float, path: str) -> list[Check]:
     """The measured eps of each slice, and their sum: bounds that all hold together, so the sum costs no error rate of its own."""
     intervals = measured_epsilons(law, masks, words, error_rate)
-    complaints = tuple(f"{each.name}: at least {each.low:.6g}, should be {each.limit:.6g}" for each in intervals if each.low > each.limit)
+    complaints = tuple(
+        f"{each.name}: at least {each.low:.6g}, should be {each.limit:.6g}"
+        for each in intervals
+        if each.low > each.limit
+    )
     nearest = max(intervals, key=lambda each: each.low - each.limit)
     confidence = f"confidence 1 - {error_rate:.0e}"
     details = {
         "confidence": 1 - error_rate,
-        "slices": [{"name": each.name, "low": each.low, "high": _number(each.high), "realised": each.limit} for each in intervals],
+        "slices": [
+            {"name": each.name, "low": each.low, "high": _number(each.high), "realised": each.limit}
+            for each in intervals
+        ],
     }
     low, high = sum(each.low for each in intervals), sum(each.high for each in intervals)
     realised = epsilon_of(worst_ratio(law.groups, law.plan.kept_bits))

@@ -73,8 +73,12 @@ class Group:
             return Fraction(1)
         if self.uniform:
             return self.worst_ratio(difference)
-        pairs = [(probability, self.masks[mask ^ difference]) for mask, probability in self.masks.items() if probability]
-        return None if any(other == 0 for _, other in pairs) else max(probability / other for probability, other in pairs)
+        pairs = [
+            (probability, self.masks[mask ^ difference]) for mask, probability in self.masks.items() if probability
+        ]
+        return (
+            None if any(other == 0 for _, other in pairs) else max(probability / other for probability, other in pairs)
+        )
 
     @cached_property
     def largest(self) -> Fraction:
@@ -110,9 +114,14 @@ def read_groups(tables: Tables) -> tuple[Group, ...]:
             for outcome, count in zip(outcomes.tolist(), counts.tolist(), strict=True):
                 weights[outcome] = weights.get(outcome, 0) + (count << 48)
         for c, rest in enumerate(tables.rest[g].tolist()):
-            for outcome, share in ((int(words[0, c]), min(rest, 1 << 48)), (int(words[1, c]), (1 << 48) - min(rest, 1 << 48))):
+            for outcome, share in (
+                (int(words[0, c]), min(rest, 1 << 48)),
+                (int(words[1, c]), (1 << 48) - min(rest, 1 << 48)),
+            ):
                 weights[outcome] = weights.get(outcome, 0) + share
-        groups.append(Group({outcome: weight for outcome, weight in weights.items() if weight}, bool(tables.uniform[g])))
+        groups.append(
+            Group({outcome: weight for outcome, weight in weights.items() if weight}, bool(tables.uniform[g]))
+        )
     return tuple(groups)
 
 
@@ -170,7 +179,13 @@ class Part:
         found = epsilon_of(self.ratio)
         ratio = None if self.ratio is None else f"{self.ratio.numerator}/{self.ratio.denominator}"
         epsilon = found if math.isfinite(found) else None
-        return {"name": self.name, "bits": f"0x{self.bits:x}", "asked": float(self.asked), "epsilon": epsilon, "ratio": ratio}
+        return {
+            "name": self.name,
+            "bits": f"0x{self.bits:x}",
+            "asked": float(self.asked),
+            "epsilon": epsilon,
+            "ratio": ratio,
+        }
 
 
 def measure(plan: Plan, groups: tuple[Group, ...], name: str, bits: int, *, rounded: bool = True) -> Part:
@@ -191,7 +206,9 @@ def measure(plan: Plan, groups: tuple[Group, ...], name: str, bits: int, *, roun
 def check_tables(plan: Plan, prune: Prune, tables: Tables) -> list[Check]:
     """The tables against the plan, and against the card that would be written for it."""
     groups = read_groups(tables)
-    channel_bits = {name: 0xFF << 16 - 8 * c & plan.kept_bits for c, name in enumerate(CHANNELS)} if plan.is_colour else {}
+    channel_bits = (
+        {name: 0xFF << 16 - 8 * c & plan.kept_bits for c, name in enumerate(CHANNELS)} if plan.is_colour else {}
+    )
     slices = [measure(plan, groups, plan.slice_name(part), part.bits) for part in plan.slices]
     channels = [measure(plan, groups, name, bits) for name, bits in channel_bits.items() if bits]
     pixel = measure(plan, groups, "released pixel", plan.kept_bits, rounded=False)
@@ -200,7 +217,9 @@ def check_tables(plan: Plan, prune: Prune, tables: Tables) -> list[Check]:
     if channels:
         checks.append(_check_parts("channels", channels))
     found = epsilon_of(pixel.ratio)
-    said = f"the card says {found:.9g}" if found == card["released pixel"] else f"THE CARD SAYS {card['released pixel']!r}"
+    said = (
+        f"the card says {found:.9g}" if found == card["released pixel"] else f"THE CARD SAYS {card['released pixel']!r}"
+    )
     checks.append(
         Check(
             SECTION,
@@ -234,12 +253,29 @@ def _check_groups(plan: Plan, groups: tuple[Group, ...]) -> Check:
 
 def _check_parts(name: str, parts: list[Part], card: float = math.inf) -> Check:
     """Each part within the eps asked for it, and none above the number on the card."""
-    complaints = [f"{part.name}: epsilon {epsilon_of(part.ratio)!r}, asked {float(part.asked)!r}" for part in parts if not part.holds]
+    complaints = [
+        f"{part.name}: epsilon {epsilon_of(part.ratio)!r}, asked {float(part.asked)!r}"
+        for part in parts
+        if not part.holds
+    ]
     complaints += [
-        f"{part.name}: epsilon {epsilon_of(part.ratio)!r}, the card says {card!r}" for part in parts if epsilon_of(part.ratio) > card
+        f"{part.name}: epsilon {epsilon_of(part.ratio)!r}, the card says {card!r}"
+        for part in parts
+        if epsilon_of(part.ratio) > card
     ]
     worst = max(parts, key=lambda part: epsilon_of(part.ratio) / part.limit)
     tried = f"{len(parts)} {name}, all pairs of values and all outputs, each within its share; nearest is {worst.name}"
     details = {"parts": [part.to_dict() for part in parts]}
     found = epsilon_of(worst.ratio)
-    return Check(SECTION, name, tried, not complaints, "epsilon", found, "<=", worst.limit, complaints=tuple(complaints), details=details)
+    return Check(
+        SECTION,
+        name,
+        tried,
+        not complaints,
+        "epsilon",
+        found,
+        "<=",
+        worst.limit,
+        complaints=tuple(complaints),
+        details=details,
+    )

@@ -15,15 +15,15 @@ import numpy as np
 
 from ldp_slicing.audit.exact import read_groups
 from ldp_slicing.audit.files import SIGNATURE
+from ldp_slicing.audit.pixel_words import Pixels, Words, release_words, view_words
 from ldp_slicing.audit.subject import Release, Subject, installed
-from ldp_slicing.audit.words import Pixels, Words, release_words, view_words
 from ldp_slicing.images import encode_png, write_atomically
+from ldp_slicing.manifest import CARD_NAME
 from ldp_slicing.plan import Plan, Slice
 from ldp_slicing.randomness import SeededForTests
-from ldp_slicing.release.manifest import CARD_NAME
-from ldp_slicing.release.prepare import prepare
-from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.release.inventory import prepare
 from ldp_slicing.release.run import on_this_machine
+from ldp_slicing.release.settings import Recipe
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.tables import Tables
 from ldp_slicing.view import Prune
@@ -161,9 +161,16 @@ BUILD_FAULTS = (
         frozenset({"flip rates", "epsilon of each slice", "epsilon of their sum"}),
         _with_masks(lambda masks, more, _: masks & more),
     ),
-    BuildFault("mask reuse", "one mask for all images of a size", frozenset({"two releases", "repeated masks"}), _one_mask),
+    BuildFault(
+        "mask reuse", "one mask for all images of a size", frozenset({"two releases", "repeated masks"}), _one_mask
+    ),
     BuildFault("a fixed seed", "every slicer starts from seed 42", frozenset({"new slicers, processes"}), _seeded),
-    BuildFault("a seed per process", "every process starts from seed 42", frozenset({"new slicers, processes"}), _seeded_process),
+    BuildFault(
+        "a seed per process",
+        "every process starts from seed 42",
+        frozenset({"new slicers, processes"}),
+        _seeded_process,
+    ),
     BuildFault(
         "a skipped slice",
         "the highest slice is released as it is",
@@ -245,9 +252,13 @@ def _unprotected(releases: Path, sources: Path, __: Recipe) -> None:
 FOLDER_FAULTS = (
     FolderFault("releases, nothing", "the control: releases as they are made", frozenset(), lambda *_: None),
     FolderFault("a metadata leak", "a comment in one PNG", frozenset({"metadata"}), _leak),
-    FolderFault("a wrong card", "the source pixel's epsilon as if pruning cost nothing", frozenset({"card"}), _wrong_card),
+    FolderFault(
+        "a wrong card", "the source pixel's epsilon as if pruning cost nothing", frozenset({"card"}), _wrong_card
+    ),
     FolderFault("a stray file", "notes among the releases", frozenset({"files"}), _stray),
-    FolderFault("a second release", "one release made again, in place of the first", frozenset({"manifest"}), _replaced),
+    FolderFault(
+        "a second release", "one release made again, in place of the first", frozenset({"manifest"}), _replaced
+    ),
     FolderFault("a duplicate", "one release under two names", frozenset({"duplicates"}), _duplicate),
     FolderFault("a shared mask", "two of the releases under one mask", frozenset({"shared masks"}), _shared),
     FolderFault("an unprotected image", "a source among the releases", frozenset({"noise"}), _unprotected),

@@ -11,11 +11,11 @@ from pathlib import Path, PurePath
 import numpy as np
 from numpy.typing import NDArray
 
-from ldp_slicing.audit.words import Pixels, Words, recover_words
+from ldp_slicing.audit.pixel_words import Pixels, Words, recover_words
 from ldp_slicing.card import counted
 from ldp_slicing.errors import AuditError
-from ldp_slicing.release.manifest import CARD_NAME, MANIFEST_NAME
-from ldp_slicing.release.places import Folder
+from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME
+from ldp_slicing.storage import LocalStorage
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 PAIRS = 2048  # of neighbouring pixels that are kept of each release
@@ -56,7 +56,7 @@ def read_set(target: Path) -> ReleaseSet:
     """Everything in a folder, or one release. Pixels are read and let go: memory grows by some kilobytes for each release."""
     if target.is_dir():
         found = ReleaseSet(str(target), target / CARD_NAME, target)
-        for item in sorted(Folder(target).files(), key=lambda item: item.path):
+        for item in sorted(LocalStorage(target).files(), key=lambda item: item.path):
             if item.problem:
                 found.odd.append(f"{item.path}: {item.problem}")
             elif item.path not in BESIDE:
@@ -92,7 +92,14 @@ def describe(path: PurePath, pixels: Pixels) -> ReleaseFile:
     rows, columns = (chosen // across, 2 * (chosen % across)) if across else (chosen, chosen)
     (left, left_sure), (right, right_sure) = (recover_words(pixels[rows, columns + step]) for step in (0, 1))
     return ReleaseFile(
-        path, (width, height), 24 if colour else 8 * pixels.dtype.itemsize, digest, certain, left, right, left_sure & right_sure
+        path,
+        (width, height),
+        24 if colour else 8 * pixels.dtype.itemsize,
+        digest,
+        certain,
+        left,
+        right,
+        left_sure & right_sure,
     )
 
 
@@ -139,5 +146,10 @@ def read_png(data: bytes) -> tuple[Pixels, list[str]]:
     table = np.frombuffer(rows, np.uint8).reshape(height, row + 1)
     if table[:, 0].any():
         raise NotARelease("was not written by this software: its rows are filtered")
-    pixels: Pixels = table[:, 1:].copy().view(">u2" if depth == 16 else np.uint8).reshape((height, width, 3) if colour else (height, width))
+    pixels: Pixels = (
+        table[:, 1:]
+        .copy()
+        .view(">u2" if depth == 16 else np.uint8)
+        .reshape((height, width, 3) if colour else (height, width))
+    )
     return pixels.astype(np.uint16) if depth == 16 else pixels, more

@@ -25,9 +25,9 @@ from ldp_slicing.audit.shared import QUESTIONS, Comparison, equal_at
 from ldp_slicing.audit.tails import tail_above
 from ldp_slicing.card import CARD_VERSION, EQUALITY, Statement, counted, differences, promised, spent_on_one
 from ldp_slicing.errors import AuditError, LdpSlicingError, ReleaseError
+from ldp_slicing.manifest import MANIFEST_NAME, is_lost, read_manifest
 from ldp_slicing.plan import COLOUR_BITS, Plan
-from ldp_slicing.release.manifest import MANIFEST_NAME, is_lost, read_manifest
-from ldp_slicing.release.places import Folder, digest_of
+from ldp_slicing.storage import LocalStorage, digest_of
 
 SECTION = "releases"
 BLIND = (
@@ -57,7 +57,7 @@ def audit_releases(target: Path | str, *, error_rate: float = ERROR_RATE) -> Rep
     started = time.monotonic()
     target = Path(target)
     if target.is_dir():
-        _refuse_containers(Folder(target))
+        _refuse_containers(LocalStorage(target))
     elif target.name.endswith(".card.json"):
         raise AuditError(f"{target} is a card: name the release that it speaks of")
     elif target.is_file() and target.suffix.lower() != ".png":
@@ -65,7 +65,9 @@ def audit_releases(target: Path | str, *, error_rate: float = ERROR_RATE) -> Rep
     found = read_set(target)
     if not found.card_path.exists() and not (found.folder and (found.folder / MANIFEST_NAME).exists()):
         what = (
-            "the run is not finished, or this is no set of releases" if found.folder else "this is no release, or was parted from its card"
+            "the run is not finished, or this is no set of releases"
+            if found.folder
+            else "this is no release, or was parted from its card"
         )
         raise AuditError(f"{target} has no {found.card_path.name}: {what}")
     claims, problems = read_card(found)
@@ -79,10 +81,12 @@ def audit_releases(target: Path | str, *, error_rate: float = ERROR_RATE) -> Rep
     return Report(f"{counted(count, 'release')} in {found.name}", tuple(checks), BLIND, time.monotonic() - started)
 
 
-def _refuse_containers(folder: Folder) -> None:
+def _refuse_containers(folder: LocalStorage) -> None:
     """A verdict on files that were not looked into would be no verdict."""
     try:
-        others = sorted({line["output"] for line in read_manifest(folder) if not line["output"].lower().endswith(".png")})
+        others = sorted(
+            {line["output"] for line in read_manifest(folder) if not line["output"].lower().endswith(".png")}
+        )
     except ReleaseError:
         return  # one of the checks says so
     if others:
@@ -129,7 +133,7 @@ def _read_lost(found: ReleaseSet) -> dict[int, list[tuple[int, int]]]:
     """The sizes of the releases that are gone, by the bits of their words: they were made, and a card counts them."""
     lost = defaultdict[int, list[tuple[int, int]]](list)
     if found.folder is not None:
-        place = Folder(found.folder)
+        place = LocalStorage(found.folder)
         with contextlib.suppress(ReleaseError):  # one of the checks says so
             for line in read_manifest(place):
                 if is_lost(place, line):
@@ -137,12 +141,17 @@ def _read_lost(found: ReleaseSet) -> dict[int, list[tuple[int, int]]]:
     return lost
 
 
-def _read_statement(written: dict[str, Any], releases: list[ReleaseFile], lost: Mapping[int, list[tuple[int, int]]]) -> Claim:
+def _read_statement(
+    written: dict[str, Any], releases: list[ReleaseFile], lost: Mapping[int, list[tuple[int, int]]]
+) -> Claim:
     plan, prune = promised(written)
     file_bits = COLOUR_BITS if plan.is_colour else 8 if plan.word_bits <= 8 else 16
     mine = [release for release in releases if release.word_bits == file_bits]
     sizes = (*(release.size for release in mine), *lost.get(plan.word_bits, ()))
-    times, spent = written["most_releases_of_one_source"], spent_on_one(written)  # which sources are one, only their owner knows
+    times, spent = (
+        written["most_releases_of_one_source"],
+        spent_on_one(written),
+    )  # which sources are one, only their owner knows
     statement = Statement(plan, prune, "rgb", sizes, times=times, spent=spent) if sizes else None
     return Claim(plan, statement, written, mine)
 
@@ -168,7 +177,7 @@ def _check_files(found: ReleaseSet) -> Check:
 
 
 def _check_manifest(folder: Path, releases: list[ReleaseFile]) -> Check:
-    place, listed, problems, lost = Folder(folder), dict[str, str](), list[str](), 0
+    place, listed, problems, lost = LocalStorage(folder), dict[str, str](), list[str](), 0
     try:
         for line in read_manifest(place):
             if is_lost(place, line):
@@ -191,7 +200,17 @@ def _check_manifest(folder: Path, releases: list[ReleaseFile]) -> Check:
 
 def _check_metadata(found: ReleaseSet) -> Check:
     tried = f"{counted(len(found.releases), 'PNG file')}: pixels and nothing else"
-    return Check(SECTION, "metadata", tried, not found.metadata, "leaks", len(found.metadata), "<=", 0, complaints=tuple(found.metadata))
+    return Check(
+        SECTION,
+        "metadata",
+        tried,
+        not found.metadata,
+        "leaks",
+        len(found.metadata),
+        "<=",
+        0,
+        complaints=tuple(found.metadata),
+    )
 
 
 def _check_duplicates(claims: list[Claim], error_rate: float) -> Check:
@@ -213,7 +232,19 @@ def _check_duplicates(claims: list[Claim], error_rate: float) -> Check:
                 complaints.append(f"{other.path} and {release.path} have the same pixels")
     tried = f"{counted(count, 'release')}, all pairs" + f"; {small} too small to tell from chance" * bool(small)
     tried += f"; {allowed} equal to another, as the owner's key makes releases of equal sources" * bool(allowed)
-    return Check(SECTION, "duplicates", tried, not complaints, "equal", len(complaints), "<=", 0, error_rate, "", tuple(complaints))
+    return Check(
+        SECTION,
+        "duplicates",
+        tried,
+        not complaints,
+        "equal",
+        len(complaints),
+        "<=",
+        0,
+        error_rate,
+        "",
+        tuple(complaints),
+    )
 
 
 def _check_noise(claims: list[Claim], error_rate: float) -> Check:
@@ -230,11 +261,18 @@ def _check_noise(claims: list[Claim], error_rate: float) -> Check:
             smallest = min(smallest, p_value)
             blind += release.left.size * math.log(equal) > math.log(limit)
             if p_value < limit:
-                complaints.append(f"{release.path}: {same} of {release.left.size} neighbouring pixels are equal (p = {p_value:.1e})")
+                complaints.append(
+                    f"{release.path}: {same} of {release.left.size} neighbouring pixels are equal (p = {p_value:.1e})"
+                )
             if np.any(release.left[release.sure] & ~kept != claim.plan.dropped_value):
                 complaints.append(f"{release.path}: bits that its plan drops are not constant")
-    tried = f"{counted(count, 'release')}: neighbours equal too often for the plan's masks" + f"; {blind} too small to tell" * bool(blind)
-    return Check(SECTION, "noise", tried, not complaints, "smallest p", smallest, ">=", limit, error_rate, "", tuple(complaints))
+    tried = (
+        f"{counted(count, 'release')}: neighbours equal too often for the plan's masks"
+        + f"; {blind} too small to tell" * bool(blind)
+    )
+    return Check(
+        SECTION, "noise", tried, not complaints, "smallest p", smallest, ">=", limit, error_rate, "", tuple(complaints)
+    )
 
 
 def _check_masks(claims: list[Claim], error_rate: float) -> Check:
@@ -246,8 +284,12 @@ def _check_masks(claims: list[Claim], error_rate: float) -> Check:
     answers = [each.compare(limit) for each in sets]
     complaints = tuple(str(suspicion) for _, found in answers for suspicion in found)
     smallest = min((p_value for p_value, _ in answers), default=1.0)
-    tried = f"{pairs:,} of {possible:,} pairs of releases of equal size" + f"; {blind:,} too small to tell" * bool(blind)
-    return Check(SECTION, "shared masks", tried, not complaints, "smallest p", smallest, ">=", limit, error_rate, "", complaints)
+    tried = f"{pairs:,} of {possible:,} pairs of releases of equal size" + f"; {blind:,} too small to tell" * bool(
+        blind
+    )
+    return Check(
+        SECTION, "shared masks", tried, not complaints, "smallest p", smallest, ">=", limit, error_rate, "", complaints
+    )
 
 
 PIXEL_CHECKS: tuple[Callable[[list[Claim], float], Check], ...] = (_check_duplicates, _check_noise, _check_masks)
@@ -255,7 +297,9 @@ PIXEL_CHECKS: tuple[Callable[[list[Claim], float], Check], ...] = (_check_duplic
 
 def _different(claim: Claim) -> list[ReleaseFile]:
     """Under an owner's key equal releases are one."""
-    return list({release.digest: release for release in claim.releases}.values()) if claim.owners_key else claim.releases
+    return (
+        list({release.digest: release for release in claim.releases}.values()) if claim.owners_key else claim.releases
+    )
 
 
 def _by_size(releases: list[ReleaseFile]) -> list[list[ReleaseFile]]:

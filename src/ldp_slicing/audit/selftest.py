@@ -13,7 +13,7 @@ from ldp_slicing.audit.faults import BUILD_FAULTS, FOLDER_FAULTS, BuildFault, Fa
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.audit.report import ERROR_RATE, Check, Report
 from ldp_slicing.plan import COLOUR_BITS
-from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.release.settings import Recipe
 
 PIXELS = 1 << 18
 BLIND = ("faults of kinds that are not planted here",)
@@ -29,7 +29,9 @@ def self_test(recipe: Recipe, *, pixels: int = PIXELS, say: Callable[[str], None
         checks.append(_judge(fault, found))
     plan = recipe.slicer(COLOUR_BITS).plan
     subject = f"this audit: faults planted at epsilon {plan.epsilon:g}, pruning {recipe.prune or 'none'}"
-    return Report(subject, tuple(checks), BLIND, time.monotonic() - started, ("every fault is found", "A FAULT IS NOT FOUND"))
+    return Report(
+        subject, tuple(checks), BLIND, time.monotonic() - started, ("every fault is found", "A FAULT IS NOT FOUND")
+    )
 
 
 def _build(fault: BuildFault, recipe: Recipe, pixels: int) -> list[Check]:
@@ -51,7 +53,17 @@ def _judge(fault: Fault, checks: list[Check]) -> Check:
     told = sorted(fault.by & rejected) or sorted(rejected)[:3]
     others = len(rejected) - len(told)
     by = f"rejected by {', '.join(told)}" + f" and {others} more" * bool(others) if rejected else "accepted"
-    complaints = () if right else (f"should be rejected by {', '.join(sorted(fault.by))}" if fault.by else "should be accepted",)
+    complaints = (
+        () if right else (f"should be rejected by {', '.join(sorted(fault.by))}" if fault.by else "should be accepted",)
+    )
     error_rate = 0.0 if fault.by else sum(check.error_rate for check in checks)
     details = {"planted": fault.planted, "rejected_by": sorted(rejected), "expected": sorted(fault.by)}
-    return Check("controls", fault.name, f"{fault.planted}: {by}", right, error_rate=error_rate, complaints=complaints, details=details)
+    return Check(
+        "controls",
+        fault.name,
+        f"{fault.planted}: {by}",
+        right,
+        error_rate=error_rate,
+        complaints=complaints,
+        details=details,
+    )

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ldp_slicing.audit.exact import Group
 from ldp_slicing.audit.files import ReleaseFile
+from ldp_slicing.audit.pixel_words import Words
 from ldp_slicing.audit.tails import tail_above
-from ldp_slicing.audit.words import Words
 
 COMPARISONS = 1 << 31  # of places, for each question: bounds how many pairs of releases are looked at
 SHARES = 64  # the work may have been split into this many parts, each with the same randomness
@@ -57,18 +57,29 @@ class Comparison:
         self.releases = releases
         self.places = releases[0].left.size
         self.distances = distances(len(releases), COMPARISONS // (len(releases) * self.places))
-        left, right = np.stack([release.left for release in releases]), np.stack([release.right for release in releases])
+        left, right = (
+            np.stack([release.left for release in releases]),
+            np.stack([release.right for release in releases]),
+        )
         sure = np.stack([release.sure for release in releases])
         kept = sum(group.bits for group in groups)
         chroma = tuple(group for group in groups if not group.bits & ~CHROMA) if kept >> 16 else ()
         self.questions = [
             Question("the words are equal", _only(left & np.uint32(kept), sure), equal_at(groups, 2)),
-            Question("the step to the next pixel is equal", _only((left ^ right) & np.uint32(kept), sure), equal_at(groups, 4)),
+            Question(
+                "the step to the next pixel is equal",
+                _only((left ^ right) & np.uint32(kept), sure),
+                equal_at(groups, 4),
+            ),
         ]
         if chroma:
             bits = np.uint32(sum(group.bits for group in chroma))
             self.questions.append(
-                Question("the step to the next pixel is equal in Cb and Cr", _only((left ^ right) & bits, sure), equal_at(chroma, 4))
+                Question(
+                    "the step to the next pixel is equal in Cb and Cr",
+                    _only((left ^ right) & bits, sure),
+                    equal_at(chroma, 4),
+                )
             )
 
     @property
@@ -96,7 +107,9 @@ class Comparison:
                     p_values = tail_above(counts, self.places, question.probability)
                     for i in np.flatnonzero(p_values < limit)[: LISTED - len(found)].tolist():
                         one, other = self.releases[i], self.releases[i + distance]
-                        found.append(Suspicion(one, other, question.what, int(counts[i]), self.places, float(p_values[i])))
+                        found.append(
+                            Suspicion(one, other, question.what, int(counts[i]), self.places, float(p_values[i]))
+                        )
         return smallest, found
 
 

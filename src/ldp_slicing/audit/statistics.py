@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldp_slicing.audit.exact import Group, epsilon_of, read_groups, worst_ratio
+from ldp_slicing.audit.pixel_words import Words
 from ldp_slicing.audit.report import ERROR_RATE
 from ldp_slicing.audit.tails import lower_bound, two_sided, upper_bound
-from ldp_slicing.audit.words import Words
 from ldp_slicing.plan import Plan
 
 LAGS = (1, 2, 63, 64, 65)
@@ -65,7 +65,10 @@ class Law:
         single = [_flipped(owner[i], 1 << b) for i, b in enumerate(self.bits)]
         self.together = np.array(
             [
-                [_flipped(owner[i], 1 << a | 1 << b) if owner[i] is owner[j] else single[i] * single[j] for j, b in enumerate(self.bits)]
+                [
+                    _flipped(owner[i], 1 << a | 1 << b) if owner[i] is owner[j] else single[i] * single[j]
+                    for j, b in enumerate(self.bits)
+                ]
                 for i, a in enumerate(self.bits)
             ]
         )  # [i, j]: the probability that bits i and j are flipped in one pixel; on the diagonal, that i is
@@ -95,7 +98,9 @@ def ask(law: Law, words: Words, lags: Iterable[int] = LAGS) -> Iterator[Question
     joint = joint_counts(words, words, law.bits)
     upper = np.triu_indices(len(law.bits), 1)
     pairs = [f"{law.names[j]} and {law.names[i]} of one pixel" for i, j in zip(*upper, strict=True)]
-    yield Questions("flip rates", [f"flip rate of {name}" for name in law.names], np.diagonal(joint), len(words), law.flips)
+    yield Questions(
+        "flip rates", [f"flip rate of {name}" for name in law.names], np.diagonal(joint), len(words), law.flips
+    )
     yield Questions("bits of one pixel", pairs, joint[upper], len(words), law.together[upper])
     for group in law.groups:
         if not group.uniform:
@@ -111,7 +116,9 @@ def ask_two(law: Law, one: Words, two: Words) -> Questions:
 
 def _independent(law: Law, family: str, what: str, one: Words, two: Words) -> Questions:
     names = [f"{a} and {b} of {what}" for a in law.names for b in law.names]
-    return Questions(family, names, joint_counts(one, two, law.bits).ravel(), len(one), np.outer(law.flips, law.flips).ravel())
+    return Questions(
+        family, names, joint_counts(one, two, law.bits).ravel(), len(one), np.outer(law.flips, law.flips).ravel()
+    )
 
 
 def joint_counts(one: Words, two: Words, bits: list[int]) -> Counts:
@@ -135,7 +142,9 @@ def _all_masks(group: Group, words: Words) -> Questions:
     seen = dict(zip(values.tolist(), counts.tolist(), strict=True))
     names = [f"mask 0x{mask:06x} of the bits 0x{group.bits:06x}" for mask in group.masks]
     observed = np.array([seen.get(mask, 0) for mask in group.masks], np.float64)
-    return Questions("masks of a group", names, observed, len(words), np.array([float(p) for p in group.masks.values()]))
+    return Questions(
+        "masks of a group", names, observed, len(words), np.array([float(p) for p in group.masks.values()])
+    )
 
 
 def complaints(words: Words, plan: Plan, other: Words | None = None, error_rate: float = ERROR_RATE) -> list[str]:

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from ldp_slicing.audit.words import Pixels, dtype_of, highest_value
+from ldp_slicing.audit.pixel_words import Pixels, dtype_of, highest_value
 from ldp_slicing.errors import AuditError
 from ldp_slicing.kernel import VARIANTS, Kernel
 from ldp_slicing.plan import Plan, Slice
@@ -42,14 +42,16 @@ class Subject:
 def installed(plan: Plan, prune: Prune) -> Subject:
     """This installation, through its public interface: the reference and every variant of the kernel that this processor runs."""
     names = ["reference", *(f"kernel ({variant})" for variant in VARIANTS)]
-    paths = {name: partial(_slicer, plan, prune, variant) for name, variant in zip(names, (None, *VARIANTS), strict=True)}
+    paths = {
+        name: partial(_slicer, plan, prune, variant) for name, variant in zip(names, (None, *VARIANTS), strict=True)
+    }
     return Subject(plan, prune, plan.tables, paths, partial(release_elsewhere, plan, prune))
 
 
 def _slicer(plan: Plan, prune: Prune, variant: str | None) -> Slicer:
-    slicer = Slicer(plan, prune=prune, output="ycbcr", path="kernel" if variant else "reference")
+    slicer = Slicer(plan, prune=prune, output="ycbcr", backend="kernel" if variant else "reference")
     if variant:
-        slicer.path = Kernel(variant)
+        slicer.backend = Kernel(variant)
     return slicer
 
 
@@ -61,7 +63,9 @@ def release_elsewhere(plan: Plan, prune: Prune, source: Pixels) -> Pixels:
     command = [sys.executable, "-c", PROGRAM, json.dumps(order)]
     done = subprocess.run(command, input=image.getvalue(), capture_output=True, check=False)  # noqa: S603
     if done.returncode:
-        raise AuditError(f"a new process could not make a release: {done.stderr.decode(errors='replace').strip()[-300:]}")
+        raise AuditError(
+            f"a new process could not make a release: {done.stderr.decode(errors='replace').strip()[-300:]}"
+        )
     release: Pixels = np.load(io.BytesIO(done.stdout))
     return release
 
@@ -82,7 +86,9 @@ def sources(plan: Plan, pixels: int) -> list[Pixels]:
     highest, dtype = highest_value(plan), dtype_of(plan)
     shape = (height, width, 3) if plan.is_colour else (height, width)
     index = np.arange(math.prod(shape), dtype=np.uint64)
-    mixed = (index + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)  # no generator is needed, only every value at every place
+    mixed = (index + np.uint64(1)) * np.uint64(
+        0x9E3779B97F4A7C15
+    )  # no generator is needed, only every value at every place
     mixed = (mixed ^ mixed >> np.uint64(31)) * np.uint64(0x94D049BB133111EB)
     wild = (mixed >> np.uint64(40) & np.uint64(highest)).astype(dtype).reshape(shape)
     smooth = np.linspace(0, highest, wild.size).astype(dtype).reshape(shape)

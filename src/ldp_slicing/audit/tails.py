@@ -59,7 +59,9 @@ def lower_bound(counts: ArrayLike, trials: ArrayLike, error_rate: float) -> Floa
 
 
 def _broadcast(counts: ArrayLike, trials: ArrayLike, probability: ArrayLike) -> tuple[Floats, Floats, Floats]:
-    k, n, p = np.broadcast_arrays(*(np.atleast_1d(np.asarray(values, np.float64)) for values in (counts, trials, probability)))
+    k, n, p = np.broadcast_arrays(
+        *(np.atleast_1d(np.asarray(values, np.float64)) for values in (counts, trials, probability))
+    )
     return k.copy(), n.copy(), p.copy()
 
 

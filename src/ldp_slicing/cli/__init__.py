@@ -16,7 +16,7 @@ from ldp_slicing.cli.plan import plan
 from ldp_slicing.cli.privatize import privatize
 from ldp_slicing.cli.show import show
 from ldp_slicing.cli.verify import verify
-from ldp_slicing.release.workers import hush
+from ldp_slicing.release.pool import hush
 from ldp_slicing.version import __version__
 
 app = typer.Typer(
@@ -37,7 +37,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def main(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version and exit."),
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Show the version and exit."
+    ),
 ) -> None:
     """`ldp-slicing privatize photos/ releases/ --epsilon 20`
 

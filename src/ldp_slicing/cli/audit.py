@@ -28,7 +28,7 @@ from ldp_slicing.cli.plan import parse_bits
 from ldp_slicing.errors import AuditError
 from ldp_slicing.images import write_atomically
 from ldp_slicing.plan import COLOUR_BITS, plan_for
-from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.release.settings import Recipe
 
 # They say nothing about releases that are there already.
 OF_THE_INSTALLATION = ("epsilon", "weights", "slices", "prune", "grey", "pixels", "selftest")
@@ -40,7 +40,9 @@ def audit(
     target: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[DST]", help="A folder of releases, or one release with its card. Without it: this installation.", show_default=False
+            metavar="[DST]",
+            help="A folder of releases, or one release with its card. Without it: this installation.",
+            show_default=False,
         ),
     ] = None,
     epsilon: Epsilon = 20.0,
@@ -49,14 +51,23 @@ def audit(
     prune: PruneOption = PruneChoice.haar,
     grey: Annotated[
         int | None,
-        typer.Option("--grey", parser=parse_bits, metavar="BITS", help="The plan of grey images of 8 to 16 bits.", show_default=False),
+        typer.Option(
+            "--grey",
+            parser=parse_bits,
+            metavar="BITS",
+            help="The plan of grey images of 8 to 16 bits.",
+            show_default=False,
+        ),
     ] = None,
     pixels: Annotated[
         int, typer.Option("--pixels", min=FEWEST, help="How many to measure on each path. More see smaller faults.")
     ] = PIXELS,
-    selftest: Annotated[bool, typer.Option("--self-test", help="Plant every known fault and see whether the audit rejects it.")] = False,
+    selftest: Annotated[
+        bool, typer.Option("--self-test", help="Plant every known fault and see whether the audit rejects it.")
+    ] = False,
     report_path: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Also write the JSON report to this new file.", show_default=False)
+        Path | None,
+        typer.Option("--out", "-o", help="Also write the JSON report to this new file.", show_default=False),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -69,9 +80,15 @@ def audit(
     """
     if report_path is not None and os.path.lexists(report_path):
         raise AuditError(f"{report_path} exists already: nothing is overwritten")
-    given = [name for name in OF_THE_INSTALLATION if (origin := context.get_parameter_source(name)) and origin.name == "COMMANDLINE"]
+    given = [
+        name
+        for name in OF_THE_INSTALLATION
+        if (origin := context.get_parameter_source(name)) and origin.name == "COMMANDLINE"
+    ]
     if target is not None and given:
-        raise AuditError(f"{target} is audited by its own card: leave out --{given[0].replace('selftest', 'self-test')}")
+        raise AuditError(
+            f"{target} is audited by its own card: leave out --{given[0].replace('selftest', 'self-test')}"
+        )
     if selftest and (grey is not None or "pixels" in given):
         raise AuditError("the self-test has pictures and sizes of its own: leave out --grey and --pixels")
     check_slices(context, slices)
@@ -83,7 +100,9 @@ def audit(
             report = self_test(recipe, say=lambda what: status.update(f"planting: {what}"))
         else:
             plan = plan_for(COLOUR_BITS if grey is None else grey, epsilon, recipe.weights, slices)
-            report = audit_build(installed(plan, recipe.prune), pixels=pixels, say=lambda what: status.update(f"auditing: {what}"))
+            report = audit_build(
+                installed(plan, recipe.prune), pixels=pixels, say=lambda what: status.update(f"auditing: {what}")
+            )
     if report_path is not None:
         try:
             write_atomically(report_path, [report.to_json().encode() + b"\n"])

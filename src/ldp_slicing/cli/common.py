@@ -69,7 +69,9 @@ def check_slices(context: typer.Context, slices: str | None) -> None:
     """Refuse slices without a budget: what is usual for 24 slices would leave a single one as good as it is."""
     origin = context.get_parameter_source("epsilon")
     if slices is not None and (origin is None or origin.name == "DEFAULT"):
-        raise PlanError("--slices needs its budget, --epsilon: 20 over the paper's 24 slices is much noise, in a single slice hardly any")
+        raise PlanError(
+            "--slices needs its budget, --epsilon: 20 over the paper's 24 slices is much noise, in a single slice hardly any"
+        )
 
 
 def processors() -> int:
@@ -80,7 +82,11 @@ def processors() -> int:
 Epsilon = Annotated[
     float,
     typer.Option(
-        "--epsilon", "-e", parser=parse_number, metavar="NUMBER", help="The budget of one released pixel. Smaller is more private."
+        "--epsilon",
+        "-e",
+        parser=parse_number,
+        metavar="NUMBER",
+        help="The budget of one released pixel. Smaller is more private.",
     ),
 ]
 Weights = Annotated[str, typer.Option("--weights", help="Importance of Y:Cb:Cr in splitting the budget.")]
@@ -103,7 +109,8 @@ PruneOption = Annotated[
     ),
 ]
 LedgerOption = Annotated[
-    Path | None, typer.Option("--ledger", metavar="FILE", help="The ledger.", show_default="ledger.sqlite in your data folder")
+    Path | None,
+    typer.Option("--ledger", metavar="FILE", help="The ledger.", show_default="ledger.sqlite in your data folder"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
@@ -142,8 +149,12 @@ def stop_signals(on_first: Callable[[], None] | None = None) -> Iterator[list[in
         if on_first:
             on_first()
 
-    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()  # only there it is allowed
-    ours = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # whoever started this wants no others
+    numbers = (
+        (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    )  # only there it is allowed
+    ours = [
+        number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN
+    ]  # whoever started this wants no others
     before = {number: signal.signal(number, note) for number in ours}
     try:
         yield received

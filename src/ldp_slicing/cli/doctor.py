@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import typer
 
-from ldp_slicing.checkup import checkup
 from ldp_slicing.cli.common import Json, out, plain, print_json
+from ldp_slicing.selfcheck import checkup
 
 
 def doctor(as_json: Json = False) -> None:
@@ -17,5 +17,7 @@ def doctor(as_json: Json = False) -> None:
     else:
         for name, fact in findings.facts.items():
             out.print(f"[bold]{name:<14}[/bold] {plain(fact)}")
-        out.print("[green]all well[/green]" if findings.healthy else "[bold red]do not use this installation[/bold red]")
+        out.print(
+            "[green]all well[/green]" if findings.healthy else "[bold red]do not use this installation[/bold red]"
+        )
     raise typer.Exit(0 if findings.healthy else 1)

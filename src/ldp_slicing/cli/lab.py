@@ -28,24 +28,34 @@ from ldp_slicing.cli.common import (
 from ldp_slicing.errors import LdpSlicingError
 
 if TYPE_CHECKING:
-    from ldp_slicing.lab.experiments.frame import Row
+    from ldp_slicing.lab.experiment import Row
     from ldp_slicing.lab.run import Epoch, Run
     from ldp_slicing.lab.task import Task
 
 app = typer.Typer(
-    no_args_is_help=True, help="The analyst's side: train on releases and measure. Needs the extra: pip install 'ldp-slicing[lab]'."
+    no_args_is_help=True,
+    help="The analyst's side: train on releases and measure. Needs the extra: pip install 'ldp-slicing[lab]'.",
 )
 
-SetName = Annotated[str, typer.Argument(metavar="SET", help="cifar10, cifar100, chest, or a folder below --data.", show_default=False)]
+SetName = Annotated[
+    str, typer.Argument(metavar="SET", help="cifar10, cifar100, chest, or a folder below --data.", show_default=False)
+]
 Data = Annotated[Path, typer.Option("--data", help="The folder that holds the data sets.", show_default=False)]
 Minutes = Annotated[
-    float, typer.Option("--minutes", help="Stop when an epoch ends after so long; again, and it goes on.", show_default="no limit")
+    float,
+    typer.Option(
+        "--minutes", help="Stop when an epoch ends after so long; again, and it goes on.", show_default="no limit"
+    ),
 ]
 Device = Annotated[str, typer.Option("--device", help="cuda or cpu", show_default="cuda where there is one")]
-Results = Annotated[Path, typer.Option("--results", help="Where the numbers go. What is finished there is not run again.")]
+Results = Annotated[
+    Path, typer.Option("--results", help="Where the numbers go. What is finished there is not run again.")
+]
 Work = Annotated[Path, typer.Option("--work", help="Where checkpoints go.")]
 SideBySide = Annotated[int, typer.Option("--side-by-side", min=1, help="Networks trained at once.")]
-Compile = Annotated[bool, typer.Option("--compile", help="Make kernels for the network first: a minute that pays in long trainings.")]
+Compile = Annotated[
+    bool, typer.Option("--compile", help="Make kernels for the network first: a minute that pays in long trainings.")
+]
 Only = Annotated[str, typer.Option("--only", help="Only runs that have this in their names.", show_default="all")]
 NO_LIMIT = float("inf")
 FEW_STEPS = 1_000  # of an adversary's training: such a result says little
@@ -63,7 +73,7 @@ class LogChoice(StrEnum):
     tensorboard = "tensorboard"
 
 
-Folder = Annotated[Path, typer.Option("--out", help="Checkpoint, log and result go here; again, and it goes on.")]
+LocalStorage = Annotated[Path, typer.Option("--out", help="Checkpoint, log and result go here; again, and it goes on.")]
 ReleaseOption = Annotated[
     ReleaseChoice,
     typer.Option(
@@ -80,7 +90,10 @@ Decode = Annotated[
     ),
 ]
 Epochs = Annotated[int | None, typer.Option("--epochs", min=1, help="How long.", show_default="as the recipe says")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Of weights, order and crops. It does not touch the noise of --release once.")]
+Seed = Annotated[
+    int,
+    typer.Option("--seed", min=0, help="Of weights, order and crops. It does not touch the noise of --release once."),
+]
 LogOption = Annotated[LogChoice, typer.Option("--log", help="log.csv, or TensorBoard's files.")]
 
 
@@ -101,7 +114,7 @@ def train(
     context: typer.Context,
     name: SetName,
     data: Data,
-    folder: Folder = Path("lab-run"),
+    folder: LocalStorage = Path("lab-run"),
     epsilon: Epsilon = 20.0,
     weights: Weights = "4:1:1",
     slices: Slices = None,
@@ -109,11 +122,20 @@ def train(
     release: ReleaseOption = ReleaseChoice.once,
     decode: Decode = True,
     recipe: Annotated[
-        str, typer.Option("--recipe", help="How to train.", show_default="cifar-decoded, cifar-once if not decoded; chest for grey images")
+        str,
+        typer.Option(
+            "--recipe",
+            help="How to train.",
+            show_default="cifar-decoded, cifar-once if not decoded; chest for grey images",
+        ),
     ] = "",
-    model: Annotated[str, typer.Option("--model", help="resnet56, resnet9, wrn28 or resnet50-grey", show_default="the recipe's")] = "",
+    model: Annotated[
+        str, typer.Option("--model", help="resnet56, resnet9, wrn28 or resnet50-grey", show_default="the recipe's")
+    ] = "",
     epochs: Epochs = None,
-    validation: Annotated[float, typer.Option("--validation", help="Share of the training images held out to choose the epoch by.")] = 0.1,
+    validation: Annotated[
+        float, typer.Option("--validation", help="Share of the training images held out to choose the epoch by.")
+    ] = 0.1,
     seed: Seed = 0,
     log: LogOption = LogChoice.csv,
     compiled: Compile = False,
@@ -128,14 +150,20 @@ def train(
     """
     check_slices(context, slices)
     try:
-        from ldp_slicing.lab.study import make_task, open_set
+        from ldp_slicing.lab.train_command import make_task, open_set
     except ModuleNotFoundError as error:
         raise missing(error) from None
     images = open_set(name, data)
     if images.given is not None:
         refuse_plans(context, f"{name} holds releases, and their card says how they were made")
     origin = context.get_parameter_source("decode")
-    if decode and release is not ReleaseChoice.once and images.given is None and origin and origin.name == "COMMANDLINE":
+    if (
+        decode
+        and release is not ReleaseChoice.once
+        and images.given is None
+        and origin
+        and origin.name == "COMMANDLINE"
+    ):
         raise LdpSlicingError(f"--decode goes with --release once, not with --release {release.value}")
     task = make_task(
         images,
@@ -163,17 +191,25 @@ def train(
 @refusals_exit
 def train_faces(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="SET", help="A folder below --data with one folder per person.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(metavar="SET", help="A folder below --data with one folder per person.", show_default=False)
+    ],
     data: Data,
-    verify: Annotated[list[Path] | None, typer.Option("--verify", help="A verification set (InsightFace .bin); may be repeated.")] = None,
-    folder: Folder = Path("lab-run"),
+    verify: Annotated[
+        list[Path] | None, typer.Option("--verify", help="A verification set (InsightFace .bin); may be repeated.")
+    ] = None,
+    folder: LocalStorage = Path("lab-run"),
     epsilon: Epsilon = 20.0,
     weights: Weights = "4:1:1",
     slices: Slices = None,
     prune: PruneOption = PruneChoice.haar,
     release: ReleaseOption = ReleaseChoice.once,
-    recipe: Annotated[str, typer.Option("--recipe", help="faces-paper, faces-authors or faces-arcface")] = "faces-paper",
-    start: Annotated[Path | None, typer.Option("--start", help="Weights to start from.", show_default="random ones")] = None,
+    recipe: Annotated[
+        str, typer.Option("--recipe", help="faces-paper, faces-authors or faces-arcface")
+    ] = "faces-paper",
+    start: Annotated[
+        Path | None, typer.Option("--start", help="Weights to start from.", show_default="random ones")
+    ] = None,
     epochs: Epochs = None,
     seed: Seed = 0,
     log: LogOption = LogChoice.csv,
@@ -187,7 +223,7 @@ def train_faces(
     """
     check_slices(context, slices)
     try:
-        from ldp_slicing.lab.recogniser import make_face_task, open_people, verifier
+        from ldp_slicing.lab.train_faces_command import make_face_task, open_people, verifier
     except ModuleNotFoundError as error:
         raise missing(error) from None
     task = make_face_task(
@@ -213,7 +249,9 @@ def train_faces(
 
 def stopping() -> AbstractContextManager[list[int]]:
     """Interruptions, the first of which ends what is trained with its epoch and a checkpoint."""
-    return stop_signals(lambda: err.print("stopping when what is under way is done, such as an epoch; once more breaks it off"))
+    return stop_signals(
+        lambda: err.print("stopping when what is under way is done, such as an epoch; once more breaks it off")
+    )
 
 
 def exit_if(received: list[int]) -> None:
@@ -237,7 +275,9 @@ def _progress(what: str) -> Iterator[Callable[[Run, Epoch], None]]:
 
         def report(run: Run, epoch: Epoch) -> None:
             held = "" if epoch.validation_accuracy is None else f", validation {100 * epoch.validation_accuracy:.2f} %"
-            progress.update(bar, total=run.task.recipe.epochs, completed=run.epoch, description=f"loss {epoch.loss:.3f}{held}")
+            progress.update(
+                bar, total=run.task.recipe.epochs, completed=run.epoch, description=f"loss {epoch.loss:.3f}{held}"
+            )
             if not err.is_terminal:  # no bar, but a log that shows that it goes on
                 err.print(f"{what}: {run.epoch} of {run.task.recipe.epochs} epochs, loss {epoch.loss:.3f}{held}")
 
@@ -246,13 +286,19 @@ def _progress(what: str) -> Iterator[Callable[[Run, Epoch], None]]:
 
 def with_progress(task: Task, folder: Path, minutes: float, *, compiled: bool = False, **options: Any) -> Row | None:  # noqa: ANN401 - handed on to study
     """The finished row; None, and a word about it, when the time was up before."""
-    from ldp_slicing.lab.study import study
+    from ldp_slicing.lab.train_command import study
     from ldp_slicing.lab.training import Limits
 
     with stopping() as received, _progress("training") as report:
-        row = study(task, folder, Limits(60 * minutes, compile=compiled, asked=lambda: bool(received)), report=report, **options)
+        row = study(
+            task, folder, Limits(60 * minutes, compile=compiled, asked=lambda: bool(received)), report=report, **options
+        )
     if row is None or not row["finished"]:
-        done = f"stopped after {row['epochs_done']} of {task.recipe.epochs} epochs" if row else "stopped before anything was done"
+        done = (
+            f"stopped after {row['epochs_done']} of {task.recipe.epochs} epochs"
+            if row
+            else "stopped before anything was done"
+        )
         out.print(f"{done}; run the same command again to go on")
         exit_if(received)
         return None
@@ -269,7 +315,9 @@ def say_spent(row: Row, folder: Path) -> None:
 @app.command(short_help="Run one experiment of the paper; resumes where it stopped.")
 @refusals_exit
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A table or figure; a wrong name lists them all.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A table or figure; a wrong name lists them all.", show_default=False)
+    ],
     data: Data,
     results: Results = Path("results"),
     work: Work = Path("lab-work"),
@@ -313,12 +361,15 @@ def reproduce(
 @refusals_exit
 def attack(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="averaging, bayes, black-box, white-box or identity", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="averaging, bayes, black-box, white-box or identity", show_default=False),
+    ],
     images: SetName,
     data: Data,
-    folder: Annotated[Path, typer.Option("--out", help="Checkpoint, result and contact sheet go here; again, and it goes on.")] = Path(
-        "lab-attack"
-    ),
+    folder: Annotated[
+        Path, typer.Option("--out", help="Checkpoint, result and contact sheet go here; again, and it goes on.")
+    ] = Path("lab-attack"),
     epsilon: Epsilon = 20.0,
     weights: Weights = "4:1:1",
     slices: Slices = None,
@@ -335,8 +386,8 @@ def attack(
     """
     check_slices(context, slices)
     try:
-        from ldp_slicing.lab.attempt import Attempt, make_attempt, told
-        from ldp_slicing.lab.study import open_set, plan_of
+        from ldp_slicing.lab.attack_command import Attempt, make_attempt, told
+        from ldp_slicing.lab.train_command import open_set, plan_of
         from ldp_slicing.lab.training import Limits
     except ModuleNotFoundError as error:
         raise missing(error) from None
@@ -345,7 +396,9 @@ def attack(
         raise LdpSlicingError(f"{images} holds releases: how much an attack gets is measured on sources that you have")
     asked = Attempt(name, chosen, plan_of(chosen, epsilon, parse_weights(weights), slices), prune.prune, epochs)
     with stopping() as received, _progress("attacking") as report:
-        row = make_attempt(asked, folder, Limits(60 * minutes, asked=lambda: bool(received)), device=device, report=report)
+        row = make_attempt(
+            asked, folder, Limits(60 * minutes, asked=lambda: bool(received)), device=device, report=report
+        )
     if row is None:
         out.print("stopped; run the same command again to go on")
         exit_if(received)
@@ -358,7 +411,10 @@ def attack(
     if steps := row.get("steps"):
         few = steps < FEW_STEPS
         said = f"trained for {steps:,} steps on {row['training_images']:,} images of the adversary's own"
-        weak = "; [bold red]too little to learn much[/bold red]: take more images or --epochs before you think releases safe" * few
+        weak = (
+            "; [bold red]too little to learn much[/bold red]: take more images or --epochs before you think releases safe"
+            * few
+        )
         out.print(f"{said}{weak}")
     out.print(plain(str(folder / "result.json")))
     if (sheet := folder / "sheet.png").is_file():
@@ -368,11 +424,16 @@ def attack(
 @app.command(short_help="Propose a plan by what it leaks and what it is good for.")
 @refusals_exit
 def choose(
-    max_leakage: Annotated[float, typer.Option("--max-leakage", help="The most that is accepted: SSIM of reconstructions, 0 to 1.")],
+    max_leakage: Annotated[
+        float, typer.Option("--max-leakage", help="The most that is accepted: SSIM of reconstructions, 0 to 1.")
+    ],
     task: Annotated[str, typer.Option("--task", help="What the releases are for: cifar10.")] = "cifar10",
-    max_epsilon: Annotated[float, typer.Option("--max-epsilon", help="Of a released pixel.", show_default="no limit")] = NO_LIMIT,
+    max_epsilon: Annotated[
+        float, typer.Option("--max-epsilon", help="Of a released pixel.", show_default="no limit")
+    ] = NO_LIMIT,
     results: Annotated[
-        Path | None, typer.Option("--results", help="A folder with tradeoff.json.", show_default="what came with this software")
+        Path | None,
+        typer.Option("--results", help="A folder with tradeoff.json.", show_default="what came with this software"),
     ] = None,
 ) -> None:
     """`ldp-slicing lab choose --max-leakage 0.7`
@@ -386,11 +447,15 @@ def choose(
     chosen, beside = propose(measured(task, results), max_leakage, max_epsilon)
     alone = "" if chosen.alone is None else f" ({chosen.alone:.3f} by a network for this plan alone)"
     learnt = f"test accuracy {100 * chosen.accuracy:.2f} %, chosen by {100 * chosen.held_out:.2f} % on images held out"
-    out.print(f"{chosen.name}: eps {chosen.plan.epsilon:g} per released pixel, {learnt}, leakage {chosen.leakage:.3f}{alone}")
+    out.print(
+        f"{chosen.name}: eps {chosen.plan.epsilon:g} per released pixel, {learnt}, leakage {chosen.leakage:.3f}{alone}"
+    )
     out.print(plain(chosen.command))
     out.print(plain(chosen.code))
     limit = "" if max_epsilon == NO_LIMIT else f" at eps {max_epsilon:g} or less"
-    out.print(f"of {beside} plans measured that leak no more than {max_leakage:g}{limit}, by every network that was tried on them")
+    out.print(
+        f"of {beside} plans measured that leak no more than {max_leakage:g}{limit}, by every network that was tried on them"
+    )
 
 
 @app.command(name="results", short_help="Make results/README.md from the numbers there.")
@@ -398,7 +463,10 @@ def choose(
 def make_readme(
     folder: Annotated[Path, typer.Argument(help="Where the numbers are.")] = Path("results"),
     plans: Annotated[
-        Path | None, typer.Option("--plans", help="Also write what was measured of plans, as `lab choose` reads it.", show_default="no")
+        Path | None,
+        typer.Option(
+            "--plans", help="Also write what was measured of plans, as `lab choose` reads it.", show_default="no"
+        ),
     ] = None,
 ) -> None:
     """`ldp-slicing lab results`

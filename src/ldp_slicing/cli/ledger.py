@@ -11,20 +11,21 @@ from rich.table import Column, Table
 from ldp_slicing.card import counted, number
 from ldp_slicing.cli.common import Json, LedgerOption, out, plain, print_json, refusals_exit
 from ldp_slicing.errors import ImageError, LdpSlicingError
-from ldp_slicing.intact import open_regular
+from ldp_slicing.formats import KINDS, first_bytes, kind_of, module_of
+from ldp_slicing.formats.base import Entry, Options
+from ldp_slicing.formats.still import read_still
+from ldp_slicing.integrity import open_regular
 from ldp_slicing.keys import source_digest
 from ldp_slicing.ledger import Ledger, Spent, default_ledger
 from ldp_slicing.plan import COLOUR_BITS
-from ldp_slicing.release.formats import KINDS, first_bytes, kind_of, module_of
-from ldp_slicing.release.formats.base import Entry, Options
-from ldp_slicing.release.formats.still import read_still
-from ldp_slicing.release.places import digest_of
+from ldp_slicing.storage import digest_of
 
 
 @refusals_exit
 def ledger(
     picture: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="Only what was spent on this picture or film.", show_default=False)
+        Path | None,
+        typer.Argument(metavar="FILE", help="Only what was spent on this picture or film.", show_default=False),
     ] = None,
     file: LedgerOption = None,
     most: Annotated[int, typer.Option("--most", min=1, help="How many of the sources with most spent are shown.")] = 10,
@@ -44,8 +45,12 @@ def ledger(
             print_json({"source": str(picture), **as_dict(one)})
         elif one.releases:
             perhaps = f" ({one.unfinished:,} of them perhaps: their run did not finish)" if one.unfinished else ""
-            added = f"epsilon {number(one.epsilon)} per released pixel, {number(one.source_pixel_epsilon)} per source pixel"
-            out.print(f"{plain(str(picture))}: {counted(one.releases, 'release')}{perhaps}, {added}, last on {_day(one)}")
+            added = (
+                f"epsilon {number(one.epsilon)} per released pixel, {number(one.source_pixel_epsilon)} per source pixel"
+            )
+            out.print(
+                f"{plain(str(picture))}: {counted(one.releases, 'release')}{perhaps}, {added}, last on {_day(one)}"
+            )
         else:
             out.print(f"{plain(str(picture))}: not in {plain(str(opened.path))}")
         return
@@ -63,7 +68,13 @@ def ledger(
         end="",
     )
     out.print(f", {total.unfinished:,} of them perhaps (their run did not finish)" if total.unfinished else "")
-    columns = (Column("source", no_wrap=True), "releases", "epsilon, released pixel", "epsilon, source pixel", Column("last", no_wrap=True))
+    columns = (
+        Column("source", no_wrap=True),
+        "releases",
+        "epsilon, released pixel",
+        "epsilon, source pixel",
+        Column("last", no_wrap=True),
+    )
     table = Table(*columns, title="most spent", title_justify="left")
     for name, one in spent:
         table.add_row(name, f"{one.releases:,}", number(one.epsilon), number(one.source_pixel_epsilon), _day(one))

@@ -9,13 +9,17 @@ from typing import Annotated
 import typer
 
 from ldp_slicing.cli.common import refusals_exit
-from ldp_slicing.release.prepare import open_state
+from ldp_slicing.release.inventory import open_state
 
 
 @refusals_exit
 def names(
-    target: Annotated[str, typer.Argument(metavar="DST", help="A folder of releases that you made.", show_default=False)],
-    state: Annotated[Path | None, typer.Option("--state", metavar="FOLDER", help="The run's own folder.", show_default="DST.owner")] = None,
+    target: Annotated[
+        str, typer.Argument(metavar="DST", help="A folder of releases that you made.", show_default=False)
+    ],
+    state: Annotated[
+        Path | None, typer.Option("--state", metavar="FOLDER", help="The run's own folder.", show_default="DST.owner")
+    ] = None,
 ) -> None:
     """`ldp-slicing names releases/ > names.csv`
 

@@ -41,7 +41,9 @@ def plan(
             show_default=False,
         ),
     ] = None,
-    size: Annotated[str, typer.Option("--size", help="Width x height, for the promise about a whole image.")] = "112x112",
+    size: Annotated[
+        str, typer.Option("--size", help="Width x height, for the promise about a whole image.")
+    ] = "112x112",
     as_json: Json = False,
 ) -> None:
     """`ldp-slicing plan --epsilon 20`

@@ -32,10 +32,10 @@ from ldp_slicing.cli.common import (
     stop_signals,
 )
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
-from ldp_slicing.release.journal import Tally
-from ldp_slicing.release.prepare import prepare
-from ldp_slicing.release.recipe import Recipe
+from ldp_slicing.release.inventory import prepare
 from ldp_slicing.release.run import Engine, Job, on_this_machine
+from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.state import Tally
 
 SHOWN = 20  # problems by name; the rest are counted, and --json has them all
 
@@ -75,21 +75,31 @@ def _pace(task: Task) -> float:
 def privatize(
     context: typer.Context,
     source: Annotated[str, typer.Argument(metavar="SRC", help="A file, or a folder of them.", show_default=False)],
-    target: Annotated[str, typer.Argument(metavar="DST", help="A new file or folder; or one to go on with.", show_default=False)],
+    target: Annotated[
+        str, typer.Argument(metavar="DST", help="A new file or folder; or one to go on with.", show_default=False)
+    ],
     epsilon: Epsilon = 20.0,
     weights: Weights = "4:1:1",
     slices: Slices = None,
     prune: PruneOption = PruneChoice.haar,
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Processes at work.", show_default="all processors of machine or cluster")
+        int | None,
+        typer.Option(
+            "--workers", min=1, help="Processes at work.", show_default="all processors of machine or cluster"
+        ),
     ] = None,
     engine: Annotated[EngineChoice, typer.Option("--engine", help="Where the work is done.")] = EngineChoice.local,
     address: Annotated[
-        str | None, typer.Option("--address", help="Of the Ray cluster; it must see SRC and DST.", show_default="a Ray of this machine")
+        str | None,
+        typer.Option(
+            "--address", help="Of the Ray cluster; it must see SRC and DST.", show_default="a Ray of this machine"
+        ),
     ] = None,
     compress: Annotated[
         int,
-        typer.Option("--compress", min=0, max=9, help="PNG compression. Releases are noise: 0 is fastest and loses little."),
+        typer.Option(
+            "--compress", min=0, max=9, help="PNG compression. Releases are noise: 0 is fastest and loses little."
+        ),
     ] = 0,
     names: Annotated[
         NamesChoice, typer.Option("--names", help="Names of releases: those of the sources, or random ones.")
@@ -99,14 +109,21 @@ def privatize(
     ] = DuplicatesChoice.spend,
     keep: Annotated[
         list[str] | None,
-        typer.Option("--keep", metavar="NAME", help="What else to keep of a shard: an ending, a column.", show_default=False),
+        typer.Option(
+            "--keep", metavar="NAME", help="What else to keep of a shard: an ending, a column.", show_default=False
+        ),
     ] = None,
     key: Annotated[
-        Path | None, typer.Option("--key", metavar="FILE", help="Your own key: equal pixels, equal releases.", show_default=False)
+        Path | None,
+        typer.Option("--key", metavar="FILE", help="Your own key: equal pixels, equal releases.", show_default=False),
     ] = None,
-    spend: Annotated[bool, typer.Option("--spend", help="Release again what was released before; the ledger adds it up.")] = False,
+    spend: Annotated[
+        bool, typer.Option("--spend", help="Release again what was released before; the ledger adds it up.")
+    ] = False,
     ledger: LedgerOption = None,
-    state: Annotated[Path | None, typer.Option("--state", metavar="FOLDER", help="The run's own folder.", show_default="DST.owner")] = None,
+    state: Annotated[
+        Path | None, typer.Option("--state", metavar="FOLDER", help="The run's own folder.", show_default="DST.owner")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """`ldp-slicing privatize photos/ releases/ --epsilon 20`
@@ -124,7 +141,14 @@ def privatize(
     check_slices(context, slices)
     kept = tuple(sorted({name.lstrip(".") for name in keep or ()}))
     recipe = Recipe(
-        epsilon, parse_weights(weights), prune.prune, compress, names=names.value, duplicates=duplicates.value, keep=kept, slices=slices
+        epsilon,
+        parse_weights(weights),
+        prune.prune,
+        compress,
+        names=names.value,
+        duplicates=duplicates.value,
+        keep=kept,
+        slices=slices,
     )
     on_ray = engine is EngineChoice.ray
     if address is not None and not on_ray:
@@ -132,7 +156,17 @@ def privatize(
     place_of_work = choose_ray(address, workers) if on_ray else on_this_machine(workers or processors())
     started = time.monotonic()
     with stop_signals() as received:
-        job = prepare(source, target, recipe, ledger=ledger, key=key, state=state, spend=spend, shared=on_ray, stop=lambda: bool(received))
+        job = prepare(
+            source,
+            target,
+            recipe,
+            ledger=ledger,
+            key=key,
+            state=state,
+            spend=spend,
+            shared=on_ray,
+            stop=lambda: bool(received),
+        )
         with closing(job):
             run(job, place_of_work, received, quiet=as_json)
             seconds = time.monotonic() - started
@@ -181,7 +215,9 @@ def summary(job: Job, seconds: float, problems: list[tuple[str, str]]) -> dict[s
         "card": job.card_path if job.last_card else None,
         "card_problem": job.card_problem,
         "promise": job.last_card.to_dict()["statements"] if job.last_card else None,
-        "remarks": [remark for one in (job.last_card.statements if job.last_card else ()) if (remark := one.plan.remark)],
+        "remarks": [
+            remark for one in (job.last_card.statements if job.last_card else ()) if (remark := one.plan.remark)
+        ],
         "problems": [{"source": source, "problem": problem} for source, problem in problems],
         "notices": [{"source": source, "notice": notice} for source, notice in job.journal.notices()],
     }
@@ -190,7 +226,8 @@ def summary(job: Job, seconds: float, problems: list[tuple[str, str]]) -> dict[s
 def sum_up(tally: Tally, kept: int, seconds: float) -> str:
     """Files, which add up; then what there is to say of the released ones."""
     files = [
-        f"{tally.released:,} of {counted(tally.total, 'file')} released in {seconds:.1f} s" + f", {kept:,} of them before" * bool(kept),
+        f"{tally.released:,} of {counted(tally.total, 'file')} released in {seconds:.1f} s"
+        + f", {kept:,} of them before" * bool(kept),
         f"{tally.lost:,} lost or damaged" * bool(tally.lost),
         f"{tally.failed:,} not released" * bool(tally.failed),
         f"{counted(tally.copies, 'copy', 'copies')} left out" * bool(tally.copies),
@@ -216,7 +253,9 @@ def report(job: Job, seconds: float, problems: list[tuple[str, str]], target: st
         first.setdefault(notice, source)
         notices[notice] += 1
     for notice, count in notices.items():
-        err.print(f"[yellow]notice:[/yellow] {plain(first[notice])}{f' and {count - 1:,} more' if count > 1 else ''}: {plain(notice)}")
+        err.print(
+            f"[yellow]notice:[/yellow] {plain(first[notice])}{f' and {count - 1:,} more' if count > 1 else ''}: {plain(notice)}"
+        )
     equal = [] if job.secret.is_owners else list(job.journal.equal_files())
     for path, other in equal[:1]:
         such = f" ({len(equal):,} such files)" if len(equal) > 1 else ""
@@ -228,7 +267,9 @@ def report(job: Job, seconds: float, problems: list[tuple[str, str]], target: st
     for copy in copies[:SHOWN]:
         err.print(f"[yellow]copy:[/yellow] {plain(copy)} equals a picture that was released")
     if job.is_full:
-        err.print("[bold red]no space left[/bold red] on the target's disk: make some, then run the same command to go on")
+        err.print(
+            "[bold red]no space left[/bold red] on the target's disk: make some, then run the same command to go on"
+        )
     elif job.stopped:
         whole = "; what was released is whole and on the card" if job.last_card else ""
         err.print(f"[bold red]stopped[/bold red] before the end{whole}. Run the same command to go on")

@@ -9,16 +9,18 @@ import typer
 
 from ldp_slicing.cli.common import PruneChoice, PruneOption, err, out, plain, refusals_exit
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
+from ldp_slicing.formats.still import read_still
 from ldp_slicing.images import write_atomically
 from ldp_slicing.plan import COLOUR_BITS
-from ldp_slicing.release.formats.still import read_still
 from ldp_slicing.sheet import make_sheet
 
 
 @refusals_exit
 def show(
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A source: an image, or DICOM.", show_default=False)],
-    target: Annotated[Path, typer.Option("--out", "-o", help="Where the sheet goes: a new .png file.", show_default=False)],
+    target: Annotated[
+        Path, typer.Option("--out", "-o", help="Where the sheet goes: a new .png file.", show_default=False)
+    ],
     slices: Annotated[
         str | None,
         typer.Option(
@@ -29,7 +31,9 @@ def show(
         ),
     ] = None,
     prune: PruneOption = PruneChoice.haar,
-    side: Annotated[int, typer.Option("--side", min=16, max=1024, help="Show pieces, and wholes, at most this large.")] = 192,
+    side: Annotated[
+        int, typer.Option("--side", min=16, max=1024, help="Show pieces, and wholes, at most this large.")
+    ] = 192,
 ) -> None:
     """`ldp-slicing show portrait.jpg --out sheet.png`
 
@@ -52,7 +56,9 @@ def show(
         err.print(f"[yellow]notice:[/yellow] {plain(notice)}")
     encoded = io.BytesIO()
     with err.status("drawing"):
-        make_sheet(source.pixels, side, slices, prune.prune, 8 if source.bits == COLOUR_BITS else source.bits).save(encoded, "PNG")
+        make_sheet(source.pixels, side, slices, prune.prune, 8 if source.bits == COLOUR_BITS else source.bits).save(
+            encoded, "PNG"
+        )
     try:
         write_atomically(target, [encoded.getvalue()])
     except OSError as error:

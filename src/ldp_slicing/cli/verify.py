@@ -9,8 +9,8 @@ import typer
 from ldp_slicing.card import counted
 from ldp_slicing.cli.common import Json, err, out, plain, print_json, refusals_exit
 from ldp_slicing.errors import ReleaseError
-from ldp_slicing.release.manifest import verify as check
-from ldp_slicing.release.places import Folder, Place, is_remote, local_path, remote
+from ldp_slicing.manifest import verify as check
+from ldp_slicing.storage import LocalStorage, Storage, is_remote, local_path, remote
 
 SHOWN = 20
 
@@ -30,7 +30,7 @@ def verify(
     if not is_remote(target) and not Path(target).is_dir():
         alone = "; `ldp-slicing audit` checks a single PNG file against its card" if Path(target).is_file() else ""
         raise ReleaseError(f"{target} is not a folder of releases{alone}")
-    place: Place = remote(target) if is_remote(target) else Folder(Path(target))
+    place: Storage = remote(target) if is_remote(target) else LocalStorage(Path(target))
     try:
         with err.status("checking") as status:
             seen = itertools.count(1)
@@ -45,6 +45,8 @@ def verify(
             err.print(f"[bold red]wrong:[/bold red] {plain(file)} {plain(problem)}")
         if len(findings.problems) > SHOWN:
             err.print(f"[bold red]wrong:[/bold red] {len(findings.problems) - SHOWN:,} more; --json names them all")
-        verdict = "[green]all well[/green]" if not findings.problems else "[bold red]not as they were released[/bold red]"
+        verdict = (
+            "[green]all well[/green]" if not findings.problems else "[bold red]not as they were released[/bold red]"
+        )
         out.print(f"{counted(findings.releases, 'release')}, {counted(findings.files, 'file')}: {verdict}")
     raise typer.Exit(1 if findings.problems else 0)

@@ -68,7 +68,9 @@ class ImageSet:
     def digest(self) -> str:
         """Tells sets apart whatever they are called: of all images, labels and groups."""
         found = hashlib.sha256()
-        for array in (getattr(split, kind) for split in (self.train, self.test) for kind in ("images", "labels", "groups")):
+        for array in (
+            getattr(split, kind) for split in (self.train, self.test) for kind in ("images", "labels", "groups")
+        ):
             if array is not None:
                 found.update(f"{array.dtype.str}{array.shape}".encode())
                 found.update(np.ascontiguousarray(array).data)
@@ -112,12 +114,20 @@ def draw_held_out(split: Split, count: int, seed: int) -> tuple[NDArray[np.int64
 def load(name: str, folder: Path) -> ImageSet:
     """ "cifar10" or "cifar100" from the folders that torchvision and their authors know."""
     if name == "cifar10":
-        root = need(folder / "cifar-10-batches-py", "the CIFAR-10 python version (www.cs.toronto.edu/~kriz/cifar.html), unpacked")
+        root = need(
+            folder / "cifar-10-batches-py",
+            "the CIFAR-10 python version (www.cs.toronto.edu/~kriz/cifar.html), unpacked",
+        )
         return ImageSet(
-            name, 10, _cifar([root / f"data_batch_{i}" for i in range(1, 6)], "labels"), _cifar([root / "test_batch"], "labels")
+            name,
+            10,
+            _cifar([root / f"data_batch_{i}" for i in range(1, 6)], "labels"),
+            _cifar([root / "test_batch"], "labels"),
         )
     if name == "cifar100":
-        root = need(folder / "cifar-100-python", "the CIFAR-100 python version (www.cs.toronto.edu/~kriz/cifar.html), unpacked")
+        root = need(
+            folder / "cifar-100-python", "the CIFAR-100 python version (www.cs.toronto.edu/~kriz/cifar.html), unpacked"
+        )
         return ImageSet(name, 100, _cifar([root / "train"], "fine_labels"), _cifar([root / "test"], "fine_labels"))
     raise DataError(f"no data set {name!r}; there are cifar10 and cifar100")
 
@@ -141,5 +151,7 @@ def _cifar(files: list[Path], label_key: str) -> Split:
     rows = np.concatenate([np.asarray(part["data"], np.uint8) for part in parts])
     labels = np.concatenate([np.asarray(part[label_key], np.int64) for part in parts])
     if rows.shape != (len(labels), 3072):
-        raise DataError(f"{files[0].parent} holds rows of shape {rows.shape} for {len(labels)} labels; 3072 bytes a row are expected")
+        raise DataError(
+            f"{files[0].parent} holds rows of shape {rows.shape} for {len(labels)} labels; 3072 bytes a row are expected"
+        )
     return Split(np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), labels)

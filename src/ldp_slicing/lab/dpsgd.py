@@ -27,8 +27,24 @@ from ldp_slicing.lab.recipes import Recipe
 from ldp_slicing.lab.scattering import scatter
 
 UNIT = "a whole training image, added or removed, in the central model (a trusted curator); not comparable with eps per released pixel"
-ORDERS = [1.25, 1.5, 1.75, 2, 2.5, *range(3, 64), 64, 96, 128, 192, 256, 384, 512]  # of Rényi; more of them gain less than 1 %
-GAINS = [1.0] + [16.0] * 8 + [8.0] * 8 + [128.0] * 64  # of the 81 paths: powers of two that bring CIFAR-100's to deviations about 1
+ORDERS = [
+    1.25,
+    1.5,
+    1.75,
+    2,
+    2.5,
+    *range(3, 64),
+    64,
+    96,
+    128,
+    192,
+    256,
+    384,
+    512,
+]  # of Rényi; more of them gain less than 1 %
+GAINS = (
+    [1.0] + [16.0] * 8 + [8.0] * 8 + [128.0] * 64
+)  # of the 81 paths: powers of two that bring CIFAR-100's to deviations about 1
 LEAST_VARIANCE = 0.01  # where noise leaves less
 ROWS = 256  # examples that are multiplied at once: few, so that they stay in the cache
 
@@ -40,13 +56,17 @@ class DpSgdRecipe(Recipe):
     clip: float = 0.1  # the norm of an example's gradient, at most
     statistics_noise: float = 60.0  # multiplier, for each of the two releases of the channels' means and mean squares
     statistics_clips: tuple[float, float] = (16.0, 64.0)  # the norms of an image's own means and mean squares, at most
-    averaged: float = 0.5  # the last part of the steps, whose iterates' mean is the model: made from what is released anyway
+    averaged: float = (
+        0.5  # the last part of the steps, whose iterates' mean is the model: made from what is released anyway
+    )
     learning_rate_at_noise_1: float = 12.0
     delta: float = 1e-10
 
     def learning_rate_for(self, noise: float) -> float:
         """Less for more noise; ``learning_rate`` at most."""
-        return min(self.learning_rate, self.learning_rate_at_noise_1 * noise ** (-2 / 3)) if noise else self.learning_rate
+        return (
+            min(self.learning_rate, self.learning_rate_at_noise_1 * noise ** (-2 / 3)) if noise else self.learning_rate
+        )
 
 
 RECIPE = DpSgdRecipe(
@@ -83,8 +103,15 @@ class Schedule:
     @staticmethod
     def of(recipe: DpSgdRecipe, examples: int) -> Schedule:
         if recipe.batch > examples:
-            raise LdpSlicingError(f"a batch of {recipe.batch} cannot be sampled from {examples} examples: take a smaller one")
-        return Schedule(recipe.batch / examples, round(recipe.epochs * examples / recipe.batch), recipe.delta, recipe.statistics_noise)
+            raise LdpSlicingError(
+                f"a batch of {recipe.batch} cannot be sampled from {examples} examples: take a smaller one"
+            )
+        return Schedule(
+            recipe.batch / examples,
+            round(recipe.epochs * examples / recipe.batch),
+            recipe.delta,
+            recipe.statistics_noise,
+        )
 
     def epsilon(self, noise: float) -> float:
         """What a run with this noise multiplier spends, by Opacus's Rényi accountant: all steps and the two releases of statistics."""
@@ -100,7 +127,9 @@ class Schedule:
         while self.epsilon(high) > epsilon:
             low, high = high, 2 * high
             if high > 1e4:
-                raise LdpSlicingError(f"eps {epsilon:g} is less than the statistics alone cost: ask for more, or give them more noise")
+                raise LdpSlicingError(
+                    f"eps {epsilon:g} is less than the statistics alone cost: ask for more, or give them more noise"
+                )
         while high - low > high / 2000:
             middle = (low + high) / 2
             low, high = (low, middle) if self.epsilon(middle) <= epsilon else (middle, high)
@@ -120,7 +149,9 @@ def statistics(rows: NDArray[np.float16], recipe: DpSgdRecipe, generator: torch.
     sums = [torch.zeros(rows.shape[1]) for _ in range(2)]
     for start in range(0, len(rows), ROWS):
         inputs = torch.from_numpy(rows[start : start + ROWS].astype(np.float32))
-        for total, own, clip in zip(sums, (inputs.mean(2), inputs.square().mean(2)), recipe.statistics_clips, strict=True):
+        for total, own, clip in zip(
+            sums, (inputs.mean(2), inputs.square().mean(2)), recipe.statistics_clips, strict=True
+        ):
             total += (own * (clip / own.norm(dim=1, keepdim=True)).clamp(max=1)).sum(0)
     for total, clip in zip(sums, recipe.statistics_clips, strict=True):
         total += recipe.statistics_noise * clip * torch.randn(len(total), generator=generator)
@@ -128,7 +159,9 @@ def statistics(rows: NDArray[np.float16], recipe: DpSgdRecipe, generator: torch.
     return mean, (square - mean.square()).clamp(min=LEAST_VARIANCE).sqrt()
 
 
-def feature_file(data: ImageSet, work: Path, recipe: DpSgdRecipe, device: torch.device, say: Callable[[str], None]) -> NDArray[np.float16]:
+def feature_file(
+    data: ImageSet, work: Path, recipe: DpSgdRecipe, device: torch.device, say: Callable[[str], None]
+) -> NDArray[np.float16]:
     """Features of the training set and then of the test set, memory-mapped; kept in ``work`` under a name made from the images."""
     images = np.concatenate([data.train.images, data.test.images])
     name = f"scattering-{_digest(images.shape, hashlib.sha256(images.data).digest(), recipe.mean, recipe.std)}"
@@ -197,12 +230,20 @@ class Stack:
         self.examples = len(data.train.labels)
         self.schedule = Schedule.of(recipe, self.examples)
         self.noises = list(noises.values())
-        self.rates = torch.tensor([recipe.learning_rate_for(noise) for noise in self.noises], device=device).repeat_interleave(self.classes)
+        self.rates = torch.tensor(
+            [recipe.learning_rate_for(noise) for noise in self.noises], device=device
+        ).repeat_interleave(self.classes)
         seeds = [int(np.random.SeedSequence((seed, key)).generate_state(1)[0]) for key in (0, 1, *noises)]
-        first, *self.generators = (torch.Generator().manual_seed(value) for value in seeds)  # of the statistics, the samples, the models
-        self.mean, self.deviation = (found[:, None].to(device) for found in statistics(rows[: self.examples], recipe, first))
+        first, *self.generators = (
+            torch.Generator().manual_seed(value) for value in seeds
+        )  # of the statistics, the samples, the models
+        self.mean, self.deviation = (
+            found[:, None].to(device) for found in statistics(rows[: self.examples], recipe, first)
+        )
         sizes = ((rows[0].size, len(self.rates)), (len(self.rates),))
-        self.weights, self.momenta, self.means = ([torch.zeros(size, device=device) for size in sizes] for _ in range(3))
+        self.weights, self.momenta, self.means = (
+            [torch.zeros(size, device=device) for size in sizes] for _ in range(3)
+        )
         self.step, self.seconds = 0, 0.0
 
     @property
@@ -241,9 +282,9 @@ class Stack:
         """Gaussian, of deviation noise x clip, for each model from its own generator."""
         part = (*shape[:-1], self.classes)
         pairs = zip(self.noises, self.generators[1:], strict=True)
-        return torch.cat([noise * self.recipe.clip * torch.randn(part, generator=generator) for noise, generator in pairs], -1).to(
-            self.device
-        )
+        return torch.cat(
+            [noise * self.recipe.clip * torch.randn(part, generator=generator) for noise, generator in pairs], -1
+        ).to(self.device)
 
     def accuracies(self, models: Sequence[Tensor]) -> list[float]:
         """Each model's share of right answers on the test set."""
@@ -315,7 +356,9 @@ def measure(
 
 def _rows(stack: Stack, name: str, runs: Mapping[str, float | None], seed: int) -> Iterator[dict[str, Any]]:
     schedule, recipe = stack.schedule, stack.recipe
-    found = zip(runs.items(), stack.noises, *(stack.accuracies(models) for models in (stack.means, stack.weights)), strict=True)
+    found = zip(
+        runs.items(), stack.noises, *(stack.accuracies(models) for models in (stack.means, stack.weights)), strict=True
+    )
     for (run, epsilon), noise, averaged, last in found:
         measured = {"accuracy": averaged, "accuracy_last_iterate": last} if stack.finished else {}
         yield {
@@ -339,5 +382,7 @@ def _rows(stack: Stack, name: str, runs: Mapping[str, float | None], seed: int) 
             **measured,
             "wall_seconds": stack.seconds,
             "models_side_by_side": len(runs),
-            "recipe": {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(recipe).items()},
+            "recipe": {
+                key: list(value) if isinstance(value, tuple) else value for key, value in asdict(recipe).items()
+            },
         }

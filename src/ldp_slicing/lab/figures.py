@@ -38,7 +38,17 @@ def line(axis: Any, found: Mapping[float, Sequence[float]], label: str, colour: 
     means = [100 * sum(values) / len(values) for values in points.values()]
     low = [max(0.0, mean - 100 * min(values)) for mean, values in zip(means, points.values(), strict=True)]
     high = [max(0.0, 100 * max(values) - mean) for mean, values in zip(means, points.values(), strict=True)]
-    axis.errorbar(list(points), means, yerr=(low, high), color=colour, linestyle=style, marker="o", markersize=3.5, capsize=2, label=label)
+    axis.errorbar(
+        list(points),
+        means,
+        yerr=(low, high),
+        color=colour,
+        linestyle=style,
+        marker="o",
+        markersize=3.5,
+        capsize=2,
+        label=label,
+    )
     budget_ticks(axis, list(points))
 
 
@@ -76,9 +86,17 @@ def label_points(axis: Any, labels: Sequence[tuple[float, float, str, str]]) -> 
         middle = points * axis.transData.transform((x, y))
         for aside in np.array(ASIDE) * (half + 3):
             low, high = middle + aside - half, middle + aside + half
-            if np.all((low > frame[0]) & (high < frame[1])) and not np.any(np.all((taken[:, 0] < high) & (taken[:, 1] > low), axis=1)):
+            if np.all((low > frame[0]) & (high < frame[1])) and not np.any(
+                np.all((taken[:, 0] < high) & (taken[:, 1] > low), axis=1)
+            ):
                 taken = np.concatenate([taken, [[low - 2, high + 2]]])  # words that touch read as one
-                place = {"textcoords": "offset points", "ha": "center", "va": "center", "fontsize": LETTER, "color": colour}
+                place = {
+                    "textcoords": "offset points",
+                    "ha": "center",
+                    "va": "center",
+                    "fontsize": LETTER,
+                    "color": colour,
+                }
                 axis.annotate(words, (x, y), xytext=tuple(aside), **place)
                 break
 
@@ -86,9 +104,14 @@ def label_points(axis: Any, labels: Sequence[tuple[float, float, str, str]]) -> 
 def _covered(line: Any, points: float) -> NDArray[np.float64]:  # noqa: ANN401 - matplotlib's
     """Boxes, lower left and upper right corner, that cover a line and its markers."""
     corners = points * line.get_transform().transform(line.get_xydata())
-    along = np.linspace(corners[:-1], corners[1:], 100).reshape(-1, 2) if line.get_linestyle() != "None" else corners[:0]
+    along = (
+        np.linspace(corners[:-1], corners[1:], 100).reshape(-1, 2) if line.get_linestyle() != "None" else corners[:0]
+    )
     boxes: NDArray[np.float64] = np.concatenate(
-        [np.stack([dots - reach, dots + reach], axis=1) for dots, reach in ((corners, line.get_markersize() / 2 + 0.5), (along, 0.5))]
+        [
+            np.stack([dots - reach, dots + reach], axis=1)
+            for dots, reach in ((corners, line.get_markersize() / 2 + 0.5), (along, 0.5))
+        ]
     )
     return boxes
 

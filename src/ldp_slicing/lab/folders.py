@@ -18,15 +18,17 @@ from ldp_slicing.card import promised, spent_on_one
 from ldp_slicing.errors import DataError, LdpSlicingError, ReleaseError
 from ldp_slicing.images import read_image
 from ldp_slicing.lab.data import Given, ImageSet, Split, need, need_file
+from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, read_manifest
 from ldp_slicing.plan import COLOUR_BITS
-from ldp_slicing.release.manifest import CARD_NAME, MANIFEST_NAME, read_manifest
-from ldp_slicing.release.places import Folder
 from ldp_slicing.release.run import has_card
+from ldp_slicing.storage import LocalStorage
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"})
 
 
-def read_images(paths: Sequence[Path], *, size: tuple[int, int] | None = None, grey: bool | None = False) -> NDArray[np.uint8]:
+def read_images(
+    paths: Sequence[Path], *, size: tuple[int, int] | None = None, grey: bool | None = False
+) -> NDArray[np.uint8]:
     """uint8 [N, H, W, 3], or [N, H, W, 1] with ``grey``, from N files of one size; ``size`` (width, height) resizes them to it.
 
     ``grey`` None: as they are, if all are; where some are colour, all become so.
@@ -76,15 +78,22 @@ def _read(path: Path, size: tuple[int, int] | None, grey: bool) -> NDArray[np.ui
     return np.asarray(picture).reshape(picture.height, picture.width, -1)
 
 
-def read_folder(root: Path, *, size: tuple[int, int] | None = None, grey: bool | None = False) -> tuple[Split, list[str]]:
+def read_folder(
+    root: Path, *, size: tuple[int, int] | None = None, grey: bool | None = False
+) -> tuple[Split, list[str]]:
     """``root/CLASS/*`` in the order of names, as torchvision's ImageFolder has it, and the names of the classes."""
     folders = [path for path in sorted(need(root, "a folder with one folder per class").iterdir()) if path.is_dir()]
     pictures = {path.name: found for path in folders if (found := pictures_below(path))}
     classes = list(pictures)
     files = [(path, i) for i, found in enumerate(pictures.values()) for path in found]
     if not files:
-        raise DataError(f"{root} holds no images in folders of their class; DICOM and more than 8 bits are not learnt from here")
-    return Split(read_images([path for path, _ in files], size=size, grey=grey), np.array([label for _, label in files], np.int64)), classes
+        raise DataError(
+            f"{root} holds no images in folders of their class; DICOM and more than 8 bits are not learnt from here"
+        )
+    return Split(
+        read_images([path for path, _ in files], size=size, grey=grey),
+        np.array([label for _, label in files], np.int64),
+    ), classes
 
 
 def pictures_below(root: Path) -> list[Path]:
@@ -99,7 +108,9 @@ def read_list(path: Path, *, size: tuple[int, int] | None = None, grey: bool | N
 
 def _listed(path: Path) -> list[tuple[Path, int]]:
     found = []
-    for number, line in enumerate(need_file(path, "a list of images and classes").read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(
+        need_file(path, "a list of images and classes").read_text(encoding="utf-8").splitlines(), 1
+    ):
         if not line.strip():
             continue
         name, _, label = line.strip().rpartition(" ")
@@ -108,7 +119,9 @@ def _listed(path: Path) -> list[tuple[Path, int]]:
         file = (path.parent / name).resolve()
         if not file.is_relative_to(path.parent.resolve()):
             raise DataError(f"{path}, line {number}: {name!r} leads out of the list's folder")
-        found.append((file if file.exists() or not file.with_suffix(".png").is_file() else file.with_suffix(".png"), int(label)))
+        found.append(
+            (file if file.exists() or not file.with_suffix(".png").is_file() else file.with_suffix(".png"), int(label))
+        )
     if not found:
         raise DataError(f"{path} names no images")
     return found
@@ -136,7 +149,9 @@ def given_of(files: Sequence[Path], *, grey: bool) -> Given | None:
         return None
     found = sorted(card for card in cards if card)
     if None in cards:
-        raise DataError(f"{found[0]} says that some of the images are releases, and others have no card: they are not mixed")
+        raise DataError(
+            f"{found[0]} says that some of the images are releases, and others have no card: they are not mixed"
+        )
     first, *more = (_given(card, grey=grey) for card in found)
     if any((other.plan, other.prune) != (first.plan, first.prune) for other in more):
         raise DataError(f"{found[0]} and {found[1]} name different plans or views: a set to learn from has one")
@@ -146,11 +161,16 @@ def given_of(files: Sequence[Path], *, grey: bool) -> Given | None:
 def _card_over(folder: Path) -> Path | None:
     """Where its card lies, or should: where a manifest does there are releases, too."""
     return next(
-        (place.root / CARD_NAME for place in map(Folder, (folder, *folder.parents)) if has_card(place) or _has_manifest(place)), None
+        (
+            place.root / CARD_NAME
+            for place in map(LocalStorage, (folder, *folder.parents))
+            if has_card(place) or _has_manifest(place)
+        ),
+        None,
     )
 
 
-def _has_manifest(place: Folder) -> bool:
+def _has_manifest(place: LocalStorage) -> bool:
     """Whether it is one of `privatize`: others have files of that name, too."""
     try:
         return place.size(MANIFEST_NAME) is not None and next(read_manifest(place), None) is not None
@@ -162,7 +182,10 @@ def _given(card: Path, *, grey: bool) -> Given:
     """What the card says of such images, if it speaks of no others: to decode, their word must be known."""
     try:
         statements = json.loads(card.read_text())["statements"]
-        promises, spent = [promised(statement) for statement in statements], [spent_on_one(statement)[0] for statement in statements]
+        promises, spent = (
+            [promised(statement) for statement in statements],
+            [spent_on_one(statement)[0] for statement in statements],
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, LdpSlicingError) as error:
         raise DataError(f"{card} is no card that can be read: {error}") from None
     if [plan.word_bits for plan, _ in promises] != [8 if grey else COLOUR_BITS]:
@@ -189,14 +212,21 @@ def load_chest(folder: Path) -> ImageSet:
 
     The groups of the training set are patients, or examinations where that is all that a file's name says.
     """
-    root = need(folder / "chest_xray", "the chest X-ray set of Kermany et al. 2018 (doi.org/10.17632/rscbjbr9sj; folders train, val, test)")
-    (first, classes), (second, _), (test, _) = (read_folder(root / name, size=(224, 224), grey=True) for name in ("train", "val", "test"))
+    root = need(
+        folder / "chest_xray",
+        "the chest X-ray set of Kermany et al. 2018 (doi.org/10.17632/rscbjbr9sj; folders train, val, test)",
+    )
+    (first, classes), (second, _), (test, _) = (
+        read_folder(root / name, size=(224, 224), grey=True) for name in ("train", "val", "test")
+    )
     paths = [path for part in ("train", "val") for kind in classes for path in sorted((root / part / kind).rglob("*"))]
     patients = [patient(path) for path in paths if path.suffix.lower() in SUFFIXES]
     groups = np.unique(patients, return_inverse=True)[1].astype(np.int64)
     train = Split(np.concatenate([first.images, second.images]), np.concatenate([first.labels, second.labels]), groups)
     files = [*paths, *(path for kind in classes for path in (root / "test" / kind).rglob("*"))]
-    return ImageSet("chest", 2, train, test, given_of([file for file in files if file.suffix.lower() in SUFFIXES], grey=True))
+    return ImageSet(
+        "chest", 2, train, test, given_of([file for file in files if file.suffix.lower() in SUFFIXES], grey=True)
+    )
 
 
 def patient(file: Path) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ldp_slicing.errors import DataError
 from ldp_slicing.lab.data import need
-from ldp_slicing.lab.faces import Face, Pairs, Verification, fold_accuracy, read_pairs, squared_distances
+from ldp_slicing.lab.face_pairs import Face, Pairs, Verification, fold_accuracy, read_pairs, squared_distances
 from ldp_slicing.lab.folders import read_images
 
 
@@ -44,7 +44,10 @@ class Side:
 
 def load_lfw(folder: Path) -> FaceSet:
     """``folder/lfw112/Person_Name/Person_Name_0001.webp`` (or .jpg, .png), aligned to the ArcFace template, and ``pairs.txt``."""
-    root = need(folder / "lfw112", "LFW (vis-www.cs.umass.edu/lfw) aligned to 112 x 112, one folder per person, with its pairs.txt")
+    root = need(
+        folder / "lfw112",
+        "LFW (vis-www.cs.umass.edu/lfw) aligned to 112 x 112, one folder per person, with its pairs.txt",
+    )
     files = sorted(path for path in root.glob("*/*") if path.suffix in (".webp", ".jpg", ".png"))
     index = {Face(path.parent.name, int(path.stem.rpartition("_")[2])): i for i, path in enumerate(files)}
     faces = FaceSet(read_images(files), index, read_pairs(root / "pairs.txt"))
@@ -75,7 +78,9 @@ def distances(faces: FaceSet, side: Side, embeddings: Tensor, where: NDArray[np.
     """Of the side's pairs; row i of ``embeddings``, [M, D], is of image ``where[i]``."""
     row = {int(image): i for i, image in enumerate(where)}
     tested = faces.tested(side.folds)
-    first, second = ([row[int(i)] for i in faces.of(people)[tested]] for people in (faces.pairs.first, faces.pairs.second))
+    first, second = (
+        [row[int(i)] for i in faces.of(people)[tested]] for people in (faces.pairs.first, faces.pairs.second)
+    )
     return squared_distances(embeddings[first], embeddings[second])
 
 

@@ -19,7 +19,7 @@ from ldp_slicing.plan import CHANNELS, COLOUR_BITS, PAPER_WEIGHTS, Plan, plan_fo
 from ldp_slicing.view import Prune
 
 if TYPE_CHECKING:
-    from ldp_slicing.lab.experiments.frame import Row
+    from ldp_slicing.lab.experiment import Row
 
 MEASURED = Path(__file__).with_name("plans.json")
 TASK = "cifar10"
@@ -30,12 +30,31 @@ VIEWS: dict[str, Prune] = {"whole": None, "pruned": "haar", "raised": "haar4"}
 # One slice, of these bits of Y and of these of Cb and of Cr. Around 128, where a pruned view is, the bits just below the highest repeat it:
 # the sign is in bit 7, the size in bits 5 to 3.
 THICK: dict[str, tuple[tuple[float, str, str], ...]] = {
-    "whole": ((1, "7", ""), (2.4, "7", ""), (2.4, "76", ""), (3.5, "76", ""), (5.2, "765", ""), (5.2, "76", "7"), (12, "76543", "765")),
-    "pruned": ((1, "7", ""), (2.4, "7", ""), (2.4, "74", ""), (3.5, "74", ""), (5.2, "754", ""), (5.2, "74", "7"), (12, "765432", "732")),
+    "whole": (
+        (1, "7", ""),
+        (2.4, "7", ""),
+        (2.4, "76", ""),
+        (3.5, "76", ""),
+        (5.2, "765", ""),
+        (5.2, "76", "7"),
+        (12, "76543", "765"),
+    ),
+    "pruned": (
+        (1, "7", ""),
+        (2.4, "7", ""),
+        (2.4, "74", ""),
+        (3.5, "74", ""),
+        (5.2, "754", ""),
+        (5.2, "74", "7"),
+        (12, "765432", "732"),
+    ),
     "raised": ((1, "7", ""), (2.4, "76", ""), (3.5, "76", ""), (5.2, "76", "7"), (12, "7654", "765")),
 }
 # The same bits with the paper's shares: what is gained by dropping the others, and what by joining these.
-SINGLE: dict[str, tuple[tuple[float, str, str], ...]] = {"whole": ((5.2, "765", ""),), "pruned": ((3.5, "74", ""), (5.2, "74", "7"))}
+SINGLE: dict[str, tuple[tuple[float, str, str], ...]] = {
+    "whole": ((5.2, "765", ""),),
+    "pruned": ((3.5, "74", ""), (5.2, "74", "7")),
+}
 ALONE = (  # these are also attacked by networks that know no other plan
     "paper-pruned-eps20",
     "thick-pruned-eps3.5-y74",
@@ -109,7 +128,11 @@ class Point:
     @property
     def code(self) -> str:
         """How it is used from Python."""
-        plan = f'Plan.sliced({self.plan.epsilon:g}, "{self.slices}")' if self.slices else f"Plan.paper({self.plan.epsilon:g})"
+        plan = (
+            f'Plan.sliced({self.plan.epsilon:g}, "{self.slices}")'
+            if self.slices
+            else f"Plan.paper({self.plan.epsilon:g})"
+        )
         return f"Slicer({plan}, prune={self.prune!r})"
 
 
@@ -132,7 +155,12 @@ def points(rows: Sequence[Row]) -> list[Point]:
 
 def leakages(rows: Sequence[Row], kind: str) -> dict[str, float]:
     """What adversaries of a kind got from the releases of each plan that they were tried on."""
-    return {one["plan"]: one["ssim"] for row in rows if row["finished"] and row["run"].endswith(kind) for one in row["found"]}
+    return {
+        one["plan"]: one["ssim"]
+        for row in rows
+        if row["finished"] and row["run"].endswith(kind)
+        for one in row["found"]
+    }
 
 
 def learners_of(name: str, rows: Sequence[Row]) -> list[Row]:
@@ -179,7 +207,9 @@ def measured(task: str, results: Path | None = None) -> list[Point]:
     path = results / "tradeoff.json"
     found = points(json.loads(path.read_text(encoding="utf-8"))["rows"]) if path.is_file() else []
     if not found:
-        raise LdpSlicingError(f"{results} holds no measured plans: run `ldp-slicing lab reproduce tradeoff` first, or leave --results out")
+        raise LdpSlicingError(
+            f"{results} holds no measured plans: run `ldp-slicing lab reproduce tradeoff` first, or leave --results out"
+        )
     return found
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab import results as files
+from ldp_slicing.lab.experiment import Setting
 from ldp_slicing.lab.experiments import experiment
-from ldp_slicing.lab.experiments.frame import Setting
 from ldp_slicing.lab.training import Limits, device_of
 
 
@@ -33,20 +33,29 @@ def reproduce(
     asked: whether somebody has asked to stop.
     """
     chosen, rows = experiment(name), files.read(name, results)
-    if epochs is not None and any(row["finished"] and row.get("recipe", {}).get("epochs", epochs) > epochs for row in rows):
+    if epochs is not None and any(
+        row["finished"] and row.get("recipe", {}).get("epochs", epochs) > epochs for row in rows
+    ):
         raise LdpSlicingError(
             f"{results} holds rows of whole runs, which a trial of {epochs} epochs would replace: name another with --results"
         )
-    where, limits = device_of(device), Limits(seconds=60 * minutes, side_by_side=side_by_side, compile=compiled, asked=asked)
+    where, limits = (
+        device_of(device),
+        Limits(seconds=60 * minutes, side_by_side=side_by_side, compile=compiled, asked=asked),
+    )
     setting = Setting(data, work / name, where, limits, tuple(rows), epochs, only, say, results)
     done, path, made = True, results / f"{name}.json", files.stamp(where)
     began = time.monotonic()
     for row in chosen.measure(setting):
-        files.keep(name, chosen.about, {"seconds": time.monotonic() - began} | row | made, results)  # what is trained says its own
+        files.keep(
+            name, chosen.about, {"seconds": time.monotonic() - began} | row | made, results
+        )  # what is trained says its own
         began = time.monotonic()
         done &= row["finished"]
     if only and not any(only in run for run in setting.named):
-        raise LdpSlicingError(f"no run of {name} has {only!r} in its name; there are {', '.join(sorted(setting.named))}")
+        raise LdpSlicingError(
+            f"no run of {name} has {only!r} in its name; there are {', '.join(sorted(setting.named))}"
+        )
     if path.is_file():
         files.show(name, results)
     return done and not setting.left, path

@@ -16,8 +16,8 @@ import torch
 from filelock import FileLock
 
 from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.lab.experiment import Experiment, Findings, Row
 from ldp_slicing.lab.experiments import EXPERIMENTS
-from ldp_slicing.lab.experiments.frame import Experiment, Findings, Row
 from ldp_slicing.version import __version__
 
 LONGEST = 50  # lines of a table on the page of all results
@@ -31,7 +31,13 @@ def commit() -> str:
 
     def git(*words: str) -> str:
         try:
-            ran = subprocess.run(["git", *words], cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)  # noqa: S603, S607
+            ran = subprocess.run(  # noqa: S603
+                ["git", *words],  # noqa: S607
+                cwd=Path(__file__).parents[1],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
         except OSError:  # it is not installed
             return ""
         return ran.stdout.strip()
@@ -50,7 +56,12 @@ def hardware(device: torch.device) -> str:
 
 def stamp(device: torch.device) -> Row:
     """By what a row is made."""
-    return {"software": f"ldp-slicing {__version__}", "commit": commit(), "torch": torch.__version__, "hardware": hardware(device)}
+    return {
+        "software": f"ldp-slicing {__version__}",
+        "commit": commit(),
+        "torch": torch.__version__,
+        "hardware": hardware(device),
+    }
 
 
 def read(name: str, folder: Path) -> list[Row]:
@@ -70,7 +81,11 @@ def keep(name: str, about: str, row: Row, folder: Path) -> Path:
 def write(name: str, about: str, rows: list[Row], folder: Path) -> Path:
     """``folder/NAME.json``, one row after the other, whole or not at all."""
     path = folder / f"{name}.json"
-    content: dict[str, Any] = {"experiment": name, "about": about, "rows": sorted(rows, key=lambda row: (row["run"], row["seed"]))}
+    content: dict[str, Any] = {
+        "experiment": name,
+        "about": about,
+        "rows": sorted(rows, key=lambda row: (row["run"], row["seed"])),
+    }
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(content, indent=1) + "\n")
     partial.replace(path)
@@ -79,7 +94,9 @@ def write(name: str, about: str, rows: list[Row], folder: Path) -> Path:
 
 def add(row: Row, rows: list[Row]) -> list[Row]:
     """``rows`` with ``row`` in place of an earlier one of that run and seed; one that was stopped takes no finished one's place."""
-    if not row["finished"] and any(old["finished"] and (old["run"], old["seed"]) == (row["run"], row["seed"]) for old in rows):
+    if not row["finished"] and any(
+        old["finished"] and (old["run"], old["seed"]) == (row["run"], row["seed"]) for old in rows
+    ):
         return rows
     return [*(old for old in rows if (old["run"], old["seed"]) != (row["run"], row["seed"])), row]
 
@@ -112,7 +129,10 @@ def page(name: str, experiment: Experiment, rows: Sequence[Row], longest: float 
     missing = sorted({row["run"] for row in rows if not row["finished"]})
     parts = [f"# {name}\n\n{experiment.about}.\n", table]
     parts += [f"![{name}]({name}.png)\n"] if experiment.figure else []
-    parts += [f"![{picture}]({picture})\n" for picture in sorted({picture for row in rows for picture in row.get("pictures", ())})]
+    parts += [
+        f"![{picture}]({picture})\n"
+        for picture in sorted({picture for row in rows for picture in row.get("pictures", ())})
+    ]
     parts += [f"Not finished: {', '.join(missing)}.\n"] if missing else []
     return "\n".join([*parts, f"Made by `ldp-slicing lab reproduce {name}` on {'; '.join(made)}.\n"])
 

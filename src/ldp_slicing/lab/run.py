@@ -19,7 +19,7 @@ from torch.nn import functional
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.data import Split, picture_digest
 from ldp_slicing.lab.models import build, build_embedder, load_weights
-from ldp_slicing.lab.models.faces import ArcFaceHead, Dropout
+from ldp_slicing.lab.models.face_networks import ArcFaceHead, Dropout
 from ldp_slicing.lab.task import Task, read_kept
 from ldp_slicing.torch.decode import Decoder
 from ldp_slicing.torch.simulate import see, simulate, to_rgb
@@ -59,7 +59,9 @@ class Run:
 
     def __init__(self, task: Task, device: torch.device, splits: tuple[Split, Split, Split] | None = None) -> None:
         self.task, self.device, recipe = task, device, task.recipe
-        torch.backends.cudnn.benchmark = True  # every step has the same shapes, so that looking for the fastest algorithm pays
+        torch.backends.cudnn.benchmark = (
+            True  # every step has the same shapes, so that looking for the fastest algorithm pays
+        )
         torch.manual_seed(task.seed)
         model, self.head = self._build()
         if task.weights:
@@ -67,7 +69,9 @@ class Run:
         self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         heads = self.head.parameters() if self.head else ()
         self.parameters = [parameter for parameter in (*self.model.parameters(), *heads) if parameter.requires_grad]
-        self.learning_rate = torch.tensor(recipe.learning_rate, device=device)  # on the device: one graph serves every epoch
+        self.learning_rate = torch.tensor(
+            recipe.learning_rate, device=device
+        )  # on the device: one graph serves every epoch
         self.optimiser = self._make_optimiser()
         self.generator = torch.Generator(device).manual_seed(task.seed)
         for module in self.model.modules():
@@ -103,7 +107,9 @@ class Run:
         recipe, fused = self.task.recipe, self.device.type == "cuda"  # fused reads the learning rate on the device
         rate: Any = self.learning_rate if fused else recipe.learning_rate
         if recipe.optimiser == "adamw":
-            return torch.optim.AdamW(self.parameters, rate, weight_decay=recipe.weight_decay, fused=fused, capturable=fused)
+            return torch.optim.AdamW(
+                self.parameters, rate, weight_decay=recipe.weight_decay, fused=fused, capturable=fused
+            )
         return torch.optim.SGD(self.parameters, rate, recipe.momentum, weight_decay=recipe.weight_decay, fused=fused)
 
     def _load(self, splits: tuple[Split, Split, Split]) -> None:
@@ -113,7 +119,9 @@ class Run:
             self._decoder = Decoder.fit(received[0].permute(0, 3, 1, 2), self.task.plan, prune=self.task.prune)
         images, held, tests = map(self._see, received)
         pad = self.task.recipe.pad
-        self.padded = functional.pad(images, (0, 0, pad, pad, pad, pad), value=128 if self.task.decode else 0)  # 128: nothing is known
+        self.padded = functional.pad(
+            images, (0, 0, pad, pad, pad, pad), value=128 if self.task.decode else 0
+        )  # 128: nothing is known
         self.labels, held_labels, test_labels = (torch.from_numpy(split.labels).to(self.device) for split in splits)
         if self.task.targets is not None:
             self.labels = torch.from_numpy(self.task.targets).to(self.device)
@@ -205,7 +213,10 @@ class Run:
         recipe, device, count = self.task.recipe, self.device, len(index)
         height, width = (side - 2 * recipe.pad for side in self.padded.shape[1:3])
         shift = torch.randint(2 * recipe.pad + 1, (2, count, 1), device=device, generator=self.generator)
-        rows, columns = shift[0] + torch.arange(height, device=device), torch.arange(width, device=device).expand(count, width)
+        rows, columns = (
+            shift[0] + torch.arange(height, device=device),
+            torch.arange(width, device=device).expand(count, width),
+        )
         if recipe.flip:
             turned = torch.randint(2, (count, 1), device=device, generator=self.generator) == 1
             columns = torch.where(turned, width - 1 - columns, columns)
@@ -238,7 +249,9 @@ class Run:
         self.at += 1
 
     def _state(self) -> list[Tensor]:
-        kept = [value for state in self.optimiser.state.values() for value in state.values() if isinstance(value, Tensor)]
+        kept = [
+            value for state in self.optimiser.state.values() for value in state.values() if isinstance(value, Tensor)
+        ]
         return [*self.parameters, *self.model.buffers(), *kept, self.at, self.loss_sum, self.right]
 
     def _capture(self) -> torch.cuda.CUDAGraph:
@@ -315,14 +328,25 @@ class Run:
     def end_epoch(self, *, look: bool) -> Epoch:
         """Writes the epoch down; ``look`` asks for accuracies. The best network by validation is kept."""
         with self.on_stream():
-            trained, classes = self.steps * min(self.task.recipe.batch, len(self.order)), self.task.recipe.loss in ("classes", "arcface")
+            trained, classes = (
+                self.steps * min(self.task.recipe.batch, len(self.order)),
+                self.task.recipe.loss in ("classes", "arcface"),
+            )
             loss, right = self.loss_sum.item() / self.steps, self.right.item() / trained
             held = len(self.validation[1]) > 0
             validated = self.accuracy(*self.validation) if look and held else None
-            tested = self.accuracy(*self.test) if look and not held and self.task.recipe.loss in ("classes", "pairs") else None
+            tested = (
+                self.accuracy(*self.test)
+                if look and not held and self.task.recipe.loss in ("classes", "pairs")
+                else None
+            )
             rate = self.task.recipe.learning_rate_at(self.epoch)
-            done = Epoch(self.epoch, rate, loss, right if classes else None, validated, tested, time.monotonic() - self._began)
-            if validated is not None and validated > max((e.validation_accuracy or 0.0 for e in self.history), default=0.0):
+            done = Epoch(
+                self.epoch, rate, loss, right if classes else None, validated, tested, time.monotonic() - self._began
+            )
+            if validated is not None and validated > max(
+                (e.validation_accuracy or 0.0 for e in self.history), default=0.0
+            ):
                 self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         self.history.append(done)
         return done
@@ -341,7 +365,13 @@ class Run:
     def chosen(self) -> Epoch | None:
         """The epoch whose network ``choose`` takes: the first of the best by validation, as ``end_epoch`` keeps it; else the last."""
         looked = [epoch for epoch in self.history if epoch.validation_accuracy]
-        return max(looked, key=lambda epoch: epoch.validation_accuracy or 0.0) if looked else self.history[-1] if self.history else None
+        return (
+            max(looked, key=lambda epoch: epoch.validation_accuracy or 0.0)
+            if looked
+            else self.history[-1]
+            if self.history
+            else None
+        )
 
     def choose(self) -> None:
         """Put the network of the epoch that validation chose in place of the last one's."""
@@ -365,8 +395,12 @@ class Run:
 
     def resume(self, path: Path) -> None:
         content = torch.load(path, map_location=self.device, weights_only=True)
-        if (saved := content.get("device", self.device.type)) != self.device.type:  # a generator's state is of its device
-            raise LdpSlicingError(f"{path} was trained on {saved} so far: go on there (--device {saved}), or name another folder")
+        if (
+            saved := content.get("device", self.device.type)
+        ) != self.device.type:  # a generator's state is of its device
+            raise LdpSlicingError(
+                f"{path} was trained on {saved} so far: go on there (--device {saved}), or name another folder"
+            )
         self.model.load_state_dict(content["model"])
         if self.head:
             self.head.load_state_dict(content["head"])
@@ -378,5 +412,7 @@ class Run:
         try:
             self.generator.set_state(content["generator"].cpu())
         except RuntimeError:  # of a checkpoint that does not say its device
-            raise LdpSlicingError(f"{path} was trained on another kind of device so far: go on there, or name another folder") from None
+            raise LdpSlicingError(
+                f"{path} was trained on another kind of device so far: go on there, or name another folder"
+            ) from None
         self.history = [Epoch(**epoch) for epoch in content["history"]]

@@ -34,7 +34,11 @@ def _gabor(n: int, sigma: float, angle: float, frequency: float, slant: float) -
     span = np.arange(-2 * n, 3 * n)
     along = np.cos(angle) * span[:, None] + np.sin(angle) * span[None, :]
     across = -np.sin(angle) * span[:, None] + np.cos(angle) * span[None, :]
-    wave = np.exp(-(along**2 + (slant * across) ** 2) / (2 * sigma**2) + 1j * frequency * along) * slant / (2 * np.pi * sigma**2)
+    wave = (
+        np.exp(-(along**2 + (slant * across) ** 2) / (2 * sigma**2) + 1j * frequency * along)
+        * slant
+        / (2 * np.pi * sigma**2)
+    )
     return np.asarray(wave.reshape(5, n, 5, n).sum((0, 2)))
 
 
@@ -48,9 +52,13 @@ def _morlet(n: int, scale: int, turn: int) -> NDArray[np.float64]:
 def _average(n: int, scale: int) -> NDArray[np.float64]:
     """The matrix of the low pass along an axis of n / 2^scale pixels."""
     sigma, span = 0.8 * 2 ** (SCALES - 1), np.arange(-2 * n, 3 * n)
-    response = np.fft.fft((np.exp(-(span**2) / (2 * sigma**2)) / np.sqrt(2 * np.pi * sigma**2)).reshape(5, n).sum(0)).real
+    response = np.fft.fft(
+        (np.exp(-(span**2) / (2 * sigma**2)) / np.sqrt(2 * np.pi * sigma**2)).reshape(5, n).sum(0)
+    ).real
     size = n >> scale
-    kernel = np.fft.ifft(np.concatenate([response[: size // 2], response[n - size // 2 :]])).real  # the frequencies that size pixels hold
+    kernel = np.fft.ifft(
+        np.concatenate([response[: size // 2], response[n - size // 2 :]])
+    ).real  # the frequencies that size pixels hold
     kept = np.arange(0, size, STRIDE >> scale)[1:-1]
     return np.asarray(kernel[(kept[:, None] - np.arange(size)[None, :]) % size])
 
@@ -82,6 +90,9 @@ def scatter(planes: Tensor) -> Tensor:
     spectrum = torch.fft.fft2(padded)
     first = torch.fft.ifft2(spectrum[:, None] * fine).abs()
     found = [average_fine @ plane @ average_fine.T for plane in (padded[:, None], first)]
-    for onward in (spectrum, *torch.fft.fft2(first).unbind(1)):  # the coarse wavelets of the plane itself, then of each fine path
+    for onward in (
+        spectrum,
+        *torch.fft.fft2(first).unbind(1),
+    ):  # the coarse wavelets of the plane itself, then of each fine path
         found.append(average_coarse @ torch.fft.ifft2(_halved(onward, coarse)).abs() @ average_coarse.T)
     return torch.cat(found, 1)

@@ -58,9 +58,13 @@ class Task:
         if (self.plan is None) != (self.release in ("none", "view")):
             raise LdpSlicingError(f"task {self.name!r}: release={self.release!r} does not go with plan={self.plan!r}")
         if (self.data.given is not None) != (self.release == "given"):
-            raise LdpSlicingError(f"task {self.name!r}: release={self.release!r}, but {self.data.name} holds {self.data.holds}")
+            raise LdpSlicingError(
+                f"task {self.name!r}: release={self.release!r}, but {self.data.name} holds {self.data.holds}"
+            )
         if self.decode and self.release not in ("once", "given"):
-            raise LdpSlicingError(f"task {self.name!r}: what was released once is decoded; got release={self.release!r}")
+            raise LdpSlicingError(
+                f"task {self.name!r}: what was released once is decoded; got release={self.release!r}"
+            )
         if (self.targets is None) != (self.recipe.loss != "teacher"):
             raise LdpSlicingError(f"task {self.name!r}: the loss {self.recipe.loss!r} and targets do not go together")
         if (self.pairs is None) != (self.recipe.loss != "pairs"):
@@ -104,7 +108,9 @@ class Task:
     def released(self) -> tuple[Split, Split, Split]:
         """Training, validation and test images as the learner gets them: of "once" the one release of each, else what the set holds."""
         train, validation = hold_out(self.data.train, self.validation, self.seed)
-        train, validation, test = (Split(self.release_once(split.images), split.labels) for split in (train, validation, self.data.test))
+        train, validation, test = (
+            Split(self.release_once(split.images), split.labels) for split in (train, validation, self.data.test)
+        )
         return train, validation, test
 
     def release_once(self, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -122,5 +128,7 @@ def read_kept(path: Path, *names: str) -> dict[str, Any]:
         if missing := {*names} - {*found}:
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise LdpSlicingError(f"{path} is damaged, and its releases cannot be made again without spending again: {error}") from None
+        raise LdpSlicingError(
+            f"{path} is damaged, and its releases cannot be made again without spending again: {error}"
+        ) from None
     return found

@@ -39,7 +39,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         if not self.seconds >= 0:
-            raise LdpSlicingError(f"the time to stop after cannot be less than nothing; got {self.seconds / 60:g} minutes")
+            raise LdpSlicingError(
+                f"the time to stop after cannot be less than nothing; got {self.seconds / 60:g} minutes"
+            )
 
     @property
     def over(self) -> bool:
@@ -128,12 +130,21 @@ def _start(run: Run, folder: Path, *, compiled: bool) -> Run:
 def checkpoint_of(task: Task, folder: Path) -> Path:
     """Where a run of the task is kept. One by another recipe, plan or view, or of other images, is kept elsewhere, and not taken up."""
     return _named(
-        task, folder, "pt", task.release, task.plans, task.decode, task.start_digest, replace(task.recipe, source="", deviations=())
+        task,
+        folder,
+        "pt",
+        task.release,
+        task.plans,
+        task.decode,
+        task.start_digest,
+        replace(task.recipe, source="", deviations=()),
     )
 
 
 def _named(task: Task, folder: Path, kind: str, *what: object) -> Path:
-    digest = hashlib.sha256(repr((task.plan, task.prune, task.validation, task.data.digest, *what)).encode()).hexdigest()
+    digest = hashlib.sha256(
+        repr((task.plan, task.prune, task.validation, task.data.digest, *what)).encode()
+    ).hexdigest()
     return folder / f"{task.name}-{task.seed}-{digest[:12]}.{kind}"
 
 
@@ -146,7 +157,10 @@ def releases_of(task: Task, folder: Path) -> Splits:
         if not path.is_file():
             made = task.released()
             partial = path.with_suffix(".partial.npz")
-            np.savez(partial, **{f"{kind}{i}": getattr(split, kind) for i, split in enumerate(made) for kind in ("images", "labels")})
+            np.savez(
+                partial,
+                **{f"{kind}{i}": getattr(split, kind) for i, split in enumerate(made) for kind in ("images", "labels")},
+            )
             partial.replace(path)
             return made
     kept = read_kept(path, *(f"{kind}{i}" for i in range(3) for kind in ("images", "labels")))

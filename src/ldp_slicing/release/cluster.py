@@ -19,10 +19,10 @@ from importlib import import_module
 from typing import Any
 
 from ldp_slicing.errors import ReleaseError
-from ldp_slicing.release.journal import Journal
+from ldp_slicing.release.pool import Message, Stop, batches, run_crew, serve
 from ldp_slicing.release.run import Engine
-from ldp_slicing.release.work import Gate, Outcome, Setting
-from ldp_slicing.release.workers import Message, Stop, batches, run_crew, serve
+from ldp_slicing.release.state import Journal
+from ldp_slicing.release.worker import Gate, Outcome, Setting
 
 
 def on_ray(address: str | None = None, workers: int | None = None) -> Engine:

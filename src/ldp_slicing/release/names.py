@@ -16,7 +16,9 @@ CREATE TABLE wished (name TEXT PRIMARY KEY, uses INTEGER NOT NULL) WITHOUT ROWID
 
 def same_name(path: str) -> str:
     """Equal for two names that some file system takes for one: those that differ only in case or in how accents are composed."""
-    folded = path.lower() if path.isascii() else unicodedata.normalize("NFD", unicodedata.normalize("NFD", path).casefold())
+    folded = (
+        path.lower() if path.isascii() else unicodedata.normalize("NFD", unicodedata.normalize("NFD", path).casefold())
+    )
     return printable(folded)
 
 

@@ -1,6 +1,6 @@
 """A set of sources to a set of releases, each source once, whatever happens in between.
 
-A run has a state folder beside its target (journal.py). Order of writing, for every source: the intent is in the ledger, on the disk; the
+A run has a state folder beside its target (state.py). Order of writing, for every source: the intent is in the ledger, on the disk; the
 release is written without a name; it gets its name; the ledger says done; the journal says released. Whatever is interrupted is made
 again from the same key, with the same bytes. Outputs are not flushed to the disk one by one, which would cost more than making them:
 a power cut can take some, but the key is destroyed only after everything was flushed at once, and until then they are found out and
@@ -20,15 +20,15 @@ from fractions import Fraction
 
 from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import ImageError, LdpSlicingError, ReleaseError
+from ldp_slicing.formats import WRITERS, endings
 from ldp_slicing.keys import Secret
 from ldp_slicing.ledger import Ledger, Stream
-from ldp_slicing.release.formats import WRITERS, endings
-from ldp_slicing.release.journal import RELEASED, WAITING, Journal
-from ldp_slicing.release.manifest import CARD_NAME, write_manifest
-from ldp_slicing.release.places import PARTIAL, Found, Place, is_apple_double, write_whole
-from ldp_slicing.release.recipe import Recipe
-from ldp_slicing.release.work import Gate, LedgerGate, Outcome, Setting, Task
-from ldp_slicing.release.workers import run_here, run_in_processes
+from ldp_slicing.manifest import CARD_NAME, write_manifest
+from ldp_slicing.release.pool import run_here, run_in_processes
+from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.state import RELEASED, WAITING, Journal
+from ldp_slicing.release.worker import Gate, LedgerGate, Outcome, Setting, Task
+from ldp_slicing.storage import PARTIAL, Found, Storage, is_apple_double, write_whole
 from ldp_slicing.tables import round_up
 from ldp_slicing.view import block_of
 
@@ -39,7 +39,7 @@ Stop = Callable[[], bool]
 Engine = Callable[[Setting, Gate, Journal, Stop], Generator[list[Outcome]]]
 
 
-def check_card(target: Place, path: str, journal: Journal) -> None:
+def check_card(target: Storage, path: str, journal: Journal) -> None:
     """Refuse a target whose card is not one that this run wrote: what it promises would be lost."""
     content = _content(target, path)
     if content.strip(_BLANK) and hashlib.sha256(content).hexdigest() not in (journal.get("cards") or ()):
@@ -47,7 +47,7 @@ def check_card(target: Place, path: str, journal: Journal) -> None:
         raise ReleaseError(f"{path} is there, and {what}: one target is one run's. Move it away if it is of no use")
 
 
-def has_card(target: Place, path: str = CARD_NAME) -> bool:
+def has_card(target: Storage, path: str = CARD_NAME) -> bool:
     """Whether a card lies there."""
     try:
         content = _content(target, path)
@@ -57,7 +57,7 @@ def has_card(target: Place, path: str = CARD_NAME) -> bool:
         return False
 
 
-def _content(target: Place, path: str) -> bytes:
+def _content(target: Storage, path: str) -> bytes:
     """Of a file, or nothing where there is none."""
     if target.size(path) is None:
         return b""
@@ -71,7 +71,11 @@ def on_this_machine(workers: int) -> Engine:
 
     def engine(setting: Setting, gate: Gate, journal: Journal, stop: Stop) -> Generator[list[Outcome]]:
         tasks = journal.waiting()
-        return run_here(setting, gate, tasks, stop) if workers == 1 else run_in_processes(setting, gate, tasks, stop, workers)
+        return (
+            run_here(setting, gate, tasks, stop)
+            if workers == 1
+            else run_in_processes(setting, gate, tasks, stop, workers)
+        )
 
     return engine
 
@@ -83,8 +87,8 @@ class Job:
     ``waiting``: files to do; ``kept``: files with a release from before. ``card_problem`` says why card or manifest could not be written.
     """
 
-    source: Place
-    target: Place
+    source: Storage
+    target: Storage
     recipe: Recipe
     journal: Journal
     ledger: Ledger
@@ -145,9 +149,7 @@ class Job:
             self.target.clear_drafts()
             if self._all_is_counted() and (card := self.card()):
                 self._write_card(card)
-                if (
-                    not self.let_go
-                ):  # another run, if one is at work here, lists after it has named something, and this one now: one sees it
+                if not self.let_go:  # another run, if one is at work here, lists after it has named something, and this one now: one sees it
                     self._all_is_counted()
             if not self.card_problem and not self.journal.unfinished:
                 self._complete()
@@ -165,7 +167,9 @@ class Job:
     def _write_card(self, card: Card) -> None:
         content = card.to_json().encode() + b"\n"
         check_card(self.target, self.card_path, self.journal)
-        self.journal.set_durably("cards", [*(self.journal.get("cards") or [])[-9:], hashlib.sha256(content).hexdigest()])
+        self.journal.set_durably(
+            "cards", [*(self.journal.get("cards") or [])[-9:], hashlib.sha256(content).hexdigest()]
+        )
         self.journal.set_durably("said", self._said)
         if not self.single:
             write_manifest(self.target, self.journal.manifest())
@@ -192,7 +196,9 @@ class Job:
             self.target.remove(self.card_path)
             self._withdrawn = True
         except OSError as error:
-            raise ReleaseError(f"{self.card_path} cannot be removed, and would not count what comes: {error.strerror or error}") from None
+            raise ReleaseError(
+                f"{self.card_path} cannot be removed, and would not count what comes: {error.strerror or error}"
+            ) from None
 
     def _not_counted(self) -> str | None:
         """What lies among the releases and is not known as one: of it no card would be true.
@@ -200,9 +206,7 @@ class Job:
         A worker that was killed, or a ledger that failed, may leave files that have their names and are made again, the same, next time.
         """
         if other := self.journal.damaged():
-            return (
-                f"{other} is not what was released under that name: move it away, or bring the release back, and run the same command again"
-            )
+            return f"{other} is not what was released under that name: move it away, or bring the release back, and run the same command again"
         for found in map(Found, self.journal.outputs()) if self.single else self.target.files():
             if found.problem:  # there may be anything behind it
                 return f"{found.path} {found.problem}"
@@ -210,7 +214,12 @@ class Job:
             ending = path[path.rfind(".") :].lower()
             if ending not in WRITERS or path.startswith(f"{PARTIAL}/") or is_apple_double(self.target, path):
                 continue
-            if any(map(self.journal.is_released, (path, unicodedata.normalize("NFC", path), unicodedata.normalize("NFD", path)))):
+            if any(
+                map(
+                    self.journal.is_released,
+                    (path, unicodedata.normalize("NFC", path), unicodedata.normalize("NFD", path)),
+                )
+            ):
                 continue  # some disks give accents another form
             if not self.single or self.target.size(path) is not None:
                 return f"{path} is there and not counted: run the same command again, or, if it is no release of this run, move it away"
@@ -249,12 +258,17 @@ class Job:
                 max([round_up(film * block_of(slicer.prune) ** 2), *(one.source_pixel_epsilon for one in known)]),
             )
             times = max([frames, *(one.releases for one in known)])
-            before = (self.journal.get("said") or {}).get(str(bits), (0, 0.0, 0.0))  # no card says less than the one before it
+            before = (self.journal.get("said") or {}).get(
+                str(bits), (0, 0.0, 0.0)
+            )  # no card says less than the one before it
             times, spent = max(times, before[0]), (max(spent[0], before[1]), max(spent[1], before[2]))
             self._said[str(bits)] = (times, *spent)
             statements.append(Statement(slicer.plan, slicer.prune, slicer.output, tuple(sizes), count, times, spent))
         if not statements:
             return None
         return Card(
-            tuple(statements), random_names=self.recipe.names == "random", owners_key=self.secret.is_owners, kept=endings(self.recipe.keep)
+            tuple(statements),
+            random_names=self.recipe.names == "random",
+            owners_key=self.secret.is_owners,
+            kept=endings(self.recipe.keep),
         )

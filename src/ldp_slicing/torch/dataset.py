@@ -24,9 +24,9 @@ from ldp_slicing.keys import source_digest
 from ldp_slicing.plan import Plan, Slice
 from ldp_slicing.slicer import Slicer, as_batch
 from ldp_slicing.tables import LAYOUT_VERSION
+from ldp_slicing.torch.distributed import processes, refuse_each_its_own, wait_until_made
+from ldp_slicing.torch.images import image_of, refuse_picture, source_of
 from ldp_slicing.torch.labels import from_column, own, stored_kind, to_column
-from ldp_slicing.torch.pictures import image_of, refuse_picture, source_of
-from ldp_slicing.torch.together import processes, refuse_each_its_own, wait_until_made
 from ldp_slicing.view import Prune
 
 STORE_VERSION = 1
@@ -139,7 +139,9 @@ class ReleasedDataset(Dataset[Any]):
     def card(self) -> Card:
         """What is promised about these releases."""
         if not self._secret:
-            raise CardError("no card for seeded output: whoever knows the seed removes the mask. Leave randomness at its default")
+            raise CardError(
+                "no card for seeded output: whoever knows the seed removes the mask. Leave randomness at its default"
+            )
         return make_card(self._index, self._plan, *self._view)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -163,9 +165,14 @@ class ReleasedDataset(Dataset[Any]):
         for i in (0, count - 1) if same else ():
             items, image, rest = parts_of(dataset[i])
             kind, pixels = source_of(image)
-            here, labels = (items, kind, shape_of(kind, pixels)), [*zip(map(own, rest), self._index.labels[i], strict=False)]
+            here, labels = (
+                (items, kind, shape_of(kind, pixels)),
+                [*zip(map(own, rest), self._index.labels[i], strict=False)],
+            )
             same &= here == (self._index.items, self._index.kind, tuple(self._index.shapes[i].tolist()))
-            same &= len(rest) == len(self._index.labels[i]) and all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in labels)
+            same &= len(rest) == len(self._index.labels[i]) and all(
+                np.array_equal(np.asarray(a), np.asarray(b)) for a, b in labels
+            )
         if not same:
             raise ReleaseError(
                 f"{self._folder} holds other releases than this process was to make: give each its own store, or all the same"
@@ -174,8 +181,12 @@ class ReleasedDataset(Dataset[Any]):
     def _load(self, folder: Path) -> None:
         if not (folder / "index.json").is_file():
             if (folder / "card.json").is_file():
-                raise ReleaseError(f"{folder} holds releases of `privatize`, as files: open them as what they are, such as by ImageFolder")
-            raise ReleaseError(f"{folder} holds no complete releases: it has no index.json. Make them with store={str(folder)!r}")
+                raise ReleaseError(
+                    f"{folder} holds releases of `privatize`, as files: open them as what they are, such as by ImageFolder"
+                )
+            raise ReleaseError(
+                f"{folder} holds no complete releases: it has no index.json. Make them with store={str(folder)!r}"
+            )
         try:
             about = json.loads((folder / "index.json").read_text())
             if about["version"] != STORE_VERSION:
@@ -186,7 +197,9 @@ class ReleasedDataset(Dataset[Any]):
             labels = list(zip(*columns, strict=True)) if columns else [()] * len(shapes)
             card = json.loads((folder / "card.json").read_text())
             (statement,) = card["statements"]
-            index = Index(about["kind"], about["items"], shapes, kinds, labels, statement["most_releases_of_one_source"])
+            index = Index(
+                about["kind"], about["items"], shapes, kinds, labels, statement["most_releases_of_one_source"]
+            )
             part = statement["plan"]
             slices = [Slice(int(one["bits"], 16), one["epsilon"]) for one in part["slices"]]
             plan = Plan(slices, part["word_bits"], requested=part["epsilon_requested"])
@@ -195,9 +208,13 @@ class ReleasedDataset(Dataset[Any]):
         self._hold(index, pixels, plan)
         whole = self._offsets[-1] == len(pixels) and pixels.dtype == dtype_of(plan)
         if not whole or len(labels) != len(self):
-            raise ReleaseError(f"{folder} is damaged: its {len(self)} shapes do not fit its {len(pixels)} {pixels.dtype} values and labels")
+            raise ReleaseError(
+                f"{folder} is damaged: its {len(self)} shapes do not fit its {len(pixels)} {pixels.dtype} values and labels"
+            )
         if (plan.realised_epsilon, LAYOUT_VERSION) != (part["epsilon_realised"], card["keystream_layout"]):
-            raise CardError(f"{folder} was released by {card['software']}, whose tables were others: only its own card.json is true")
+            raise CardError(
+                f"{folder} was released by {card['software']}, whose tables were others: only its own card.json is true"
+            )
         prune, output = statement["view"]["prune"], statement["output"]
         self._view, self._secret = (None if prune == "none" else prune, "rgb" if output == "grey" else output), True
         self._folder = folder
@@ -209,7 +226,9 @@ def count_items(dataset: object) -> int:
     except (TypeError, NotImplementedError):
         count = 0
     if not count or not hasattr(dataset, "__getitem__"):
-        raise ReleaseError(f"a data set has a length, at least 1, and items by number; got {type(dataset).__name__}: make it a list first")
+        raise ReleaseError(
+            f"a data set has a length, at least 1, and items by number; got {type(dataset).__name__}: make it a list first"
+        )
     return count
 
 
@@ -247,7 +266,13 @@ def gather(images: Iterable[Array]) -> Iterator[Array]:
         yield room[:waiting]
 
 
-def release_all(dataset: Any, slicer: Slicer, file: BinaryIO, progress: Progress, label_kind: Callable[[Any], str]) -> Index:  # noqa: ANN401
+def release_all(
+    dataset: Any,  # noqa: ANN401
+    slicer: Slicer,
+    file: BinaryIO,
+    progress: Progress,
+    label_kind: Callable[[Any], str],
+) -> Index:
     """Release each item once and append its pixels to ``file``: no more than a batch is held beside it."""
     count = count_items(dataset)
     forms: list[tuple[str, str, int, tuple[str, ...]]] = []  # one, that of the first item
@@ -269,7 +294,9 @@ def release_all(dataset: Any, slicer: Slicer, file: BinaryIO, progress: Progress
                 if not forms:
                     forms.append(here)
                 if here != forms[0]:
-                    raise ReleaseError(f"(item, image, dimensions, labels) are {here}, but {forms[0]} before: all items must agree")
+                    raise ReleaseError(
+                        f"(item, image, dimensions, labels) are {here}, but {forms[0]} before: all items must agree"
+                    )
             except LdpSlicingError as error:
                 raise type(error)(f"item {i}: {error}") from error
             shapes.append(shape_of(kind, pixels))
@@ -306,13 +333,17 @@ def _check_free(folder: Path) -> None:
             f"{folder} is already released: use ReleasedDataset.open({str(folder)!r}); releasing again would spend again"
         )
     if is_taken:
-        raise ReleaseError(f"{folder} exists and holds something else, or an incomplete copy of a store: name a new folder")
+        raise ReleaseError(
+            f"{folder} exists and holds something else, or an incomplete copy of a store: name a new folder"
+        )
 
 
 def write_store(folder: Path, dataset: object, slicer: Slicer, progress: Progress) -> None:
     """The whole folder under its name, or nothing."""
     if not slicer.randomness.secret:
-        raise ReleaseError("seeded output is not private and gets no card, so it is not stored: leave randomness at its default")
+        raise ReleaseError(
+            "seeded output is not private and gets no card, so it is not stored: leave randomness at its default"
+        )
     _check_free(folder)
     partial = partial_of(folder)
     try:
@@ -328,17 +359,26 @@ def write_store(folder: Path, dataset: object, slicer: Slicer, progress: Progres
             file.write(bytes(HEADER_BYTES))
             index = release_all(dataset, slicer, file, progress, stored_kind)
             same = bool((index.shapes == index.shapes[0]).all())
-            shape = [*index.shapes.shape[:1], *index.shapes[0].tolist()] if same else [int(index.shapes.prod(axis=1).sum())]
+            shape = (
+                [*index.shapes.shape[:1], *index.shapes[0].tolist()] if same else [int(index.shapes.prod(axis=1).sum())]
+            )
             described = repr({"descr": dtype_of(slicer.plan).str, "fortran_order": False, "shape": tuple(shape)})
             file.seek(0)
-            file.write(b"\x93NUMPY\1\0" + struct.pack("<H", HEADER_BYTES - 10) + described.ljust(HEADER_BYTES - 11).encode() + b"\n")
+            file.write(
+                b"\x93NUMPY\1\0"
+                + struct.pack("<H", HEADER_BYTES - 10)
+                + described.ljust(HEADER_BYTES - 11).encode()
+                + b"\n"
+            )
         np.save(partial / "shapes.npy", index.shapes)
         for c, column in enumerate(zip(*index.labels, strict=True)):
             np.save(partial / f"labels-{c}.npy", to_column(column), allow_pickle=False)
         (partial / "card.json").write_text(make_card(index, slicer.plan, slicer.prune, slicer.output).to_json() + "\n")
         about = {"version": STORE_VERSION, "kind": index.kind, "items": index.items, "labels": index.label_kinds}
         (partial / "index.json").write_text(json.dumps(about, indent=2) + "\n")
-        for path in partial.iterdir():  # so that after a power cut, whichever name the folder has, it is whole or has no index
+        for (
+            path
+        ) in partial.iterdir():  # so that after a power cut, whichever name the folder has, it is whole or has no index
             with open(path, "rb+") as file:
                 os.fsync(file.fileno())
         if folder.exists():

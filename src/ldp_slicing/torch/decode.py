@@ -20,11 +20,20 @@ from ldp_slicing.plan import Plan
 from ldp_slicing.torch.simulate import to_rgb
 from ldp_slicing.view import Prune, block_of
 
-ROUNDS, STEPS = 4, 20  # of estimating the prior: between colours and released values, and for each between these and the view's
+ROUNDS, STEPS = (
+    4,
+    20,
+)  # of estimating the prior: between colours and released values, and for each between these and the view's
 TOGETHER = 1 << 16  # words whose colours are worked out at once
 MOST_TERMS = 1 << 28  # words, times two for each slice across channels
 SPREAD = 32  # of a decoded picture, per standard deviation: four of them fit into a byte on either side
-OFF = {"haar": 0.1, "haar2": 1.0, "haar4": 10.0, "haar8": 100.0, "dct": 1.0}  # how far, squared, rounding and clamping take a block's mean
+OFF = {
+    "haar": 0.1,
+    "haar2": 1.0,
+    "haar4": 10.0,
+    "haar8": 100.0,
+    "dct": 1.0,
+}  # how far, squared, rounding and clamping take a block's mean
 LEAST = 1e-4  # a channel that varies less says nothing, and is 128
 NOTHING = 1e-300  # keeps 0 / 0 at 0
 
@@ -45,7 +54,11 @@ class Decoder:
         often, known = _sums(rows, _joint(plan, self.prior)), self.prior @ _powers(prior.device)  # [C, 3]
         moments = [
             [
-                torch.where(often > 0, _sums(rows, _joint(plan, self.prior, c, power)) / often.clamp_min(NOTHING), known[c, power])
+                torch.where(
+                    often > 0,
+                    _sums(rows, _joint(plan, self.prior, c, power)) / often.clamp_min(NOTHING),
+                    known[c, power],
+                )
                 for power in (1, 2)
             ]
             for c in range(len(prior))
@@ -56,7 +69,9 @@ class Decoder:
         self._deviation = (((means - mean).square() * often[:, None]).sum(0) * free).sqrt().float()
         self._centre = (mean if area == 1 else torch.full_like(mean, 128)).float()
         self._means, self._variances = means.float(), (squares - means.square()).clamp_min_(0).float()
-        if not all(bool(table.isfinite().all()) for table in (self._means, self._variances, self._centre, self._deviation)):
+        if not all(
+            bool(table.isfinite().all()) for table in (self._means, self._variances, self._centre, self._deviation)
+        ):
             raise LdpSlicingError(f"decoding {plan!r} gave numbers that are not finite")
 
     @classmethod
@@ -66,7 +81,9 @@ class Decoder:
         They stop early, since a prior that fits to the last digit fits the noise.
         """
         if not isinstance(released, Tensor):
-            raise ImageError(f"a decoder is fitted to a uint8 tensor [N, C, H, W] of releases; got {type(released).__name__}")
+            raise ImageError(
+                f"a decoder is fitted to a uint8 tensor [N, C, H, W] of releases; got {type(released).__name__}"
+            )
         table, rows = _colours(plan, released.device)
         counts = torch.zeros(int(rows.max()) + 1, dtype=torch.float64, device=released.device)
         for part in torch.split(released, 1000) if len(released) else ():
@@ -74,15 +91,22 @@ class Decoder:
         if not counts.any():
             raise ImageError(f"there are no releases to fit a decoder to: {tuple(released.shape)}")
         channels = range(channels_of(plan))
-        likely, values = [_likelihood(plan, c, released.device) for c in channels], [_values(one, released.device) for one in _kept(plan)]
+        likely, values = (
+            [_likelihood(plan, c, released.device) for c in channels],
+            [_values(one, released.device) for one in _kept(plan)],
+        )
         shapes = _shapes(prune, released.device)
         prior = shapes[-1:].repeat(len(channels), 1)
         for turn in range(ROUNDS):
             chances = _joint(plan, prior)
-            words = (counts / counts.sum() / _sums(rows, chances).clamp_min(NOTHING))[rows] * chances  # how often, it seems
+            words = (counts / counts.sum() / _sums(rows, chances).clamp_min(NOTHING))[
+                rows
+            ] * chances  # how often, it seems
             for c in channels:
                 seen = torch.zeros_like(prior[c])
-                seen[values[c]] = words.view([len(some) for some in values]).movedim(c, 0).reshape(len(values[c]), -1).sum(1)
+                seen[values[c]] = (
+                    words.view([len(some) for some in values]).movedim(c, 0).reshape(len(values[c]), -1).sum(1)
+                )
                 if not turn:
                     prior[c] = shapes[(seen @ (likely[c] @ shapes.T).clamp_min(NOTHING).log()).argmax()]
                 for _ in range(STEPS):
@@ -110,7 +134,9 @@ def posterior_mean(words: Tensor, plan: Plan, prior: Tensor) -> Tensor:
     for weight, tables in _terms(plan, prior):
         found = [table[channel] for table, channel in zip(tables, words, strict=True)]  # [..., 3]
         for c in range(len(words)):
-            others = torch.stack([one[..., 0] for d, one in enumerate(found) if d != c] or [torch.ones_like(found[c][..., 0])]).prod(0)
+            others = torch.stack(
+                [one[..., 0] for d, one in enumerate(found) if d != c] or [torch.ones_like(found[c][..., 0])]
+            ).prod(0)
             total[c] += weight * others * found[c][..., 0]
             means[c] += weight * others * found[c][..., 1]
     return (means / total.clamp_min(NOTHING)).to(prior.dtype)
@@ -119,7 +145,9 @@ def posterior_mean(words: Tensor, plan: Plan, prior: Tensor) -> Tensor:
 def channels_of(plan: Plan) -> int:
     """3 for colour, 1 for 8-bit grey; others are refused."""
     if plan.word_bits not in (8, 24):
-        raise LdpSlicingError(f"decoding and attacks take plans of 24-bit (colour) or 8-bit (grey) words; got {plan.word_bits} bits")
+        raise LdpSlicingError(
+            f"decoding and attacks take plans of 24-bit (colour) or 8-bit (grey) words; got {plan.word_bits} bits"
+        )
     return plan.word_bits // 8
 
 
@@ -228,7 +256,9 @@ def _colours(plan: Plan, device: torch.device) -> tuple[Tensor, Tensor]:
     """Every colour that can be released has a row: int32, the row of each colour, -1 of the others; int32 [P], the row of each word."""
     terms = 1 << plan.kept_bits.bit_count() + len(_across(plan))
     if channels_of(plan) and terms > MOST_TERMS:
-        raise LdpSlicingError(f"a plan with so many slices across channels cannot be decoded: {terms} terms, {MOST_TERMS} at most")
+        raise LdpSlicingError(
+            f"a plan with so many slices across channels cannot be decoded: {terms} terms, {MOST_TERMS} at most"
+        )
     return _rows(_kept(plan), device)
 
 
@@ -246,20 +276,33 @@ def _rows(kept: tuple[tuple[int, int], ...], device: torch.device) -> tuple[Tens
 def _looked_up(released: Tensor, plan: Plan, rows: Tensor) -> Tensor:
     """uint8 [N, C, H, W] to int32 [N, H, W]: the rows of the colours; what is no release of the plan is refused."""
     channels = channels_of(plan)
-    if not isinstance(released, Tensor) or released.dtype != torch.uint8 or released.ndim != 4 or released.shape[1] != channels:
+    if (
+        not isinstance(released, Tensor)
+        or released.dtype != torch.uint8
+        or released.ndim != 4
+        or released.shape[1] != channels
+    ):
         got = f"{released.dtype} {tuple(released.shape)}" if isinstance(released, Tensor) else type(released).__name__
         raise ImageError(f"a release is a uint8 tensor [N, {channels}, H, W]; got {got}")
     found = rows[_pack(released.transpose(0, 1))]
     if bool((found < 0).any()):
-        raise LdpSlicingError(f"there are colours that {plan!r} never releases: another plan, or images changed after their release")
+        raise LdpSlicingError(
+            f"there are colours that {plan!r} never releases: another plan, or images changed after their release"
+        )
     return found
 
 
 def _checked(prior: Tensor, plan: Plan) -> Tensor:
     """float64, rows that add up to 1."""
     numbers, shape = prior.double(), (channels_of(plan), 256)
-    if numbers.shape != shape or not bool((numbers.isfinite() & (numbers >= 0)).all()) or not bool((numbers.sum(1) > 0).all()):
-        raise LdpSlicingError(f"a prior is {shape} numbers that are not negative, with something in every row; got {tuple(prior.shape)}")
+    if (
+        numbers.shape != shape
+        or not bool((numbers.isfinite() & (numbers >= 0)).all())
+        or not bool((numbers.sum(1) > 0).all())
+    ):
+        raise LdpSlicingError(
+            f"a prior is {shape} numbers that are not negative, with something in every row; got {tuple(prior.shape)}"
+        )
     return _normal(numbers)
 
 

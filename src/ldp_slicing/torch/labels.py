@@ -46,9 +46,15 @@ def stored_kind(label: Any) -> str:  # noqa: ANN401
 
 def to_column(labels: Sequence[Any]) -> NDArray[Any]:
     """Labels of one kind as one array."""
-    return torch.stack([*labels]).cpu().numpy() if isinstance(labels[0], Tensor) else np.array(labels, SCALARS.get(type(labels[0])))
+    return (
+        torch.stack([*labels]).cpu().numpy()
+        if isinstance(labels[0], Tensor)
+        else np.array(labels, SCALARS.get(type(labels[0])))
+    )
 
 
 def from_column(column: NDArray[Any], kind: str) -> list[Any]:
     """Each label as it was."""
-    return column.tolist() if " " not in kind else list(torch.from_numpy(column) if kind.startswith("tensor") else column)
+    return (
+        column.tolist() if " " not in kind else list(torch.from_numpy(column) if kind.startswith("tensor") else column)
+    )

@@ -52,7 +52,9 @@ def simulate(
     if batch.is_cuda and torch.cuda.is_current_stream_capturing():
         _IN_GRAPHS.update((known, place))
     seen = see(batch, prune, colour=colour)
-    masks = _draw_masks(known, place, len(batch), batch.shape[2] * batch.shape[3], generator).view(len(batch), 1, *batch.shape[2:])
+    masks = _draw_masks(known, place, len(batch), batch.shape[2] * batch.shape[3], generator).view(
+        len(batch), 1, *batch.shape[2:]
+    )
     out = ((seen ^ (masks >> known.shifts)) & known.kept[place]) | known.dropped[place]
     return (to_rgb(out) if output == "rgb" and colour else out).to(torch.uint8)
 
@@ -124,13 +126,18 @@ def _draw_masks(known: _Tables, place: Tensor, images: int, pixels: int, generat
     for group, uniform in enumerate(known.uniform):
         table = first + group
         draws = torch.randint(1 << 16, shape, device=device, generator=generator, dtype=torch.int32)
-        more = torch.randint(1 << 48, shape, device=device, generator=generator)  # settles the ties; elsewhere it is not used
+        more = torch.randint(
+            1 << 48, shape, device=device, generator=generator
+        )  # settles the ties; elsewhere it is not used
         column = draws >> 8
         other = (more >= known.rest[(table << 8) + column]).to(torch.int32)
         chosen = known.cells[(table << 16) + draws]
         chosen = torch.where(chosen < 0, known.words[(table << 9) + (other << 8) + column], chosen)
         if uniform:
-            chosen = chosen & (torch.randint(1 << 24, shape, device=device, generator=generator, dtype=torch.int32) | known.certain[table])
+            chosen = chosen & (
+                torch.randint(1 << 24, shape, device=device, generator=generator, dtype=torch.int32)
+                | known.certain[table]
+            )
         masks ^= chosen
     return masks
 

@@ -16,9 +16,9 @@ from torchvision.transforms import v2  # type: ignore[import-untyped]
 from ldp_slicing.card import number
 from ldp_slicing.errors import ImageError, ReleaseError
 from ldp_slicing.slicer import Slicer
+from ldp_slicing.torch.distributed import Count
+from ldp_slicing.torch.images import EXPLICIT, refuse_picture, release_pixels
 from ldp_slicing.torch.labels import own
-from ldp_slicing.torch.pictures import EXPLICIT, refuse_picture, release_pixels
-from ldp_slicing.torch.together import Count
 
 PICTURE = object()  # holds the place of one
 
@@ -31,11 +31,15 @@ def find_pictures(leaves: list[Any]) -> set[int]:
     """Which leaves of a sample are pictures, by torchvision's rules."""
     pictures = [i for i, leaf in enumerate(leaves) if isinstance(leaf, EXPLICIT)]
     if not pictures:
-        plain = (i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and not isinstance(leaf, tv_tensors.TVTensor))
+        plain = (
+            i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and not isinstance(leaf, tv_tensors.TVTensor)
+        )
         pictures = [*plain][:1]
     if not pictures:
         kinds = ", ".join(sorted({type(leaf).__name__ for leaf in leaves})) or "nothing"
-        raise ImageError(f"there is no image in this sample, only {kinds}: turn a NumPy array into one with v2.ToImage()")
+        raise ImageError(
+            f"there is no image in this sample, only {kinds}: turn a NumPy array into one with v2.ToImage()"
+        )
     return {*pictures}
 
 
@@ -63,7 +67,9 @@ class Privatize(v2.Transform):  # type: ignore[misc]
         super().__init__()
         if not isinstance(slicer, Slicer):
             raise ReleaseError(f"Privatize needs a Slicer, such as Slicer(Plan.paper(20.0)); got {slicer!r}")
-        if dataset_size is not None and (isinstance(dataset_size, bool) or not isinstance(dataset_size, int) or dataset_size < 1):
+        if dataset_size is not None and (
+            isinstance(dataset_size, bool) or not isinstance(dataset_size, int) or dataset_size < 1
+        ):
             raise ReleaseError(f"dataset_size is the number of sources, at least 1; got {dataset_size!r}")
         self.slicer = slicer
         self.dataset_size = dataset_size
@@ -78,7 +84,9 @@ class Privatize(v2.Transform):  # type: ignore[misc]
         flat, spec = tree_flatten(inputs[0] if len(inputs) == 1 else inputs)
         pictures = find_pictures(flat)
         self._refuse_beside(tree_unflatten([PICTURE if i in pictures else leaf for i, leaf in enumerate(flat)], spec))
-        return tree_unflatten([self.transform(leaf, {}) if i in pictures else own(leaf) for i, leaf in enumerate(flat)], spec)
+        return tree_unflatten(
+            [self.transform(leaf, {}) if i in pictures else own(leaf) for i, leaf in enumerate(flat)], spec
+        )
 
     def transform(self, inpt: Any, params: dict[str, Any]) -> Any:  # noqa: ANN401
         if isinstance(inpt, PIL.Image.Image):
@@ -128,4 +136,8 @@ class Privatize(v2.Transform):  # type: ignore[misc]
                 f"Privatize made {made} releases of {size} sources, so some source at least {times} times: that costs "
                 f"{times} x {number(epsilon)} = {number(times * epsilon)} epsilon per released pixel, and it grows with every epoch"
             )
-        warnings.warn(f"{message}. ldp_slicing.torch.ReleasedDataset releases each source once", RepeatedReleaseWarning, stacklevel=2)
+        warnings.warn(
+            f"{message}. ldp_slicing.torch.ReleasedDataset releases each source once",
+            RepeatedReleaseWarning,
+            stacklevel=2,
+        )

@@ -13,20 +13,27 @@ from ldp_slicing.cli import app
 from ldp_slicing.lab import results
 from ldp_slicing.lab.attacks import bayes, networks
 from ldp_slicing.lab.attacks.networks import BlackBox, WhiteBox
+from ldp_slicing.lab.experiment import Setting
 from ldp_slicing.lab.experiments import averaging, leakage, reconstruction
-from ldp_slicing.lab.experiments.frame import Setting
 from ldp_slicing.lab.models import EMBEDDERS
 from ldp_slicing.lab.reproduce import reproduce
 from tests.lab.test_experiments import tiny, write_both
 
-RUNS = {"averaging": 8, "bayes": 8, "black-box": 7, "white-box": 7}  # two sets, two views, two budgets; or all budgets and some alone
+RUNS = {
+    "averaging": 8,
+    "bayes": 8,
+    "black-box": 7,
+    "white-box": 7,
+}  # two sets, two views, two budgets; or all budgets and some alone
 BLIND = {"cifar10-blind", "lfw-blind"}  # and two that see no release
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(networks.NETWORKS, "unet", lambda channels, gain: BlackBox(channels, width=4, scales=2))
-    monkeypatch.setitem(networks.NETWORKS, "two-stage", lambda channels, gain: WhiteBox(channels, gain, width=4, scales=2))
+    monkeypatch.setitem(
+        networks.NETWORKS, "two-stage", lambda channels, gain: WhiteBox(channels, gain, width=4, scales=2)
+    )
     monkeypatch.setitem(EMBEDDERS, "dlib", (lambda: tiny(128), 128))
     for module in (leakage, reconstruction):
         monkeypatch.setattr(module, "TARGETS", (20.0, 200.0))
@@ -55,7 +62,10 @@ def test_an_attack_runs_from_data_to_page(name: str, tmp_path: Path) -> None:
             for part in ("release", "reconstruction"):
                 assert -1 <= one[part]["ssim"] <= 1
                 assert ("rank_1" in one[part]) == row["run"].startswith("lfw")
-                assert all(0 <= share["low_95"] <= share["share"] <= share["high_95"] for share in one[part]["success"].values())
+                assert all(
+                    0 <= share["low_95"] <= share["share"] <= share["high_95"]
+                    for share in one[part]["success"].values()
+                )
     whole = [one for row in rows for one in row["found"] if row["run"].startswith("cifar10-whole")]
     easy = [one["release"]["ssim"] for one in whole if one["epsilon_requested"] == leakage.EASY]
     assert easy
@@ -92,8 +102,17 @@ def test_when_the_time_is_up_it_says_so_and_goes_on_later(name: str, tmp_path: P
 
 def test_on_the_command_line(tmp_path: Path) -> None:
     write_both(tmp_path / "data")
-    places = ["--data", str(tmp_path / "data"), "--results", str(tmp_path / "results"), "--work", str(tmp_path / "work")]
-    done = CliRunner().invoke(app, ["lab", "reproduce", "averaging", *places, "--only", "cifar10-whole-eps200", "--device", "cpu"])
+    places = [
+        "--data",
+        str(tmp_path / "data"),
+        "--results",
+        str(tmp_path / "results"),
+        "--work",
+        str(tmp_path / "work"),
+    ]
+    done = CliRunner().invoke(
+        app, ["lab", "reproduce", "averaging", *places, "--only", "cifar10-whole-eps200", "--device", "cpu"]
+    )
     assert done.exit_code == 0, done.output
     assert "averaging.json" in done.output
     refused = CliRunner().invoke(app, ["lab", "reproduce", "nothing", *places])

@@ -4,10 +4,10 @@ import torch
 
 from ldp_slicing import Plan, Slice
 from ldp_slicing.lab.attacks.averaging import average
-from ldp_slicing.lab.attacks.measures import psnr
-from ldp_slicing.lab.attacks.sheet import view_of
+from ldp_slicing.lab.attacks.contact_sheet import view_of
+from ldp_slicing.lab.metrics import psnr
 from ldp_slicing.torch.simulate import simulate, to_rgb
-from tests.lab.attacks.pictures import pictures
+from tests.lab.attacks.images import pictures
 
 
 def test_one_vote_is_the_release_and_many_are_the_source() -> None:

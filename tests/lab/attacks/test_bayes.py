@@ -9,11 +9,11 @@ import torch
 from ldp_slicing import Plan, Slice
 from ldp_slicing.lab.attacks.bayes import non_local_means, prepare
 from ldp_slicing.lab.attacks.bits import float_rgb
-from ldp_slicing.lab.attacks.measures import psnr
-from ldp_slicing.lab.attacks.sheet import view_of
+from ldp_slicing.lab.attacks.contact_sheet import view_of
+from ldp_slicing.lab.metrics import psnr
 from ldp_slicing.torch.decode import posterior_mean
 from ldp_slicing.torch.simulate import simulate
-from tests.lab.attacks.pictures import pictures
+from tests.lab.attacks.images import pictures
 
 
 def by_hand(release: int, plan: Plan, prior: np.ndarray, kept: list[int]) -> list[float]:
@@ -45,7 +45,10 @@ def test_the_posterior_is_the_one_over_whole_words(plan: Plan) -> None:
     prior = np.zeros((channels, 256))
     prior[:, kept] = rng.dirichlet(np.ones(len(kept)), channels)
     released = simulate(
-        torch.from_numpy(rng.integers(0, 256, (1, channels, 3, 4), dtype=np.uint8)), plan, torch.Generator().manual_seed(1), output="ycbcr"
+        torch.from_numpy(rng.integers(0, 256, (1, channels, 3, 4), dtype=np.uint8)),
+        plan,
+        torch.Generator().manual_seed(1),
+        output="ycbcr",
     )
     found = posterior_mean(released.transpose(0, 1).long(), plan, torch.from_numpy(prior)).transpose(0, 1)
     for row, column in product(range(3), range(4)):
@@ -55,7 +58,9 @@ def test_the_posterior_is_the_one_over_whole_words(plan: Plan) -> None:
 
 def test_without_noise_the_posterior_is_what_was_released() -> None:
     released = torch.randint(256, (2, 3, 6, 5), dtype=torch.uint8)
-    found = posterior_mean(released.transpose(0, 1).long(), Plan.paper(1000.0), torch.full((3, 256), 1 / 256)).transpose(0, 1)
+    found = posterior_mean(
+        released.transpose(0, 1).long(), Plan.paper(1000.0), torch.full((3, 256), 1 / 256)
+    ).transpose(0, 1)
     assert torch.allclose(found, released.float(), atol=0.01)
 
 
@@ -80,7 +85,9 @@ def test_the_attack_sees_more_than_the_release_shows(plan: Plan) -> None:
     attack = prepare(pictures(12), plan, draw, prune=None)
     words = simulate(sources, plan, draw, prune=None, output="ycbcr")
     release, found = float_rgb(words.float()).clamp(0, 255), attack.reconstruct(words)
-    posterior = float_rgb(posterior_mean(words.transpose(0, 1).long(), plan, attack.prior).transpose(0, 1)).clamp(0, 255)
+    posterior = float_rgb(posterior_mean(words.transpose(0, 1).long(), plan, attack.prior).transpose(0, 1)).clamp(
+        0, 255
+    )
     assert attack.strength > 0
     assert psnr(found, sources).mean() > psnr(posterior, sources).mean() > psnr(release, sources).mean()
 
@@ -88,7 +95,9 @@ def test_the_attack_sees_more_than_the_release_shows(plan: Plan) -> None:
 def test_the_easy_target_falls_and_of_a_pruned_view_the_detail_only() -> None:
     draw, sources, plan = torch.Generator().manual_seed(0), pictures(3, seed=9), Plan.paper(200.0)
     whole, pruned = (
-        prepare(pictures(6), plan, draw, prune=prune).reconstruct(simulate(sources, plan, draw, prune=prune, output="ycbcr"))
+        prepare(pictures(6), plan, draw, prune=prune).reconstruct(
+            simulate(sources, plan, draw, prune=prune, output="ycbcr")
+        )
         for prune in (None, "haar")
     )
     assert psnr(whole, sources).mean() > 30

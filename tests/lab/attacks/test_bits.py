@@ -11,17 +11,22 @@ from ldp_slicing.torch.simulate import simulate, to_rgb
 THICK = Plan([Slice(0xC08080, 5.2)])
 
 
-@pytest.mark.parametrize("plan", [Plan.paper(20.0), Plan.grey(8.0, 8), THICK, Plan([Slice(0xFFC000, 6.0), Slice(0x000080, 1.0)])])
+@pytest.mark.parametrize(
+    "plan", [Plan.paper(20.0), Plan.grey(8.0, 8), THICK, Plan([Slice(0xFFC000, 6.0), Slice(0x000080, 1.0)])]
+)
 def test_flip_probabilities_are_those_of_releases(plan: Plan) -> None:
     channels = 3 if plan.is_colour else 1
     sources = torch.randint(256, (4, channels, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     quiet = Plan([Slice(part.bits, 1000.0) for part in plan.slices], plan.word_bits)  # nothing is ever flipped
     seen, released = (
-        to_bits(simulate(sources, chosen, torch.Generator().manual_seed(2), prune=None, output="ycbcr")) for chosen in (quiet, plan)
+        to_bits(simulate(sources, chosen, torch.Generator().manual_seed(2), prune=None, output="ycbcr"))
+        for chosen in (quiet, plan)
     )
     flips = flip_probabilities(plan)
     found = (seen != released).float().mean((0, 2, 3)).reshape(channels, 8).numpy()
-    kept = np.array([[plan.kept_bits >> 8 * (channels - 1 - c) + b & 1 for b in range(8)] for c in range(channels)], bool)
+    kept = np.array(
+        [[plan.kept_bits >> 8 * (channels - 1 - c) + b & 1 for b in range(8)] for c in range(channels)], bool
+    )
     assert np.abs(found - flips)[kept].max() < 0.02  # 16384 draws: five standard deviations
     assert (flips[~kept] == 0.5).all()
     assert (log_odds(plan)[~kept] == 0).all()

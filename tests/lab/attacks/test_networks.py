@@ -8,7 +8,7 @@ from ldp_slicing import Plan, Slice
 from ldp_slicing.lab.attacks.bits import log_odds, mean_words, to_bits
 from ldp_slicing.lab.attacks.networks import NETWORKS, BlackBox, Denoiser, FullScaleUNet, UNet, WhiteBox
 from ldp_slicing.torch.simulate import see
-from tests.lab.attacks.pictures import pictures
+from tests.lab.attacks.images import pictures
 
 
 @pytest.mark.parametrize("make", [UNet, FullScaleUNet])
@@ -57,7 +57,12 @@ def test_attention_reaches_across_the_picture() -> None:
 def test_an_untrained_white_box_believes_certain_bits() -> None:
     network, sources, plan = WhiteBox(width=8, scales=2).eval(), pictures(2), Plan.paper(300.0)
     with torch.no_grad():
-        for parameter in (network.denoiser.head.weight, network.denoiser.head.bias, network.low.head.weight, network.low.head.bias):
+        for parameter in (
+            network.denoiser.head.weight,
+            network.denoiser.head.bias,
+            network.low.head.weight,
+            network.low.head.bias,
+        ):
             parameter.zero_()
         seen = see(sources, None, colour=True).to(torch.uint8)
         guess, bits = network(seen, torch.tensor([network.knows(plan)] * 2))

@@ -30,7 +30,15 @@ def task(count: int = 12, epochs: int = 1) -> Task:
     images = (60 * labels[:, None, None, None] + rng.integers(0, 60, (count, 8, 8, 3))).astype(np.uint8)
     split = Split(images, labels)
     how = replace(recipe("pairs"), batch=48, epochs=epochs, pad=0, learning_rate=0.05)
-    return Task("t", ImageSet("toy", 3, split, split), how, Plan.paper(58.0), None, "every-epoch", pairs=draw_pairs(labels, 200, seed=1))
+    return Task(
+        "t",
+        ImageSet("toy", 3, split, split),
+        how,
+        Plan.paper(58.0),
+        None,
+        "every-epoch",
+        pairs=draw_pairs(labels, 200, seed=1),
+    )
 
 
 def test_partners_go_together_half_of_the_time_and_never_with_themselves() -> None:
@@ -71,7 +79,13 @@ def test_it_learns_what_is_easy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def small(classes: int, width: int, channels: int) -> nn.Module:
         assert (classes, width, channels) == (2, 4, 6)
         return nn.Sequential(
-            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2)
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(6, 64),
+            nn.ReLU(),
+            nn.Linear(64, 64),
+            nn.ReLU(),
+            nn.Linear(64, 2),
         )
 
     monkeypatch.setattr(pairs, "wide_resnet28", small)
@@ -106,10 +120,15 @@ def test_who_asks_whether_a_class_became_likelier_is_right_more_often_than_who_a
     """Releases of ten classes that tell a little: the best that can be done with them, and what argmax makes of it."""
     rng, classes, count = np.random.default_rng(5), 10, 20_000
     labels = rng.integers(0, classes, count)
-    told = rng.normal(size=(count, classes)) + np.eye(classes)[labels]  # log p(release | class) is this, up to what all have
+    told = (
+        rng.normal(size=(count, classes)) + np.eye(classes)[labels]
+    )  # log p(release | class) is this, up to what all have
     chances = np.exp(told) / np.exp(told).sum(1, keepdims=True)
     images = ImageSet(
-        "x", classes, Split(np.zeros((classes, 1, 1, 3), np.uint8), np.arange(classes)), Split(np.zeros((0, 1, 1, 3), np.uint8), labels[:0])
+        "x",
+        classes,
+        Split(np.zeros((classes, 1, 1, 3), np.uint8), np.arange(classes)),
+        Split(np.zeros((0, 1, 1, 3), np.uint8), labels[:0]),
     )
     first, second, same = draw_pairs(labels, count, seed=0).T
     best = became_likelier(np.log(chances), images)[first, labels[second]] == (same == 1)
@@ -123,7 +142,9 @@ def test_who_asks_whether_a_class_became_likelier_is_right_more_often_than_who_a
 def test_the_classifier_is_asked_whether_the_class_became_likelier() -> None:
     """It is sure of nothing: every release makes its own class a little likelier, and another one likeliest."""
     labels = np.arange(40) % 4
-    images = ImageSet("toy", 4, Split(np.zeros((40, 2, 2, 3), np.uint8), labels), Split(np.zeros((40, 2, 2, 3), np.uint8), labels))
+    images = ImageSet(
+        "toy", 4, Split(np.zeros((40, 2, 2, 3), np.uint8), labels), Split(np.zeros((40, 2, 2, 3), np.uint8), labels)
+    )
     chances = torch.full((40, 4), 0.1)
     chances[torch.arange(40), torch.from_numpy(labels)] = 0.3
     chances[torch.arange(40), torch.from_numpy((labels + 1) % 4)] = 0.5

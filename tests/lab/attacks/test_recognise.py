@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ldp_slicing.lab.attacks.case import open_case
+from ldp_slicing.lab.attacks.attack_target import open_case
 from ldp_slicing.lab.attacks.recognise import on_pairs, rank_1
 from ldp_slicing.lab.data import DataError
 from ldp_slicing.lab.lfw import load_lfw, sides
@@ -51,7 +51,9 @@ def test_originals_are_recognised_and_noise_is_not(tmp_path: Path) -> None:
     assert ceiling["verification"]["accuracy"] == 1.0
     assert ceiling["perceptual_distance"] == pytest.approx(0, abs=1e-6)
     assert ceiling["same_person"]["share"] == 1.0
-    floor = found.judge(torch.randint(256, originals.shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0)))
+    floor = found.judge(
+        torch.randint(256, originals.shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    )
     assert floor["rank_1"]["share"] < 1
     assert floor["perceptual_distance"] > 0.5
     assert floor["same_person"]["share"] == 0.0

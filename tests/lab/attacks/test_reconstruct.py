@@ -10,16 +10,16 @@ import torch
 from ldp_slicing import Plan, Slice
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.attacks import networks
-from ldp_slicing.lab.attacks.measures import psnr, ssim
 from ldp_slicing.lab.attacks.networks import BlackBox, WhiteBox
 from ldp_slicing.lab.attacks.reconstruct import Reconstruction
 from ldp_slicing.lab.data import ImageSet, Split
+from ldp_slicing.lab.metrics import psnr, ssim
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.task import Task
 from ldp_slicing.lab.training import Limits, checkpoint_of, train
 from ldp_slicing.torch.simulate import see, to_rgb
 from ldp_slicing.view import Prune
-from tests.lab.attacks.pictures import pictures
+from tests.lab.attacks.images import pictures
 
 CPU = torch.device("cpu")
 PLANS = (Plan.paper(200.0), Plan.paper(20.0), Plan([Slice(0xE0C0C0, 5.2)]))
@@ -28,10 +28,14 @@ PLANS = (Plan.paper(200.0), Plan.paper(20.0), Plan([Slice(0xE0C0C0, 5.2)]))
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(networks.NETWORKS, "unet", lambda channels, gain: BlackBox(channels, width=12, scales=2))
-    monkeypatch.setitem(networks.NETWORKS, "two-stage", lambda channels, gain: WhiteBox(channels, gain, width=8, scales=2))
+    monkeypatch.setitem(
+        networks.NETWORKS, "two-stage", lambda channels, gain: WhiteBox(channels, gain, width=8, scales=2)
+    )
 
 
-def task(kind: str, *, prune: Prune = None, epochs: int = 12, batch: int = 12, sources: torch.Tensor | None = None) -> Task:
+def task(
+    kind: str, *, prune: Prune = None, epochs: int = 12, batch: int = 12, sources: torch.Tensor | None = None
+) -> Task:
     images = np.ascontiguousarray((pictures(60) if sources is None else sources).permute(0, 2, 3, 1).numpy())
     labels = np.zeros(60, np.int64)
     data = ImageSet("pictures", 1, Split(images, labels), Split(images[:0], labels[:0]))

@@ -14,7 +14,12 @@ from ldp_slicing.view import Prune, gain_of
 
 
 def average(
-    sources: Tensor, plan: Plan, counts: Sequence[int], generator: torch.Generator | None = None, *, prune: Prune = "haar"
+    sources: Tensor,
+    plan: Plan,
+    counts: Sequence[int],
+    generator: torch.Generator | None = None,
+    *,
+    prune: Prune = "haar",
 ) -> Iterator[tuple[int, Tensor]]:
     """uint8 [N, C, H, W] to (t, float32 [N, C, H, W] of 0..255) for each t of ``counts``, which rise: what t releases of each give away.
 

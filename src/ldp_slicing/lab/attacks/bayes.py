@@ -20,7 +20,16 @@ from ldp_slicing.torch.simulate import see, simulate
 from ldp_slicing.view import Prune, gain_of
 
 PATCH, REACH = 5, 7  # of non-local means: patches of 5 x 5, compared up to 7 pixels away
-STRENGTHS = (0.0, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)  # its h, in standard deviations of the noise; the public set chooses
+STRENGTHS = (
+    0.0,
+    0.35,
+    0.5,
+    0.7,
+    1.0,
+    1.4,
+    2.0,
+    2.8,
+)  # its h, in standard deviations of the noise; the public set chooses
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,12 @@ def _smooth(mean: Tensor, noise: Tensor, strength: float) -> Tensor:
     if strength == 0:
         return mean
     units = noise.view(1, -1, 1, 1)
-    return torch.cat([non_local_means(part / units, strength, patch=PATCH, reach=REACH) for part in torch.split(mean, 256)]) * units
+    return (
+        torch.cat(
+            [non_local_means(part / units, strength, patch=PATCH, reach=REACH) for part in torch.split(mean, 256)]
+        )
+        * units
+    )
 
 
 def non_local_means(images: Tensor, strength: float, *, patch: int, reach: int) -> Tensor:

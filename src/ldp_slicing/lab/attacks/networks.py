@@ -104,7 +104,8 @@ class FullScaleUNet(nn.Module):
         # scale i takes down[0..i] and up[i + 1..]; the coarsest scale of the way up is that of the way down
         self.takes = nn.ModuleList(
             nn.ModuleList(
-                nn.Conv2d(widths[j] if j <= i or j == scales - 1 else together, width, 3, padding=1, bias=False) for j in range(scales)
+                nn.Conv2d(widths[j] if j <= i or j == scales - 1 else together, width, 3, padding=1, bias=False)
+                for j in range(scales)
             )
             for i in range(scales - 1)
         )
@@ -178,7 +179,9 @@ class Denoiser(nn.Module):
     def __init__(self, channels: int, known: int, *, width: int = 48) -> None:
         super().__init__()
         self.channels = channels
-        self.down = nn.ModuleList(_Block(a, b, known) for a, b in ((16 * channels + 2, width), (width, 2 * width), (2 * width, 4 * width)))
+        self.down = nn.ModuleList(
+            _Block(a, b, known) for a, b in ((16 * channels + 2, width), (width, 2 * width), (2 * width, 4 * width))
+        )
         self.planes = nn.ModuleList(_PlaneAttention(4 * width, channels, width) for _ in range(8))
         self.middle = _Block(8 * width, 4 * width, known)
         self.up = nn.ModuleList(_Block(a, b, known) for a, b in ((6 * width, 2 * width), (3 * width, width)))
@@ -227,8 +230,13 @@ class WhiteBox(nn.Module):
         both = torch.cat((detail, releases), 1)  # the release, too: where much is noise the denoised detail is faint
         filled = functional.pad(both, (0, width % 2, 0, height % 2), mode="replicate")
         low: Tensor = self.low(functional.pixel_unshuffle(filled / 127.5 - 1, 2), levels).float()
-        return float_rgb(lowered(detail, self.gain) + 127.5 * functional.pixel_shuffle(low, 2)[:, :, :height, :width]), bits
+        return float_rgb(
+            lowered(detail, self.gain) + 127.5 * functional.pixel_shuffle(low, 2)[:, :, :height, :width]
+        ), bits
 
 
 # by the recipe's name, from the channels and the gain of the view
-NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {"unet": lambda channels, _: BlackBox(channels), "two-stage": WhiteBox}
+NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
+    "unet": lambda channels, _: BlackBox(channels),
+    "two-stage": WhiteBox,
+}

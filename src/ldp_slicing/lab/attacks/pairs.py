@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.data import Split
 from ldp_slicing.lab.models.classify import wide_resnet28
-from ldp_slicing.lab.models.faces import ArcFaceHead
+from ldp_slicing.lab.models.face_networks import ArcFaceHead
 from ldp_slicing.lab.run import Run
 
 
@@ -32,7 +32,9 @@ class PairRun(Run):
         self.members, classes = order, self.task.data.classes
         self.count = torch.bincount(self.labels, minlength=classes)
         if int(self.count.min()) < 2 or classes < 2:
-            raise LdpSlicingError("each class of the training set needs two images at least, and there must be two classes")
+            raise LdpSlicingError(
+                "each class of the training set needs two images at least, and there must be two classes"
+            )
         self.begin = torch.cumsum(self.count, 0) - self.count
         self.place = torch.empty_like(order)  # of each image among the members of its class
         self.place[order] = torch.arange(len(order), device=self.device) - self.begin[self.labels[order]]

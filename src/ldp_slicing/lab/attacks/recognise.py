@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ldp_slicing.errors import DataError
-from ldp_slicing.lab.attacks.measures import Share, share_within
-from ldp_slicing.lab.faces import embed, fold_accuracy, squared_distances
+from ldp_slicing.lab.face_pairs import embed, fold_accuracy, squared_distances
 from ldp_slicing.lab.lfw import FaceSet, Side
+from ldp_slicing.lab.metrics import Share, share_within
 from ldp_slicing.lab.models import build_embedder, load_weights
 
 WEIGHTS = "dlib_face_recognition_resnet_model_v1.dat"
@@ -48,8 +48,13 @@ class Recogniser:
         return {
             "rank_1": rank_1(seen[self.first[self.probes]], self.second[self.probes]).row(),
             "gallery": len(self.probes),
-            "verification": {"accuracy": found.accuracy, "standard_error": found.standard_error, "pairs": len(self.same)},
-            "perceptual_distance": float(apart.mean()) / 2,  # half the squared distance of vectors of length 1 is the cosine distance
+            "verification": {
+                "accuracy": found.accuracy,
+                "standard_error": found.standard_error,
+                "pairs": len(self.same),
+            },
+            "perceptual_distance": float(apart.mean())
+            / 2,  # half the squared distance of vectors of length 1 is the cosine distance
             "same_person": share_within(apart, self.radius).row() | {"radius": self.radius},
         }
 
@@ -86,6 +91,10 @@ def on_pairs(model: nn.Module, faces: FaceSet, side: Side) -> Recogniser:
         if same[i]:
             probes.setdefault(pairs.first[place].name, i)
     images = torch.from_numpy(faces.images).permute(0, 3, 1, 2)
-    originals, second = (embed(model, images[which], prepare=lambda x: x.float(), batch=BATCH) for which in (attacked, seconds))
+    originals, second = (
+        embed(model, images[which], prepare=lambda x: x.float(), batch=BATCH) for which in (attacked, seconds)
+    )
     radius = fold_accuracy(squared_distances(originals[first], second), same, folds).thresholds.mean()
-    return Recogniser(model, attacked, first, second, same, folds, originals, np.array(list(probes.values())), float(radius))
+    return Recogniser(
+        model, attacked, first, second, same, folds, originals, np.array(list(probes.values())), float(radius)
+    )

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ldp_slicing.lab.attacks.bits import to_bits
-from ldp_slicing.lab.attacks.measures import ssim
 from ldp_slicing.lab.attacks.networks import NETWORKS, Adversary
-from ldp_slicing.lab.models.faces import ArcFaceHead
+from ldp_slicing.lab.metrics import ssim
+from ldp_slicing.lab.models.face_networks import ArcFaceHead
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import Task
 from ldp_slicing.lab.training import Splits
@@ -34,9 +34,13 @@ class Reconstruction(Run):
         self.plans = task.plans
         super().__init__(task, device, splits)
         size = min(task.recipe.batch, len(self.order))
-        self.shares = [self.plans[i * len(self.plans) // size] for i in range(size)]  # the plan of each image of a batch
+        self.shares = [
+            self.plans[i * len(self.plans) // size] for i in range(size)
+        ]  # the plan of each image of a batch
         self.known = torch.tensor([self.adversary.knows(plan) for plan in self.shares], device=device)
-        worth = 4.0 ** torch.arange(8, device=device).repeat(channels_of(self.plans[0]))  # of the squared error that a wrong bit makes
+        worth = 4.0 ** torch.arange(8, device=device).repeat(
+            channels_of(self.plans[0])
+        )  # of the squared error that a wrong bit makes
         self.worth = (worth / worth.sum()).view(1, -1, 1, 1)
 
     def _build(self) -> tuple[nn.Module, ArcFaceHead | None]:

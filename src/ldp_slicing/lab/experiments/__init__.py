@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.lab.experiment import Experiment
 from ldp_slicing.lab.experiments import (
     ablation,
     averaging,
@@ -21,7 +22,6 @@ from ldp_slicing.lab.experiments import (
     tradeoff,
     tuning,
 )
-from ldp_slicing.lab.experiments.frame import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
     "fidelity": fidelity.EXPERIMENT,

@@ -7,8 +7,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ldp_slicing.lab.data import load
+from ldp_slicing.lab.experiment import (
+    Experiment,
+    Findings,
+    Row,
+    Setting,
+    accuracies,
+    epochs_of,
+    markdown,
+    spread,
+    train_all,
+)
 from ldp_slicing.lab.experiments.curves import HELD_OUT
-from ldp_slicing.lab.experiments.frame import Experiment, Findings, Row, Setting, accuracies, epochs_of, markdown, spread, train_all
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.task import Task
 from ldp_slicing.plan import Plan
@@ -30,7 +40,10 @@ PAPER = {"D": 80.36, "2:1:1": 78.44, "1:1:1": 74.92}  # on CIFAR-10; its ablatio
 
 
 def measure(setting: Setting) -> Iterator[Row]:
-    images, once = load("cifar10", setting.data), replace(recipe("cifar-decoded"), name="cifar-decoded, shorter").lasting(EPOCHS)
+    images, once = (
+        load("cifar10", setting.data),
+        replace(recipe("cifar-decoded"), name="cifar-decoded, shorter").lasting(EPOCHS),
+    )
     tasks = [
         Task(f"cifar10-{name}-decoded", images, once, plan, prune, validation=HELD_OUT, decode=True)
         for name, (plan, prune, _) in VARIANTS.items()
@@ -60,14 +73,18 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _way(rows: Sequence[Row]) -> str:
-    return ", ".join(filter(None, ("one release, decoded", epochs_of(rows, [f"cifar10-{name}-decoded" for name in VARIANTS]))))
+    return ", ".join(
+        filter(None, ("one release, decoded", epochs_of(rows, [f"cifar10-{name}-decoded" for name in VARIANTS])))
+    )
 
 
 def figure(findings: Findings) -> Figure:
     from ldp_slicing.lab.figures import COLOURS, bars, legend, panels
 
     drawn, (axis,) = panels(1, logarithmic=False, width=8)
-    found = {what: accuracies(findings["ablation"], f"cifar10-{name}-decoded") for name, (_, _, what) in VARIANTS.items()}
+    found = {
+        what: accuracies(findings["ablation"], f"cifar10-{name}-decoded") for name, (_, _, what) in VARIANTS.items()
+    }
     bars(
         axis,
         {what: 100 * sum(some) / len(some) for what, some in found.items() if some},

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ldp_slicing.lab.attacks.attack_target import SETS, TOGETHER, Case
 from ldp_slicing.lab.attacks.averaging import average
-from ldp_slicing.lab.attacks.case import SETS, TOGETHER, Case
-from ldp_slicing.lab.experiments.frame import Experiment, Findings, Row, Setting, markdown
+from ldp_slicing.lab.experiment import Experiment, Findings, Row, Setting, markdown
 from ldp_slicing.lab.experiments.leakage import (
     EASY,
     VIEWS,
@@ -55,7 +55,9 @@ def attack(case: Case, plan: Plan, prune: Prune) -> tuple[list[Record], Tiles]:
     generator, found = torch.Generator(case.sources.device).manual_seed(0), list[Record]()
     for count, images in _many(case.sources, plan, prune, generator).items():
         value = case.judge(images)
-        one = record(plan, found[0]["release"] if found else value, value)  # the majority of one release is that release
+        one = record(
+            plan, found[0]["release"] if found else value, value
+        )  # the majority of one release is that release
         found.append(one | {"releases": count, "epsilon_spent_per_released_pixel": count * plan.realised_epsilon})
     example = _many(shown(case), plan, prune, generator)
     return found, {f"t = {count}": (example[COUNTS[0]], images) for count, images in example.items()}
@@ -74,7 +76,9 @@ def table(rows: Sequence[Row]) -> str:
     parts = []
     for name, title in SETS.items():
         for view in VIEWS:
-            nothing = [["none", "0", "0", *judged(guess)] for guess in blind(rows, name)]  # the mean of the public images
+            nothing = [
+                ["none", "0", "0", *judged(guess)] for guess in blind(rows, name)
+            ]  # the mean of the public images
             lines = [
                 [
                     title_of(one["epsilon_requested"], view),
@@ -84,8 +88,17 @@ def table(rows: Sequence[Row]) -> str:
                 ]
                 for one in records(rows, f"{name}-{view}")
             ]
-            top = ["eps of one release, per pixel", "releases", "eps spent, per released pixel", *heads(faces=name == "lfw")]
-            parts += [f"**{title}, {WORDS[view]}**\n\n{markdown(top, nothing + lines)}{ceiling(rows, name)}"] if lines else []
+            top = [
+                "eps of one release, per pixel",
+                "releases",
+                "eps spent, per released pixel",
+                *heads(faces=name == "lfw"),
+            ]
+            parts += (
+                [f"**{title}, {WORDS[view]}**\n\n{markdown(top, nothing + lines)}{ceiling(rows, name)}"]
+                if lines
+                else []
+            )
     return "\n".join(parts)
 
 
@@ -98,11 +111,17 @@ def figure(findings: Findings) -> Figure:
     for axis, (name, view) in zip(axes, places, strict=True):
         found = records(findings["averaging"], f"{name}-{view}")
         for eps, colour in ((EASY, "0.6"), *zip(reversed(DRAWN), COLOURS, strict=True)):
-            points = {one["releases"]: one["reconstruction"]["ssim"] for one in found if one["epsilon_requested"] == eps}
-            axis.plot(list(points), list(points.values()), color=colour, marker="o", markersize=3.5, label=f"eps {eps:g} each")
+            points = {
+                one["releases"]: one["reconstruction"]["ssim"] for one in found if one["epsilon_requested"] == eps
+            }
+            axis.plot(
+                list(points), list(points.values()), color=colour, marker="o", markersize=3.5, label=f"eps {eps:g} each"
+            )
         axis.set_xticks(COUNTS, [str(count) for count in COUNTS])
         axis.minorticks_off()
-        axis.set(title=f"{SETS[name]}, {WORDS[view]}", xlabel="releases of one source", ylabel="SSIM", ylim=(-0.02, 1.02))
+        axis.set(
+            title=f"{SETS[name]}, {WORDS[view]}", xlabel="releases of one source", ylabel="SSIM", ylim=(-0.02, 1.02)
+        )
         legend(axis)
     return drawn
 

@@ -8,22 +8,38 @@ from functools import partial
 import numpy as np
 import torch
 
+from ldp_slicing.lab.attacks.attack_target import SETS, TOGETHER, Case
 from ldp_slicing.lab.attacks.bayes import prepare
 from ldp_slicing.lab.attacks.bits import float_rgb
-from ldp_slicing.lab.attacks.case import SETS, TOGETHER, Case
-from ldp_slicing.lab.experiments.frame import Experiment, Row, Setting
-from ldp_slicing.lab.experiments.leakage import VIEWS, Record, Tiles, attack_all, figure_of, record, sheet, shown, table_of
+from ldp_slicing.lab.experiment import Experiment, Row, Setting
+from ldp_slicing.lab.experiments.leakage import (
+    VIEWS,
+    Record,
+    Tiles,
+    attack_all,
+    figure_of,
+    record,
+    sheet,
+    shown,
+    table_of,
+)
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.simulate import simulate
 from ldp_slicing.view import Prune
 
-PUBLIC, PIXELS = 500, 500 * 112 * 112  # public images that prior, strength and lines come from, and their pixels, at most
+PUBLIC, PIXELS = (
+    500,
+    500 * 112 * 112,
+)  # public images that prior, strength and lines come from, and their pixels, at most
 
 
 def measure(setting: Setting) -> Iterator[Row]:
     def one(case: Case, run: str, plan: Plan, prune: Prune) -> Row:
         found, tiles, fitted = attack(case, plan, prune)
-        return fitted | {"found": found, "pictures": sheet(setting, case, f"bayes-{run.rpartition('-')[0]}", prune, tiles)}
+        return fitted | {
+            "found": found,
+            "pictures": sheet(setting, case, f"bayes-{run.rpartition('-')[0]}", prune, tiles),
+        }
 
     return attack_all(setting, one)
 

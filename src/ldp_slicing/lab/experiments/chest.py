@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Findings, Row, Setting, accuracies, markdown, spread, train_all
+from ldp_slicing.lab.experiment import (
+    BUDGETS,
+    Experiment,
+    Findings,
+    Row,
+    Setting,
+    accuracies,
+    markdown,
+    spread,
+    train_all,
+)
 from ldp_slicing.lab.folders import load_chest
 from ldp_slicing.lab.plans import held_out
 from ldp_slicing.lab.recipes import recipe
@@ -71,7 +81,10 @@ def table(rows: Sequence[Row]) -> str:
         areas = [spread([row["area_under_curve"] for row in some if "area_under_curve" in row]) for some in mine]
         return [title, _both(tests), _both([spread(some) for some in balanced]), _both(areas), _both(held), paper]
 
-    lines = [line(f"{eps:g}", [f"eps{eps:g}{way}" for way in ways], f"{paper:.2f}") for eps, paper in zip(BUDGETS, PAPER, strict=True)]
+    lines = [
+        line(f"{eps:g}", [f"eps{eps:g}{way}" for way in ways], f"{paper:.2f}")
+        for eps, paper in zip(BUDGETS, PAPER, strict=True)
+    ]
     lines += [line("pruned, no noise (not private)", ["view"], "-"), line("no privacy", ["clean"], "-")]
     told = " / ".join(WAYS[way] for way in ways)
     heads = [
@@ -82,7 +95,9 @@ def table(rows: Sequence[Row]) -> str:
         "patients held out of training, %",
         "paper, test, %",
     ]
-    shown = [at for at in range(len(heads)) if at < 2 or any(cells[at] != "-" for cells in lines)]  # rows of earlier times lack some
+    shown = [
+        at for at in range(len(heads)) if at < 2 or any(cells[at] != "-" for cells in lines)
+    ]  # rows of earlier times lack some
     return markdown([heads[at] for at in shown], [[cells[at] for at in shown] for cells in lines])
 
 
@@ -114,7 +129,12 @@ def figure(findings: Findings) -> Figure:
         axis.axhline(100 * fixed, color="0.6", linewidth=1, linestyle=":", label="always 'pneumonia'")
         for row in _finished(rows, "clean"):
             axis.axhline(100 * share(row), color="0.6", linewidth=1, label="no privacy (ours)")
-        axis.set(title=f"Chest X-ray, {title}", xlabel="eps of one released pixel, per release (local)", ylabel=unit, ylim=(45, 100))
+        axis.set(
+            title=f"Chest X-ray, {title}",
+            xlabel="eps of one released pixel, per release (local)",
+            ylabel=unit,
+            ylim=(45, 100),
+        )
     line(axes[0], {eps: [value / 100] for eps, value in zip(BUDGETS, PAPER, strict=True)}, "paper", COLOURS[1], "--")
     for axis in axes:
         legend(axis)

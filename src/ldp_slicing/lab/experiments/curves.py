@@ -9,8 +9,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, NamedTuple
 
 from ldp_slicing.lab.data import ImageSet, load
-from ldp_slicing.lab.experiments.dpsgd import PAPER as PAPER_DP_SGD
-from ldp_slicing.lab.experiments.frame import (
+from ldp_slicing.lab.experiment import (
     BUDGETS,
     Experiment,
     Findings,
@@ -22,6 +21,7 @@ from ldp_slicing.lab.experiments.frame import (
     spread,
     train_all,
 )
+from ldp_slicing.lab.experiments.dpsgd import PAPER as PAPER_DP_SGD
 from ldp_slicing.lab.plans import of_the_paper, points
 from ldp_slicing.lab.recipes import Recipe, recipe
 from ldp_slicing.lab.task import ReleaseMode, Task
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 SETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 HELD_OUT = 5000
 SEEDS = {5.2: 3, 12.0: 3, 20.0: 3}
-THICK = {3.5: "Y7+Y4", 5.2: "Y7+Y4+Cb7+Cr7"}  # one slice of these bits: what `tradeoff` found with a smaller network, by this one
+THICK = {
+    3.5: "Y7+Y4",
+    5.2: "Y7+Y4+Cb7+Cr7",
+}  # one slice of these bits: what `tradeoff` found with a smaller network, by this one
 LONG = 120  # epochs, or twice the recipe's if that is more, of the run that shows what the schedule costs
 PAPER = {  # read off the authors' figures: noise per epoch (250 x eps), best epoch on the test set
     "cifar10": (12, 21, 45.5, 75, 80.4, 86, 88.6),
@@ -79,7 +82,9 @@ def _runs() -> Iterator[_Run]:
 def _task(one: _Run, images: ImageSet) -> Task:
     release: ReleaseMode = "once" if one.plan else "none"
     decode = one.run.endswith("-decoded")
-    return Task(one.run, images, one.recipe, one.plan, release=release, seed=one.seed, validation=HELD_OUT, decode=decode)
+    return Task(
+        one.run, images, one.recipe, one.plan, release=release, seed=one.seed, validation=HELD_OUT, decode=decode
+    )
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -90,7 +95,10 @@ def _table(rows: Sequence[Row], name: str, title: str) -> str:
     """Of one set; a way that nothing was done in has no column, unless there is nothing at all."""
     runs = {way: [f"{name}-eps{eps:g}{way}" for eps in BUDGETS] for way in WAYS}
     clean, thick = spread(accuracies(rows, f"{name}-clean")), [f"{name}-thick{eps:g}-decoded" for eps in THICK]
-    there = {"-decoded": epochs_of(rows, [*runs["-decoded"], *thick]), "": epochs_of(rows, [*runs[""], f"{name}-clean"])}
+    there = {
+        "-decoded": epochs_of(rows, [*runs["-decoded"], *thick]),
+        "": epochs_of(rows, [*runs[""], f"{name}-clean"]),
+    }
     ways = [way for way in WAYS if there[way]] or list(WAYS)
 
     def line(words: str, run: str, paper: str = "-") -> list[str]:
@@ -99,12 +107,18 @@ def _table(rows: Sequence[Row], name: str, title: str) -> str:
     def longer(run: str) -> str:
         return " in ".join(filter(None, (spread(accuracies(rows, run)), epochs_of(rows, [run]))))
 
-    lines = [line(f"{eps:g}", f"{name}-eps{eps:g}", str(paper)) for eps, paper in zip(BUDGETS, PAPER[name], strict=True)]
+    lines = [
+        line(f"{eps:g}", f"{name}-eps{eps:g}", str(paper)) for eps, paper in zip(BUDGETS, PAPER[name], strict=True)
+    ]
     more = [["20, longer", *(longer(f"{name}-eps20-longer{way}") for way in ways), "-"]]
     more += [line(f"{eps:g}, {slices} as one", f"{name}-thick{eps:g}") for eps, slices in THICK.items()]
     lines += [cells for cells in more if set(cells[1:]) != {"-"}]
-    lines.append(["no privacy", *("-" if way else clean for way in ways), str(PAPER_CLEAN[name])])  # there is nothing to decode
-    heads = [", ".join(filter(None, (title, "one release", WAYS[way], epochs_of(rows, runs[way]), "%"))) for way in ways]
+    lines.append(
+        ["no privacy", *("-" if way else clean for way in ways), str(PAPER_CLEAN[name])]
+    )  # there is nothing to decode
+    heads = [
+        ", ".join(filter(None, (title, "one release", WAYS[way], epochs_of(rows, runs[way]), "%"))) for way in ways
+    ]
     return markdown(["eps of a released pixel", *heads, "paper, % (250 releases: 250 x eps, best test epoch)"], lines)
 
 
@@ -135,8 +149,19 @@ def figure(findings: Findings) -> Figure:
         axis.set(title=f"{title}, ResNet-56", xlabel="eps of one released pixel, per release (local)")
     if central:
         axis = axes[2]
-        line(axis, {eps: accuracies(central, f"cifar10-eps{eps:g}") for eps in BUDGETS}, "DP-SGD on scattering features (ours)", COLOURS[2])
-        line(axis, {eps: [value / 100] for eps, value in zip(BUDGETS, PAPER_DP_SGD, strict=True)}, "DP-SGD in the paper", COLOURS[1], "--")
+        line(
+            axis,
+            {eps: accuracies(central, f"cifar10-eps{eps:g}") for eps in BUDGETS},
+            "DP-SGD on scattering features (ours)",
+            COLOURS[2],
+        )
+        line(
+            axis,
+            {eps: [value / 100] for eps, value in zip(BUDGETS, PAPER_DP_SGD, strict=True)},
+            "DP-SGD in the paper",
+            COLOURS[1],
+            "--",
+        )
         axis.set(title="CIFAR-10, DP-SGD", xlabel="eps of one whole image (central, delta 1e-10)")
     for axis in axes:
         axis.set(ylabel="test accuracy, %", ylim=(0, 100))
@@ -147,7 +172,12 @@ def figure(findings: Findings) -> Figure:
 def _leaks(rows: Sequence[Row]) -> str:
     """Where the paper's plan leaks as much as a few bits as one do, as far as that was measured."""
     found = points(rows)
-    few = {eps: one for one in found for eps, bits in THICK.items() if (one.plan.epsilon, one.slices, one.prune) == (eps, bits, "haar")}
+    few = {
+        eps: one
+        for one in found
+        for eps, bits in THICK.items()
+        if (one.plan.epsilon, one.slices, one.prune) == (eps, bits, "haar")
+    }
     there = [f"{there[0]:.0f}" for eps in THICK if eps in few and (there := of_the_paper(few[eps], found))]
     return f":\nthey leak as the paper's plan does at eps {' and '.join(there)}" if len(there) == len(THICK) else ""
 

@@ -11,10 +11,10 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from ldp_slicing.lab.attacks.sheet import contact_sheet, portrait, view_of
+from ldp_slicing.lab.attacks.contact_sheet import contact_sheet, portrait, view_of
 from ldp_slicing.lab.data import Split, load
+from ldp_slicing.lab.experiment import BUDGETS, Experiment, Findings, Row, Setting, markdown
 from ldp_slicing.lab.experiments.curves import THICK
-from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Findings, Row, Setting, markdown
 from ldp_slicing.lab.scattering import scatter
 from ldp_slicing.plan import Plan
 from ldp_slicing.slicer import Slicer
@@ -30,7 +30,10 @@ WAYS = {"as it comes": "raw", "decoded": "decoded"}
 PLANS = {f"paper-eps{eps:g}": Plan.paper(eps) for eps in BUDGETS}
 PLANS |= {f"thick-eps{eps:g}": Plan.sliced(eps, slices) for eps, slices in THICK.items()}
 
-SHEET, SHOWN = "decoding-portrait.png", (*(Plan.paper(eps) for eps in (2.4, 5.2, 12.0, 20.0, 58.0)), Plan.sliced(3.5, THICK[3.5]))
+SHEET, SHOWN = (
+    "decoding-portrait.png",
+    (*(Plan.paper(eps) for eps in (2.4, 5.2, 12.0, 20.0, 58.0)), Plan.sliced(3.5, THICK[3.5])),
+)
 
 
 def measure(setting: Setting) -> Iterator[Row]:
@@ -39,7 +42,10 @@ def measure(setting: Setting) -> Iterator[Row]:
         _portraits(setting.device).save(setting.pictures / SHEET)
         yield {"run": "portrait", "seed": 0, "finished": True, "pictures": [SHEET]}
     images = load("cifar10", setting.data)
-    train, test = (Split(split.images[:count], split.labels[:count]) for split, count in ((images.train, TRAIN), (images.test, TEST)))
+    train, test = (
+        Split(split.images[:count], split.labels[:count])
+        for split, count in ((images.train, TRAIN), (images.test, TEST))
+    )
     labels, answers = (torch.from_numpy(split.labels).to(setting.device) for split in (train, test))
     for run, plan in PLANS.items():
         if not setting.wants(run) or setting.has(run):
@@ -50,15 +56,25 @@ def measure(setting: Setting) -> Iterator[Row]:
         released = [_tensor(np.asarray(Slicer(plan)(split.images)), setting.device) for split in (train, test)]
         decoder = Decoder.fit(released[0], plan)
         pictures = {
-            "raw": [see(some, None, colour=True) for some in released],  # Y, Cb and Cr of both, so that nothing but decoding differs
+            "raw": [
+                see(some, None, colour=True) for some in released
+            ],  # Y, Cb and Cr of both, so that nothing but decoding differs
             "decoded": [torch.cat([decoder(part) for part in torch.split(some, 1000)]) for some in released],
         }
         view = see(_tensor(test.images, setting.device), "haar", colour=True)
-        row: Row = {"run": run, "seed": 0, "finished": True, "epsilon_requested": plan.epsilon, "training_images": len(labels)}
+        row: Row = {
+            "run": run,
+            "seed": 0,
+            "finished": True,
+            "epsilon_requested": plan.epsilon,
+            "training_images": len(labels),
+        }
         for way, (some, others) in pictures.items():
             row[f"explained_{way}"] = [explained(*pair) for pair in zip(others.unbind(1), view.unbind(1), strict=True)]
             row[f"accuracy_{way}"] = _linear(_features(some), labels, _features(others), answers)
-        setting.say(f"{run}: {100 * row['accuracy_raw']:.2f} % as it comes, {100 * row['accuracy_decoded']:.2f} % decoded")
+        setting.say(
+            f"{run}: {100 * row['accuracy_raw']:.2f} % as it comes, {100 * row['accuracy_decoded']:.2f} % decoded"
+        )
         yield row
 
 
@@ -119,7 +135,11 @@ def table(rows: Sequence[Row]) -> str:
         for row in (row for row in rows if row["run"] == run):
             words = f"{plan.epsilon:g}" + (f", {THICK[plan.epsilon]} as one" if run.startswith("thick") else "")
             lines.append(
-                [words, *(shares(row, way) for way in WAYS.values()), *(f"{100 * row[f'accuracy_{way}']:.2f}" for way in WAYS.values())]
+                [
+                    words,
+                    *(shares(row, way) for way in WAYS.values()),
+                    *(f"{100 * row[f'accuracy_{way}']:.2f}" for way in WAYS.values()),
+                ]
             )
     heads = [f"Y / Cb / Cr explained, {words}" for words in WAYS] + [f"accuracy, {words}, %" for words in WAYS]
     return markdown(["eps of a released pixel", *heads], lines)
@@ -134,7 +154,10 @@ def figure(findings: Findings) -> Figure:
         line(left, {eps: [row[f"explained_{way}"][0]] for eps, row in rows.items()}, words, colour)
         line(right, {eps: [row[f"accuracy_{way}"]] for eps, row in rows.items()}, words, colour)
     few = {eps: row for eps in THICK for row in findings["decoding"] if row["run"] == f"thick-eps{eps:g}"}
-    shares = {left: [row["explained_decoded"][0] for row in few.values()], right: [row["accuracy_decoded"] for row in few.values()]}
+    shares = {
+        left: [row["explained_decoded"][0] for row in few.values()],
+        right: [row["accuracy_decoded"] for row in few.values()],
+    }
     for axis, found in shares.items():
         axis.plot(list(few), [100 * share for share in found], "D", color=COLOURS[2], label="few bits as one, decoded")
     left.set(title="What a pixel says of the pruned luma", ylabel="variance explained, %", ylim=(0, 100))

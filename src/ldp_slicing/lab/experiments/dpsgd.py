@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ldp_slicing.lab import dpsgd
 from ldp_slicing.lab.data import load
-from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Findings, Row, Setting, accuracies, markdown, spread
+from ldp_slicing.lab.experiment import BUDGETS, Experiment, Findings, Row, Setting, accuracies, markdown, spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,7 +38,14 @@ def table(rows: Sequence[Row]) -> str:
             return [title, "-", "-", "-", "-", paper]
         realised, noise = found[0]["epsilon_realised"], found[0]["noise_multiplier"]
         last = spread([row["accuracy_last_iterate"] for row in found])
-        return [title, "-" if realised is None else f"{realised:.4g}", f"{noise:.4g}", spread(accuracies(rows, run)), last, paper]
+        return [
+            title,
+            "-" if realised is None else f"{realised:.4g}",
+            f"{noise:.4g}",
+            spread(accuracies(rows, run)),
+            last,
+            paper,
+        ]
 
     lines = [line(f"cifar10-eps{eps:g}", f"{eps:g}", f"{paper:g}") for eps, paper in zip(BUDGETS, PAPER, strict=True)]
     lines.append(line("cifar10-no-noise", "no noise (not private)", "-"))
@@ -58,11 +65,24 @@ def figure(findings: Findings) -> Figure:
 
     drawn, (axis,) = panels(1)
     rows = findings["dp-sgd"]
-    line(axis, {eps: accuracies(rows, f"cifar10-eps{eps:g}") for eps in BUDGETS}, "scattering features, linear model (ours)", COLOURS[2])
-    line(axis, {eps: [value / 100] for eps, value in zip(BUDGETS, PAPER, strict=True)}, "DP-SGD in the paper", COLOURS[1], "--")
+    line(
+        axis,
+        {eps: accuracies(rows, f"cifar10-eps{eps:g}") for eps in BUDGETS},
+        "scattering features, linear model (ours)",
+        COLOURS[2],
+    )
+    line(
+        axis,
+        {eps: [value / 100] for eps, value in zip(BUDGETS, PAPER, strict=True)},
+        "DP-SGD in the paper",
+        COLOURS[1],
+        "--",
+    )
     for ceiling in accuracies(rows, "cifar10-no-noise")[:1]:
         axis.axhline(100 * ceiling, color="0.6", linewidth=1, label="the same without noise")
-    axis.set(title="CIFAR-10, DP-SGD", xlabel="eps of one whole image (central, delta 1e-10)", ylabel="test accuracy, %")
+    axis.set(
+        title="CIFAR-10, DP-SGD", xlabel="eps of one whole image (central, delta 1e-10)", ylabel="test accuracy, %"
+    )
     legend(axis)
     return drawn
 

@@ -15,12 +15,12 @@ from torch import nn
 from ldp_slicing.lab.attacks.recognise import load_recogniser
 from ldp_slicing.lab.attacks.reconstruct import Reconstruction
 from ldp_slicing.lab.data import ImageSet, Split
+from ldp_slicing.lab.experiment import BUDGETS, Experiment, Findings, Row, Setting, markdown, train_all
 from ldp_slicing.lab.experiments.ablation import VARIANTS
-from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Findings, Row, Setting, markdown, train_all
 from ldp_slicing.lab.experiments.reconstruction import for_all_budgets
-from ldp_slicing.lab.faces import embed
+from ldp_slicing.lab.face_pairs import embed
 from ldp_slicing.lab.lfw import FaceSet, Side, distances, images_in_pairs, load_lfw, sides, verify
-from ldp_slicing.lab.models.faces import DlibOfCrop
+from ldp_slicing.lab.models.face_networks import DlibOfCrop
 from ldp_slicing.lab.recipes import Recipe, recipe
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import ReleaseMode, Task
@@ -53,12 +53,17 @@ def measure(setting: Setting) -> Iterator[Row]:
     faces = load_lfw(setting.data)
     teacher = teacher_of(faces, setting)
     halves = dict(zip(("first", "second"), sides(faces), strict=True))
-    tasks = [replace(task, name=f"{task.name}-{name}") for name, half in halves.items() for task in _tasks(faces, half, teacher)]
+    tasks = [
+        replace(task, name=f"{task.name}-{name}")
+        for name, half in halves.items()
+        for task in _tasks(faces, half, teacher)
+    ]
     yield from train_all(tasks, setting, lambda run: judge(faces, halves[run.task.name.rpartition("-")[2]], run))
     recogniser, budgets = load_recogniser(setting.data, setting.device), tuple(Plan.paper(eps) for eps in BUDGETS)
     how = for_all_budgets(recipe("white-box-faces"))
     rebuilders = [
-        Task(f"lfw-rebuilt-{name}", _people(faces, half), how, prune="haar", release="none", plans=budgets) for name, half in halves.items()
+        Task(f"lfw-rebuilt-{name}", _people(faces, half), how, prune="haar", release="none", plans=budgets)
+        for name, half in halves.items()
     ]
 
     def finish(run: Run) -> Row:
@@ -91,7 +96,10 @@ def _tasks(faces: FaceSet, side: Side, teacher: Teacher) -> list[Task]:
     tasks += [task("public", name, public, plan, "haar", "every-epoch") for name, plan in budgets.items()]
     for way, how in (("untuned", untuned), ("labels", labels), ("public", public)):
         tasks.append(task(way, "view", how, None, "haar", "view"))
-    tasks += [task(way, "clean", how, None, None, "none") for way, how in (("untuned", untuned), ("labels", labels), ("public", public))]
+    tasks += [
+        task(way, "clean", how, None, None, "none")
+        for way, how in (("untuned", untuned), ("labels", labels), ("public", public))
+    ]
     variants = [(name, plan, prune) for name, (plan, prune, _) in VARIANTS.items() if name != "D"]
     return [*tasks, *(task("public", name, public, plan, prune, "every-epoch") for name, plan, prune in variants)]
 
@@ -113,7 +121,12 @@ def judge(faces: FaceSet, side: Side, run: Run) -> Row:
     images = torch.cat([run.noise(part) for part in torch.split(run.test[0], 256)])
     embedded = embed(run.model, images, prepare=lambda x: x.float(), batch=256)
     found = verify(faces, side, distances(faces, side, embedded, images_in_pairs(faces, side)))
-    return {"accuracy": found.accuracy, "folds": list(side.folds), "per_fold": found.per_fold.tolist(), "people": side.classes}
+    return {
+        "accuracy": found.accuracy,
+        "folds": list(side.folds),
+        "per_fold": found.per_fold.tolist(),
+        "people": side.classes,
+    }
 
 
 def judge_rebuilt(faces: FaceSet, side: Side, run: Reconstruction, recogniser: nn.Module) -> Row:
@@ -146,9 +159,15 @@ def _mean(values: list[float]) -> str:
 def table(rows: Sequence[Row]) -> str:
     names = [*((f"eps{eps:g}", f"{eps:g}", f"{paper:.2f}") for eps, paper in zip(BUDGETS, PAPER, strict=True))]
     names += [("view", "pruned, no noise (not private)", "-"), ("clean", "no privacy", "99.77")]
-    ways = {way: text for way, text in WAYS.items() if any(over_folds(rows, f"lfw-{way}-{name}") for name, _, _ in names)}
-    lines = [[title, *(_mean(over_folds(rows, f"lfw-{way}-{name}")) for way in ways), paper] for name, title, paper in names]
-    first = markdown(["eps of a released pixel", *(f"{text}, %" for text in ways.values()), "paper, % (IR-50, MS1MV2)"], lines)
+    ways = {
+        way: text for way, text in WAYS.items() if any(over_folds(rows, f"lfw-{way}-{name}") for name, _, _ in names)
+    }
+    lines = [
+        [title, *(_mean(over_folds(rows, f"lfw-{way}-{name}")) for way in ways), paper] for name, title, paper in names
+    ]
+    first = markdown(
+        ["eps of a released pixel", *(f"{text}, %" for text in ways.values()), "paper, % (IR-50, MS1MV2)"], lines
+    )
     parts = []
     for name, (_, _, what) in VARIANTS.items():
         run = "lfw-public-eps20" if name == "D" else f"lfw-public-{name}"
@@ -163,9 +182,24 @@ def figure(findings: Findings) -> Figure:
     drawn, (axis,) = panels(1, width=5.6)
     for (way, text), colour in zip(WAYS.items(), COLOURS, strict=False):
         means = {eps: over_folds(findings["faces"], f"lfw-{way}-eps{eps:g}") for eps in BUDGETS}
-        line(axis, {eps: [float(np.mean(values))] for eps, values in means.items() if values}, f"dlib's network, {text}", colour)
-    line(axis, {eps: [value / 100] for eps, value in zip(BUDGETS, PAPER, strict=True)}, "paper: IR-50 trained on MS1MV2", "0.4", "--")
-    axis.set(title="LFW, ten folds", xlabel="eps of one released pixel, per release (local)", ylabel="verification accuracy, %")
+        line(
+            axis,
+            {eps: [float(np.mean(values))] for eps, values in means.items() if values},
+            f"dlib's network, {text}",
+            colour,
+        )
+    line(
+        axis,
+        {eps: [value / 100] for eps, value in zip(BUDGETS, PAPER, strict=True)},
+        "paper: IR-50 trained on MS1MV2",
+        "0.4",
+        "--",
+    )
+    axis.set(
+        title="LFW, ten folds",
+        xlabel="eps of one released pixel, per release (local)",
+        ylabel="verification accuracy, %",
+    )
     legend(axis)
     return drawn
 

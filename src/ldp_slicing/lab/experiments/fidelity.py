@@ -6,7 +6,17 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ldp_slicing.lab.data import load
-from ldp_slicing.lab.experiments.frame import Experiment, Findings, Row, Setting, accuracies, markdown, percent, spread, train_all
+from ldp_slicing.lab.experiment import (
+    Experiment,
+    Findings,
+    Row,
+    Setting,
+    accuracies,
+    markdown,
+    percent,
+    spread,
+    train_all,
+)
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.task import Task
 from ldp_slicing.plan import Plan
@@ -14,7 +24,12 @@ from ldp_slicing.plan import Plan
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PAPER = {"cifar10-eps20-every-epoch": 80.4, "cifar10-clean": 92.3, "cifar100-eps20-every-epoch": 53.6, "cifar100-clean": 70.9}
+PAPER = {
+    "cifar10-eps20-every-epoch": 80.4,
+    "cifar10-clean": 92.3,
+    "cifar100-eps20-every-epoch": 53.6,
+    "cifar100-clean": 70.9,
+}
 SETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 RUNS = {
     "eps20-every-epoch": "eps 20, new noise for every batch",
@@ -74,11 +89,17 @@ def figure(findings: Findings) -> Figure:
         for run, colour in zip(RUNS, COLOURS, strict=False):
             for row in findings["fidelity"]:
                 if row["run"] == f"{name}-{run}":
-                    tested = [(epoch + 1, 100 * share) for epoch, share in enumerate(row["history"]["test_accuracy"]) if share is not None]
+                    tested = [
+                        (epoch + 1, 100 * share)
+                        for epoch, share in enumerate(row["history"]["test_accuracy"])
+                        if share is not None
+                    ]
                     axis.plot(*zip(*tested, strict=True), color=colour, linewidth=1, label=RUNS[run])
             if (paper := PAPER.get(f"{name}-{run}")) is not None:
                 axis.axhline(paper, color=colour, linestyle="--", linewidth=1, label=f"paper: {paper:g} %")
-        axis.set(title=f"{title}, ResNet-56, the authors' way", xlabel="epoch", ylabel="test accuracy, %", ylim=(0, 100))
+        axis.set(
+            title=f"{title}, ResNet-56, the authors' way", xlabel="epoch", ylabel="test accuracy, %", ylim=(0, 100)
+        )
         legend(axis)
     return drawn
 

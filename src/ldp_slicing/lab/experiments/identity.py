@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ldp_slicing.lab.attacks.measures import Share
 from ldp_slicing.lab.attacks.pairs import PairRun, draw_pairs
 from ldp_slicing.lab.data import ImageSet, Split, load
+from ldp_slicing.lab.experiment import BUDGETS, Experiment, Findings, Row, Setting, markdown, train_all
 from ldp_slicing.lab.experiments.faces import Teacher, teacher_of
-from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Findings, Row, Setting, markdown, train_all
-from ldp_slicing.lab.faces import embed, fold_accuracy
+from ldp_slicing.lab.face_pairs import embed, fold_accuracy
 from ldp_slicing.lab.lfw import FaceSet, Side, images_in_pairs, load_lfw, sides
+from ldp_slicing.lab.metrics import Share
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import Task
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 EASY = "easy"  # eps 200 without pruning: an attack that fails here is no attack
 TARGETS: dict[str, tuple[float, Prune]] = {EASY: (200.0, None), **{f"eps{eps:g}": (eps, "haar") for eps in BUDGETS}}
-TRIED = {"wrn": (EASY, "eps20"), "posterior": (EASY, "eps5.2", "eps20", "eps58")}  # by those that have to be trained for long
+TRIED = {
+    "wrn": (EASY, "eps20"),
+    "posterior": (EASY, "eps5.2", "eps20", "eps58"),
+}  # by those that have to be trained for long
 NAMES = {"cifar10": "CIFAR-10, class", "cifar100": "CIFAR-100, class", "lfw": "LFW, person"}
 PAPER = {"cifar10": 0.25, "cifar100": 0.1, "lfw": 4.5}  # % at eps 20
 HALVES = ("first", "second")  # of LFW's folds
@@ -66,7 +69,9 @@ def _of_classes(setting: Setting) -> Iterator[Row]:
         for target, (eps, prune) in TARGETS.items():
             plan = Plan.paper(eps)
             if target in TRIED["wrn"]:
-                tasks.append(Task(f"{name}-wrn-{target}", images, pairs_recipe, plan, prune, "every-epoch", pairs=pairs))
+                tasks.append(
+                    Task(f"{name}-wrn-{target}", images, pairs_recipe, plan, prune, "every-epoch", pairs=pairs)
+                )
             if target in TRIED["posterior"]:
                 tasks.append(Task(f"{name}-posterior-{target}", images, fast, plan, prune, "every-epoch"))
     yield from train_all(tasks, setting, _judge_classes, make)
@@ -113,19 +118,25 @@ def _of_people(faces: FaceSet, setting: Setting) -> Iterator[Row]:
     teacher = teacher_of(faces, setting)
     halves = dict(zip(HALVES, sides(faces), strict=True))
     tasks = [task for name, half in halves.items() for task in _tasks(faces, half, teacher, name)]
-    yield from train_all(tasks, setting, lambda run: _judge_people(faces, halves[run.task.name.rpartition("-")[2]], teacher, run), make)
+    yield from train_all(
+        tasks, setting, lambda run: _judge_people(faces, halves[run.task.name.rpartition("-")[2]], teacher, run), make
+    )
 
 
 def _tasks(faces: FaceSet, side: Side, teacher: Teacher, name: str) -> list[Task]:
     tested = images_in_pairs(faces, side)
-    several = np.flatnonzero(np.bincount(side.people)[side.people] > 1)  # who is on one photo only cannot be linked to another
+    several = np.flatnonzero(
+        np.bincount(side.people)[side.people] > 1
+    )  # who is on one photo only cannot be linked to another
     numbers = np.unique(side.people[several], return_inverse=True)[1]
     test = Split(faces.images[tested], np.zeros(len(tested), np.int64))
     linked = ImageSet("lfw", side.classes, Split(faces.images[side.images], side.people), test)
     paired = ImageSet("lfw", int(numbers.max()) + 1, Split(faces.images[side.images[several]], numbers), test)
     tuned, pairs = recipe("faces-teacher"), recipe("pairs")
     smaller = ("width 2 and 30 epochs in batches of 128, on faces of LFW; the paper's was trained on BUPT",)
-    pairs_recipe = replace(pairs, name="pairs, faces", width=2, batch=128, epochs=30, deviations=(*smaller, *pairs.deviations[1:]))
+    pairs_recipe = replace(
+        pairs, name="pairs, faces", width=2, batch=128, epochs=30, deviations=(*smaller, *pairs.deviations[1:])
+    )
     untuned = replace(tuned, name="untuned", epochs=0)
     taught = teacher.seen[side.images]
     tasks = []
@@ -133,7 +144,16 @@ def _tasks(faces: FaceSet, side: Side, teacher: Teacher, name: str) -> list[Task
         plan = Plan.paper(eps)
         for way, how in (("untuned", untuned), ("linker", tuned)):
             tasks.append(
-                Task(f"lfw-{way}-{target}-{name}", linked, how, plan, prune, "every-epoch", targets=taught, weights=teacher.weights)
+                Task(
+                    f"lfw-{way}-{target}-{name}",
+                    linked,
+                    how,
+                    plan,
+                    prune,
+                    "every-epoch",
+                    targets=taught,
+                    weights=teacher.weights,
+                )
             )
         if target in TRIED["wrn"]:
             rows = _pairs_of(faces, side, tested)
@@ -144,7 +164,9 @@ def _tasks(faces: FaceSet, side: Side, teacher: Teacher, name: str) -> list[Task
 def _pairs_of(faces: FaceSet, side: Side, tested: NDArray[np.int64]) -> NDArray[np.int64]:
     """int64 [M, 3]: the side's pairs, by their places among the tested images."""
     mine = faces.tested(side.folds)
-    first, second = (np.searchsorted(tested, faces.of(people)[mine]) for people in (faces.pairs.first, faces.pairs.second))
+    first, second = (
+        np.searchsorted(tested, faces.of(people)[mine]) for people in (faces.pairs.first, faces.pairs.second)
+    )
     return np.stack((first, second, faces.pairs.same[mine].astype(np.int64)), 1)
 
 
@@ -159,7 +181,9 @@ def _judge_people(faces: FaceSet, side: Side, teacher: Teacher, run: Run) -> Row
         released = released - teacher.mean
     public = teacher.seen[tested]
     apart = 1 - (_unit(released)[pairs[:, 0]] * _unit(public)[pairs[:, 1]]).sum(1)
-    found = fold_accuracy(apart, pairs[:, 2] == 1, faces.pairs.folds[faces.tested(side.folds)])  # of equal size, so that the mean counts
+    found = fold_accuracy(
+        apart, pairs[:, 2] == 1, faces.pairs.folds[faces.tested(side.folds)]
+    )  # of equal size, so that the mean counts
     return advantage(round(found.accuracy * len(pairs)), len(pairs))
 
 
@@ -207,9 +231,16 @@ def table(rows: Sequence[Row]) -> str:
             if any(found):
                 cells = [f"{one[0]:.2f} ({one[1]:.2f} to {one[2]:.2f})" if one else "-" for one in found]
                 lines.append([what, *cells, f"{PAPER[name]:g}" if target == "eps20" else "-"])
-        parts.append(markdown([f"{title}: eps of a released pixel", *(ADVERSARIES[way] for way in ways), "paper"], lines))
+        parts.append(
+            markdown([f"{title}: eps of a released pixel", *(ADVERSARIES[way] for way in ways), "paper"], lines)
+        )
     said = "Advantage |P(right) - 1/2| in %, 50 at most, with a 95 % Clopper-Pearson interval. On LFW none of these is the strongest: "
-    return "\n".join([*parts, f"{said}who reconstructs the face first has what the column verification of `white-box` says, less 50.\n"])
+    return "\n".join(
+        [
+            *parts,
+            f"{said}who reconstructs the face first has what the column verification of `white-box` says, less 50.\n",
+        ]
+    )
 
 
 def _rebuilt(rows: Sequence[Row], run: str) -> dict[float, float]:
@@ -224,17 +255,35 @@ def figure(findings: Findings) -> Figure:
 
     drawn, axes = panels(len(NAMES))
     for axis, (name, title) in zip(axes, NAMES.items(), strict=True):
-        for (way, words), colour in reversed(list(zip(ADVERSARIES.items(), COLOURS, strict=True))):  # the paper's on top
-            every = {eps: _both(findings["identity"], f"{name}-{way}-{target}") for target, (eps, prune) in TARGETS.items() if prune}
+        for (way, words), colour in reversed(
+            list(zip(ADVERSARIES.items(), COLOURS, strict=True))
+        ):  # the paper's on top
+            every = {
+                eps: _both(findings["identity"], f"{name}-{way}-{target}")
+                for target, (eps, prune) in TARGETS.items()
+                if prune
+            }
             found = {eps: one for eps, one in every.items() if one}
             if found:
                 means, lows, highs = zip(*found.values(), strict=True)
-                ends = ([m - low for m, low in zip(means, lows, strict=True)], [high - m for m, high in zip(means, highs, strict=True)])
-                axis.errorbar(list(found), means, yerr=ends, color=colour, marker="o", markersize=3.5, capsize=2, label=words)
+                ends = (
+                    [m - low for m, low in zip(means, lows, strict=True)],
+                    [high - m for m, high in zip(means, highs, strict=True)],
+                )
+                axis.errorbar(
+                    list(found), means, yerr=ends, color=colour, marker="o", markersize=3.5, capsize=2, label=words
+                )
         if rebuilt := _rebuilt(findings.get("white-box", ()), f"{name}-pruned"):
-            axis.plot(list(rebuilt), list(rebuilt.values()), color="0.1", linewidth=2, marker="o", markersize=4, label=REBUILT)
+            axis.plot(
+                list(rebuilt), list(rebuilt.values()), color="0.1", linewidth=2, marker="o", markersize=4, label=REBUILT
+            )
         axis.plot([20.0], [PAPER[name]], "x", color="0.3", label="what the paper reports")
-        axis.set(title=title, xlabel="eps of one released pixel, pruned (local)", ylabel="advantage, % (50: always right)", ylim=(-1, 51))
+        axis.set(
+            title=title,
+            xlabel="eps of one released pixel, pruned (local)",
+            ylabel="advantage, % (50: always right)",
+            ylim=(-1, 51),
+        )
         budget_ticks(axis, BUDGETS)
         legend(axis)
     return drawn

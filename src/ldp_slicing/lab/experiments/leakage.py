@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ldp_slicing.lab.attacks.case import SETS, Case, open_case
-from ldp_slicing.lab.attacks.measures import CRITERIA
-from ldp_slicing.lab.attacks.sheet import contact_sheet, portrait, view_of
-from ldp_slicing.lab.experiments.frame import BUDGETS, Findings, Row, Setting, markdown
+from ldp_slicing.lab.attacks.attack_target import SETS, Case, open_case
+from ldp_slicing.lab.attacks.contact_sheet import contact_sheet, portrait, view_of
+from ldp_slicing.lab.experiment import BUDGETS, Findings, Row, Setting, markdown
+from ldp_slicing.lab.metrics import CRITERIA
 from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
 
@@ -55,7 +55,14 @@ def blind_guesses(setting: Setting) -> Iterator[Row]:
         run = f"{name}{BLIND}"
         if setting.wants(run) and not setting.has(run):
             case = open_case(name, setting.data, setting.device)
-            yield {"run": run, "seed": 0, "finished": True, "found": [], "guess": blind_guess(case), "originals": case.originals}
+            yield {
+                "run": run,
+                "seed": 0,
+                "finished": True,
+                "found": [],
+                "guess": blind_guess(case),
+                "originals": case.originals,
+            }
 
 
 def blind_guess(case: Case) -> dict[str, object]:
@@ -78,7 +85,9 @@ def attack_all(setting: Setting, attack: Callable[[Case, str, Plan, Prune], Row]
             yield row
 
 
-def sheet(setting: Setting, case: Case, name: str, prune: Prune, tiles: Mapping[str, tuple[Tensor, Tensor]]) -> list[str]:
+def sheet(
+    setting: Setting, case: Case, name: str, prune: Prune, tiles: Mapping[str, tuple[Tensor, Tensor]]
+) -> list[str]:
     """Adds to the picture ``name`` of the page, and gives its name: from titles to releases and reconstructions of what ``shown`` has.
 
     What was there already is kept with the checkpoints.
@@ -98,11 +107,16 @@ def columns_of(sources: Tensor, view: Tensor, known: Mapping[str, Sequence[Tenso
     """The columns of a sheet: a release and what was made of it beside each other, or below each other where there is one image only."""
     titles = sorted(known, key=lambda title: float(title.split()[-1]))
     if len(sources) == 1:
-        below = {f"{title}: release\nand attack below": torch.cat([image.float() for image in known[title]]) for title in titles}
+        below = {
+            f"{title}: release\nand attack below": torch.cat([image.float() for image in known[title]])
+            for title in titles
+        }
         return {"source,\nits view below": torch.cat((sources.float(), view)), **below}
     columns = {"source": sources, "view": view}
     for title in titles:
-        columns |= {f"{title}\n{word}": images for word, images in zip(("release", "attack"), known[title], strict=True)}
+        columns |= {
+            f"{title}\n{word}": images for word, images in zip(("release", "attack"), known[title], strict=True)
+        }
     return columns
 
 
@@ -125,11 +139,18 @@ def heads(*, faces: bool) -> list[str]:
 
 def judged(value: Record) -> list[str]:
     """What ``Case.judge`` found, as cells; shares with 95 % intervals."""
-    cells = [f"{value['psnr_db']:.2f}", f"{value['ssim']:.3f}", *(_share(value["success"][criterion.name]) for criterion in CRITERIA)]
+    cells = [
+        f"{value['psnr_db']:.2f}",
+        f"{value['ssim']:.3f}",
+        *(_share(value["success"][criterion.name]) for criterion in CRITERIA),
+    ]
     if "rank_1" in value:
         verified = value["verification"]
         cells += [_share(value["same_person"]), _share(value["rank_1"])]
-        cells += [f"{100 * verified['accuracy']:.2f} ± {100 * verified['standard_error']:.2f}", f"{value['perceptual_distance']:.3f}"]
+        cells += [
+            f"{100 * verified['accuracy']:.2f} ± {100 * verified['standard_error']:.2f}",
+            f"{value['perceptual_distance']:.3f}",
+        ]
     return cells
 
 
@@ -160,7 +181,10 @@ def blind(rows: Sequence[Row], name: str) -> list[Record]:
 
 def ceiling(rows: Sequence[Row], name: str) -> str:
     """What the recogniser says of the originals themselves."""
-    found = next((row["originals"] for row in rows if row["finished"] and row["run"].startswith(name) and row.get("originals")), None)
+    found = next(
+        (row["originals"] for row in rows if row["finished"] and row["run"].startswith(name) and row.get("originals")),
+        None,
+    )
     if not found:
         return "\n"
     verified, first = found["verification"], found["rank_1"]
@@ -191,11 +215,21 @@ def figure_of(name: str, findings: Findings) -> Figure:
         for (view, text), colour in zip(WORDS.items(), COLOURS, strict=False):
             for part, style in (("reconstruction", "-"), ("release", ":")):
                 points = over_eps(findings[name], f"{case}-{view}", part, measure)
-                axis.plot(list(points), list(points.values()), style, color=colour, marker="o", markersize=3.5, label=f"{part}, {text}")
+                axis.plot(
+                    list(points),
+                    list(points.values()),
+                    style,
+                    color=colour,
+                    marker="o",
+                    markersize=3.5,
+                    label=f"{part}, {text}",
+                )
         for guess in blind(findings[name], case):
             value = guess[measure]["share"] if isinstance(guess[measure], dict) else guess[measure]
             axis.axhline(value, color="0.6", linewidth=1, label="no release: the mean of the public images")
         budget_ticks(axis, TARGETS)
-        axis.set(title=SETS[case], xlabel="eps of one released pixel, per release (local)", ylabel=words, ylim=(-0.02, 1.02))
+        axis.set(
+            title=SETS[case], xlabel="eps of one released pixel, per release (local)", ylabel=words, ylim=(-0.02, 1.02)
+        )
         legend(axis)
     return drawn

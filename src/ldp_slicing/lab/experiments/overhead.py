@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ldp_slicing.images import encode_png
-from ldp_slicing.lab.experiments.frame import Experiment, Findings, Row, Setting, markdown
+from ldp_slicing.lab.experiment import Experiment, Findings, Row, Setting, markdown
 from ldp_slicing.lab.lfw import load_lfw
 from ldp_slicing.plan import Plan
 from ldp_slicing.slicer import Slicer
@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 COUNT = 100  # as the paper
 ROUNDS = 15
 RUNS = ("time-one-by-one", "time-batch", "size-png-stored", "size-png", "size-jpeg-95")
-PEERS = {"MinusFace": 1.0, "AdvFace": 5.3, "PartialFace": 9.0, "PPFR-FD": 36.0, "DuetFace": 54.0, "DCTDP": 63.0}  # of the paper's table
+PEERS = {
+    "MinusFace": 1.0,
+    "AdvFace": 5.3,
+    "PartialFace": 9.0,
+    "PPFR-FD": 36.0,
+    "DuetFace": 54.0,
+    "DCTDP": 63.0,
+}  # of the paper's table
 PAPER_TIMES = {"paper (Apple M4)": 5.5, "MinusFace, as the paper says": 68.0}  # milliseconds
 
 
@@ -34,7 +41,9 @@ def measure(setting: Setting) -> Iterator[Row]:
     faces = load_lfw(setting.data).images
     chosen = np.ascontiguousarray(faces[np.linspace(0, len(faces) - 1, min(COUNT, len(faces))).astype(int)])
     slicer = Slicer(Plan.paper(20.0))
-    yield _row("time-one-by-one", len(chosen), milliseconds=_median(lambda: [slicer(image) for image in chosen], len(chosen)))
+    yield _row(
+        "time-one-by-one", len(chosen), milliseconds=_median(lambda: [slicer(image) for image in chosen], len(chosen))
+    )
     yield _row("time-batch", len(chosen), milliseconds=_median(lambda: slicer(chosen), len(chosen)))
     releases = np.asarray(slicer(chosen))
     raw = chosen[0].nbytes
@@ -87,7 +96,8 @@ def table(rows: Sequence[Row]) -> str:
 
     titles = {"png-stored": "PNG as `privatize` writes it", "png": "PNG by Pillow", "jpeg-95": "JPEG, quality 95"}
     sizes = [
-        [title, *(times_raw(found[f"size-{name}"][f"{side}_bytes"]) for side in ("source", "release"))] for name, title in titles.items()
+        [title, *(times_raw(found[f"size-{name}"][f"{side}_bytes"]) for side in ("source", "release"))]
+        for name, title in titles.items()
     ]
     sizes.append(["raw pixels", "1.00", "1.00"])
     peers = ", ".join(f"{name} {value:g}" for name, value in PEERS.items())
@@ -106,7 +116,10 @@ def figure(findings: Findings) -> Figure:
     drawn, (left, right) = panels(2, width=5)
     if not found.keys() >= set(RUNS):
         return drawn
-    times = {"ours, one by one": found["time-one-by-one"]["milliseconds"], "ours, all at once": found["time-batch"]["milliseconds"]}
+    times = {
+        "ours, one by one": found["time-one-by-one"]["milliseconds"],
+        "ours, all at once": found["time-batch"]["milliseconds"],
+    }
     sizes = {"ours, PNG": found["size-png-stored"]["release_bytes"] / found["size-png-stored"]["raw_bytes"]}
     for axis, mine, others in ((left, times, PAPER_TIMES), (right, sizes, PEERS)):
         bars(axis, mine | others, colours=[*COLOURS[:1] * len(mine), *COLOURS[1:2] * len(others)])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ldp_slicing.lab.data import load
-from ldp_slicing.lab.experiments.frame import BUDGETS, Experiment, Findings, Row, Setting, markdown
+from ldp_slicing.lab.experiment import BUDGETS, Experiment, Findings, Row, Setting, markdown
 from ldp_slicing.lab.lfw import load_lfw
 from ldp_slicing.plan import Plan
 from ldp_slicing.sheet import psnr
@@ -66,7 +66,12 @@ def table(rows: Sequence[Row]) -> str:
         lines.append([f"{eps:g}", *("-" if mean is None else f"{mean:.2f}" for mean in means), f"{paper:.2f}"])
     titles = {"pruned": "pruned", "whole": "not pruned"}
     return markdown(
-        ["eps of a released pixel", *(f"{SETS[name]}, {titles[view]}, dB" for name, view in columns), "paper, faces, dB"], lines
+        [
+            "eps of a released pixel",
+            *(f"{SETS[name]}, {titles[view]}, dB" for name, view in columns),
+            "paper, faces, dB",
+        ],
+        lines,
     )
 
 
@@ -77,7 +82,9 @@ def figure(findings: Findings) -> Figure:
     for (name, title), colour in zip(SETS.items(), COLOURS, strict=False):
         for (view, words), style in zip((("pruned", "pruned"), ("whole", "not pruned")), ("-", ":"), strict=True):
             means = [_mean(findings["psnr"], f"{name}-{view}-eps{eps:g}") for eps in BUDGETS]
-            axis.plot(BUDGETS, means, color=colour, linestyle=style, marker="o", markersize=3.5, label=f"{title}, {words}")
+            axis.plot(
+                BUDGETS, means, color=colour, linestyle=style, marker="o", markersize=3.5, label=f"{title}, {words}"
+            )
     axis.plot(BUDGETS, PAPER, color="0.4", linestyle="--", marker="o", markersize=3.5, label="paper, faces, pruned")
     budget_ticks(axis, BUDGETS)
     axis.set(title="Release and source", xlabel="eps of one released pixel, per release (local)", ylabel="PSNR, dB")
@@ -85,4 +92,6 @@ def figure(findings: Findings) -> Figure:
     return drawn
 
 
-EXPERIMENT = Experiment("PSNR between an image and its release, the mean over 2,000 images of each set", measure, table, figure)
+EXPERIMENT = Experiment(
+    "PSNR between an image and its release, the mean over 2,000 images of each set", measure, table, figure
+)

@@ -8,11 +8,21 @@ from functools import partial
 
 import torch
 
+from ldp_slicing.lab.attacks.attack_target import SETS, TOGETHER, Case, open_case
 from ldp_slicing.lab.attacks.bits import float_rgb
-from ldp_slicing.lab.attacks.case import SETS, TOGETHER, Case, open_case
 from ldp_slicing.lab.attacks.reconstruct import Reconstruction
-from ldp_slicing.lab.experiments.frame import Experiment, Row, Setting, listed, train_all
-from ldp_slicing.lab.experiments.leakage import TARGETS, VIEWS, Tiles, blind_guesses, figure_of, record, sheet, shown, table_of
+from ldp_slicing.lab.experiment import Experiment, Row, Setting, listed, train_all
+from ldp_slicing.lab.experiments.leakage import (
+    TARGETS,
+    VIEWS,
+    Tiles,
+    blind_guesses,
+    figure_of,
+    record,
+    sheet,
+    shown,
+    table_of,
+)
 from ldp_slicing.lab.recipes import Recipe, recipe
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import Task
@@ -30,10 +40,18 @@ def measure(kind: str, setting: Setting) -> Iterator[Row]:
     for name in SETS:
         alone = recipe(f"{kind}-{RECIPES[name]}")
         many = for_all_budgets(alone)
-        wanted = {f"{name}-{view}": (many, prune, tuple(Plan.paper(eps) for eps in TARGETS)) for view, prune in VIEWS.items()}
-        wanted |= {f"{name}-{view}-only{DEDICATED:g}": (alone, VIEWS[view], (Plan.paper(DEDICATED),)) for view in COMPARED[name]}
+        wanted = {
+            f"{name}-{view}": (many, prune, tuple(Plan.paper(eps) for eps in TARGETS)) for view, prune in VIEWS.items()
+        }
+        wanted |= {
+            f"{name}-{view}-only{DEDICATED:g}": (alone, VIEWS[view], (Plan.paper(DEDICATED),))
+            for view in COMPARED[name]
+        }
         asked = {run: some for run, some in wanted.items() if setting.wants(run)}
-        if all(setting.is_done(run, 0, setting.shortened(how), {"plans": listed(plans)}) for run, (how, _, plans) in asked.items()):
+        if all(
+            setting.is_done(run, 0, setting.shortened(how), {"plans": listed(plans)})
+            for run, (how, _, plans) in asked.items()
+        ):
             continue
         case = found[name] = open_case(name, setting.data, setting.device)
         for run, (how, prune, plans) in wanted.items():
@@ -44,7 +62,9 @@ def measure(kind: str, setting: Setting) -> Iterator[Row]:
         case = found[run.task.data.name]
         row, tiles = judge(run, case)
         many = len(run.plans) > 1
-        return row | {"pictures": sheet(setting, case, f"{kind}-{run.task.name}", run.task.prune, tiles) if many else []}
+        return row | {
+            "pictures": sheet(setting, case, f"{kind}-{run.task.name}", run.task.prune, tiles) if many else []
+        }
 
     yield from blind_guesses(setting)
     yield from train_all(sorted(tasks, key=lambda task: "only" in task.name), setting, finish, Reconstruction)
@@ -66,13 +86,21 @@ def judge(run: Reconstruction, case: Case) -> tuple[Row, Tiles]:
             found[-1]["by"] = f"reconstruction, a network for eps {plan.epsilon:g} alone"
         tiles[f"eps {plan.epsilon:g}"] = (pictures[0], run.attack(seen[0], plan))
     size = sum(parameter.numel() for parameter in run.parameters)
-    row: Row = {"prune": run.task.prune, "steps": run.epoch * run.steps, "parameters": size, "found": found, "originals": case.originals}
+    row: Row = {
+        "prune": run.task.prune,
+        "steps": run.epoch * run.steps,
+        "parameters": size,
+        "found": found,
+        "originals": case.originals,
+    }
     return row, tiles
 
 
 def table(rows: Sequence[Row]) -> str:
     trained = {row["run"]: (row["steps"], len(row["found"])) for row in rows if row["finished"] and "steps" in row}
-    steps = "; ".join(f"{run} {count}, a batch shared by {budgets} budget(s)" for run, (count, budgets) in sorted(trained.items()))
+    steps = "; ".join(
+        f"{run} {count}, a batch shared by {budgets} budget(s)" for run, (count, budgets) in sorted(trained.items())
+    )
     parts = [*(table_of(rows, name, view) for name in SETS for view in VIEWS), f"Steps trained: {steps}.\n"]
     return "\n".join([*parts, *_costs(rows)])
 
@@ -84,9 +112,19 @@ def _costs(rows: Sequence[Row]) -> list[str]:
         found = [one for row in rows if row["finished"] and row["run"] == run for one in row["found"]]
         return next((one["reconstruction"]["ssim"] for one in found if one["epsilon_requested"] == DEDICATED), None)
 
-    compared = [(f"{name}-{view}", ssim(f"{name}-{view}"), ssim(f"{name}-{view}-only{DEDICATED:g}")) for name in SETS for view in VIEWS]
-    said = "; ".join(f"{run} {many:.3f} and {alone:.3f}" for run, many, alone in compared if many is not None and alone is not None)
-    return [f"SSIM at eps {DEDICATED:g}, of the network for all budgets and of one for this budget alone: {said}.\n"] if said else []
+    compared = [
+        (f"{name}-{view}", ssim(f"{name}-{view}"), ssim(f"{name}-{view}-only{DEDICATED:g}"))
+        for name in SETS
+        for view in VIEWS
+    ]
+    said = "; ".join(
+        f"{run} {many:.3f} and {alone:.3f}" for run, many, alone in compared if many is not None and alone is not None
+    )
+    return (
+        [f"SSIM at eps {DEDICATED:g}, of the network for all budgets and of one for this budget alone: {said}.\n"]
+        if said
+        else []
+    )
 
 
 def _experiment(kind: str, about: str) -> Experiment:

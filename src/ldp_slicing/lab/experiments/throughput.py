@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ldp_slicing.lab.data import ImageSet, Split
-from ldp_slicing.lab.experiments.frame import Experiment, Row, Setting, markdown, plain
+from ldp_slicing.lab.experiment import Experiment, Row, Setting, markdown, plain
 from ldp_slicing.lab.recipes import recipe
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import Task
@@ -69,7 +69,13 @@ def table(rows: Sequence[Row]) -> str:
         for (count, compiled), rate in sorted(found.items(), key=lambda one: (one[0][1], one[0][0]))
     ]
     return markdown(
-        ["networks side by side", "images per second, all together", "times one alone", "seconds per epoch of 45,000 and network"], lines
+        [
+            "networks side by side",
+            "images per second, all together",
+            "times one alone",
+            "seconds per epoch of 45,000 and network",
+        ],
+        lines,
     )
 
 

@@ -8,13 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ldp_slicing.lab.attacks.case import TOGETHER, open_case
+from ldp_slicing.lab.attacks.attack_target import TOGETHER, open_case
 from ldp_slicing.lab.attacks.reconstruct import Reconstruction
 from ldp_slicing.lab.data import load
+from ldp_slicing.lab.experiment import Experiment, Findings, Row, Setting, listed, markdown, spread, train_all
 from ldp_slicing.lab.experiments import curves, leakage
-from ldp_slicing.lab.experiments.frame import Experiment, Findings, Row, Setting, listed, markdown, spread, train_all
 from ldp_slicing.lab.experiments.leakage import blind
-from ldp_slicing.lab.plans import ALONE, PLANS, TASK, VIEWS, Point, best, decoded, leakages, learners_of, of_the_paper, points
+from ldp_slicing.lab.plans import (
+    ALONE,
+    PLANS,
+    TASK,
+    VIEWS,
+    Point,
+    best,
+    decoded,
+    leakages,
+    learners_of,
+    of_the_paper,
+    points,
+)
 from ldp_slicing.lab.recipes import Recipe, recipe
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import Task
@@ -48,17 +60,32 @@ def _adversaries(setting: Setting) -> Iterator[Row]:
     for view, prune in VIEWS.items():
         if plans := {name: plan for name, (plan, is_like, _) in PLANS.items() if is_like == prune}:
             runs[f"{TASK}-{view}-adversary"] = plans
-            recipes[f"{TASK}-{view}-adversary"] = replace(  # as many steps for each view, and as many images for each plan
-                alone, name=f"{alone.name}, {len(plans)} plans of a view", epochs=3 * len(plans), batch=16 * len(plans)
+            recipes[f"{TASK}-{view}-adversary"] = (
+                replace(  # as many steps for each view, and as many images for each plan
+                    alone,
+                    name=f"{alone.name}, {len(plans)} plans of a view",
+                    epochs=3 * len(plans),
+                    batch=16 * len(plans),
+                )
             )
     for name in (name for name in ALONE if name in PLANS):
         runs[f"{TASK}-{name}-alone"], recipes[f"{TASK}-{name}-alone"] = {name: PLANS[name][0]}, alone
     wanted = [run for run in runs if setting.wants(run)]
-    if all(setting.is_done(run, 0, setting.shortened(recipes[run]), {"plans": listed([*runs[run].values()])}) for run in wanted):
+    if all(
+        setting.is_done(run, 0, setting.shortened(recipes[run]), {"plans": listed([*runs[run].values()])})
+        for run in wanted
+    ):
         return
     case = open_case(TASK, setting.data, setting.device)
     tasks = [
-        Task(run, case.training_set, recipes[run], prune=PLANS[next(iter(runs[run]))][1], release="none", plans=tuple(runs[run].values()))
+        Task(
+            run,
+            case.training_set,
+            recipes[run],
+            prune=PLANS[next(iter(runs[run]))][1],
+            release="none",
+            plans=tuple(runs[run].values()),
+        )
         for run in wanted
     ]
 
@@ -68,7 +95,10 @@ def _adversaries(setting: Setting) -> Iterator[Row]:
         for name, plan in runs[run.task.name].items():
             releases = [run.release(part, plan) for part in torch.split(case.sources, TOGETHER)]
             reached = case.judge(torch.cat([run.attack(part, plan) for part in releases]))
-            found.append({"plan": name, "epsilon_requested": plan.epsilon, "epsilon_realised_per_release": plan.realised_epsilon} | reached)
+            found.append(
+                {"plan": name, "epsilon_requested": plan.epsilon, "epsilon_realised_per_release": plan.realised_epsilon}
+                | reached
+            )
         return {"prune": run.task.prune, "steps": run.epoch * run.steps, "found": found}
 
     yield from train_all(tasks, setting, judge, Reconstruction)
@@ -117,7 +147,13 @@ def _others(rows: Sequence[Row], shown: Sequence[str]) -> str:
     alone = leakages(rows, "-alone")
     learners = {name: learners_of(name, rows) for name in PLANS if name not in shown}
     lines = [
-        [name, f"{PLANS[name][0].epsilon:g}", PLANS[name][1] or "none", spread([row["accuracy"] for row in some]), _three(alone.get(name))]
+        [
+            name,
+            f"{PLANS[name][0].epsilon:g}",
+            PLANS[name][1] or "none",
+            spread([row["accuracy"] for row in some]),
+            _three(alone.get(name)),
+        ]
         for name, some in learners.items()
         if some
     ]
@@ -150,7 +186,9 @@ def figure(findings: Findings) -> Figure:
     colours = dict(zip(FAMILIES, COLOURS, strict=False))
     for family, words in FAMILIES.items():
         for view, marker in zip(VIEWS, ("s", "o", "^"), strict=True):
-            some = sorted((one for one in found if one.name.startswith(f"{family}-{view}")), key=lambda one: one.plan.epsilon)
+            some = sorted(
+                (one for one in found if one.name.startswith(f"{family}-{view}")), key=lambda one: one.plan.epsilon
+            )
             if not some:
                 continue
             look: dict[str, Any] = {"color": colours[family], "marker": marker, "markersize": 4, "linewidth": 0.7}
@@ -161,17 +199,25 @@ def figure(findings: Findings) -> Figure:
     for guess in blind(findings.get("white-box", ()), TASK):
         by_leakage.axvline(guess["ssim"], color="0.6", linewidth=1, label="no release: the mean of the public images")
     by_leakage.set(
-        title="CIFAR-10: what is learnt, what leaks", xlabel="leakage: SSIM of reconstructions (numbers: eps)", ylabel="accuracy, %"
+        title="CIFAR-10: what is learnt, what leaks",
+        xlabel="leakage: SSIM of reconstructions (numbers: eps)",
+        ylabel="accuracy, %",
     )
     by_epsilon.set(title="CIFAR-10: what it costs", xlabel="eps of one released pixel (local)", ylabel="accuracy, %")
     budget_ticks(by_epsilon, sorted({one.plan.epsilon for one in found}))
     for axis in (by_leakage, by_epsilon):
         legend(axis)
     winners = best(found)
-    named = [*winners, *(one for one in found if one not in winners and one.name.startswith("paper"))]  # room goes to those first
+    named = [
+        *winners,
+        *(one for one in found if one not in winners and one.name.startswith("paper")),
+    ]  # room goes to those first
     label_points(
         by_leakage,
-        [(one.leakage, 100 * one.accuracy, f"{one.plan.epsilon:g}", colours[one.name.partition("-")[0]]) for one in named],
+        [
+            (one.leakage, 100 * one.accuracy, f"{one.plan.epsilon:g}", colours[one.name.partition("-")[0]])
+            for one in named
+        ],
     )
     return drawn
 

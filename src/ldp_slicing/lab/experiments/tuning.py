@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ldp_slicing.lab.data import load
+from ldp_slicing.lab.experiment import Experiment, Row, Setting, markdown, percent, train_all
 from ldp_slicing.lab.experiments.curves import HELD_OUT
-from ldp_slicing.lab.experiments.frame import Experiment, Row, Setting, markdown, percent, train_all
 from ldp_slicing.lab.recipes import Recipe, recipe
 from ldp_slicing.lab.run import Run
 from ldp_slicing.lab.task import Task
@@ -18,7 +18,10 @@ TRIED = ((0.1, 5e-4), (0.1, 1e-3), (0.1, 2e-3), (0.2, 5e-4), (0.2, 1e-3), (0.3, 
 
 def measure(setting: Setting) -> Iterator[Row]:
     images = load("cifar10", setting.data)
-    tasks = [Task(_name(*pair), images, _variant(*pair), Plan.paper(20.0), validation=HELD_OUT, decode=True) for pair in TRIED]
+    tasks = [
+        Task(_name(*pair), images, _variant(*pair), Plan.paper(20.0), validation=HELD_OUT, decode=True)
+        for pair in TRIED
+    ]
     yield from train_all(tasks, setting, _held_out)
 
 

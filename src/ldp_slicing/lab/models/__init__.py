@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.models.cifar import resnet9, resnet56
 from ldp_slicing.lab.models.classify import resnet50_grey, wide_resnet28
-from ldp_slicing.lab.models.faces import EMBEDDING, DlibOfCrop, ir50
+from ldp_slicing.lab.models.face_networks import EMBEDDING, DlibOfCrop, ir50
 
 MODELS: dict[str, Callable[[int], nn.Module]] = {
     "resnet56": resnet56,
@@ -47,13 +47,17 @@ def load_weights(model: nn.Module, path: Path) -> None:
         return
     content = _state_dict(path)
     if isinstance(model, DlibOfCrop) and any(name.endswith("running_mean") for name in content):
-        model.unfold(torch.zeros(2, 3, 112, 112, dtype=torch.uint8))  # batch norms in their places; what they hold comes from the file
+        model.unfold(
+            torch.zeros(2, 3, 112, 112, dtype=torch.uint8)
+        )  # batch norms in their places; what they hold comes from the file
     try:
         model.load_state_dict(content)
     except RuntimeError as error:
         there, wanted = (", ".join([*names][:3]) for names in (content, model.state_dict()))
         why = " ".join(str(error).split())[:200]
-        raise LdpSlicingError(f"{path} holds weights of another network: {there}, ... instead of {wanted}, ...: {why}") from None
+        raise LdpSlicingError(
+            f"{path} holds weights of another network: {there}, ... instead of {wanted}, ...: {why}"
+        ) from None
 
 
 def _state_dict(path: Path) -> dict[str, Tensor]:
@@ -65,6 +69,10 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
         why = (str(error).splitlines() or [repr(error)])[0]
         raise LdpSlicingError(f"{path} holds no weights that can be read{dlib}: {why}") from None
     found: dict[str, Tensor] = content.get("state_dict", content) if isinstance(content, dict) else {}
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found) or not any(map(torch.is_tensor, found.values())):
+    if (
+        not isinstance(found, dict)
+        or not all(isinstance(name, str) for name in found)
+        or not any(map(torch.is_tensor, found.values()))
+    ):
         raise LdpSlicingError(f"{path} holds no weights: tensors by their names in the network are expected")
     return found

@@ -21,7 +21,9 @@ class _Block(nn.Module):
         out = functional.relu(self.norm1(self.conv1(x)))
         out = self.norm2(self.conv2(out))
         if self.more:
-            x = functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.more // 2, self.more - self.more // 2))
+            x = functional.pad(
+                x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.more // 2, self.more - self.more // 2)
+            )
         return functional.relu(out + x)
 
 

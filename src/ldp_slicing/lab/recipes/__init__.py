@@ -31,12 +31,16 @@ class Recipe:
     milestones: tuple[int, ...] = ()  # of "steps": the epochs at which ...
     factor: float = 1.0  # ... the learning rate is multiplied by this
     warm_up: float = 0.0  # the share of the epochs in which it rises; in "one-cycle" it then falls along a cosine
-    look_every: int = 2  # epochs between looks at accuracies, until the last fifth, where each is looked at; 0: the first, then none
+    look_every: int = (
+        2  # epochs between looks at accuracies, until the last fifth, where each is looked at; 0: the first, then none
+    )
     clip: float = 0.0  # gradient norm in every run; 0 is none
     clip_private: float = 0.0  # the same for runs with noise only
     pad: int = 0  # random crop after padding by this
     flip: bool = False
-    loss: Literal["classes", "arcface", "teacher", "pairs", "source"] = "classes"  # "source": an adversary gives the source back
+    loss: Literal["classes", "arcface", "teacher", "pairs", "source"] = (
+        "classes"  # "source": an adversary gives the source back
+    )
     margin: float = 0.4  # of "arcface"
     width: int = 10  # of a Wide ResNet for "pairs"
     temperature: float = 0.1  # of "teacher": how sharply resemblances are told apart
@@ -45,7 +49,9 @@ class Recipe:
         """The same in fewer or more epochs, its steps at the same share of them; what trains not at all does not begin to."""
         if not self.epochs:
             return self
-        return replace(self, epochs=epochs, milestones=tuple(round(one * epochs / self.epochs) for one in self.milestones))
+        return replace(
+            self, epochs=epochs, milestones=tuple(round(one * epochs / self.epochs) for one in self.milestones)
+        )
 
     def looks_at(self, epoch: int) -> bool:
         """Whether accuracies are looked at after epoch 0, 1, 2, ...: the last is always, and it or an earlier one is chosen."""
@@ -77,4 +83,8 @@ def read_recipe(content: dict[str, Any], kind: type[Recipe] = Recipe) -> Recipe:
 
 
 def recipes() -> list[str]:
-    return sorted(path.name.removesuffix(".toml") for path in resources.files(__package__).iterdir() if path.name.endswith(".toml"))
+    return sorted(
+        path.name.removesuffix(".toml")
+        for path in resources.files(__package__).iterdir()
+        if path.name.endswith(".toml")
+    )

@@ -1,0 +1,192 @@
+"""Is an image file whole? Damage that Pillow passes over, and that would cost an orientation, a profile or the other frames."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import stat
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from ldp_slicing.errors import ImageError
+
+NO_IMAGE = "not an image of a kind that is read here (JPEG, PNG, WebP, TIFF, BMP, GIF)"
+_TIFF_TYPE_BYTES = {
+    2: 1,
+    3: 2,
+    4: 4,
+    5: 8,
+    8: 2,
+    9: 4,
+    10: 8,
+    11: 4,
+    12: 8,
+    13: 4,
+    16: 8,
+    17: 8,
+    18: 8,
+}  # all others: 1
+
+
+def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
+    """A regular file, open for reading; ``follow`` a link to one, or not."""
+
+    def open_now(path: str, flags: int) -> int:
+        """For a pipe, too, without waiting for somebody to write into it."""
+        return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | (0 if follow else getattr(os, "O_NOFOLLOW", 0)))
+
+    try:
+        file = io.FileIO(path, opener=open_now)
+    except OSError as error:
+        link = error.errno == errno.ELOOP and not follow
+        raise ImageError(
+            "is a symbolic link; links are not followed" if link else error.strerror or type(error).__name__
+        ) from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ImageError("is not a regular file")
+    return io.BufferedReader(file)
+
+
+def read_whole(file: BinaryIO, *, otherwise: str = NO_IMAGE) -> bytes:
+    """The bytes of an open file that begins as an image does, else a refusal in these words. Those of others are not read: a film can be
+    larger than the memory.
+    """
+    head = file.read(12)
+    if _check_for(head) is None:
+        raise ImageError(_what_else(head) or otherwise)
+    return head + file.read()
+
+
+def check_whole(data: bytes) -> None:
+    """Refuse what is no image, or is cut off where Pillow would not notice."""
+    check = _check_for(data[:8])
+    if check is None:
+        raise ImageError(_what_else(data[:12]) or NO_IMAGE)
+    try:
+        check(data)
+    except (IndexError, OverflowError, struct.error):
+        raise ImageError("is cut off before its end") from None
+
+
+def _what_else(head: bytes) -> str | None:
+    """What to say of some that are no image, but were meant as one."""
+    if not head:
+        return "is empty"
+    if head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"hevc", b"mif1", b"msf1", b"avif", b"avis"):
+        return "is HEIC or AVIF, which are not read here: convert it to JPEG, PNG or TIFF first"
+    return None
+
+
+def begins_as_picture(data: bytes) -> bool:
+    """Whether these bytes are a picture or a film by their beginning, of whatever common kind."""
+    if data[4:8] == b"ftyp" or data[128:132] == b"DICM" or _NETPBM.match(data[:99]) or data.startswith(_OTHERS):
+        return True
+    if data.startswith(b"BM"):  # so do words
+        return len(data) > 6 and struct.unpack_from("<L", data, 2)[0] == len(data)
+    if data.startswith(b"RIFF"):
+        return data[8:12] in (b"WEBP", b"AVI ", b"AVIX")
+    for at, size in ((0, 188), (4, 192)):  # MPEG transport streams
+        if len(data) > at + 4 * size and data[at : at + 4 * size + 1 : size] == b"GGGGG":
+            return True
+    if data.startswith(b"icns"):
+        return len(data) > 8 and struct.unpack_from(">L", data, 4)[0] == len(data)
+    if data.startswith(b"\x01\xda"):  # SGI: stored how, bytes a channel, dimensions
+        return data[2:3] in (b"\0", b"\1") and data[3:4] in (b"\1", b"\2") and data[4:6] in (b"\0\1", b"\0\2", b"\0\3")
+    if data.startswith(b"\n") and len(data) > 128:  # PCX: version, encoding, depth, a byte that is zero
+        return data[1] < 6 and data[2] == 1 and data[3] in (1, 2, 4, 8) and data[64] == 0
+    if data.startswith(b"OggS"):
+        return b"theora" in data[:64] or b"fishead" in data[:64]
+    return _check_for(data[:8]) is not None
+
+
+_NETPBM = re.compile(rb"P([1-6]\s+(#[^\n]*\n\s*)*\d+\s+\d+|7\s+(#|WIDTH|HEIGHT|DEPTH))")
+_OTHERS = (
+    # JPEG 2000, JPEG XL, Matroska and WebM, Photoshop, QOI, OpenEXR, icons
+    *(
+        b"\0\0\0\x0cjP  ",
+        b"\xffO\xffQ",
+        b"\xff\n",
+        b"\0\0\0\x0cJXL ",
+        b"\x1aE\xdf\xa3",
+        b"8BPS",
+        b"qoif",
+        b"v/1\x01",
+        b"\0\0\x01\0",
+    ),
+    # Flash, Windows Media, MPEG streams, Sun, DirectDraw
+    *(b"FLV\x01", b"0&\xb2u\x8ef\xcf\x11", b"\0\0\x01\xba", b"\0\0\x01\xb3", b"Y\xa6j\x95", b"DDS |\0\0\0"),
+    # FITS, PDF and PostScript, raw film, RealMedia
+    *(b"SIMPLE  =", b"%PDF-", b"%!PS", b"\xc5\xd0\xd3\xc6", b"YUV4MPEG2", b".RMF"),
+)
+
+
+def _check_for(head: bytes) -> Callable[[bytes], None] | None:
+    return next((check for signature, check in _CHECKS.items() if head.startswith(signature)), None)
+
+
+def _check_nothing(data: bytes) -> None:
+    """Pillow itself refuses what is cut off."""
+
+
+def _check_png(data: bytes) -> None:
+    """Pillow is content without the chunks behind the pixels, which can hold the orientation, and checks no pixels' checksums."""
+    at, kind, view = 8, b"", memoryview(data)
+    while kind != b"IEND":
+        length, kind = struct.unpack_from(">I4s", data, at)
+        (checksum,) = struct.unpack_from(">I", data, at + 8 + length)
+        if zlib.crc32(view[at + 4 : at + 8 + length]) != checksum:
+            raise ImageError(f"is damaged: wrong checksum of its chunk {kind!r}")
+        at += 12 + length
+
+
+def _check_gif(data: bytes) -> None:
+    """Pillow takes the end of the file for the end of the animation: cut off after its first frame, one would pass for a still."""
+
+    def palette_bytes(flags: int) -> int:
+        return 6 << (flags & 7) if flags & 0x80 else 0
+
+    def after_blocks(at: int) -> int:
+        while data[at]:
+            at += data[at] + 1
+        return at + 1
+
+    at = 13 + palette_bytes(data[10])
+    while data[at] != ord(";"):
+        if data[at] == ord("!"):
+            at = after_blocks(at + 2)
+        elif data[at] == ord(","):
+            at = after_blocks(at + 11 + palette_bytes(data[at + 9]))
+        else:
+            at += 1
+
+
+def _check_tiff(data: bytes) -> None:
+    """Pillow only warns of a tag whose data lies behind the end of the file: a colour profile would be lost."""
+    order, big = (">" if data.startswith(b"MM") else "<"), data[2:4] in (b"+\0", b"\0+")
+    offset, count, entry, room = ("Q", "Q", "HHQ", 8) if big else ("L", "H", "HHL", 4)
+    (at,) = struct.unpack_from(order + offset, data, room)
+    (entries,) = struct.unpack_from(order + count, data, at)
+    at += struct.calcsize(order + count)
+    for _ in range(entries):
+        _, kind, values = struct.unpack_from(order + entry, data, at)
+        at += struct.calcsize(order + entry)
+        (start,) = struct.unpack_from(order + offset, data, at)
+        if (size := _TIFF_TYPE_BYTES.get(kind, 1) * values) > room and start + size > len(data):
+            raise ImageError("is cut off before its end")
+        at += room
+
+
+_CHECKS = {
+    b"\xff\xd8\xff": _check_nothing,  # JPEG
+    b"\x89PNG\r\n\x1a\n": _check_png,
+    b"RIFF": _check_nothing,  # WebP
+    b"BM": _check_nothing,  # BMP
+    b"GIF8": _check_gif,
+    **dict.fromkeys((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), _check_tiff),
+}

@@ -1,0 +1,90 @@
+"""How near a reconstruction is to its source, and how often that counts as success."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ldp_slicing.audit.tails import lower_bound, upper_bound
+
+WINDOW, SIGMA = 11, 1.5  # of SSIM (Wang et al. 2004)
+
+
+def psnr(a: Tensor, b: Tensor) -> Tensor:
+    """Two [N, C, H, W] of 0..255 to float32 [N]: the peak signal-to-noise ratio of each image, in dB; at most 100, for equal images."""
+    return (20 * torch.log10(255 / rmse(a, b).clamp_min(1e-12))).clamp_max(100)
+
+
+def rmse(a: Tensor, b: Tensor) -> Tensor:
+    """Two [N, C, H, W] of 0..255 to float32 [N], 0..255: the root of the mean squared error of each image."""
+    return (a.float() - b.float()).square().mean((1, 2, 3)).sqrt()
+
+
+def ssim(a: Tensor, b: Tensor, *, peak: float = 255.0) -> Tensor:
+    """Two [N, C, H, W] of 0..peak, 11 x 11 or larger, to float32 [N]: the structural similarity of each image, a mean over its channels.
+
+    As Wang et al. 2004 have it: Gaussian window of 1.5 pixels, 11 x 11, only where it lies inside the image.
+    """
+    a, b = a.float(), b.float()
+    rows, columns = (_windows(side, a.device) for side in a.shape[2:])
+    # products of matrices, not convolutions: those may round to 10 bits on a GPU, and variances are small differences
+    mean_a, mean_b, square_a, square_b, product = (rows @ torch.stack((a, b, a * a, b * b, a * b)) @ columns.T).unbind(
+        0
+    )
+    var_a, var_b, covariance = square_a - mean_a**2, square_b - mean_b**2, product - mean_a * mean_b
+    c1, c2 = (0.01 * peak) ** 2, (0.03 * peak) ** 2
+    alike = (2 * mean_a * mean_b + c1) * (2 * covariance + c2) / ((mean_a**2 + mean_b**2 + c1) * (var_a + var_b + c2))
+    return alike.mean((1, 2, 3))
+
+
+def _windows(side: int, device: torch.device) -> Tensor:
+    """float32 [side - 10, side]: row i has the Gaussian window at i..i + 10."""
+    places = torch.arange(side, device=device) - torch.arange(side - WINDOW + 1, device=device)[:, None]
+    window = torch.exp(-(places - WINDOW // 2).square() / (2 * SIGMA**2)) * ((places >= 0) & (places < WINDOW))
+    return window / window.sum(1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """Success in the sense of the paper's supplement: d(x*, x) <= r, with x the very source that was attacked."""
+
+    name: str
+    radius: float
+    distance: Callable[[Tensor, Tensor], Tensor]
+
+
+CRITERIA = (
+    Criterion("root mean squared error <= 0.1 of the range (20 dB)", 25.5, rmse),
+    Criterion("1 - SSIM <= 0.3", 0.3, lambda a, b: 1 - ssim(a, b)),
+)
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many of how many, and Clopper and Pearson's interval around the share, which holds the true one in 95 % of cases at least."""
+
+    hits: int
+    count: int
+
+    @property
+    def value(self) -> float:
+        return self.hits / self.count
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        low, high = (bound(self.hits, self.count, 0.025).item() for bound in (lower_bound, upper_bound))
+        return low, high
+
+    def row(self) -> dict[str, float | int]:
+        low, high = self.interval
+        return {"share": self.value, "low_95": low, "high_95": high, "count": self.count}
+
+
+def share_within(distances: NDArray[np.float64], radius: float) -> Share:
+    """float64 [N] to how many are at most ``radius``."""
+    return Share(int((distances <= radius).sum()), len(distances))

@@ -1,0 +1,300 @@
+"""Face recognisers for the 112 x 112 ArcFace crop: IR-50 with the ArcFace head, and dlib's ResNet, which comes trained."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ldp_slicing.errors import DataError
+
+EMBEDDING = 512
+
+
+class _ImprovedUnit(nn.Module):
+    """BN-Conv-BN-PReLU-Conv-BN beside a shortcut; nothing after the sum, so that a signal passes a stage unchanged."""
+
+    def __init__(self, inside: int, outside: int, stride: int) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            nn.BatchNorm2d(inside),
+            nn.Conv2d(inside, outside, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(outside),
+            nn.PReLU(outside),
+            nn.Conv2d(outside, outside, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(outside),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1:
+            self.shortcut = nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.residual(x) + self.shortcut(x)
+        return out
+
+
+class Dropout(nn.Module):
+    """As torch's, but drawn from ``generator``: of a run that is saved and goes on, or that shares a device, it is the run's own."""
+
+    generator: torch.Generator | None = None
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return x
+        kept = torch.rand(x.shape, device=x.device, generator=self.generator) >= self.share
+        return x * kept / (1 - self.share)
+
+
+def ir50(classes: int | None = None, *, channels: int = 3, dropout: float = 0.4) -> nn.Module:
+    """float32 [N, channels, 112, 112] of about -1..1 to the embedding, float32 [N, 512], not normalised; with ``classes`` to [N, classes].
+
+    The improved-residual IR-50 of ArcFace (Deng et al. 2019), 43.6 million parameters at three channels. Train the embedding with
+    ``ArcFaceHead``; ``classes`` puts a plain linear layer behind it instead.
+    """
+    layers: list[nn.Module] = [nn.Conv2d(channels, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.PReLU(64)]
+    inside = 64
+    for width, units in ((64, 3), (128, 4), (256, 14), (512, 3)):
+        for i in range(units):
+            layers.append(_ImprovedUnit(inside, width, 2 if i == 0 else 1))
+            inside = width
+    layers += [
+        nn.BatchNorm2d(512),
+        Dropout(dropout),
+        nn.Flatten(),
+        nn.Linear(512 * 7 * 7, EMBEDDING),
+        nn.BatchNorm1d(EMBEDDING),
+    ]
+    network = nn.Sequential(*layers)
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out")
+    if classes is not None:
+        network.append(nn.Linear(EMBEDDING, classes))
+    return network
+
+
+class ArcFaceHead(nn.Module):
+    """float [N, embedding] and int64 [N] labels to float32 [N, classes] logits, at most ``scale`` in size but for the correction.
+
+    The logit of the right class is scale x cos(angle + margin), the others are scale x cos(angle). Past angle = pi - margin the
+    cosine would rise again and reward a worse angle; there it is cos(angle) - margin x sin(margin), which keeps falling (ArcFace's
+    ``easy_margin=False``).
+    """
+
+    def __init__(self, classes: int, *, embedding: int = EMBEDDING, scale: float = 64.0, margin: float = 0.4) -> None:
+        super().__init__()
+        if not 0 <= margin < math.pi:
+            raise ValueError(f"margin {margin} is no angle from 0 up to pi")
+        self.weight = nn.Parameter(torch.empty(classes, embedding))
+        nn.init.normal_(self.weight, std=0.01)
+        self.scale, self.margin = scale, margin
+
+    def forward(self, embedding: Tensor, labels: Tensor) -> Tensor:
+        with torch.autocast(embedding.device.type, enabled=False):  # half precision cannot tell small angles apart
+            cosine = functional.linear(
+                functional.normalize(embedding.float()), functional.normalize(self.weight.float())
+            )
+            index = labels.view(-1, 1)
+            right = self._with_margin(cosine.gather(1, index))
+            return self.scale * cosine.scatter(1, index, right)
+
+    def _with_margin(self, cosine: Tensor) -> Tensor:
+        # The root has an infinite slope at angle 0; the floor keeps that gradient finite.
+        sine = (1 - cosine * cosine).clamp(min=1e-9).sqrt()
+        turned = cosine * math.cos(self.margin) - sine * math.sin(self.margin)
+        beyond = cosine - self.margin * math.sin(self.margin)
+        return torch.where(cosine > -math.cos(self.margin), turned, beyond)
+
+
+DLIB_SHA256 = "55533b28"  # how the digest of dlib_face_recognition_resnet_model_v1.dat begins
+DLIB_MEAN = (122.782, 117.001, 104.298)  # red, green, blue
+DLIB_LEFT, DLIB_TOP, DLIB_SIDE, DLIB_SIZE = 6.29, 20.0, 100.58, 150
+_DLIB_BLOCKS = (32, 32, 32, 64, 64, 64, 64, 128, 128, 128, 256, 256, 256, 256)
+_DLIB_DOWN = (3, 7, 10, 13)  # which of them halve the size
+
+
+class _Affine(nn.Module):
+    """A batch norm with its statistics folded in: one factor and one offset per channel."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(channels))
+        self.beta = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        gamma, beta = (
+            part.to(x.dtype)[:, None, None] for part in (self.gamma, self.beta)
+        )  # in half precision where x is
+        return torch.addcmul(beta, x, gamma)
+
+
+class _DlibBlock(nn.Module):
+    def __init__(self, inside: int, outside: int, down: bool) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inside, outside, 3, 2 if down else 1, 0 if down else 1)
+        self.affine1 = _Affine(outside)
+        self.conv2 = nn.Conv2d(outside, outside, 3, 1, 1)
+        self.affine2 = _Affine(outside)
+        self.down, self.more = down, outside - inside
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.affine2(self.conv2(functional.relu(self.affine1(self.conv1(x)))))
+        if self.down:
+            x = functional.pad(functional.avg_pool2d(x, 2), (0, 0, 0, 0, 0, self.more))
+            # From even sizes pooling keeps one row and column more than the unpadded convolution; dlib adds them as zeros.
+            out = functional.pad(out, (0, x.shape[3] - out.shape[3], 0, x.shape[2] - out.shape[2]))
+        return functional.relu(out + x)
+
+
+class DlibResNet(nn.Module):
+    """float32 [N, 3, 150, 150] from ``dlib_input`` to float32 [N, 128], not normalised: dlib's face ResNet, 5,614,592 parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 32, 7, 2)
+        self.affine = _Affine(32)
+        insides = (32, *_DLIB_BLOCKS)
+        self.blocks = nn.Sequential(
+            *(
+                _DlibBlock(inside, outside, i in _DLIB_DOWN)
+                for i, (inside, outside) in enumerate(zip(insides, _DLIB_BLOCKS, strict=False))
+            )
+        )
+        self.head = nn.Linear(256, 128, bias=False)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.max_pool2d(functional.relu(self.affine(self.conv(x))), 3, 2)
+        out: Tensor = self.head(self.blocks(x).mean((2, 3)))
+        return out
+
+    def load_dlib(self, path: Path, *, check: bool = True) -> None:
+        """Take over the weights of dlib's ``dlib_face_recognition_resnet_model_v1.dat``; ``check=False`` takes another file of that format.
+
+        Nothing is changed if the file is not what it should be.
+        """
+        content = path.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        if check and not digest.startswith(DLIB_SHA256):
+            raise DataError(
+                f"{path} has the SHA-256 {digest}; dlib's face network begins with {DLIB_SHA256}. Get it again, or use check=False"
+            )
+        position, found = 0, []
+        for shape, parts in self._dlib_tensors():
+            values, position = _next_tensor(content, position, shape, path)
+            found.append((values, parts))
+        with torch.no_grad():
+            for values, parts in found:
+                for part, piece in zip(
+                    parts, np.split(values, np.cumsum([p.numel() for p in parts])[:-1]), strict=True
+                ):
+                    part.copy_(torch.from_numpy(piece).view(part.shape))
+
+    def _dlib_tensors(self) -> Iterator[tuple[tuple[int, int, int, int], list[Tensor]]]:
+        """Each tensor of the file, from the input side: its four dimensions and what of this network lies in it, one after the other."""
+        pairs = [(self.conv, self.affine)]
+        for block in self.blocks:
+            assert isinstance(block, _DlibBlock)  # noqa: S101 - a Sequential forgets the type
+            pairs += [(block.conv1, block.affine1), (block.conv2, block.affine2)]
+        for conv, affine in pairs:
+            assert conv.bias is not None  # noqa: S101 - every convolution here has one
+            for parts in ([conv.weight, conv.bias], [affine.gamma, affine.beta]):
+                yield (sum(part.numel() for part in parts), 1, 1, 1), list[Tensor](parts)
+        yield (
+            (256, 128, 1, 1),
+            [self.head.weight.T],
+        )  # a transposed view of the weight: copying into it fills the weight
+
+
+def dlib_header(shape: tuple[int, int, int, int]) -> bytes:
+    """What precedes the float32 values of a tensor in dlib's files: 01 02, then each dimension as a length byte and little-endian bytes."""
+    sizes = [(size, max(1, (size.bit_length() + 7) // 8)) for size in shape]
+    return b"\x01\x02" + b"".join(bytes([length]) + size.to_bytes(length, "little") for size, length in sizes)
+
+
+def _next_tensor(
+    content: bytes, start: int, shape: tuple[int, int, int, int], path: Path
+) -> tuple[NDArray[np.float32], int]:
+    """float32 [product of shape] and where it ends. What lies between tensors (layer names and settings) is skipped, not understood."""
+    header = dlib_header(shape)
+    found = content.find(header, start)
+    begin, count = found + len(header), math.prod(shape)
+    if found < 0 or begin + 4 * count > len(content):
+        raise DataError(
+            f"{path} holds no tensor of dimensions {shape} after byte {start}: it is cut short or another network"
+        )
+    values = np.frombuffer(content, "<f4", count, begin).astype(np.float32)
+    if not np.isfinite(values).all():
+        raise DataError(f"{path} holds infinite or undefined weights in the tensor at byte {found}: it is damaged")
+    return values, begin + 4 * count
+
+
+def dlib_input(images: Tensor) -> Tensor:
+    """uint8 [N, 3, 112, 112], RGB, ArcFace crop, to float32 [N, 3, 150, 150], about -0.5..0.6.
+
+    dlib's network expects its own, tighter crop, which reaches below the chin; what is missing there repeats the border. A plain
+    resize of the ArcFace crop costs it more than ten points of accuracy.
+    """
+    if images.ndim != 4 or images.shape[1:] != (3, 112, 112):
+        raise ValueError(f"images of shape {tuple(images.shape)} are not [N, 3, 112, 112]")
+    steps = (torch.arange(DLIB_SIZE, device=images.device, dtype=torch.float32) + 0.5) * (DLIB_SIDE / DLIB_SIZE)
+    across, down = (2 * (start + steps) / 112 - 1 for start in (DLIB_LEFT, DLIB_TOP))
+    grid = torch.stack(torch.meshgrid(across, down, indexing="xy"), -1).expand(len(images), -1, -1, -1)
+    cut = functional.grid_sample(
+        images.to(torch.float32), grid, mode="bilinear", padding_mode="border", align_corners=False
+    )
+    mean = torch.stack(
+        [torch.full((1, 1), value, device=images.device) for value in DLIB_MEAN]
+    )  # filled there: a CUDA graph may hold it
+    return (cut - mean) / 256
+
+
+class DlibOfCrop(nn.Module):
+    """float [N, 3, 112, 112] of 0..255, the ArcFace crop, to float32 [N, 128]: ``DlibResNet`` behind ``dlib_input``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = DlibResNet()
+
+    def forward(self, images: Tensor) -> Tensor:
+        out: Tensor = self.network(dlib_input(images))
+        return out
+
+    @torch.no_grad()
+    def unfold(self, images: Tensor) -> None:
+        """Give the network back the batch norms that were folded into its affine maps, with ``images``' own statistics.
+
+        uint8 [N, 3, 112, 112], some hundred originals. On them the network stays what it was; on noisy images, whose statistics are
+        others, it can be tuned: without batch norms its units die.
+        """
+        inputs = dlib_input(images.to(next(self.parameters()).device))
+        for owner, name in [
+            (self.network, "affine"),
+            *((block, name) for block in self.network.blocks for name in ("affine1", "affine2")),
+        ]:
+            affine = getattr(owner, name)
+            seen: list[Tensor] = []
+            watch = affine.register_forward_hook(lambda _module, given, _out, seen=seen: seen.append(given[0]))
+            self.network(inputs)
+            watch.remove()
+            variance, mean = torch.var_mean(seen[0].float(), (0, 2, 3), correction=0)
+            norm = nn.BatchNorm2d(len(mean)).to(mean.device)
+            for value, known in ((norm.running_mean, mean), (norm.running_var, variance)):
+                assert value is not None  # noqa: S101 - it tracks them
+                value.copy_(known)
+            norm.weight.copy_(affine.gamma * (variance + norm.eps).sqrt())
+            norm.bias.copy_(affine.beta + affine.gamma * mean)
+            setattr(owner, name, norm)

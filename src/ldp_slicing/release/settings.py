@@ -1,0 +1,79 @@
+"""How sources are released."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from ldp_slicing.errors import PlanError, ReleaseError
+from ldp_slicing.ledger import Duplicates
+from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, plan_for
+from ldp_slicing.slicer import Slicer
+from ldp_slicing.view import Prune
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The plan that fits each image, the paper's if no slices are named, and what else decides how the set of releases looks.
+
+    names: "keep", or "random" for names that tell nothing. duplicates: equal pictures within a run are released each ("spend"), or only
+    the first ("once"). keep: what besides the pixels travels along, where a source holds such things.
+    """
+
+    epsilon: float = 20.0
+    weights: tuple[float, float, float] = PAPER_WEIGHTS
+    prune: Prune = "haar"
+    compression: int = 0
+    names: Literal["keep", "random"] = "keep"
+    duplicates: Duplicates = "spend"
+    keep: tuple[str, ...] = ()
+    slices: str | None = None
+
+    def slicer(self, word_bits: int) -> Slicer:
+        """Shared: whoever gives it a key of its own takes a copy first."""
+        if self.slices is not None and self._is_for_grey != (word_bits != COLOUR_BITS):
+            kind, other = ("grey", "colour") if word_bits != COLOUR_BITS else ("in colour", "grey")
+            raise PlanError(
+                f"it is {kind}, and these slices are of {other} pixels: release it in a run of its own, with other slices or none"
+            )
+        return _slicer(self.epsilon, self.weights, self.slices, self.prune, word_bits)
+
+    @property
+    def _is_for_grey(self) -> bool:
+        """Whether the slices name bits of grey pixels, "11+10", not of colours, "Y7+Y6"."""
+        return self.slices is not None and not any(map(str.isalpha, self.slices.casefold().replace("bit", "")))
+
+    @property
+    def _widest(self) -> int:
+        """A word that has all bits that slices can name."""
+        return 16 if self._is_for_grey else COLOUR_BITS
+
+    def check(self) -> None:
+        """Refuse a wrong epsilon, weights, slices, pruning or choice before anything is touched."""
+        for word_bits in (COLOUR_BITS, 8) if self.slices is None else (self._widest,):
+            self.slicer(word_bits)
+        if self.names not in ("keep", "random") or self.duplicates not in ("spend", "once"):
+            raise ReleaseError(
+                f'names are "keep" or "random", duplicates "spend" or "once"; got {self.names!r}, {self.duplicates!r}'
+            )
+
+    def parameters(self) -> dict[str, Any]:
+        """As JSON keeps them."""
+        told = {
+            "weights": list(self.weights),
+            "keep": sorted(self.keep),
+            "prune": self.prune or "none",
+            "slices": "each bit",
+        }
+        if self.slices is not None:  # however they were spelled
+            plan = self.slicer(self._widest).plan
+            told["slices"] = ", ".join(f"{plan.slice_name(part)} {part.epsilon!r}" for part in plan.slices)
+        return asdict(self) | told
+
+
+@lru_cache(maxsize=16)
+def _slicer(
+    epsilon: float, weights: tuple[float, float, float], slices: str | None, prune: Prune, word_bits: int
+) -> Slicer:
+    return Slicer(plan_for(word_bits, epsilon, weights, slices), prune=prune)

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binomtest
+from skimage.metrics import peak_signal_noise_ratio, structural_similarity
+
+from ldp_slicing.lab.metrics import CRITERIA, Share, psnr, rmse, share_within, ssim
+from tests.lab.attacks.images import pictures
+
+
+@pytest.mark.parametrize(("height", "width"), [(11, 11), (24, 24), (33, 20)])
+@pytest.mark.parametrize("noise", [2.0, 30.0, 200.0])
+def test_ssim_and_psnr_are_scikit_images(height: int, width: int, noise: float) -> None:
+    a = pictures(3, height, width).float()
+    b = (a + noise * torch.randn(a.shape, generator=torch.Generator().manual_seed(1))).clamp(0, 255)
+    for found, one, other in zip(ssim(a, b), a.numpy(), b.numpy(), strict=True):
+        wanted = structural_similarity(
+            one, other, channel_axis=0, data_range=255, gaussian_weights=True, sigma=1.5, use_sample_covariance=False
+        )
+        assert found.item() == pytest.approx(wanted, abs=2e-4)
+    for found, one, other in zip(psnr(a, b), a.numpy(), b.numpy(), strict=True):
+        assert found.item() == pytest.approx(peak_signal_noise_ratio(one, other, data_range=255), abs=1e-3)
+
+
+def test_equal_pictures_are_as_near_as_can_be() -> None:
+    a = pictures(2)
+    assert torch.allclose(ssim(a, a), torch.ones(2), atol=1e-5)
+    assert (psnr(a, a) == 100).all()
+    assert (rmse(a, 255 - a) > 0).all()
+    assert torch.allclose(ssim(a / 255, (255 - a) / 255, peak=1.0), ssim(a, 255 - a), atol=1e-4)
+
+
+def test_success_is_a_distance_of_at_most_r() -> None:
+    a = pictures(4).float()
+    assert torch.equal(rmse(a, a + 25.5) <= CRITERIA[0].radius + 1e-4, torch.ones(4, dtype=torch.bool))
+    by_name = {criterion.name: criterion for criterion in CRITERIA}
+    assert by_name["1 - SSIM <= 0.3"].distance(a, a).abs().max() < 1e-5
+    assert share_within(np.array([0.1, 0.3, 0.4]), 0.3) == Share(2, 3)
+
+
+@pytest.mark.parametrize(("hits", "count"), [(0, 10), (10, 10), (3, 20), (700, 1000)])
+def test_intervals_are_clopper_and_pearsons(hits: int, count: int) -> None:
+    wanted = binomtest(hits, count).proportion_ci(0.95, method="exact")
+    share = Share(hits, count)
+    assert share.interval == pytest.approx((wanted.low, wanted.high), abs=1e-6)
+    assert share.row() == {
+        "share": hits / count,
+        "low_95": share.interval[0],
+        "high_95": share.interval[1],
+        "count": count,
+    }
+    assert math.isclose(share.value, hits / count)

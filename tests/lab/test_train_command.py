@@ -1,0 +1,582 @@
+"""`ldp-slicing lab train`: one network on one data set, as a user runs it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import pickle
+import shutil
+import signal
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from typer.testing import CliRunner, Result
+
+from ldp_slicing.cli import app
+from ldp_slicing.errors import DataError, LdpSlicingError
+from ldp_slicing.lab import train_command as study
+from ldp_slicing.lab.data import ImageSet, Split
+from ldp_slicing.lab.models import EMBEDDERS, MODELS
+from ldp_slicing.lab.recipes import recipe
+from ldp_slicing.lab.run import Epoch
+from ldp_slicing.lab.task import Task
+from ldp_slicing.lab.train_command import alone_in, make_task, open_set
+from ldp_slicing.lab.train_faces_command import open_people
+from ldp_slicing.lab.training import checkpoint_of
+from ldp_slicing.plan import Plan
+from tests.release.helpers import plant
+
+RNG = np.random.default_rng(3)
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder set of dark cats and bright dogs, and a network for it that trains in no time."""
+    for split, count in (("train", 20), ("test", 6)):
+        for kind, low in (("cat", 0), ("dog", 120)):
+            place = tmp_path / "data" / "pets" / split / kind
+            place.mkdir(parents=True)
+            for i in range(count):
+                Image.fromarray(RNG.integers(low, low + 130, (16, 16, 3), dtype=np.uint8)).save(place / f"{i}.png")
+    network = (nn.Conv2d(3, 8, 3, 4), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    monkeypatch.setitem(MODELS, "tiny", lambda classes: nn.Sequential(*network, nn.Linear(8, classes)))
+    return tmp_path / "data"
+
+
+def run(data: Path, folder: Path, *options: str) -> Result:
+    arguments = [
+        "lab",
+        "train",
+        "pets",
+        "--data",
+        str(data),
+        "--out",
+        str(folder),
+        "--model",
+        "tiny",
+        "--epochs",
+        "3",
+        "--device",
+        "cpu",
+    ]
+    return CliRunner().invoke(app, [*arguments, *options])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ((), "more than eps 20 per"),
+        (("--release", "every-epoch"), "more than eps 60 per"),
+        (("--release", "view"), "nothing is private"),
+        (("--release", "none", "--recipe", "cifar-authors"), "nothing is private"),
+        (("--epsilon", "58", "--prune", "none", "--weights", "1:1:1", "--seed", "4"), "more than eps 58 per"),
+        (("--epsilon", "5.2", "--slices", "Y7+Y4+Cb7+Cr7"), "more than eps 5.2 per"),
+    ],
+)
+def test_it_trains_and_says_what_was_spent(data: Path, tmp_path: Path, options: tuple[str, ...], told: str) -> None:
+    ran = run(data, tmp_path / "out", *options)
+    assert ran.exit_code == 0, ran.output
+    assert told in ran.output
+    row = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert (row["finished"], row["epochs_done"], row["held_out_for_validation"], row["training_images"]) == (
+        True,
+        3,
+        4,
+        36,
+    )
+    assert "model tiny" in row["recipe"]["deviations"][-1]
+    assert row["best_test_epoch"] is None  # the test set chooses nothing
+    with (tmp_path / "out" / "log.csv").open() as file:
+        log = list(csv.DictReader(file))
+    assert [int(line["epoch"]) for line in log] == [0, 1, 2]
+    assert all(line["test_accuracy"] == "" and line["validation_accuracy"] for line in log)
+    assert (tmp_path / "out" / "model.pt").is_file()
+
+
+def test_it_learns_from_releases_that_somebody_made(data: Path, tmp_path: Path) -> None:
+    made = CliRunner().invoke(
+        app,
+        [
+            "privatize",
+            str(data / "pets"),
+            str(data / "released"),
+            "--epsilon",
+            "5.2",
+            "--slices",
+            "Y7+Y4+Cb7+Cr7",
+            "--prune",
+            "none",
+        ],
+    )
+    assert made.exit_code == 0, made.output
+    shutil.rmtree(data / "pets")  # no source is needed
+    (data / "released").rename(data / "pets")
+    ran = run(data, tmp_path / "out")
+    assert ran.exit_code == 0, ran.output
+    assert "more than eps 5.2 per" in ran.output
+    row = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert (row["release"], row["decoded"], row["prune"], row["epsilon_requested"]) == ("given", True, None, 5.2)
+    assert not list((tmp_path / "out").glob("*.npz"))
+    images = open_set("pets", data)
+    first = np.asarray(Image.open(data / "pets" / "train" / "cat" / "0.png"))
+    assert any(
+        np.array_equal(first, one) for one in make_task(images, epsilon=20.0).released()[0].images
+    )  # as they are
+    for option in (("--epsilon", "20"), ("--release", "once"), ("--prune", "haar")):
+        refused = run(data, tmp_path / "other", *option)
+        assert refused.exit_code == 2
+        assert f"leave out {option[0]}" in refused.output
+    attack = CliRunner().invoke(
+        app, ["lab", "attack", "bayes", "pets", "--data", str(data), "--out", str(tmp_path / "attack")]
+    )
+    assert (attack.exit_code, "holds releases" in attack.output) == (2, True)
+    with pytest.raises(LdpSlicingError, match="holds releases"):
+        Task("run", images, recipe("cifar-once"), Plan.paper(20.0))
+    with pytest.raises(DataError, match="each of which it releases first"):
+        open_people("pets", data)
+
+
+def test_releases_are_known_wherever_their_card_lies(data: Path, tmp_path: Path) -> None:
+    """They are not released again: above the set, in its parts, behind links, beside a list, in the set of X-rays."""
+
+    def privatize(source: str, target: str, epsilon: str = "5") -> None:
+        made = CliRunner().invoke(
+            app, ["privatize", str(data / source), str(data / target), "--spend", "--epsilon", epsilon]
+        )
+        assert made.exit_code == 0, made.output
+
+    def spent(name: str, place: Path = data) -> float:
+        images = open_set(name, place)
+        assert images.given is not None
+        assert (images.given.plan.word_bits, images.given.prune) == (8 if images.is_grey else 24, "haar")
+        task = make_task(images, epsilon=20.0)
+        assert (task.release, task.epsilon_per_source()) == ("given", images.given.spent)
+        return images.given.spent
+
+    shutil.copytree(data / "pets", data / "tree" / "pets")
+    privatize("tree", "trees")
+    assert spent("pets", data / "trees") == pytest.approx(5.0)
+    shutil.copytree(data / "pets" / "test", data / "pets" / "val")
+    for part in ("train", "val", "test"):
+        privatize(f"pets/{part}", f"three/{part}")
+    assert spent("three") > 10.0  # every source a second time, and each may be on both cards
+    (data / "links").mkdir()
+    for part in ("train", "test"):
+        (data / "links" / part).symlink_to(data / "three" / part)
+    assert spent("links") == spent("three")
+    assert not open_set("links", data).is_grey
+    for part in ("train", "test"):
+        lines = [f"images/{part}/{kind}/{i}.png {label}" for label, kind in enumerate(("cat", "dog")) for i in range(6)]
+        plant(data / "list", {f"{part}.txt": "\n".join(lines).encode()})
+    privatize("pets", "list/images")
+    spent("list")
+    for split in ("train", "val", "test"):
+        for kind in ("NORMAL", "PNEUMONIA"):
+            (data / "x" / split / kind).mkdir(parents=True)
+            Image.fromarray(RNG.integers(0, 256, (224, 224), dtype=np.uint8)).save(data / "x" / split / kind / "0.png")
+    privatize("x", "chest_xray")
+    assert spent("chest") == pytest.approx(5.0)
+
+
+def test_releases_and_sources_are_not_mixed(data: Path) -> None:
+    def privatize(part: str, target: str, epsilon: str) -> None:
+        made = CliRunner().invoke(
+            app, ["privatize", str(data / "pets" / part), str(data / target / part), "--spend", "-e", epsilon]
+        )
+        assert made.exit_code == 0, made.output
+
+    others = {
+        "card.json": b'{"suit": "hearts"}',
+        "train/cat/card.json": b'["statements"]',
+        "manifest.jsonl": b'{"file": "a"}\n',
+    }
+    plant(data / "pets", others)
+    assert open_set("pets", data).given is None
+    assert make_task(open_set("pets", data), epsilon=5.0).epsilon_per_source() == pytest.approx(5.0)
+    shutil.copy(data / "pets" / "train" / "cat" / "0.png", data / "pets" / "test" / "cat" / "copy.png")
+    assert make_task(open_set("pets", data), epsilon=5.0).epsilon_per_source() == pytest.approx(
+        10.0
+    )  # released twice, it would be
+    (data / "pets" / "train" / "cat" / "card.json").unlink()
+    privatize("train", "mixed", "5")
+    shutil.copytree(data / "pets" / "test", data / "mixed" / "test")
+    with pytest.raises(DataError, match="others have no card: they are not mixed"):
+        open_set("mixed", data)
+    with pytest.raises(DataError, match="others have no card: they are not mixed"):
+        open_people("mixed", data)
+    for part, eps in (("train", "5"), ("test", "6")):
+        privatize(part, "different", eps)
+    with pytest.raises(DataError, match="name different plans or views"):
+        open_set("different", data)
+
+
+def test_a_folder_is_one_process_s_at_a_time(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with alone_in(tmp_path / "out"):
+        ran = run(data, tmp_path / "out")
+    assert (ran.exit_code, "another process is at work in" in ran.output) == (2, True)
+    assert run(data, tmp_path / "out").exit_code == 0
+
+
+def test_a_log_that_cannot_be_written_is_refused_before_anything_is_released(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ldp_slicing.lab.logs.find_spec", lambda _: None)
+    ran = run(data, tmp_path / "out", "--log", "tensorboard")
+    assert (ran.exit_code, "needs tensorboard" in ran.output) == (2, True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_card_that_speaks_of_other_words_is_refused(data: Path, tmp_path: Path) -> None:
+    Image.fromarray(RNG.integers(0, 256, (16, 16), dtype=np.uint8)).save(data / "pets" / "train" / "cat" / "grey.png")
+    assert CliRunner().invoke(app, ["privatize", str(data / "pets"), str(data / "released")]).exit_code == 0
+    with pytest.raises(DataError, match="words of 24, 8 bits"):
+        open_set("released", data)
+    (data / "released" / "card.json").write_text("{}")
+    with pytest.raises(DataError, match="no card that can be read"):
+        open_set("released", data)
+
+
+def test_a_folder_of_grey_images_is_grey(data: Path) -> None:
+    """As `privatize` takes it: the plan of colour pixels would make an attack look weaker than it is."""
+    assert not open_set("pets", data).is_grey
+    for path in (data / "pets").rglob("*.png"):
+        Image.open(path).convert("L").save(path)
+    images = open_set("pets", data)
+    assert images.is_grey
+    task = make_task(images, epsilon=20.0)
+    assert task.plan == Plan.grey(20.0)
+    assert task.recipe.model == "resnet50-grey"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_ends_its_epoch_and_goes_on_later(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    write, times = study.write_log, [1]
+
+    def interrupt(history: Sequence[Epoch], *rest: Any) -> None:
+        write(history, *rest)
+        for _ in range(times.pop() if times and len(history) == 2 else 0):
+            signal.raise_signal(number)
+
+    before = signal.getsignal(number)
+    monkeypatch.setattr(study, "write_log", interrupt)
+    stopped = run(data, tmp_path / "out")
+    assert stopped.exit_code == 128 + number
+    assert "stopping when what is under way is done, such as an epoch; once more breaks it off" in stopped.output
+    assert "stopped after 2 of 3 epochs; run the same command again to go on" in stopped.output
+    assert signal.getsignal(number) is before
+    assert run(data, tmp_path / "out").exit_code == 0
+    row = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert len(row["history"]["loss"]) == 3
+    times.append(2)
+    assert run(data, tmp_path / "broken off").exit_code not in (0, 128 + signal.SIGTERM)
+    assert not (tmp_path / "broken off" / "result.json").exists()
+
+
+def test_stopped_it_goes_on_and_ended_it_stays(data: Path, tmp_path: Path) -> None:
+    first = run(data, tmp_path / "out", "--minutes", "0")
+    assert first.exit_code == 0
+    assert "stopped before anything was done" in first.output
+    assert not (tmp_path / "out" / "result.json").exists()
+    second = run(data, tmp_path / "out")
+    assert "test accuracy" in second.output
+    before = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert "test accuracy" in run(data, tmp_path / "out").output
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["accuracy"] == before["accuracy"]
+
+
+def test_what_is_refused_leaves_the_folder_free(data: Path, tmp_path: Path) -> None:
+    for options, word in ((("--validation", "0.999"), "cannot be held out"), (("--seed", "-1"), "seed")):
+        ran = run(data, tmp_path / "out", *options)
+        assert ran.exit_code == 2
+        assert word in ran.output
+    assert run(data, tmp_path / "out").exit_code == 0
+
+
+def test_what_is_handed_on_does_not_tell_the_sources(data: Path, tmp_path: Path) -> None:
+    """A digest of sources confirms a guess of them; `task.json` has it, and stays."""
+    assert run(data, tmp_path / "out").exit_code == 0
+    digest = json.loads((tmp_path / "out" / "task.json").read_text())["images"]
+    assert digest == open_set("pets", data).digest
+    assert digest not in (tmp_path / "out" / "result.json").read_text()
+
+
+def test_a_folder_belongs_to_one_task(data: Path, tmp_path: Path) -> None:
+    assert run(data, tmp_path / "out", "--minutes", "0").exit_code == 0
+    for options, word in (
+        (("--epsilon", "5"), "epsilon 20.0, not 5.0"),
+        (("--seed", "1"), "seed 0"),
+        (("--release", "none"), "release 'once'"),
+    ):
+        ran = run(data, tmp_path / "out", *options)
+        assert ran.exit_code == 2
+        assert word in ran.output
+
+
+def test_a_folder_belongs_to_its_images_whatever_they_are_called(data: Path, tmp_path: Path) -> None:
+    assert run(data, tmp_path / "out", "--minutes", "0").exit_code == 0
+    path = data / "pets" / "train" / "cat" / "3.png"
+    before = path.read_bytes()
+    Image.new("RGB", (16, 16), (1, 2, 3)).save(path)
+    ran = run(data, tmp_path / "out")
+    assert ran.exit_code == 2
+    assert "was begun with images" in ran.output
+    path.write_bytes(before)
+    assert run(data, tmp_path / "out").exit_code == 0
+
+
+def test_sets_are_told_apart_by_all_that_is_in_them() -> None:
+    images, labels = RNG.integers(0, 256, (6, 4, 4, 3), dtype=np.uint8), np.arange(6)
+    split, other, nothing = Split(images, labels), Split(images, labels[::-1].copy()), Split(images[:0], labels[:0])
+    sets = [
+        (split, split),
+        (split, other),
+        (other, split),
+        (split, nothing),
+        (nothing, split),
+        (Split(images.reshape(6, 8, 2, 3), labels), split),
+        (Split(images, labels, labels), split),
+        (Split(images, labels, labels[::-1].copy()), split),
+    ]
+    assert len({ImageSet("set", 6, *parts).digest for parts in sets}) == len(sets)
+    assert (
+        ImageSet("set", 6, split, other).digest
+        == ImageSet("other", 7, Split(images.copy(), labels.copy()), other).digest
+    )
+    task = make_task(ImageSet("set", 6, split, split), epsilon=5.2)
+    moved = make_task(ImageSet("set", 6, other, split), epsilon=5.2)
+    assert checkpoint_of(task, Path()) != checkpoint_of(moved, Path())
+
+
+def test_tensorboard_can_read_its_log(data: Path, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    assert run(data, tmp_path / "out", "--log", "tensorboard").exit_code == 0
+    events = EventAccumulator(str(tmp_path / "out" / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("loss")] == [0, 1, 2]
+    assert "test_accuracy" not in events.Tags()["scalars"]
+
+
+def test_what_cannot_be_done_is_refused(data: Path, tmp_path: Path) -> None:
+    for options, word in (
+        (("--validation", "0"), "between 0 and 1"),
+        (("--recipe", "faces-arcface"), "lab train-faces"),
+        (("--recipe", "nothing"), "no recipe"),
+        (("--model", "vgg"), "no model 'vgg'"),
+        (("--model", "resnet50-grey"), "'resnet50-grey' does not take images in colour"),
+        (("--device", "gpu"), "there is no device 'gpu' here, but cpu"),
+        (("--device", "cuda:77"), "there is no device 'cuda:77' here, but cpu"),
+    ):
+        ran = run(data, tmp_path / "out", *options)
+        assert ran.exit_code == 2, ran.output
+        assert word in ran.output
+        assert not (tmp_path / "out").exists()  # nothing was released, and no folder is bound to what was refused
+    ran = CliRunner().invoke(app, ["lab", "train", "cifar10", "--data", str(tmp_path)])
+    assert ran.exit_code == 2
+    assert "cifar-10-batches-py" in ran.output
+
+
+def test_grey_images_get_a_grey_plan_and_recipe() -> None:
+    split = Split(np.zeros((20, 8, 8, 1), np.uint8), np.arange(20) % 2)
+    task = make_task(ImageSet("grey", 2, split, split), epsilon=5.2)
+    assert task.plan is not None
+    assert task.plan.word_bits == 8
+    assert (task.recipe.name, task.validation) == ("chest", 2)
+
+
+def test_named_sets_are_looked_for_where_they_belong(tmp_path: Path) -> None:
+    for name, place in (("cifar100", "cifar-100-python"), ("chest", "chest_xray"), ("mine", "mine")):
+        with pytest.raises(LdpSlicingError, match=place):
+            open_set(name, tmp_path)
+
+
+def write_people(folder: Path) -> Path:
+    """Six people of two photos, and a verification set of ten pairs."""
+    for person in range(6):
+        (folder / "people" / f"p{person}").mkdir(parents=True)
+        for i in range(2):
+            Image.fromarray(RNG.integers(0, 256, (112, 112, 3), dtype=np.uint8)).save(
+                folder / "people" / f"p{person}" / f"{i}.png"
+            )
+    buffers = []
+    for _ in range(20):
+        buffer = io.BytesIO()
+        Image.fromarray(RNG.integers(0, 256, (112, 112, 3), dtype=np.uint8)).save(buffer, "PNG")
+        buffers.append(buffer.getvalue())
+    (folder / "toy.bin").write_bytes(pickle.dumps((buffers, [i % 2 == 0 for i in range(10)])))
+    return folder
+
+
+@pytest.mark.parametrize("options", [("--release", "once"), ("--release", "every-epoch"), ("--release", "none")])
+def test_a_recogniser_is_trained_and_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    data = write_people(tmp_path)
+    network = nn.Sequential(nn.Conv2d(3, 4, 5, 8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 8))
+    torch.save(network.state_dict(), tmp_path / "start.pt")
+    monkeypatch.setitem(EMBEDDERS, "ir50", (lambda: network, 8))
+    arguments = [
+        "lab",
+        "train-faces",
+        "people",
+        "--data",
+        str(data),
+        "--verify",
+        str(data / "toy.bin"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    rest = ["--start", str(tmp_path / "start.pt"), "--epochs", "1", "--device", "cpu"]
+    ran = CliRunner().invoke(app, [*arguments, *rest, *options])
+    assert ran.exit_code == 0, ran.output
+    assert "toy: " in ran.output
+    row = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert row["verification"][0]["pairs"] == 10
+    kept = [path.read_bytes() for path in (tmp_path / "out").glob("verification.npz")]
+    assert len(kept) == (options[1] == "once")
+    again = CliRunner().invoke(app, [*arguments, *rest, *options])
+    assert ran.output.endswith(again.output) or options[1] == "every-epoch"
+    assert [
+        path.read_bytes() for path in (tmp_path / "out").glob("verification.npz")
+    ] == kept  # nobody is released again
+    assert row["chosen_by"] == "being the last"
+    assert (row["recipe"]["name"], row["recipe"]["margin"]) == ("faces-paper", 0.4)
+
+
+@pytest.mark.parametrize(("release", "spent"), [("once", 10.0), ("every-epoch", 15.0)])
+def test_who_is_trained_on_and_verified_has_spent_on_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, spent: float
+) -> None:
+    data = write_people(tmp_path)
+    files = sorted((data / "people").rglob("*.png"))
+    pairs = [files[i % len(files)].read_bytes() for i in range(20)]
+    (data / "same.bin").write_bytes(pickle.dumps((pairs, [True] * 10)))
+    network = nn.Sequential(nn.Conv2d(3, 4, 5, 8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 8))
+    monkeypatch.setitem(EMBEDDERS, "ir50", (lambda: network, 8))
+    arguments = [
+        "lab",
+        "train-faces",
+        "people",
+        "--data",
+        str(data),
+        "--verify",
+        str(data / "same.bin"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    rest = ["--epochs", "2", "--device", "cpu", "--epsilon", "5", "--release", release]
+    ran = CliRunner().invoke(app, [*arguments, *rest])
+    assert f"no source has spent more than eps {spent:g} per" in ran.output
+    assert json.loads((tmp_path / "out" / "result.json").read_text())[
+        "epsilon_spent_per_released_pixel"
+    ] == pytest.approx(spent, rel=1e-6)
+    if release == "once":
+        without = [one for one in arguments if one not in ("--verify", str(data / "same.bin"))]
+        assert (
+            "no source has spent more than eps 10 per" in CliRunner().invoke(app, [*without, *rest]).output
+        )  # it was verified before
+        (tmp_path / "out" / "verification.npz").write_bytes(b"PK torn")
+        again = CliRunner().invoke(app, [*arguments, *rest])
+        assert again.exit_code == 2
+        assert "verification.npz is damaged, and its releases cannot be made again without spending again" in " ".join(
+            again.output.split()
+        )
+
+
+def test_what_a_recogniser_cannot_be_trained_on_is_refused(tmp_path: Path) -> None:
+    data = write_people(tmp_path)
+    torch.save({"state_dict": {"weight": torch.zeros(3)}, "epoch": 3}, data / "other.pt")
+    torch.save([torch.zeros(3)], data / "list.pt")
+    for name in ("junk.pt", "dlib.dat"):
+        (data / name).write_bytes(b"something else")
+    images, same = pickle.loads((data / "toy.bin").read_bytes())
+    (data / "few.bin").write_bytes(pickle.dumps((images[:8], same[:4])))
+    arguments = ["lab", "train-faces", "people", "--data", str(data), "--out", str(tmp_path / "out"), "--device", "cpu"]
+    for options, word in (
+        (("--recipe", "cifar-once"), "does not train a recogniser"),
+        (("--verify", str(data / "people" / "p0" / "0.png")), "verification set"),
+        (("--start", str(data / "nothing.pt")), "weights to start from"),
+        (
+            ("--start", str(data / "other.pt")),
+            "holds weights of another network: weight, ... instead of 0.weight, 1.weight",
+        ),
+        (("--start", str(data / "junk.pt")), "holds no weights that can be read"),
+        (("--start", str(data / "list.pt")), "holds no weights: tensors by their names"),
+        (("--start", str(data / "dlib.dat")), "dlib's own are what the recipe faces-arcface starts from"),
+        (
+            ("--verify", str(data / "nothing.bin")),
+            "nothing.bin is not there: it should be an InsightFace verification set",
+        ),
+        (("--verify", str(data / "few.bin")), "few.bin holds 4 pairs, of which 10 folds cannot be made"),
+    ):
+        ran = CliRunner().invoke(app, [*arguments, *options])
+        assert ran.exit_code == 2, ran.output
+        assert word in " ".join(ran.output.split())
+        assert not (tmp_path / "out").exists()
+    Image.new("RGB", (8, 8)).save(data / "people" / "p0" / "0.png")
+    Image.new("RGB", (8, 8)).save(data / "small.png")
+    for path in (data / "people").glob("*/*.png"):
+        Image.new("RGB", (8, 8)).save(path)
+    ran = CliRunner().invoke(app, arguments)
+    assert ran.exit_code == 2
+    assert "aligned to 112 x 112" in ran.output
+
+
+def test_the_authors_recipe_for_faces_differs_where_their_code_does() -> None:
+    paper, code = recipe("faces-paper"), recipe("faces-authors")
+    assert (paper.margin, paper.learning_rate, code.margin, code.learning_rate) == (0.4, 0.1, 0.5, 0.01)
+    rates = [paper.learning_rate_at(epoch) for epoch in range(paper.epochs)]
+    assert rates[:5] == sorted(rates[:5])
+    assert rates[5] == 0.1
+    assert rates[10] == pytest.approx(0.01)
+    assert rates[22] == pytest.approx(0.0001)
+
+
+def test_more_epochs_are_another_run(data: Path, tmp_path: Path) -> None:
+    assert run(data, tmp_path / "out").exit_code == 0
+    before = (tmp_path / "out" / "result.json").read_bytes()
+    more = run(data, tmp_path / "out", "--epochs", "5")
+    assert (more.exit_code, "was begun with epochs 3, not 5" in " ".join(more.output.split())) == (2, True)
+    assert (tmp_path / "out" / "result.json").read_bytes() == before
+
+
+def test_lists_above_a_folder_of_releases(data: Path, tmp_path: Path) -> None:
+    target = data / "mine" / "releases"
+    assert CliRunner().invoke(app, ["privatize", str(data / "pets"), str(target), "--epsilon", "5.2"]).exit_code == 0
+    for split in ("train", "test"):
+        names = [
+            path.relative_to(data / "mine").with_suffix(".jpg") for path in sorted((target / split).rglob("*.png"))
+        ]
+        (data / "mine" / f"{split}.txt").write_text("".join(f"{name} {int('dog' in str(name))}\n" for name in names))
+    images = open_set("mine", data)
+    assert images.given is not None
+    assert (len(images.train.labels), len(images.test.labels), images.given.plan.epsilon) == (40, 12, 5.2)
+    assert CliRunner().invoke(app, ["verify", str(target)]).exit_code == 0
+
+
+def test_a_folder_of_an_earlier_version_goes_on(data: Path, tmp_path: Path) -> None:
+    assert run(data, tmp_path / "out", "--minutes", "0").exit_code == 0
+    task = tmp_path / "out" / "task.json"
+    began = json.loads(task.read_text())
+    del began["epochs"]
+    task.write_text(json.dumps(began))
+    assert run(data, tmp_path / "out").exit_code == 0
+
+
+def test_it_runs_where_no_signals_can_be_received(data: Path, tmp_path: Path) -> None:
+    found: list[Result] = []
+    thread = threading.Thread(target=lambda: found.append(run(data, tmp_path / "out")))
+    thread.start()
+    thread.join()
+    assert found[0].exit_code == 0, found[0].output

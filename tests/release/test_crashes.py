@@ -1,0 +1,326 @@
+"""The promise under fire: processes killed at many points, disks that are full or cannot be written, sources that change underfoot.
+
+After each: no partial output, no image missing at the end, no item with two different releases, the ledger's sums right.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ldp_slicing.keys import new_key_file
+from ldp_slicing.release.worker import BATCH_SOURCES
+from tests.markers import encoded, picture
+from tests.release.helpers import outputs, pictures, plant, release, spent, tree, verified
+from tests.release.test_formats import shard
+
+COUNT = 200
+
+
+def command(source: Path, target: Path, ledger: Path, *options: str) -> list[str]:
+    return [
+        sys.executable,
+        "-m",
+        "ldp_slicing",
+        "privatize",
+        str(source),
+        str(target),
+        "--ledger",
+        str(ledger),
+        "--json",
+        *options,
+    ]
+
+
+class Watch:
+    """Keeps the first content seen under every name: whatever is there later must be the same."""
+
+    def __init__(self, target: Path, ledger: Path) -> None:
+        self.target, self.ledger = target, ledger
+        self.seen: dict[str, bytes] = {}
+
+    def look(self) -> int:
+        """Only whole files, no second version of any, and all of them in the ledger."""
+        now = outputs(self.target) if self.target.exists() else {}
+        now = {name: data for name, data in now.items() if not name.startswith(".ldp-slicing-partial/")}
+        for name, data in now.items():
+            assert self.seen.setdefault(name, data) == data, f"{name} has two different releases"
+            assert data.endswith(b"IEND\xaeB`\x82") or name.endswith(".tar"), f"{name} is not whole"
+        if now:
+            assert spent(self.ledger).releases >= len(now)
+        return len(now)
+
+    def at_the_end(self, files: int, releases: int | None = None) -> None:
+        self.look()
+        assert len(outputs(self.target)) == files
+        assert verified(self.target) == []
+        total = spent(self.ledger)
+        assert (total.releases, total.unfinished) == (releases or files, 0)
+        assert not [
+            name
+            for name in tree(self.target.parent)
+            if "drafts" in name or "partial" in name or name.endswith("owner/key")
+        ]
+
+
+# The run itself, killed before or after the n-th call of what it does to disk, ledger and journal
+
+KILLER = """
+import importlib, os, signal, sys
+from ldp_slicing.cli import app
+
+def patched(point, after, at):
+    owner, _, rest = point.partition(":")
+    place = importlib.import_module(owner)
+    *classes, name = rest.split(".")
+    place = getattr(place, classes[0]) if classes else place
+    original, calls = getattr(place, name), [0]
+    def deadly(*args, **kwargs):
+        calls[0] += 1
+        if calls[0] == at and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = original(*args, **kwargs)
+        if calls[0] == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+    setattr(place, name, deadly)
+
+for line in sys.stdin:                          # a child for each, since starting Python takes longest
+    point, when, at = line.split()
+    child = os.fork()
+    if not child:
+        sys.stdin.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        patched(point, when == "after", int(at))
+        app()
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+POINTS = [
+    ("ldp_slicing.release.state:Journal.set_durably", 1),
+    ("ldp_slicing.release.state:Journal.list_files", 1),
+    ("ldp_slicing.release.state:Journal.secret", 1),
+    ("ldp_slicing.release.state:Journal.name_files", 1),
+    ("ldp_slicing.ledger:Ledger.approve", 1),
+    ("ldp_slicing.storage:_LocalDraft.commit", 1),
+    ("ldp_slicing.storage:_LocalDraft.commit", 30),
+    ("ldp_slicing.storage:Draft.write", 100),
+    ("ldp_slicing.ledger:Ledger.finish", 1),
+    ("ldp_slicing.release.state:Journal.record", 1),
+    ("ldp_slicing.ledger:Ledger.approve", 2),
+    ("ldp_slicing.release.state:Journal.record", 2),
+    ("ldp_slicing.release.run:write_manifest", 1),
+    ("ldp_slicing.release.run:write_whole", 1),
+    ("ldp_slicing.release.state:Journal.settle", 1),
+    ("ldp_slicing.release.state:destroy_key_file", 1),
+]
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """150 small images and two shards of 30."""
+    folder = tmp_path_factory.mktemp("many")
+    files = {f"{i // 50}/{name}": data for i, (name, data) in enumerate(pictures(COUNT - 50, 12, 9).items())}
+    shards = {
+        f"shard{s}.tar": shard({f"{i}.png": encoded(picture(5 + i, 6 + s), "PNG") for i in range(30)}) for s in range(2)
+    }
+    return plant(folder / "in", files | shards)
+
+
+def test_the_run_is_killed_at_every_kind_of_point_again_and_again(many: Path, tmp_path: Path) -> None:
+    """One release, killed at every point in turn, before and after, and resumed each time."""
+    target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
+    watch, kills = Watch(target, ledger), 0
+    arguments = [sys.executable, "-c", KILLER, *command(many, target, ledger, "--workers", "1")[3:]]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        for point, at in POINTS:
+            for when in ("before", "after"):
+                print(point, when, at, file=server.stdin, flush=True)
+                status = int(server.stdout.readline())
+                assert status in (0, -signal.SIGKILL)
+                kills += status != 0
+                watch.look()
+        server.stdin.close()
+    assert kills >= 24
+    assert subprocess.run(command(many, target, ledger), check=False, capture_output=True).returncode == 0
+    watch.at_the_end(COUNT - 50 + 2, COUNT - 50 + 60)
+
+
+def running(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([*arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(done: int, target: Path, run: subprocess.Popen[str]) -> None:
+    while run.poll() is None and sum(1 for name in target.rglob("*.png")) < done:
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_run_is_killed_at_any_moment(workers: str, tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", pictures(500, 60, 50))
+    target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
+    watch, done = Watch(target, ledger), 0
+    for step in (1, 60, 131, 170):
+        with running(*command(source, target, ledger, "--workers", workers)) as run:
+            wait_for(done + step, target, run)
+            run.kill()
+        time.sleep(0.3)  # its workers come to their end
+        done = watch.look()
+    with running(*command(source, target, ledger, "--workers", workers)) as run:
+        out, err = run.communicate()
+    assert (run.returncode, err) == (0, "")
+    assert (
+        json.loads(out)["kept"] >= done - int(workers) * BATCH_SOURCES
+    )  # of each worker a batch that the killed run never heard of
+    watch.at_the_end(500)
+
+
+def children(process: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, IndexError):
+                continue
+            if parent == process:
+                found.append(int(entry.name))
+    return found
+
+
+def test_workers_are_killed_again_and_again(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", pictures(1800, 60, 50))  # so many that some are left, however fast the machine is
+    target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
+    watch, killed = Watch(target, ledger), 0
+    with running(*command(source, target, ledger, "--workers", "2")) as run:
+        for done in range(20, 1700, 100):
+            wait_for(done, target, run)
+            workers = [worker for server in children(run.pid) for worker in children(server)]
+            if workers:
+                os.kill(workers[killed % len(workers)], signal.SIGKILL)
+                killed += 1
+        out, err = run.communicate()
+    assert (run.returncode, err) == (0, "")
+    assert killed >= 5
+    assert json.loads(out)["released"] == 1800
+    watch.at_the_end(1800)
+
+
+MURDEROUS = """
+import os
+import ldp_slicing.formats.image as image
+read = image.read
+def deadly(file, options):
+    for entry in read(file, options):
+        if entry.pixels.shape[:2] == (31, 31):
+            os.kill(os.getpid(), 9)
+        yield entry
+image.read = deadly
+"""
+
+
+def test_a_file_that_kills_whoever_reads_it_is_found_and_named(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {**pictures(150), "00070 killer.png": encoded(picture(31, 31), "PNG")})
+    plant(tmp_path / "site", {"sitecustomize.py": MURDEROUS.encode()})
+    target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'site'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    ran = subprocess.run(
+        command(source, target, ledger, "--workers", "2"), env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 1, ran.stderr
+    (problem,) = json.loads(ran.stdout)["problems"]
+    assert problem["source"] == "00070 killer.png"
+    assert "died 3 times" in problem["problem"]
+    Watch(target, ledger).at_the_end(150)
+
+
+# Sources that change underfoot
+
+
+def test_files_replaced_while_they_are_read(tmp_path: Path) -> None:
+    """Under an owner's key it is known what each version must become: nothing else may come out."""
+    new_key_file(tmp_path / "key")
+    versions = [encoded(picture(40 + i, 50), "PNG") for i in range(3)]
+    allowed = set()
+    for i, data in enumerate(versions):
+        release(
+            plant(tmp_path / f"v{i}", {"x.png": data}),
+            tmp_path / f"o{i}",
+            key=tmp_path / "key",
+            ledger=tmp_path / f"l{i}.sqlite",
+        )
+        allowed.add((tmp_path / f"o{i}" / "x.png").read_bytes())
+    source = plant(tmp_path / "in", {f"{i:03}.png": versions[0] for i in range(300)})
+    done = threading.Event()
+
+    def replace() -> None:
+        turn = 0
+        while not done.is_set():
+            for i in range(0, 300, 7):
+                turn += 1
+                path, data = source / f"{(i + turn) % 300:03}.png", versions[turn % 3]
+                if turn % 2:
+                    (tmp_path / "new").write_bytes(data)
+                    (tmp_path / "new").rename(path)
+                else:
+                    path.write_bytes(data)  # for a moment it is empty, or cut off
+
+    thread = threading.Thread(target=replace)
+    thread.start()
+    try:
+        ran = release(source, tmp_path / "out", key=tmp_path / "key", ledger=tmp_path / "ledger.sqlite")
+    finally:
+        done.set()
+        thread.join()
+    made = outputs(tmp_path / "out")
+    assert set(made.values()) <= allowed
+    assert len(made) + len(ran.problems) == 300
+    assert len(made) > 200
+    assert spent(tmp_path / "ledger.sqlite").releases == len(set(made.values()))
+    for i in range(300):
+        (source / f"{i:03}.png").write_bytes(versions[0])
+    ran = release(source, tmp_path / "out", key=tmp_path / "key", ledger=tmp_path / "ledger.sqlite")
+    assert len(outputs(tmp_path / "out")) == 300
+    assert all("has changed" in problem for problem in ran.problems.values())
+
+
+# Interrupted by hand
+
+
+def test_control_c_stops_soon_and_the_run_goes_on_later(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", pictures(250, 200, 200))
+    target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
+    watch = Watch(target, ledger)
+    with running(*command(source, target, ledger, "--workers", "2", "--compress", "6")) as run:
+        wait_for(10, target, run)
+        asked = time.monotonic()
+        run.send_signal(signal.SIGINT)
+        out, _ = run.communicate()
+        took = time.monotonic() - asked
+    assert run.returncode == 130
+    assert took < 2
+    assert json.loads(out)["stopped"]
+    assert 10 <= watch.look() < 250
+    assert verified(target) == []
+    for path in sorted(source.iterdir())[80:]:
+        path.unlink()  # fewer are enough
+    ran = subprocess.run(
+        command(source, target, ledger, "--workers", "2", "--compress", "6"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    watch.look()
+    assert verified(target) == []
+    assert spent(ledger).unfinished == 0
+    assert spent(ledger).releases == len(outputs(target)) >= 80

@@ -1,0 +1,102 @@
+"""The promise under fire, where the fire is a disk that is full or cannot be written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ldp_slicing.ledger import Ledger
+from ldp_slicing.release.worker import BATCH_SOURCES
+from tests.release.helpers import pictures, plant, spent, tree
+from tests.release.test_crashes import Watch, command
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("needs the right to mount a small disk; test_run.py has a limit on the size of files instead")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def remount(disk: Path, options: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{options}", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("state", ["elsewhere", "on the full disk"])
+def test_a_full_disk(state: str, workers: str, small_disk: Path, tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", pictures(300, 80, 60))  # 14 kB each
+    target, ledger = small_disk / "out", (tmp_path if state == "elsewhere" else small_disk) / "ledger.sqlite"
+    options = ["--workers", workers, *(["--state", str(tmp_path / "state")] if state == "elsewhere" else [])]
+    ran = subprocess.run(command(source, target, ledger, *options), capture_output=True, text=True, check=False)
+    assert ran.returncode in (1, 2), ran.stderr
+    watch = Watch(target, ledger)
+    made = watch.look()
+    assert made < 150
+    if state == "elsewhere":
+        assert ran.returncode == 1
+        assert made > 30
+        assert (
+            spent(ledger).releases - spent(ledger).unfinished == made
+        )  # the drafts lay in the target, where they may have been seen
+        assert not json.loads(ran.stdout)["complete"]
+    remount(small_disk, "size=64m")
+    ran = subprocess.run(command(source, target, ledger, *options), capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    watch.at_the_end(300)
+
+
+def test_a_full_disk_ends_the_run(small_disk: Path, tmp_path: Path) -> None:
+    """And not one failure after the other; a single file that is too large for it does not."""
+    source = plant(tmp_path / "in", pictures(300, 80, 60))
+    asked = command(
+        source, small_disk / "out", tmp_path / "ledger.sqlite", "--state", str(tmp_path / "state"), "--workers", "1"
+    )
+    ran = subprocess.run(asked, capture_output=True, text=True, check=False)
+    told = json.loads(ran.stdout)
+    assert 0 < len([one for one in told["problems"] if "No space left" in one["problem"]]) <= BATCH_SOURCES
+    assert told["waiting"] > 100
+
+
+def test_a_target_that_cannot_be_written(small_disk: Path, tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", pictures(5))
+    target, ledger = small_disk / "out", tmp_path / "ledger.sqlite"
+    target.mkdir()
+    remount(small_disk, "ro")
+    ran = subprocess.run(command(source, target, ledger), capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert "Read-only file system" in ran.stderr
+    ran = subprocess.run(
+        command(source, target, ledger, "--state", str(tmp_path / "state")), capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 1
+    assert "Read-only file system" in ran.stdout
+    assert tree(target) == []
+    assert spent(ledger).releases == 0
+    remount(small_disk, "rw")
+    ran = subprocess.run(
+        command(source, target, ledger, "--state", str(tmp_path / "state")), check=False, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    Watch(target, ledger).at_the_end(5)
+
+
+def test_a_ledger_that_cannot_be_written_releases_nothing(small_disk: Path, tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", pictures(5))
+    ledger = small_disk / "ledger.sqlite"
+    Ledger(ledger).close()
+    remount(small_disk, "ro")
+    ran = subprocess.run(command(source, tmp_path / "out", ledger), capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert "the ledger" in ran.stderr
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,404 @@
+"""Workers that die, ledgers that fail, films that are refused in the middle: in this process, where every line can be seen."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import json
+import multiprocessing
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+
+from ldp_slicing.errors import ImageError, LedgerError, ReleaseError
+from ldp_slicing.formats import image
+from ldp_slicing.keys import Secret
+from ldp_slicing.ledger import Ledger, Stream, Verdict
+from ldp_slicing.release import pool as workers_module
+from ldp_slicing.release.cluster import Station, on_ray
+from ldp_slicing.release.inventory import prepare
+from ldp_slicing.release.pool import BATCH_FILE_BYTES, Message, batches, run_crew
+from ldp_slicing.release.run import on_this_machine
+from ldp_slicing.release.worker import Ask, LedgerGate, Outcome, Setting, Task, Worker
+from ldp_slicing.storage import LocalStorage, write_whole
+from tests.markers import encoded, picture
+from tests.release.helpers import RECIPE, outputs, pictures, plant, release, spent, verified
+from tests.release.test_crashes import children
+from tests.release.test_dicom import FRAMES, film
+
+
+class Stations:
+    """The stations that Ray's actors run, hired in this process. One whose batch holds a killer never answers: it is dead."""
+
+    def __init__(self, setting: Setting, killer: str = "") -> None:
+        self._setting, self._killer = setting, killer
+        self._dead: set[Station] = set()
+        self.hired: list[Station] = []
+
+    def hire(self) -> Station:
+        self.hired.append(Station(self._setting))
+        self.hired[-1].greet()
+        return self.hired[-1]
+
+    def has_come(self, worker: Station) -> bool:
+        return worker in self.hired
+
+    def give(self, worker: Station, message: Any) -> None:
+        if isinstance(message, list) and any(isinstance(task, Task) and task.path == self._killer for task in message):
+            self._dead.add(worker)
+        else:
+            worker._inbox.put(message)
+
+    def hear(self, busy: list[Station]) -> list[tuple[Station, Message]]:
+        heard: list[tuple[Station, Message]] = []
+        for worker in busy:
+            if worker in self._dead:
+                heard.append((worker, None))
+            else:
+                with contextlib.suppress(queue.Empty):
+                    heard.append((worker, worker._outbox.get(timeout=0.02)))
+        return heard
+
+    def dismiss(self, worker: Station, *, at_once: bool) -> None:
+        self.hired.remove(worker)
+
+    def ask_to_stop(self) -> None:
+        for worker in self.hired:
+            worker.stop()
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Setting:
+    plant(tmp_path / "in", pictures(150))
+    (tmp_path / "out").mkdir()
+    return Setting(
+        LocalStorage(tmp_path / "in"),
+        LocalStorage(tmp_path / "out", tmp_path / "drafts"),
+        RECIPE,
+        Secret(bytes(32), is_owners=False),
+    )
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> LedgerGate:
+    return LedgerGate(Ledger(tmp_path / "ledger.sqlite"), Stream(b"run", is_owners=False), RECIPE)
+
+
+def tasks(names: Sequence[str]) -> list[Task]:
+    return [Task(name, "image", name, 100) for name in names]
+
+
+def test_a_file_that_kills_its_readers_is_found_and_the_others_are_made(
+    setting: Setting, gate: LedgerGate, tmp_path: Path
+) -> None:
+    killer = "00070.png"
+    crew = Stations(setting, killer)
+    results = [
+        outcome
+        for some in run_crew(crew, 3, gate, batches(tasks(list(pictures(150)))), lambda: False)
+        for outcome in some
+    ]
+    assert {outcome.task.path for outcome in results} == set(pictures(150))
+    assert {outcome.task.path: outcome.problem for outcome in results if outcome.problem} == {
+        killer: workers_module._KILLS
+    }
+    assert len(outputs(tmp_path / "out")) == 149
+    assert (gate.ledger.total().releases, gate.ledger.total().unfinished) == (149, 0)
+    assert crew.hired == []
+
+
+def test_workers_that_cannot_be_started_are_said(setting: Setting, gate: LedgerGate) -> None:
+    class Full(Stations):
+        def hire(self) -> Station:
+            if len(self.hired) == 2:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return super().hire()
+
+    crew = Full(setting)
+    with pytest.raises(ReleaseError, match=r"no more workers can be started .Too many open files.: use fewer"):
+        list(run_crew(crew, 3, gate, iter([]), lambda: False))
+    assert crew.hired == []
+
+
+class Stillborn(Stations):
+    """Every worker is dead when it comes."""
+
+    def give(self, worker: Station, message: Any) -> None:
+        self._dead.add(worker)
+
+
+def test_workers_that_all_die_are_not_hired_for_ever(setting: Setting, gate: LedgerGate, tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match="31 workers in a row"):
+        list(run_crew(Stillborn(setting), 2, gate, batches(tasks(list(pictures(150)))), lambda: False))
+    assert outputs(tmp_path / "out") == {}
+    assert gate.ledger.total().releases == 0
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from ldp_slicing.release.inventory import prepare
+from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.run import on_this_machine
+job = prepare(sys.argv[1], sys.argv[2], Recipe())
+list(job.run(on_this_machine(2)))
+"""
+
+
+def test_a_script_without_its_guard_is_told_so(tmp_path: Path) -> None:
+    plant(tmp_path, {"script.py": SCRIPT.encode()})
+    arguments = [
+        sys.executable,
+        str(tmp_path / "script.py"),
+        str(plant(tmp_path / "in", pictures(150))),
+        str(tmp_path / "out"),
+    ]
+    ran = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "31 workers in a row died" in ran.stderr
+    assert spent().releases == 0
+
+
+def test_workers_in_one_process_do_not_mix_up_their_keys(setting: Setting, gate: LedgerGate, tmp_path: Path) -> None:
+    """As many as there are batches, at the same time, and the same bytes as one alone: a mask used for two images would show both."""
+    todo = [Task(name, "image", name, BATCH_FILE_BYTES // 3) for name in pictures(150)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in run_crew(Stations(setting), 8, gate, batches(todo), lambda: False):
+            pass
+    finally:
+        sys.setswitchinterval(interval)
+    alone = replace(setting, target=LocalStorage(tmp_path / "alone", tmp_path / "drafts"))
+    other = LedgerGate(Ledger(tmp_path / "other.sqlite"), gate.stream, RECIPE)
+    assert all(outcome.problem is None for outcome in Worker(alone, other).run(todo))
+    assert outputs(tmp_path / "alone") == outputs(tmp_path / "out")
+
+
+def test_workers_stop_between_two_files(setting: Setting, gate: LedgerGate, tmp_path: Path) -> None:
+    seen: list[Outcome] = []
+
+    def stop() -> bool:
+        return bool(seen)
+
+    for some in run_crew(Stations(setting), 2, gate, batches(tasks(list(pictures(150)))), stop):
+        seen.extend(some)
+    assert 0 < len(outputs(tmp_path / "out")) <= 150
+    assert len([outcome for outcome in seen if outcome.problem is None]) == len(outputs(tmp_path / "out"))
+
+
+def test_a_worker_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", pictures(700))
+    job, killed = prepare(source, tmp_path / "out", RECIPE), 0
+    for number, _ in enumerate(job.run(on_this_machine(2))):
+        if number in (0, 200):
+            for server in children(os.getpid()):
+                for worker in children(server)[:1]:
+                    os.kill(worker, signal.SIGKILL)
+                    killed += 1
+    assert killed
+    assert job.complete
+    job.close()
+    assert len(outputs(tmp_path / "out")) == spent().releases == 700
+    assert verified(tmp_path / "out") == []
+
+
+class Failing(LedgerGate):
+    """A ledger that gives out at one kind of question."""
+
+    at = ""
+
+    def approve(self, asked: Sequence[Ask]) -> list[Verdict]:
+        return self._or_fail("approve", asked)
+
+    def finish(self, entries: Sequence[int]) -> None:
+        self._or_fail("finish", entries)
+
+    def _or_fail(self, kind: str, content: Any) -> Any:
+        if kind == self.at:
+            raise LedgerError("the ledger cannot be written: disk I/O error")
+        return getattr(LedgerGate, kind)(self, content)
+
+
+@pytest.mark.parametrize("far", [False, True], ids=["here", "far"])
+@pytest.mark.parametrize("at", ["approve", "finish"])
+def test_a_ledger_that_gives_out_leaves_everything_to_be_tried_again(
+    at: str, far: bool, setting: Setting, gate: LedgerGate, tmp_path: Path
+) -> None:
+    failing = Failing(gate.ledger, gate.stream, RECIPE)
+    failing.at = at
+    todo = tasks(list(pictures(5)))
+    if far:
+        results = [
+            outcome
+            for some in run_crew(Stations(setting), 1, failing, batches(todo), lambda: False)
+            for outcome in some
+        ]
+    else:
+        results = list(Worker(setting, failing).run(todo))
+    assert all(outcome.passing and "disk I/O" in (outcome.problem or "") for outcome in results)
+    assert len(outputs(tmp_path / "out")) == (5 if at == "finish" else 0)  # they have their names, and count as intents
+    assert gate.ledger.total().unfinished == len(outputs(tmp_path / "out"))
+    before = outputs(tmp_path / "out")
+    assert [outcome.problem for outcome in Worker(setting, gate).run(todo)] == [None] * 5
+    assert outputs(tmp_path / "out") | before == outputs(tmp_path / "out")
+    assert gate.ledger.total().unfinished == 0
+
+
+def test_a_stop_after_the_intents_withdraws_them(setting: Setting, gate: LedgerGate, tmp_path: Path) -> None:
+    asked = iter([False] * 11 + [True] * 100)  # five are read, then the first is written
+    results = list(Worker(setting, gate, lambda: next(asked)).run(tasks(list(pictures(5)))))
+    assert {outcome.stopped for outcome in results} == {False, True}
+    assert (
+        gate.ledger.total().releases
+        == len(outputs(tmp_path / "out"))
+        == sum(1 for outcome in results if not outcome.stopped)
+    )
+
+
+def test_a_writer_that_refuses_and_a_name_that_cannot_be_given(
+    setting: Setting, gate: LedgerGate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ImageError("not this one")
+
+    (tmp_path / "out" / "00001.png").mkdir()
+    (outcome,) = Worker(setting, gate).run(tasks(["00001.png"]))
+    assert (outcome.passing, outcome.problem) == (
+        True,
+        f"could not be released: another file has its name, {tmp_path / 'out' / '00001.png'}: nothing is overwritten",
+    )
+    monkeypatch.setattr(image.Writer, "add", refuse)
+    (outcome,) = Worker(setting, gate).run(tasks(["00002.png"]))
+    assert (outcome.passing, outcome.problem) == (False, "not this one")
+    assert not list((tmp_path / "drafts").iterdir())
+
+
+def test_half_a_film_is_refused_whole(tmp_path: Path) -> None:
+    """One of its later frames was released before, as a picture: what was written of the film goes, and so do its intents."""
+    frames = [np.roll(picture(24, 32), i, axis=0) for i in range(24)] + [
+        np.roll(picture(24, 32), i, axis=1) for i in range(1, 32)
+    ]
+    frames += [np.roll(picture(24, 32), (3, i), axis=(0, 1)) for i in range(1, 32)]
+    release(plant(tmp_path / "still", {"a.png": encoded(frames[-1], "PNG")}), tmp_path / "one")
+    ran = release(plant(tmp_path / "in", {"a.mkv": film(frames, sound=False)}), tmp_path / "two")
+    assert "86 was released before" in ran.problems["a.mkv"]
+    assert outputs(tmp_path / "two") == {}
+    assert (spent().releases, spent().unfinished) == (1, 0)
+
+
+def look(flag: workers_module._Flag) -> None:
+    while True:
+        flag()
+
+
+def test_a_worker_that_is_killed_while_it_looks_whether_to_stop_holds_up_nobody() -> None:
+    context = multiprocessing.get_context("fork")
+    flag = workers_module._Flag(context)
+    for _ in range(5):
+        process = context.Process(target=look, args=(flag,), daemon=True)
+        process.start()
+        time.sleep(0.1)
+        process.kill()
+        process.join()
+    done = threading.Thread(target=flag.set, daemon=True)
+    done.start()
+    done.join(20)
+    assert not done.is_alive()
+    assert flag()
+
+
+def test_films_without_pictures_or_of_two_sizes(tmp_path: Path) -> None:
+    sound = io.BytesIO()
+    with av.open(sound, mode="w", format="wav") as container:
+        voice = container.add_stream("pcm_s16le", rate=8000)
+        noise = av.AudioFrame.from_ndarray(np.zeros((1, 800), np.int16), format="s16", layout="mono")
+        noise.sample_rate = 8000
+        container.mux(voice.encode(noise))
+        container.mux(voice.encode(None))
+    mp4 = io.BytesIO()
+    with av.open(mp4, mode="w", format="mp4") as container:
+        stream = container.add_stream("mpeg4", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 32, 24, "yuv420p"
+        for frame in FRAMES:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode(None))
+    data = mp4.getvalue()
+    ran = release(plant(tmp_path / "in", {"a.avi": sound.getvalue(), "b.mp4": data}), tmp_path / "out")
+    assert ran.problems == {"a.avi": "has no pictures"}
+    assert len(outputs(tmp_path / "out")) == 1
+    start = data.index(b"mdat")
+    torn = data[: start + 4] + bytes(200) + data[start + 204 :]
+    ran = release(plant(tmp_path / "in2", {"b.mp4": torn}), tmp_path / "out2")
+    assert "cut off or damaged" in ran.problems["b.mp4"]
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    def torn() -> Any:
+        yield b"half"
+        raise OSError("no more")
+
+    with pytest.raises(OSError, match="no more"):
+        write_whole(LocalStorage(tmp_path), "a", torn())
+    assert [path.name for path in tmp_path.rglob("*")] == [".ldp-slicing-partial"]
+
+
+def test_an_address_without_a_port() -> None:
+    pytest.importorskip("ray")
+    started = time.monotonic()
+    with pytest.raises(ReleaseError, match="nowhere cannot be reached"):
+        on_ray("ray://nowhere")
+    assert time.monotonic() - started < 60
+
+
+def test_a_worker_that_dies_with_a_release_in_hand_leaves_a_run_that_can_go_on(tmp_path: Path) -> None:
+    """What it had entered can only be made again under this run's key."""
+    source = plant(tmp_path / "in", {**pictures(70), "00070 heavy.png": encoded(picture(31, 31), "PNG")})
+    plant(tmp_path / "site", {"sitecustomize.py": HEAVY.encode()})
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'site'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    command = [
+        sys.executable,
+        "-m",
+        "ldp_slicing",
+        "privatize",
+        str(source),
+        str(tmp_path / "out"),
+        "--epsilon",
+        "5",
+        "--workers",
+        "2",
+    ]
+    ran = subprocess.run([*command, "--json"], env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1, ran.stderr
+    told = json.loads(ran.stdout)
+    assert "died 3 times" in told["problems"][0]["problem"]
+    assert not told["complete"]
+    again = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)  # with memory enough
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["complete"]
+    assert (spent().releases, spent().unfinished) == (71, 0)
+
+
+HEAVY = """
+import os
+import ldp_slicing.release.worker as work
+write = work.Worker._write
+def heavy(self, output, entry, ask, verdict):
+    if entry.pixels.shape[:2] == (31, 31):
+        os.kill(os.getpid(), 9)
+    write(self, output, entry, ask, verdict)
+work.Worker._write = heavy
+"""
