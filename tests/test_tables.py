@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ldp_slicing import Plan, Slice
 from ldp_slicing.tables import COLUMN, COLUMNS, ONE, Tables, alias_columns, hit_weight, ln_up, round_up, submasks
-from tests.cases import PLANS, paths
+from tests.cases import PLANS, backends
 
 
 def at_most_exp(ratio: Fraction, epsilon: Fraction) -> bool:
@@ -146,7 +146,7 @@ def test_all_pairs_of_values_of_a_channel(channel: int, epsilon: float) -> None:
 
 @pytest.mark.parametrize("name", ["paper 20", "thick, across channels", "wide: 11 bits as one", "grey 16"])
 def test_the_sampler_itself_gives_those_weights(name: str) -> None:
-    """Both paths are fed every 16-bit draw once, with all ties decided one way and then the other."""
+    """Both backends are fed every 16-bit draw once, with all ties decided one way and then the other."""
     plan = PLANS[name]
     tables = plan.tables
     draws = np.arange(1 << 16, dtype=np.uint16).reshape(-1, 64)
@@ -157,9 +157,9 @@ def test_the_sampler_itself_gives_those_weights(name: str) -> None:
     for group in range(tables.groups):
         lanes[:, lane] = draws
         lane += 1 + tables.uniform_lanes * int(tables.uniform[group])
-    for path, (more, tie_goes_to) in itertools.product(paths(), ((b"\x00" * 16, 0), (b"\xff" * 16, 1))):
+    for backend, (more, tie_goes_to) in itertools.product(backends(), ((b"\x00" * 16, 0), (b"\xff" * 16, 1))):
         masks = np.empty((tables.planes, 1 << 16), np.uint8)
-        path.draw(
+        backend.draw(
             lanes.reshape(1, -1, 64),
             tables,
             0,
@@ -174,7 +174,7 @@ def test_the_sampler_itself_gives_those_weights(name: str) -> None:
             column = ties >> 8
             side = np.where(tables.rest[group, column] == 0, 1, tie_goes_to)
             expected[ties] = tables.outcome_words[group, side, column]
-            assert np.array_equal(words & bits, expected), path.name
+            assert np.array_equal(words & bits, expected), backend.name
 
 
 def test_an_epsilon_too_small_for_64_bits_gives_plain_noise() -> None:
