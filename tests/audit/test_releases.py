@@ -26,10 +26,10 @@ from ldp_slicing.card import Statement
 from ldp_slicing.errors import AuditError
 from ldp_slicing.images import encode_png
 from ldp_slicing.keys import new_key_file
-from ldp_slicing.manifest import verify
 from ldp_slicing.randomness import SeededForTests
 from ldp_slicing.release.settings import Recipe
 from ldp_slicing.storage import LocalStorage
+from ldp_slicing.verify import verify
 from tests.cases import photographs
 from tests.release.helpers import release
 

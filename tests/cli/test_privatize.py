@@ -389,7 +389,7 @@ def test_going_on_after_an_interruption_and_again_when_all_is_done(tmp_path: Pat
     assert "another release would add up to epsilon 40" in err
     assert privatize(source, tmp_path / "out2", "--spend")[0] == 0
     result = CliRunner().invoke(app, ["verify", str(target)])
-    assert (result.exit_code, result.stdout) == (0, "2 releases, 2 files: all well\n")
+    assert (result.exit_code, result.stdout) == (0, "2 releases, 2 files: OK\n")
 
 
 def tar(members: dict[str, bytes]) -> bytes:
@@ -500,9 +500,9 @@ def test_verify_says_what_is_wrong(tmp_path: Path) -> None:
         path.write_bytes(b"")
     result = CliRunner().invoke(app, ["verify", str(tmp_path / "out")])
     assert result.exit_code == 1
-    assert "wrong: 0.png is not the file that was released" in result.stderr
+    assert "wrong: 0.png has changed since its release" in result.stderr
     assert "6 more; --json" in result.stderr
-    assert "25 releases, 25 files: not as they were released" in result.stdout
+    assert "25 releases, 25 files: 26 problems" in result.stdout
     result = CliRunner().invoke(app, ["verify", str(tmp_path / "out"), "--json"])
     assert len(json.loads(result.stdout)["problems"]) == 26
     for wrong, why in (("in", "has no manifest"), ("nowhere", "not a folder")):

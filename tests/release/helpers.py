@@ -15,12 +15,13 @@ from PIL import Image
 
 from ldp_slicing.keys import ForOneImage, Secret, read_key_file, source_digest
 from ldp_slicing.ledger import Ledger, Spent, default_ledger
-from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, verify
+from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME
 from ldp_slicing.release.inventory import prepare
 from ldp_slicing.release.run import on_this_machine
 from ldp_slicing.release.settings import Recipe
 from ldp_slicing.release.worker import Outcome
 from ldp_slicing.storage import PARTIAL, LocalStorage
+from ldp_slicing.verify import verify
 from tests.markers import encoded, picture
 
 RECIPE = Recipe(epsilon=5.0)

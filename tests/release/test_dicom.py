@@ -18,9 +18,9 @@ import pytest
 from numpy.typing import NDArray
 from pydicom.dataset import Dataset, FileMetaDataset
 
-from ldp_slicing.manifest import verify
 from ldp_slicing.release.settings import Recipe
 from ldp_slicing.storage import LocalStorage
+from ldp_slicing.verify import verify
 from tests.markers import picture
 from tests.release.helpers import PNG, SECRET, card_of, expected, manifest_of, outputs, plant, release, spent, verified
 

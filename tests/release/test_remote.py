@@ -18,8 +18,8 @@ from ldp_slicing.cli import app
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.formats import tar as tar_format
 from ldp_slicing.formats.base import Damaged, Entry, Options
-from ldp_slicing.manifest import verify
 from ldp_slicing.storage import local_path, remote
+from ldp_slicing.verify import verify
 from tests.release.helpers import PNG, RECIPE, outputs, pictures, plant, release, spent, tree, verified
 from tests.release.test_formats import shard
 

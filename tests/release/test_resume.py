@@ -91,7 +91,7 @@ def test_what_was_flushed_to_the_disk_is_not_read_again(
     content = (target / name).read_bytes()
     (target / name).write_bytes(content[:-13] + b"!" + content[-12:])
     release(source, target)
-    assert verified(target)[0] == (name, "is not the file that was released: its checksum is another")
+    assert verified(target)[0] == (name, "has changed since its release: its checksum differs from the manifest")
 
 
 def test_on_a_finished_target_only_what_is_new_is_released(source: Path, tmp_path: Path) -> None:
@@ -130,10 +130,10 @@ def test_a_lost_release_is_made_again_only_by_spending(how: str, source: Path, t
         assert not (target / "card.json").exists()  # whatever it is, no card is true of it
     else:
         assert [line["status"] for line in manifest_of(target)] == ["released"] * 7 + [how] + ["released"] * 142
-        assert verified(target) == [("00007.png", "is lost, as its owner knows")]
+        assert verified(target) == [("00007.png", "is lost, as the manifest records")]
         text = (target / "card.json").read_text()
         (target / "card.json").write_text(text.replace('"releases": 150', '"releases": 149'))
-        assert ("card.json", "speaks of 149 releases of 24-bit words; there are 150") in verified(target)
+        assert ("card.json", "states 149 releases of 24-bit words; found 150") in verified(target)
         (target / "card.json").write_text(text)
     assert spent().releases == 150
     if how == "damaged":
@@ -473,4 +473,4 @@ def test_what_was_released_is_counted_when_release_and_source_are_gone(source: P
         ran = release(source, target, spend=spend)
         assert "lost" in ran.problems["00007.png"]
         assert card_of(target)["statements"][0]["releases"] == 150
-        assert verified(target) == [("00007.png", "is lost, as its owner knows")]
+        assert verified(target) == [("00007.png", "is lost, as the manifest records")]

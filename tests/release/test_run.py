@@ -419,7 +419,7 @@ def test_the_card_adds_up_what_was_released_before_whatever_the_plan(tmp_path: P
     card = card_of(tmp_path / "weak")
     card["statements"][0]["most_spent_on_one_source"]["released_pixel"] = 2.0
     (tmp_path / "weak" / "card.json").write_text(json.dumps(card))
-    assert any("does not add up" in problem for _, problem in verified(tmp_path / "weak"))
+    assert any("has wrong numbers" in problem for _, problem in verified(tmp_path / "weak"))
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import typer
 from ldp_slicing.card import counted
 from ldp_slicing.cli.common import Json, err, out, plain, print_json, refusals_exit
 from ldp_slicing.errors import ReleaseError
-from ldp_slicing.manifest import verify as check
 from ldp_slicing.storage import LocalStorage, Storage, is_remote, local_path, remote
+from ldp_slicing.verify import verify as check
 
 SHOWN = 20
 
@@ -22,31 +22,35 @@ def verify(
 ) -> None:
     """`ldp-slicing verify releases/`
 
-    Check every release against the manifest, that nothing else is in or beside them, and that the card's sums are right.
+    Check every release against the manifest, look for anything that is not a release, and recompute the card.
 
-    Needs neither sources nor keys. Exit status 1 if something is wrong.
+    Needs neither sources nor keys. The exit status is 1 if something is wrong.
     """
     target = local_path(target)
     if not is_remote(target) and not Path(target).is_dir():
-        alone = "; `ldp-slicing audit` checks a single PNG file against its card" if Path(target).is_file() else ""
-        raise ReleaseError(f"{target} is not a folder of releases{alone}")
+        advice = (
+            "; to check a single PNG file against its card, use `ldp-slicing audit`" if Path(target).is_file() else ""
+        )
+        raise ReleaseError(f"{target} is not a folder of releases{advice}")
     place: Storage = remote(target) if is_remote(target) else LocalStorage(Path(target))
     try:
         with err.status("checking") as status:
-            seen = itertools.count(1)
-            findings = check(place, progress=lambda: status.update(f"checking: {next(seen):,} files"))
-    except ReleaseError as error:
-        raise ReleaseError(f"{target} {error}") from None  # has no manifest, or needs a library to be looked into
+            checked = itertools.count(1)
+            report = check(place, progress=lambda: status.update(f"checking: {next(checked):,} files"))
+    except ReleaseError as error:  # no manifest, or a library is missing: the message lacks the folder
+        raise ReleaseError(f"{target} {error}") from None
     if as_json:
-        problems = [{"file": file, "problem": problem} for file, problem in findings.problems]
-        print_json({"files": findings.files, "releases": findings.releases, "problems": problems})
+        problems = [{"file": file, "problem": problem} for file, problem in report.problems]
+        print_json({"files": report.files, "releases": report.releases, "problems": problems})
     else:
-        for file, problem in findings.problems[:SHOWN]:
+        for file, problem in report.problems[:SHOWN]:
             err.print(f"[bold red]wrong:[/bold red] {plain(file)} {plain(problem)}")
-        if len(findings.problems) > SHOWN:
-            err.print(f"[bold red]wrong:[/bold red] {len(findings.problems) - SHOWN:,} more; --json names them all")
+        if len(report.problems) > SHOWN:
+            err.print(f"[bold red]wrong:[/bold red] {len(report.problems) - SHOWN:,} more; --json lists them all")
         verdict = (
-            "[green]all well[/green]" if not findings.problems else "[bold red]not as they were released[/bold red]"
+            f"[bold red]{counted(len(report.problems), 'problem')}[/bold red]"
+            if report.problems
+            else "[green]OK[/green]"
         )
-        out.print(f"{counted(findings.releases, 'release')}, {counted(findings.files, 'file')}: {verdict}")
-    raise typer.Exit(1 if findings.problems else 0)
+        out.print(f"{counted(report.releases, 'release')}, {counted(report.files, 'file')}: {verdict}")
+    raise typer.Exit(1 if report.problems else 0)

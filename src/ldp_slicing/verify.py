@@ -1,0 +1,168 @@
+"""Check a folder of releases against its manifest and its card.
+
+``verify`` answers three questions. Are these the files that were released? Is anything else in them or beside them?
+Are the numbers on the card right? It needs neither sources nor keys. Whether the mechanism keeps its privacy promise is
+a different question: see ``ldp_slicing.audit``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import groupby
+from typing import Any
+
+from ldp_slicing.card import CARD_VERSION, Statement, counted, differences, promised, spent_on_one
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.formats import WRITERS, module_of
+from ldp_slicing.formats.base import Seen
+from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, is_lost, read_manifest
+from ldp_slicing.release.names import printable
+from ldp_slicing.storage import PARTIAL, Storage, digest_of
+
+
+@dataclass
+class VerifyReport:
+    """Number of files and releases checked, and a (path, problem) pair for everything that is wrong."""
+
+    files: int = 0
+    releases: int = 0
+    problems: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass
+class _Tally:
+    """The releases of one word width: their sizes (width, height), their number, and the most frames of one file."""
+
+    sizes: set[tuple[int, int]] = field(default_factory=set)
+    releases: int = 0
+    most_frames: int = 0
+
+    def add(self, width: int, height: int, frames: int) -> None:
+        self.sizes.add((width, height))
+        self.releases += frames
+        self.most_frames = max(self.most_frames, frames)
+
+
+@dataclass
+class _Contents:
+    """Everything found in the files: a tally per word width, and the names of the data kept beside the images."""
+
+    tallies: dict[int, _Tally] = field(default_factory=lambda: defaultdict(_Tally))
+    kept: set[str] = field(default_factory=set)
+
+
+def verify(place: Storage, *, progress: Callable[[], None] = lambda: None) -> VerifyReport:
+    """Check every file against the manifest, look for anything that is not a release, and recompute the card.
+
+    ``progress`` is called after each file. Raises ReleaseError if there is no valid manifest, or if a library that is
+    needed to read a file is not installed.
+    """
+    report, contents = VerifyReport(), _Contents()
+    expected = set[str]()
+    for output, group in groupby(read_manifest(place), key=lambda line: line["output"]):
+        lines = list(group)
+        if output in expected:
+            problem: str | None = "is listed in the manifest more than once"
+        elif len({line["status"] for line in lines}) > 1:
+            problem = "has contradictory lines in the manifest"
+        elif is_lost(place, lines[0]):
+            for line in lines:
+                contents.tallies[line["word_bits"]].add(line["width"], line["height"], line.get("frames", 1))
+            problem = "is lost, as the manifest records"
+        else:
+            report.files += 1
+            report.releases += sum(line.get("frames", 1) for line in lines)
+            problem = _check_file(place, output, lines, contents)
+        expected.add(output)
+        if problem is not None:
+            report.problems.append((output, problem))
+        progress()
+    report.problems += _unexpected_files(place, expected | {CARD_NAME, MANIFEST_NAME})
+    report.problems += [(CARD_NAME, problem) for problem in _check_card(place, contents)]
+    return report
+
+
+def _unexpected_files(place: Storage, expected: set[str]) -> Iterator[tuple[str, str]]:
+    for found in place.files():
+        if found.path in expected:
+            continue
+        if found.problem is not None:
+            yield found.path, found.problem
+        elif found.path.startswith(f"{PARTIAL}/"):
+            yield found.path, "is an unfinished file: run privatize again to complete the set"
+        else:
+            yield found.path, "is not in the manifest"
+
+
+def _check_file(place: Storage, output: str, lines: list[dict[str, Any]], contents: _Contents) -> str | None:
+    """Return what is wrong with one file, or None; add what it holds to ``contents``."""
+    suffix = output[output.rfind(".") :].lower()
+    if suffix not in WRITERS:
+        return "has a file type that is never released"
+    if place.size(output) is None:
+        return "is missing"
+    file_format = module_of(WRITERS[suffix])  # raises if the library is missing: then nothing can be said of the file
+    try:
+        if digest_of(place.open(output)).hex() != lines[0]["sha256"]:
+            return "has changed since its release: its checksum differs from the manifest"
+        with place.open(output) as file:
+            found: list[Seen] = list(file_format.inspect(file))
+    except Exception as error:  # a reader may raise anything on a damaged file
+        return f"cannot be read: {error}"
+    for one in found:
+        if one.problem is not None:
+            return one.problem if one.member is None else f"{one.member} {one.problem}"
+        if one.kept is not None:
+            contents.kept.add(one.kept)
+        else:
+            contents.tallies[one.bits].add(one.width, one.height, one.frames)
+    named = [(one.member and printable(one.member), one.frames) for one in found if one.kept is None]
+    if named != [(line.get("member"), line.get("frames", 1)) for line in lines]:
+        return "does not hold the releases that the manifest lists"
+    return None
+
+
+def _check_card(place: Storage, contents: _Contents) -> Iterator[str]:
+    """Recompute every number on the card from its plans and from the releases that were found."""
+    try:
+        with place.open(CARD_NAME) as file:
+            card = json.loads(file.read())
+        if card["card"] != CARD_VERSION:
+            yield f"has version {card['card']!r}; this software reads version {CARD_VERSION}"
+            return
+        stated = set[int]()
+        for statement in card["statements"]:
+            bits = promised(statement)[0].word_bits
+            if bits in stated:
+                yield f"has two statements about {bits}-bit words"
+            elif problem := _check_statement(statement, contents.tallies.get(bits, _Tally())):
+                yield problem
+            stated.add(bits)
+        if unsaid := sorted(contents.kept - set(card["kept_beside"])):
+            yield f"does not mention data kept beside the images: {', '.join(unsaid)}"
+        for bits, tally in contents.tallies.items():
+            if bits not in stated:
+                yield f"has no statement about {counted(tally.releases, 'release')} of {bits}-bit words"
+    except (LdpSlicingError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        yield f"is missing or damaged: {error}"
+
+
+def _check_statement(statement: dict[str, Any], tally: _Tally) -> str | None:
+    plan, prune = promised(statement)
+    times, spent = statement["most_releases_of_one_source"], spent_on_one(statement)
+    if tally.releases != statement["releases"]:
+        stated = counted(statement["releases"], "release")
+        return f"states {stated} of {plan.word_bits}-bit words; found {tally.releases:,}"
+    if times < tally.most_frames or Fraction(spent[0]) < tally.most_frames * Fraction(plan.realised_epsilon):
+        stated, frames = counted(times, "release"), counted(tally.most_frames, "frame")
+        return f"states {stated} of one source, epsilon {spent[0]:g}; one file has {frames}"
+    sizes = tuple(sorted(tally.sizes))
+    right = Statement(plan, prune, statement["output"], sizes, statement["releases"], times, spent).to_dict()
+    right["output"] = statement["output"]
+    if wrong := [f"{where} should be {value!r}" for where, _, value in differences(statement, right)]:
+        return f"has wrong numbers: {', '.join(wrong)}"
+    return None
