@@ -1,13 +1,15 @@
 # make demo    a portrait through `show` and `privatize`
-# make test    ruff, mypy --strict, all tests with branch coverage
+# make check   ruff and the tests of the core, without PyTorch, Ray or Arrow: for every edit
+# make test    ruff, mypy --strict, all tests with branch coverage: what CI runs
 # make bench   speed, memory, files, small images; writes benchmarks/RESULTS.md
 # make clean   away with everything made here
 
 PYTHON ?= python3
 BIN := .venv/bin
+CORE_TESTS := $(wildcard tests/test_*.py) tests/rooms tests/audit tests/cli
 SETTINGS := pyproject.toml setup.py src/ldp_slicing/_kernel.c
 
-.PHONY: demo test bench vectors clean
+.PHONY: demo check test bench vectors clean
 .DELETE_ON_ERROR:
 
 demo: .venv/installed
@@ -20,6 +22,11 @@ demo: .venv/installed
 	@echo "demo/sheet.png       what the mechanism does to the portrait, for its owner"
 	@echo "demo/release.png     the release, an ordinary image"
 	@echo "demo/release.png.card.json   what is promised about it"
+
+check: .venv/installed-for-check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pytest --numprocesses 2 $(CORE_TESTS)
 
 test: .venv/installed-for-test
 	$(BIN)/ruff check .
