@@ -10,13 +10,32 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ldp_slicing.errors import LdpSlicingError, ReleaseError
+from ldp_slicing.errors import ImageError, LdpSlicingError, ReleaseError
 from ldp_slicing.storage import Storage, write_whole
 
 CARD_NAME = "card.json"
 MANIFEST_NAME = "manifest.jsonl"
+BLANK = b"\0 \n"  # what a power cut may leave of a file
 LOST = "lost"  # status of a release whose file is gone
 AGAIN = "released again"  # status of a release that replaced a lost one
+
+
+def has_card(place: Storage, path: str = CARD_NAME) -> bool:
+    """Return whether a card lies at ``path``. An empty or blank file, as a power cut leaves it, is not a card."""
+    try:
+        content = read_or_empty(place, path)
+        found = json.loads(content) if content.strip(BLANK) else {}
+        return isinstance(found, dict) and {"card", "statements"} <= set(found)
+    except (ImageError, OSError, ValueError, RecursionError):
+        return False
+
+
+def read_or_empty(place: Storage, path: str) -> bytes:
+    """Return the content of a file, or nothing if there is no such file."""
+    if place.size(path) is None:
+        return b""
+    with place.open(path) as file:
+        return file.read()
 
 
 def write_manifest(place: Storage, lines: Iterable[dict[str, Any]]) -> None:

@@ -373,6 +373,11 @@ class _RemoteDraft(Draft):
             self._system.rm_file(self._temporary)
 
 
+def printable(name: str) -> str:
+    """Return ``name`` with undecodable bytes written as escapes: neither SQLite nor JSON can store lone surrogates."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def is_remote(path: str) -> bool:
     """An address with a scheme of two letters or more; a single one is a drive."""
     scheme, separator, _ = path.partition("://")

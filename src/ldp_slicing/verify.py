@@ -20,8 +20,7 @@ from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.formats import WRITERS, module_of
 from ldp_slicing.formats.base import Seen
 from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, is_lost, read_manifest
-from ldp_slicing.release.names import printable
-from ldp_slicing.storage import PARTIAL, Storage, digest_of
+from ldp_slicing.storage import PARTIAL, Storage, digest_of, printable
 
 
 @dataclass

@@ -18,9 +18,8 @@ from ldp_slicing.card import promised, spent_on_one
 from ldp_slicing.errors import DataError, LdpSlicingError, ReleaseError
 from ldp_slicing.images import read_image
 from ldp_slicing.lab.data import Given, ImageSet, Split, need, need_file
-from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, read_manifest
+from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, has_card, read_manifest
 from ldp_slicing.plan import COLOUR_BITS
-from ldp_slicing.release.run import has_card
 from ldp_slicing.storage import LocalStorage
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"})

@@ -8,6 +8,8 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 
+from ldp_slicing.storage import printable
+
 SCHEMA = """
 CREATE TABLE taken (name TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE wished (name TEXT PRIMARY KEY, uses INTEGER NOT NULL) WITHOUT ROWID;
@@ -20,11 +22,6 @@ def same_name(path: str) -> str:
         path.lower() if path.isascii() else unicodedata.normalize("NFD", unicodedata.normalize("NFD", path).casefold())
     )
     return printable(folded)
-
-
-def printable(name: str) -> str:
-    """The name, odd bytes written out: neither SQLite nor JSON holds lone surrogates."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 class Namer:

@@ -10,7 +10,6 @@ made again. docs/proofs.md, 13.
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 import unicodedata
 from collections.abc import Callable, Generator, Sequence
@@ -19,11 +18,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from ldp_slicing.card import Card, Statement
-from ldp_slicing.errors import ImageError, LdpSlicingError, ReleaseError
+from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.formats import WRITERS, endings
 from ldp_slicing.keys import Secret
 from ldp_slicing.ledger import Ledger, Stream
-from ldp_slicing.manifest import CARD_NAME, write_manifest
+from ldp_slicing.manifest import BLANK, has_card, read_or_empty, write_manifest
 from ldp_slicing.release.pool import run_here, run_in_processes
 from ldp_slicing.release.settings import Recipe
 from ldp_slicing.release.state import RELEASED, WAITING, Journal
@@ -33,7 +32,6 @@ from ldp_slicing.tables import round_up
 from ldp_slicing.view import block_of
 
 SETTLE_SECONDS = 30.0
-_BLANK = b"\0 \n"  # what a power cut may leave of a file
 NO_ROOM = 5  # files in a row that find the disk full: it is
 Stop = Callable[[], bool]
 Engine = Callable[[Setting, Gate, Journal, Stop], Generator[list[Outcome]]]
@@ -41,28 +39,10 @@ Engine = Callable[[Setting, Gate, Journal, Stop], Generator[list[Outcome]]]
 
 def check_card(target: Storage, path: str, journal: Journal) -> None:
     """Refuse a target whose card is not one that this run wrote: what it promises would be lost."""
-    content = _content(target, path)
-    if content.strip(_BLANK) and hashlib.sha256(content).hexdigest() not in (journal.get("cards") or ()):
+    content = read_or_empty(target, path)
+    if content.strip(BLANK) and hashlib.sha256(content).hexdigest() not in (journal.get("cards") or ()):
         what = "another run wrote it, or somebody changed it" if has_card(target, path) else "it is no card"
         raise ReleaseError(f"{path} is there, and {what}: one target is one run's. Move it away if it is of no use")
-
-
-def has_card(target: Storage, path: str = CARD_NAME) -> bool:
-    """Whether a card lies there."""
-    try:
-        content = _content(target, path)
-        found = json.loads(content) if content.strip(_BLANK) else {}
-        return isinstance(found, dict) and {"card", "statements"} <= set(found)
-    except (ImageError, OSError, ValueError, RecursionError):
-        return False
-
-
-def _content(target: Storage, path: str) -> bytes:
-    """Of a file, or nothing where there is none."""
-    if target.size(path) is None:
-        return b""
-    with target.open(path) as file:
-        return file.read()
 
 
 def on_this_machine(workers: int) -> Engine:

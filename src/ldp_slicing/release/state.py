@@ -21,9 +21,8 @@ from ldp_slicing.errors import ReleaseError
 from ldp_slicing.keys import Secret, destroy_key_file, new_key_file, read_key_file, sync_folder
 from ldp_slicing.manifest import AGAIN, LOST
 from ldp_slicing.release import names
-from ldp_slicing.release.names import printable
 from ldp_slicing.release.worker import Outcome, Task
-from ldp_slicing.storage import Found
+from ldp_slicing.storage import Found, printable
 
 JOURNAL_VERSION = 7
 WAITING, RELEASED, PROBLEM, COPY = range(4)

@@ -13,8 +13,7 @@ from pathlib import Path
 from ldp_slicing.errors import ImageError, ReleaseError
 from ldp_slicing.formats import KINDS, first_bytes, kind_of
 from ldp_slicing.ledger import default_ledger
-from ldp_slicing.manifest import CARD_NAME
-from ldp_slicing.release.run import has_card
+from ldp_slicing.manifest import CARD_NAME, has_card
 from ldp_slicing.storage import LocalStorage, RemoteStorage, Storage, is_remote, remote
 
 if sys.platform != "win32":
