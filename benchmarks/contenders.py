@@ -70,12 +70,6 @@ def opencv_round_trip(image: Image) -> Image:
     return cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_RGB2YCrCb), cv2.COLOR_YCrCb2RGB)
 
 
-def kernel_variant(name: str) -> Slicer:
-    slicer = Slicer(PLAN, backend="kernel")
-    slicer.backend = Kernel(name)
-    return slicer
-
-
 def contenders() -> dict[str, Callable[[Image], Any]]:
     cv2.setNumThreads(1)
     return {
@@ -83,7 +77,7 @@ def contenders() -> dict[str, Callable[[Image], Any]]:
         "paper, float32": each(lambda rgb: paper_in_float(rgb, np.float32)),
         "reference": Slicer(PLAN, backend="reference"),
         "kernel": Slicer(PLAN, backend="kernel"),
-        **{f"kernel, {name} only": kernel_variant(name) for name in VARIANTS[:-1]},
+        **{f"kernel, {name} only": Slicer(PLAN, backend=Kernel(name)) for name in VARIANTS[:-1]},
         "OpenCV RGB-YCrCb-RGB": each(opencv_round_trip),
         "keystream alone": each(keystream_alone),
     }

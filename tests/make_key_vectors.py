@@ -31,8 +31,8 @@ def vector(number: int, plan_name: str, prune: Any) -> dict[str, Any]:
         "source": little_endian(source).hex(),
         "source_digest": digest.hex(),
         "tables_digest": tables_digest(plan.tables).hex(),
-        "image_key_of_run": Secret(secret, is_owners=False).image_key(name, digest, plan, prune).hex(),
-        "image_key_of_owner": Secret(secret, is_owners=True).image_key(name, digest, plan, prune).hex(),
+        "image_key_of_run": Secret(secret, is_owners=False).image_key(name, digest, plan, prune).take().hex(),
+        "image_key_of_owner": Secret(secret, is_owners=True).image_key(name, digest, plan, prune).take().hex(),
         "output_name": Secret(secret, is_owners=False).output_name(name),
     }
 

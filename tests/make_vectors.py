@@ -14,25 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldp_slicing import Plan, Slicer
-from ldp_slicing.randomness import SLACK, Keystream
+from ldp_slicing.randomness import SLACK, ImageKey, Keystream
 from ldp_slicing.tables import LAYOUT_VERSION
 from ldp_slicing.view import GAIN
 from tests.cases import PLANS, PRUNES
 
 FILE = Path(__file__).parent / "vectors" / f"release-v{LAYOUT_VERSION}.json"
 SHAPES = ((1, 1), (5, 3), (9, 20))
-
-
-class KnownKey:
-    """One key, for vectors only."""
-
-    secret = False
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-
-    def key(self) -> bytes:
-        return self._key
 
 
 def source_of(plan: Plan, height: int, width: int) -> NDArray[Any]:
@@ -62,7 +50,7 @@ def vector(name: str, number: int, prune: Any, height: int, width: int) -> dict[
     source = source_of(plan, height, width)
     releases = {
         output: little_endian(
-            Slicer(plan, prune=prune, output=output, backend="reference", randomness=KnownKey(key))(source)
+            Slicer(plan, prune=prune, output=output, backend="reference")(source, key=ImageKey(key))
         ).hex()
         for output in (("ycbcr", "rgb") if plan.is_colour else ("ycbcr",))
     }

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from ldp_slicing import Plan, Slicer
 from ldp_slicing.errors import KeyFileError
-from ldp_slicing.keys import ForOneImage, Secret, destroy_key_file, frame, new_key_file, read_key_file, source_digest
+from ldp_slicing.keys import Secret, destroy_key_file, frame, new_key_file, read_key_file, source_digest
+from ldp_slicing.randomness import ImageKey
+from ldp_slicing.view import to_rgb
 from tests.cases import PLANS
 from tests.make_key_vectors import FILE, all_vectors
 from tests.make_vectors import source_of
@@ -32,15 +34,15 @@ def framed(*parts: bytes) -> bytes:
     return b"".join(number(len(part)) + part for part in parts)
 
 
-def test_the_vectors_are_what_is_derived() -> None:
+def test_vectors_file_is_up_to_date() -> None:
     assert json.loads(FILE.read_text()) == all_vectors()
 
 
 @pytest.mark.parametrize(
     "case", json.loads(FILE.read_text())["vectors"], ids=lambda case: f"{case['plan']}, {case['prune']}"
 )
-def test_the_vectors_follow_from_the_standard_library_alone(case: dict[str, str]) -> None:
-    """Written out once more, from the definition, with nothing of keys.py."""
+def test_vectors_follow_from_the_standard_library_alone(case: dict[str, str]) -> None:
+    """Recompute each vector from its definition, without keys.py."""
     plan, source = PLANS[case["plan"]], bytes.fromhex(case["source"])
     channels, bits = (3, 8) if plan.is_colour else (1, plan.word_bits)
     digest = hashlib.sha256(
@@ -72,11 +74,11 @@ PARTS = st.lists(st.binary(max_size=12), max_size=5)
 
 
 @given(PARTS, PARTS)
-def test_two_lists_of_parts_never_have_one_frame(one: list[bytes], two: list[bytes]) -> None:
+def test_different_lists_of_parts_have_different_frames(one: list[bytes], two: list[bytes]) -> None:
     assert (frame(*one) == frame(*two)) == (one == two)
 
 
-def test_whatever_decides_the_bits_changes_the_key() -> None:
+def test_key_changes_with_secret_name_source_plan_and_pruning() -> None:
     grey, other = IMAGE[..., 0], IMAGE.copy()
     other[5, 3, 2] ^= 1
     sources = [
@@ -98,44 +100,34 @@ def test_whatever_decides_the_bits_changes_the_key() -> None:
         Plan.grey(20.0, 16),
     ]
     keys = {
-        secret.image_key(name, source, plan, prune)
+        secret.image_key(name, source, plan, prune).take()
         for secret in (RUN, Secret(bytes(32), is_owners=False))
         for name, source, plan, prune in itertools.product((b"a", b"b", b""), sources, plans, ("haar", "dct", None))
     }
     assert len(keys) == 2 * 3 * 7 * 5 * 3
     owners = {
-        OWNER.image_key(name, source, plan, "haar") for name in (b"a", b"b") for source in sources for plan in plans
+        OWNER.image_key(name, source, plan, "haar").take()
+        for name in (b"a", b"b")
+        for source in sources
+        for plan in plans
     }
     assert len(owners) == 7 * 5
     assert not owners & keys
 
 
-def test_what_only_processes_the_released_bits_does_not(tmp_path: Path) -> None:
-    """A view of the same pixels in memory, its byte order, and the plan object it was made by."""
+def test_key_does_not_change_with_memory_layout_or_output() -> None:
     deep = (IMAGE[..., 0].astype(np.uint16) << 4) + 3
     assert (
         source_digest(deep, 16) == source_digest(deep.astype(">u2"), 16) == source_digest(np.asfortranarray(deep), 16)
     )
     digest = source_digest(IMAGE, 8)
-    assert RUN.image_key(b"a", digest, Plan.paper(20.0), "haar") == RUN.image_key(
-        b"a", digest, Plan.paper(20.0), "haar"
-    )
-    again = [
-        Slicer(Plan.paper(20.0), output=output, randomness=ForOneImage(bytes(32)))(IMAGE) for output in ("rgb", "ycbcr")
-    ]
-    from ldp_slicing.view import to_rgb
-
+    one, two = (RUN.image_key(b"a", digest, Plan.paper(20.0), "haar").take() for _ in range(2))
+    assert one == two
+    again = [Slicer(Plan.paper(20.0), output=output)(IMAGE, key=ImageKey(one)) for output in ("rgb", "ycbcr")]
     np.testing.assert_array_equal(again[0], np.moveaxis(to_rgb(np.moveaxis(again[1], -1, 0)), 0, -1))
 
 
-def test_a_derived_key_is_good_for_one_image() -> None:
-    slicer = Slicer(Plan.paper(20.0), randomness=ForOneImage(bytes(32)))
-    slicer(IMAGE)
-    with pytest.raises(KeyFileError, match="used"):
-        slicer(IMAGE)
-
-
-def test_a_key_file_is_the_owners_alone(tmp_path: Path) -> None:
+def test_key_file_is_readable_by_its_owner_only_and_never_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "my.key"
     os.umask(before := os.umask(0))
     key = new_key_file(path)
@@ -163,7 +155,7 @@ def test_a_key_file_is_the_owners_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"secret", b"ldp-slicing key 1\n", b"ldp-slicing key 1\n" + b"ab" * 31, bytes(90), b"ab" * 32]
 )
-def test_what_is_no_key_is_refused(content: bytes, tmp_path: Path) -> None:
+def test_malformed_key_file_is_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_bytes(content)
     path.chmod(0o600)

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import copy
+import dataclasses
 import pathlib
+import pickle
 import tracemalloc
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +17,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ldp_slicing import Plan, Slice, Slicer, privatize, slicer
-from ldp_slicing.errors import ImageError, KernelError, LdpSlicingError
-from ldp_slicing.randomness import SeededForTests
+from ldp_slicing.errors import ImageError, ImageKeyError, KernelError, LdpSlicingError
+from ldp_slicing.randomness import ImageKey, SeededForTests
 from ldp_slicing.sheet import look, psnr
 from ldp_slicing.slicer import Backend
 from ldp_slicing.view import Prune
@@ -24,9 +28,7 @@ from tests.cases import COLOUR_PLANS, DEEP_PLANS, PLANS, PRUNES, SHAPES, backend
 def release_with(
     backend: Backend, image: NDArray[Any], plan: Plan, prune: Prune = "haar", output: Any = "rgb", seed: int = 1
 ) -> NDArray[Any]:
-    made = Slicer(plan, prune=prune, output=output, randomness=SeededForTests(seed))
-    made.backend = backend
-    return made(image)
+    return Slicer(plan, prune=prune, output=output, backend=backend, randomness=SeededForTests(seed))(image)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -61,8 +63,7 @@ def test_words_that_lie_between_addresses_are_read_and_written_as_words() -> Non
     for backend in backends():
         expected = release_with(backend, whole, Plan.grey(20.0, 16))
         assert np.array_equal(release_with(backend, between, Plan.grey(20.0, 16)), expected)
-        made = Slicer(Plan.grey(20.0, 16), randomness=SeededForTests(1))
-        made.backend = backend
+        made = Slicer(Plan.grey(20.0, 16), backend=backend, randomness=SeededForTests(1))
         made.release_into(between, room)
         assert np.array_equal(room, expected)
 
@@ -158,8 +159,7 @@ def test_how_many_images_are_released_together_changes_nothing(together: int, mo
 def test_memory_does_not_grow_with_the_batch() -> None:
     images = np.zeros((1500, 3, 16, 16), np.uint8).transpose(0, 2, 3, 1)  # not contiguous, so that sources are copied
     for backend in backends():
-        made = Slicer(Plan.paper(20.0))
-        made.backend = backend
+        made = Slicer(Plan.paper(20.0), backend=backend)
         made(images[:2])  # makes the tables
         tracemalloc.start()
         release = made(images)
@@ -334,7 +334,7 @@ def test_a_target_of_another_depth_is_refused(wide: int) -> None:
         (flat, np.int8, Plan.grey(20.0)),
     ):
         target = np.zeros((6, 8 * wide), kind)[:, ::wide]
-        with pytest.raises(ImageError, match=f"dtype {np.dtype(kind)}, the image {image.dtype}"):
+        with pytest.raises(ImageError, match=f"dtype {np.dtype(kind)}, but the image has {image.dtype}"):
             Slicer(plan).release_into(image, target)
         assert not target.any()
     swapped = np.zeros((6, 8 * wide), ">u2")[:, ::wide]
@@ -355,3 +355,82 @@ def test_what_is_no_image_is_refused_with_what_to_do(image: Any, advice: str) ->
     for release in (privatize, Slicer(Plan.paper(20.0))):
         with pytest.raises(ImageError, match=advice):
             release(image)
+
+
+IMAGE = np.zeros((8, 6, 3), np.uint8)
+BATCH = np.zeros((3, 8, 6, 3), np.uint8)
+
+
+def keys(count: int, *, is_secret: bool = True) -> list[ImageKey]:
+    return [ImageKey(bytes([number]) * 32, is_secret=is_secret) for number in range(count)]
+
+
+def test_key_decides_the_release() -> None:
+    one = Slicer(Plan.paper(20.0))
+    expected = [one(IMAGE, key=key) for key in keys(3)]
+    assert not np.array_equal(expected[0], expected[1])
+    assert np.array_equal(one(BATCH, key=keys(3)), expected)
+    assert np.array_equal(np.asarray(one(Image.fromarray(IMAGE), key=keys(1)[0])), expected[0])
+    out = np.empty_like(BATCH)
+    one.release_into(BATCH, out, key=keys(3))
+    assert np.array_equal(out, expected)
+    assert one(BATCH[:0], key=[]).shape == (0, 8, 6, 3)
+
+
+def test_key_can_be_used_once() -> None:
+    key, one = ImageKey(bytes(32)), Slicer(Plan.paper(20.0))
+    one(IMAGE, key=key)
+    out = np.zeros_like(BATCH)
+    for release in (
+        lambda: one(IMAGE, key=key),
+        lambda: one.release_into(BATCH, out, key=[*keys(2), key]),
+        lambda: one.release_into(BATCH, out, key=[*keys(2)] * 2),
+        lambda: one.release_into(BATCH, out, key=keys(1) * 3),
+    ):
+        with pytest.raises(ImageKeyError, match=r"used|one per image"):
+            release()
+    assert not out.any()  # keys are checked before anything is released
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_key_cannot_be_copied(copied: Callable[[ImageKey], Any]) -> None:
+    with pytest.raises(ImageKeyError, match="copied"):
+        copied(ImageKey(bytes(32)))
+
+
+@pytest.mark.parametrize("key", [bytes(32), [bytes(32)], bytearray(32), "secret"])
+def test_raw_bytes_are_refused_as_key(key: Any) -> None:
+    with pytest.raises(ImageKeyError, match=r"must be an ImageKey.*image_key"):
+        Slicer(Plan.paper(20.0))(IMAGE, key=key)
+
+
+@pytest.mark.parametrize("key", [b"", bytes(31), bytearray(32), "0" * 32])
+def test_image_key_has_32_bytes(key: Any) -> None:
+    with pytest.raises(ImageKeyError, match="32 bytes"):
+        ImageKey(key)
+
+
+@pytest.mark.parametrize(
+    ("image", "key"),
+    [(IMAGE, keys(1)), (BATCH, keys(1)[0]), (BATCH, keys(2)), (BATCH, keys(4)), (BATCH[:1], keys(1)[0])],
+)
+def test_wrong_number_of_keys_is_refused(image: NDArray[Any], key: Any) -> None:
+    with pytest.raises(ImageKeyError, match="one per image"):
+        Slicer(Plan.paper(20.0))(image, key=key)
+
+
+def test_key_that_is_not_secret_needs_a_seeded_slicer() -> None:
+    for key in (SeededForTests(1).key(), *keys(1, is_secret=False)):
+        with pytest.raises(ImageKeyError, match="not secret"):
+            Slicer(Plan.paper(20.0))(IMAGE, key=key)
+        assert Slicer(Plan.paper(20.0), randomness=SeededForTests(2))(IMAGE, key=key).shape == IMAGE.shape
+
+
+def test_image_key_hides_its_bytes() -> None:
+    assert repr(ImageKey(b"k" * 32)) == "ImageKey(...)"
+
+
+@pytest.mark.parametrize("name", ["plan", "prune", "output", "backend", "randomness"])
+def test_slicer_is_immutable(name: str) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(Slicer(Plan.paper(20.0)), name, None)

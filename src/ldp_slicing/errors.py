@@ -31,8 +31,12 @@ class AuditError(LdpSlicingError):
     """What was to be audited cannot be."""
 
 
+class ImageKeyError(LdpSlicingError):
+    """An image key has the wrong type, was used before, or is not secret."""
+
+
 class KeyFileError(LdpSlicingError):
-    """A key is missing, is no key, can be read by others, or was used before."""
+    """A key file is missing, malformed or readable by others."""
 
 
 class LedgerError(LdpSlicingError):

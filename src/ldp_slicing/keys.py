@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from ldp_slicing.errors import KeyFileError
 from ldp_slicing.plan import Plan
-from ldp_slicing.randomness import KEY_BYTES
+from ldp_slicing.randomness import KEY_BYTES, ImageKey
 from ldp_slicing.tables import LAYOUT_VERSION, Tables
 from ldp_slicing.view import Prune
 
@@ -64,11 +64,12 @@ class Secret:
     key: bytes = field(repr=False)
     is_owners: bool
 
-    def image_key(self, name: bytes, source: bytes, plan: Plan, prune: Prune) -> bytes:
-        """The 256-bit key of one image: from its item's name (not for an owner's key), source digest, tables and view."""
+    def image_key(self, name: bytes, source: bytes, plan: Plan, prune: Prune) -> ImageKey:
+        """Derive the key of one image from its item's name (run keys only), source digest, tables and view."""
         kind = (b"ldp-slicing owner's key 1",) if self.is_owners else (b"ldp-slicing run key 1", name)
         view = frame((prune or "none").encode(), b"YCbCr" if plan.is_colour else b"grey")
-        return self._mac(*kind, source, tables_digest(plan.tables), view, LAYOUT_VERSION.to_bytes(4, "big"))
+        parts = (*kind, source, tables_digest(plan.tables), view, LAYOUT_VERSION.to_bytes(4, "big"))
+        return ImageKey(self._mac(*parts))
 
     def output_name(self, name: bytes) -> str:
         """32 hexadecimal digits that say nothing of the item's name to whoever lacks the secret."""
@@ -80,21 +81,6 @@ class Secret:
 
     def _mac(self, *parts: bytes) -> bytes:
         return hmac.digest(self.key, frame(*parts), "sha256")
-
-
-class ForOneImage:
-    """A derived key as a slicer's randomness. It is given once: under one key, two images would show their XOR."""
-
-    secret = True
-
-    def __init__(self, key: bytes) -> None:
-        self._key: bytes | None = key
-
-    def key(self) -> bytes:
-        key, self._key = self._key, None
-        if key is None:
-            raise KeyFileError("this key was made for one image and has been used; derive one for each image")
-        return key
 
 
 def new_key_file(path: Path) -> bytes:

@@ -49,9 +49,7 @@ def _agrees(backend: Backend) -> bool:
     for plan in (Plan.paper(20.0), Plan([Slice(0xF8E0E0, 12.0), Slice(0x070000, 1.0)])):
         releases = []
         for candidate in (backend, Reference()):
-            slicer = Slicer(plan, randomness=SeededForTests(0))
-            slicer.backend = candidate
-            releases.append(slicer(image))
+            releases.append(Slicer(plan, backend=candidate, randomness=SeededForTests(0))(image))
         if not np.array_equal(releases[0], releases[1]):
             return False
     return True

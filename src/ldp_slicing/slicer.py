@@ -1,10 +1,15 @@
-"""The one front door: release = rebuild(view(source) XOR mask)."""
+"""The mechanism as one call: release = rebuild(view(source) XOR mask).
+
+Tests: tests/test_slicer.py and tests/test_vectors.py.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Literal, Protocol, overload
 
 import numpy as np
@@ -12,10 +17,10 @@ from numpy.typing import NDArray
 
 from ldp_slicing import mask, view
 from ldp_slicing.card import Card, Statement
-from ldp_slicing.errors import CardError, ImageError, LdpSlicingError
+from ldp_slicing.errors import CardError, ImageError, ImageKeyError, LdpSlicingError
 from ldp_slicing.kernel import VARIANTS, Kernel
 from ldp_slicing.plan import COLOUR_BITS, Plan
-from ldp_slicing.randomness import SLACK, Fresh, Keystream, Randomness
+from ldp_slicing.randomness import SLACK, Fresh, ImageKey, Keystream, Randomness
 from ldp_slicing.tables import Tables
 from ldp_slicing.view import Prune
 
@@ -24,19 +29,21 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.unsignedinteger]
 Output = Literal["rgb", "ycbcr"]
+BackendName = Literal["auto", "reference", "kernel"]
+Keys = ImageKey | Sequence[ImageKey]
 
-STRIP_BYTES = 3 << 17  # of keystream: what a strip needs stays in the processor's cache
+STRIP_BYTES = 3 << 17  # of keystream: the working memory of one strip fits in the processor's cache
 
 
 class Backend(Protocol):
-    """The two steps that strips of an image, or several small images at once, go through, in NumPy or compiled.
+    """The two steps of the mechanism for a strip of one image, or for several small images, in NumPy or compiled.
 
-    lanes: uint16 [images, lanes, 64]; blocks: one for each image; masks: uint8 [images, planes, pixels], plane 0 the lowest byte of
-    the word; source, release: [images, H, W, C].
+    lanes: uint16 [images, lanes, 64]. blocks: one per image. masks: uint8 [images, planes, pixels]; plane 0 is the
+    lowest byte of the word. source, release: uint8 or uint16 [images, H, W, C].
     """
 
-    name: str
-
+    @property
+    def name(self) -> str: ...
     def draw(
         self,
         lanes: NDArray[np.uint16],
@@ -52,7 +59,7 @@ class Backend(Protocol):
 
 
 class Reference:
-    """The mechanism as it is defined. The kernel must equal it byte for byte."""
+    """The definition of the mechanism, in NumPy. The kernel must return the same bytes."""
 
     name = "reference (NumPy)"
 
@@ -77,10 +84,10 @@ class Reference:
     def _finish_one(
         source: Array, release: Array, masks: NDArray[np.uint8], plan: Plan, prune: Prune, to_rgb: bool
     ) -> None:
-        """source, release: [H, W, C]; masks: uint8 [planes, at least H * W]."""
+        """source, release: [H, W, C]. masks: uint8 [planes, at least H * W]."""
         height, width, channels = source.shape
         bits = 8 if plan.is_colour else plan.word_bits
-        words = np.array(np.moveaxis(source, -1, 0), order="C")  # a copy: the source stays as it is
+        words = np.array(np.moveaxis(source, -1, 0), order="C")  # a copy: the source must not change
         if plan.is_colour:
             words = view.to_ycbcr(words)
         noise = join_planes(masks[:, : height * width], channels).reshape(words.shape)
@@ -96,19 +103,33 @@ class Reference:
             release[..., c] = words[c]
 
 
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class Slicer:
-    """Turns sources into releases.
+    """Turns sources into releases. Immutable, so threads and workers can share one.
 
     >>> slicer = Slicer(Plan.paper(20.0))
     >>> release = slicer(np.zeros((4, 6, 3), np.uint8))       # same shape and dtype; every call is a new release
 
-    image: uint8 H x W x 3 (RGB), N x H x W x 3, H x W or H x W x 1 (grey), N x H x W x 1; uint16 for grey of 9 to 16 bits; or a
-    PIL image of mode RGB, L or I;16. The same kind and size comes back. Each image of a batch has its own key.
-
-    prune: "haar" (the paper's LL pruning), "haar2", "haar4", "haar8" (what is left made so much stronger), "dct" (8x8 blocks without DC)
-    or None. output: "rgb", or "ycbcr" for the randomised word itself. backend: "auto", "reference" or "kernel"; all give the same
-    distribution and, for one key, the same bytes.
+    image
+        uint8 H x W x 3 (RGB), uint8 H x W or H x W x 1 (grey), uint16 H x W or H x W x 1 (grey of 9 to 16 bits), a
+        batch N x H x W x 3 or N x H x W x 1 of those, or a PIL image of mode RGB, L or I;16. The release has the same
+        type, shape and dtype.
+    key
+        an ``ImageKey``, or a sequence of them for a batch, one per image. By default each image gets a fresh key.
+    prune
+        "haar" (the paper's LL pruning), "haar2", "haar4", "haar8" (the remaining detail amplified by that factor),
+        "dct" (8x8 blocks without DC) or None.
+    output
+        "rgb", or "ycbcr" for the randomised words themselves.
+    backend
+        "auto", "reference" or "kernel", or a ``Backend``. All return the same bytes for the same key.
     """
+
+    plan: Plan
+    prune: Prune
+    output: Output
+    backend: Backend
+    randomness: Randomness
 
     def __init__(
         self,
@@ -116,101 +137,130 @@ class Slicer:
         *,
         prune: Prune = "haar",
         output: Output = "rgb",
-        backend: Literal["auto", "reference", "kernel"] = "auto",
+        backend: BackendName | Backend = "auto",
         randomness: Randomness | None = None,
     ) -> None:
         if not isinstance(plan, Plan):
             raise LdpSlicingError(f"a Slicer needs a Plan, such as Plan.paper(20.0); got {plan!r}")
         if output not in ("rgb", "ycbcr"):
-            raise LdpSlicingError(f'output is "rgb" or "ycbcr"; got {output!r}')
-        self.plan = plan
-        self.prune: Prune = prune
-        self.output: Output = output
-        self.randomness: Randomness = Fresh() if randomness is None else randomness
-        self.backend: Backend = choose_backend(backend)
-        self._block = view.block_of(prune)
+            raise LdpSlicingError(f'output must be "rgb" or "ycbcr"; got {output!r}')
+        view.block_of(prune)  # raises if there is no such pruning
+        chosen = choose_backend(backend) if isinstance(backend, str) else backend
+        values = (plan, prune, output, chosen, Fresh() if randomness is None else randomness)
+        for name, value in zip(("plan", "prune", "output", "backend", "randomness"), values, strict=True):
+            object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
         return f"Slicer({self.plan!r}, prune={self.prune!r}, output={self.output!r}, backend={self.backend.name!r})"
 
     @overload
-    def __call__(self, image: Array) -> Array: ...
+    def __call__(self, image: Array, key: Keys | None = None) -> Array: ...
     @overload
-    def __call__(self, image: Image.Image) -> Image.Image: ...
-    def __call__(self, image: Array | Image.Image) -> Array | Image.Image:
-        """A release of ``image``. Nobody counts these: releasing one source t times costs t x eps."""
-        return self._release_array(image) if isinstance(image, np.ndarray) else self._release_pil(image)
+    def __call__(self, image: Image.Image, key: Keys | None = None) -> Image.Image: ...
+    def __call__(self, image: Array | Image.Image, key: Keys | None = None) -> Array | Image.Image:
+        """Return a release of ``image``. Calls are not counted: releasing one source t times costs t x eps."""
+        return self._release_array(image, key) if isinstance(image, np.ndarray) else self._release_pil(image, key)
 
     def card(self, width: int, height: int) -> Card:
-        """What is promised about one release of a ``width`` x ``height`` image."""
+        """Return the card of one release of a ``width`` x ``height`` image."""
         if not self.randomness.secret:
             raise CardError(
-                "no card for seeded output: whoever knows the seed removes the mask. Leave randomness at its default"
+                "seeded output gets no card, because anybody who knows the seed can remove the mask; "
+                "leave randomness at its default"
             )
         return Card((Statement(self.plan, self.prune, self.output, ((width, height),)),))
 
-    def release_into(self, image: Array, target: Array) -> None:
-        """A release of an array, written to memory that is there: ``target`` has its shape and dtype, any strides and byte order."""
+    def release_into(self, image: Array, out: Array, key: Keys | None = None) -> None:
+        """Release an array into ``out``, which has the shape and dtype of ``image``, with any strides and byte order."""
         images = as_batch(image, self.plan)
-        if target.shape != image.shape:
-            raise ImageError(f"the target has shape {target.shape}, the image {image.shape}")
-        if target.dtype.newbyteorder("=") != image.dtype.newbyteorder("="):  # narrower, it would cut the words short
+        if out.shape != image.shape:
+            raise ImageError(f"out has shape {out.shape}, but the image has {image.shape}")
+        if out.dtype.newbyteorder("=") != image.dtype.newbyteorder("="):  # a narrower dtype would truncate the words
             raise ImageError(
-                f"the target has dtype {target.dtype}, the image {image.dtype}: make it with np.empty_like(image)"
+                f"out has dtype {out.dtype}, but the image has {image.dtype}: create it with np.empty_like(image)"
             )
-        self._release_batch(images, target.reshape(images.shape))
+        self._release_batch(images, out.reshape(images.shape), self._take_keys(key, len(images), image.ndim == 4))
 
-    def _release_array(self, array: Array) -> Array:
+    def _release_array(self, array: Array, key: Keys | None) -> Array:
         images = as_batch(array, self.plan)
         release = np.empty(images.shape, images.dtype.newbyteorder("="))
-        self._release_batch(images, release)
+        self._release_batch(images, release, self._take_keys(key, len(images), array.ndim == 4))
         return release.reshape(array.shape)
 
-    def _release_pil(self, image: Image.Image) -> Image.Image:
+    def _release_pil(self, image: Image.Image, key: Keys | None) -> Image.Image:
         from PIL import Image  # only here: arrays need no Pillow
 
         if not isinstance(image, Image.Image):
-            raise ImageError(f"an image is a NumPy array or a PIL image; got {type(image).__name__}: {_advice(image)}")
+            raise ImageError(
+                f"an image must be a NumPy array or a PIL image; got {type(image).__name__}: {_advice(image)}"
+            )
         if image.mode not in ("RGB", "L", "I;16", "I;16L", "I;16B"):
             raise ImageError(
-                f'a PIL image must have mode RGB, L or I;16; got {image.mode!r}: convert it first, for example image.convert("RGB")'
+                f"a PIL image must have mode RGB, L or I;16; got {image.mode!r}: convert it first, "
+                'for example with image.convert("RGB")'
             )
-        release = self._release_array(np.asarray(image))
+        release = self._release_array(np.asarray(image), key)
         if self.output == "ycbcr" and self.plan.is_colour:
             return Image.frombytes("YCbCr", image.size, release.tobytes())
         return Image.fromarray(release)
 
-    def _release_batch(self, sources: Array, releases: Array) -> None:
-        """sources, releases: [N, H, W, C]. So many at once that their keystream makes a strip: memory does not grow with the batch."""
-        count, height, width, _ = sources.shape
-        together = max(
-            1, STRIP_BYTES // (2 * self.plan.tables.lanes * -(-height * width // mask.BLOCK_PIXELS) * mask.BLOCK_PIXELS)
-        )
-        for first in range(0, count, together):
-            self._release_some(sources[first : first + together], releases[first : first + together])
+    def _take_keys(self, key: Keys | None, count: int, is_batch: bool) -> Iterator[bytes]:
+        """Return one key per image. Keys that were passed are all checked and taken before anything is released."""
+        if key is None:
+            return (self.randomness.key().take() for _ in range(count))
+        keys = [key] if isinstance(key, ImageKey | bytes) else list(key)
+        for one in keys:
+            if not isinstance(one, ImageKey):
+                raise ImageKeyError(
+                    f"a key must be an ImageKey, which can be used once; got {type(one).__name__}: derive one with "
+                    "ldp_slicing.keys.Secret.image_key, or leave key out for a fresh one"
+                )
+            if self.randomness.secret and not one.is_secret:
+                raise ImageKeyError(
+                    "this key is not secret, but the slicer's releases must be: use a key from a Secret, "
+                    "or a Slicer with the same seeded randomness"
+                )
+        if len(keys) != count or is_batch == isinstance(key, ImageKey):
+            raise ImageKeyError(
+                f"one image takes an ImageKey and a batch a sequence of them, one per image; "
+                f"got {len(keys)} for {count if is_batch else 'one image'}"
+            )
+        return iter([one.take() for one in keys])
 
-    def _release_some(self, sources: Array, releases: Array) -> None:
-        """sources, releases: [images, H, W, C]. Strip by strip, so that memory does not grow with the images."""
+    def _release_batch(self, sources: Array, releases: Array, keys: Iterator[bytes]) -> None:
+        """sources, releases: [N, H, W, C]. Releases as many images at a time as share one strip of keystream."""
+        count, height, width, _ = sources.shape
+        image_bytes = self._block_bytes * -(-height * width // mask.BLOCK_PIXELS)
+        together = max(1, STRIP_BYTES // image_bytes)
+        for first in range(0, count, together):
+            chosen = slice(first, first + together)
+            self._release_some(sources[chosen], releases[chosen], list(islice(keys, together)))
+
+    @property
+    def _block_bytes(self) -> int:
+        """Keystream bytes of 64 pixels."""
+        return 2 * self.plan.tables.lanes * mask.BLOCK_PIXELS
+
+    def _release_some(self, sources: Array, releases: Array, keys: list[bytes]) -> None:
+        """sources, releases: [images, H, W, C]. Works in strips, so memory does not grow with the size of an image."""
         images, height, width, _ = sources.shape
-        tables, backend = self.plan.tables, self.backend
-        rows = max(1, STRIP_BYTES // (2 * tables.lanes) // width // self._block) * self._block
+        tables, backend, block = self.plan.tables, self.backend, view.block_of(self.prune)
+        rows = max(1, STRIP_BYTES // (2 * tables.lanes) // width // block) * block
         pixels = min(rows, height) * width
         masks = np.empty((images, tables.planes, pixels + mask.BLOCK_PIXELS), np.uint8)
-        block_bytes = 2 * tables.lanes * mask.BLOCK_PIXELS
-        buffer = np.empty(images * -(-pixels // mask.BLOCK_PIXELS) * block_bytes + SLACK, np.uint8)
+        buffer = np.empty(images * -(-pixels // mask.BLOCK_PIXELS) * self._block_bytes + SLACK, np.uint8)
         room = buffer.data
-        whole = -(-height * width // mask.BLOCK_PIXELS) * block_bytes
-        keystreams = [Keystream(self.randomness.key(), whole) for _ in range(images)]
+        image_bytes = -(-height * width // mask.BLOCK_PIXELS) * self._block_bytes
+        keystreams = [Keystream(key, image_bytes) for key in keys]
         answers = [keystream.blocks for keystream in keystreams]
-        drawn = spare = 0  # pixels whose masks were drawn; how many of those wait at the front of `masks`
+        drawn = spare = 0  # pixels whose masks were drawn; how many of those masks wait at the front of `masks`
         for top in range(0, height, rows):
-            strips = np.require(
-                sources[:, top : top + rows], sources.dtype.newbyteorder("="), ("C", "A")
-            )  # the kernel reads words
+            # The kernel reads aligned words in native byte order.
+            strips = np.require(sources[:, top : top + rows], sources.dtype.newbyteorder("="), ("C", "A"))
             need = strips.shape[1] * width
             blocks = max(0, -(-(need - spare) // mask.BLOCK_PIXELS))
             if blocks:
-                size = blocks * block_bytes
+                size = blocks * self._block_bytes
                 for image, keystream in enumerate(keystreams):
                     keystream.fill(room[image * size : (image + 1) * size + SLACK])
                 lanes = buffer[: images * size].view("<u2").reshape(images, -1, mask.BLOCK_PIXELS)
@@ -231,9 +281,11 @@ def privatize(image: Array, epsilon: float = 20.0) -> Array: ...
 @overload
 def privatize(image: Image.Image, epsilon: float = 20.0) -> Image.Image: ...
 def privatize(image: Array | Image.Image, epsilon: float = 20.0) -> Array | Image.Image:
-    """One release of ``image`` with the paper's defaults: Plan.paper (Plan.grey for a grey image), Haar pruning.
+    """Return one release of ``image`` with the paper's plan (Plan.grey for a grey image) and Haar pruning.
 
     >>> release = privatize(np.zeros((4, 6, 3), np.uint8), epsilon=20.0)
+
+    image: uint8 H x W x 3, uint8 or uint16 H x W, a batch of those, or a PIL image; see ``Slicer``.
     """
     array = np.asarray(image)
     colour = array.ndim >= 3 and array.shape[-1] == 3
@@ -247,52 +299,39 @@ def _paper_slicer(epsilon: float, bits: int) -> Slicer:
 
 
 def _advice(image: object) -> str:
-    """How what is no image becomes one."""
+    """Return how to turn an object that is not an image into one."""
     if isinstance(image, str | os.PathLike):
-        return "open it first, PIL.Image.open(path); `ldp-slicing privatize` does that and keeps a ledger"
+        return "open it first with PIL.Image.open(path); `ldp-slicing privatize` does that and keeps a ledger"
     if hasattr(image, "detach"):
-        return "ldp_slicing.torch.Privatize releases tensors"
+        return "use ldp_slicing.torch.Privatize for tensors"
     return "convert it with np.asarray(image)"
 
 
-def choose_backend(backend: str) -> Backend:
-    """ "auto" is the kernel where it was built."""
-    if backend == "kernel" or (backend == "auto" and VARIANTS):
+def choose_backend(name: str) -> Backend:
+    """Return the backend of that name. "auto" is the kernel where it was built, else the reference."""
+    if name == "kernel" or (name == "auto" and VARIANTS):
         return Kernel()
-    if backend in ("auto", "reference"):
+    if name in ("auto", "reference"):
         return Reference()
-    raise LdpSlicingError(f'backend is "auto", "reference" or "kernel"; got {backend!r}')
+    raise LdpSlicingError(f'backend must be "auto", "reference" or "kernel"; got {name!r}')
 
 
 def as_batch(array: Array, plan: Plan) -> Array:
-    """``array`` as [N, H, W, C], or a refusal that says what does not fit the plan and how to convert."""
+    """Return ``array`` as [N, H, W, C], or raise an ImageError that says how to make it fit the plan."""
     if array.dtype.kind == "f":
         raise ImageError(
-            f"floats have no fixed range, so {array.dtype} is refused; for values in 0..1 use np.round(image * 255).astype(np.uint8)"
+            f"an image of dtype {array.dtype} has no fixed range; "
+            "for values in 0..1 use np.round(image * 255).astype(np.uint8)"
         )
     if array.dtype.kind != "u" or array.dtype.itemsize > 2:
         raise ImageError(
-            f"an image has dtype uint8, or uint16 for deep grey; got {array.dtype}: convert it with astype after checking its range"
+            f"an image must have dtype uint8, or uint16 for deep grey; got {array.dtype}: check its range and use astype"
         )
-    if array.ndim == 2:
-        images = array[None, :, :, None]
-    elif array.ndim == 3 and array.shape[-1] in (1, 3):
-        images = array[None]
-    elif array.ndim == 4 and array.shape[-1] in (1, 3):
-        images = array
-    else:
-        raise ImageError(
-            f"a shape is H x W x 3, N x H x W x 3, H x W, or N x H x W x 1 for a batch of grey images; got {array.shape}"
-        )
-    if 0 in images.shape[1:]:
-        raise ImageError(f"an image has at least one pixel; got shape {array.shape}")
+    images = _with_four_axes(array)
     kind = "colour" if images.shape[-1] == 3 else "grey"
     if plan.is_colour != (kind == "colour"):
-        wanted = (
-            "a colour plan, such as Plan.paper(20.0)"
-            if kind == "colour"
-            else f"a grey plan, such as Plan.grey(20.0, bits={8 * array.dtype.itemsize})"
-        )
+        grey = f"a grey plan, such as Plan.grey(20.0, bits={8 * array.dtype.itemsize})"
+        wanted = "a colour plan, such as Plan.paper(20.0)" if kind == "colour" else grey
         raise ImageError(
             f"a {kind} image of shape {array.shape} needs {wanted}; this plan's word has {plan.word_bits} bits"
         )
@@ -303,24 +342,44 @@ def as_batch(array: Array, plan: Plan) -> Array:
     return images
 
 
+def _with_four_axes(array: Array) -> Array:
+    if array.ndim == 2:
+        images = array[None, :, :, None]
+    elif array.ndim in (3, 4) and array.shape[-1] in (1, 3):
+        images = array if array.ndim == 4 else array[None]
+    else:
+        raise ImageError(
+            f"an image must have shape H x W x 3 or H x W, a batch N x H x W x 3 or N x H x W x 1; got {array.shape}"
+        )
+    if 0 in images.shape[1:]:
+        raise ImageError(f"an image must have at least one pixel; got shape {array.shape}")
+    return images
+
+
 def _check_depth(images: Array, plan: Plan) -> None:
     if images.dtype.itemsize == 1 and plan.word_bits > 8:
         raise ImageError(
-            f"a uint8 image has 8-bit words, this plan's have {plan.word_bits}: use Plan.grey(epsilon, bits=8)"
+            f"a uint8 image has 8-bit words, but this plan has {plan.word_bits}-bit words: "
+            "use Plan.grey(epsilon, bits=8)"
         )
     if images.dtype.itemsize == 2 and plan.word_bits <= 8:
         raise ImageError(
-            f"a uint16 image is deep grey, this plan's words have {plan.word_bits} bits: use Plan.grey(epsilon, bits=9 to 16)"
+            f"a uint16 image needs words of 9 to 16 bits, but this plan's words have {plan.word_bits} bits: "
+            "use Plan.grey(epsilon, bits=16)"
         )
     full = plan.word_bits == 8 * images.dtype.itemsize
     if not full and images.size and (highest := int(images.max())) >> plan.word_bits:
         raise ImageError(
-            f"the image has the value {highest}, above the {plan.word_bits}-bit words of this plan (0 to {(1 << plan.word_bits) - 1})"
+            f"the image has the value {highest}, but this plan's {plan.word_bits}-bit words hold only 0 to "
+            f"{(1 << plan.word_bits) - 1}"
         )
 
 
 def join_planes(planes: NDArray[np.uint8], channels: int) -> Array:
-    """Masks as bytes of the word, lowest first, to [channels, pixels]: Y, Cb, Cr, or one grey channel of one or two bytes."""
+    """Turn mask bytes [planes, pixels], lowest byte first, into [channels, pixels]: uint8 Y, Cb, Cr, or one grey channel.
+
+    A grey channel of two bytes becomes uint16.
+    """
     if len(planes) == channels:
         return planes[::-1]
     deep: NDArray[np.uint16] = planes[0] | planes[1].astype(np.uint16) << np.uint16(8)

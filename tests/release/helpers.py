@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ldp_slicing.keys import ForOneImage, Secret, read_key_file, source_digest
+from ldp_slicing.keys import Secret, read_key_file, source_digest
 from ldp_slicing.ledger import Ledger, Spent, default_ledger
 from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME
 from ldp_slicing.release.inventory import prepare
@@ -123,7 +123,5 @@ def expected(
     """What a run under an owner's key must release for these pixels."""
     slicer, secret = recipe.slicer(bits), Secret(read_key_file(key), is_owners=True)
     name = f"{path}\0{entry}".encode()
-    slicer.randomness = ForOneImage(
-        secret.image_key(name, source_digest(pixels, 8 if bits == 24 else bits), slicer.plan, slicer.prune)
-    )
-    return slicer(pixels)
+    digest = source_digest(pixels, 8 if bits == 24 else bits)
+    return slicer(pixels, key=secret.image_key(name, digest, slicer.plan, slicer.prune))

@@ -25,7 +25,7 @@ from torchvision.transforms import v2
 
 from ldp_slicing import Plan, Slicer
 from ldp_slicing.errors import CardError, ImageError, LdpSlicingError, ReleaseError
-from ldp_slicing.randomness import Fresh, SeededForTests
+from ldp_slicing.randomness import Fresh, ImageKey, SeededForTests
 from ldp_slicing.torch import ReleasedDataset, dataset
 from tests.cases import random_image
 
@@ -41,9 +41,9 @@ class Counted(Fresh):
     def __init__(self) -> None:
         self.keys: list[bytes] = []
 
-    def key(self) -> bytes:
-        self.keys.append(super().key())
-        return self.keys[-1]
+    def key(self) -> ImageKey:
+        self.keys.append(super().key().take())
+        return ImageKey(self.keys[-1])
 
 
 class Sources(Dataset[Any]):

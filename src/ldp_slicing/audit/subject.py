@@ -49,10 +49,7 @@ def installed(plan: Plan, prune: Prune) -> Subject:
 
 
 def _slicer(plan: Plan, prune: Prune, variant: str | None) -> Slicer:
-    slicer = Slicer(plan, prune=prune, output="ycbcr", backend="kernel" if variant else "reference")
-    if variant:
-        slicer.backend = Kernel(variant)
-    return slicer
+    return Slicer(plan, prune=prune, output="ycbcr", backend=Kernel(variant) if variant else "reference")
 
 
 def release_elsewhere(plan: Plan, prune: Prune, source: Pixels) -> Pixels:

@@ -31,7 +31,7 @@ class Recipe:
     slices: str | None = None
 
     def slicer(self, word_bits: int) -> Slicer:
-        """Shared: whoever gives it a key of its own takes a copy first."""
+        """Return the slicer for words of ``word_bits`` bits."""
         if self.slices is not None and self._is_for_grey != (word_bits != COLOUR_BITS):
             kind, other = ("grey", "colour") if word_bits != COLOUR_BITS else ("in colour", "grey")
             raise PlanError(

@@ -6,7 +6,6 @@ write. A file gets its name when all of its entries are in it; then the gate is 
 
 from __future__ import annotations
 
-import copy
 import errno
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,11 +14,10 @@ from typing import Any, Protocol
 from ldp_slicing.errors import LdpSlicingError, LedgerError, PlanError
 from ldp_slicing.formats import KINDS, WRITERS, module_of
 from ldp_slicing.formats.base import Damaged, Entry, Options, Reader, Writer
-from ldp_slicing.keys import ForOneImage, Secret, frame, source_digest, tables_digest
+from ldp_slicing.keys import Secret, frame, source_digest, tables_digest
 from ldp_slicing.ledger import Intent, Ledger, Stream, Verdict
 from ldp_slicing.plan import COLOUR_BITS
 from ldp_slicing.release.settings import Recipe
-from ldp_slicing.slicer import Slicer
 from ldp_slicing.storage import Draft, LocalStorage, Storage, digest_of_open
 
 NEVER_NAMED = (errno.EINVAL, errno.ENAMETOOLONG)  # what a name is refused with that the disk cannot have
@@ -177,7 +175,6 @@ class Worker:
     def __init__(self, setting: Setting, gate: Gate, stop: Callable[[], bool] = lambda: False) -> None:
         self.setting, self.gate, self._stop = setting, gate, stop
         self._canvases: dict[tuple[Any, ...], Any] = {}
-        self._slicers: dict[int, Slicer] = {}  # its own: one that two workers shared could mix up their keys
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
         """The outcome of each task, in order; after a stop the rest come back as stopped."""
@@ -292,12 +289,10 @@ class Worker:
             kind: type[Writer] = module_of(WRITERS[suffix]).Writer
             output.draft = self.setting.target.draft(output.task.output)
             output.writer = kind(output.draft, self.setting.options)
-        if entry.bits not in self._slicers:
-            self._slicers[entry.bits] = copy.copy(self.setting.recipe.slicer(entry.bits))
-        slicer, secret = self._slicers[entry.bits], self.setting.secret
+        slicer, secret = self.setting.recipe.slicer(entry.bits), self.setting.secret
         canvas = self._canvas(output.writer.canvas, entry)
-        slicer.randomness = ForOneImage(secret.image_key(ask.item, ask.source, slicer.plan, slicer.prune))
-        slicer.release_into(entry.pixels, canvas.pixels)
+        key = secret.image_key(ask.item, ask.source, slicer.plan, slicer.prune)
+        slicer.release_into(entry.pixels, canvas.pixels, key=key)
         made_of = (
             ask.item,
             ask.file or b"",
