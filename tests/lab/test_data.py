@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from ldp_slicing.errors import DataError
-from ldp_slicing.lab.data import load
-from ldp_slicing.lab.folders import load_folder
-from ldp_slicing.lab.lfw import load_lfw
+from ldp_slicing.lab.data.cifar import load_cifar
+from ldp_slicing.lab.data.folders import load_folder
+from ldp_slicing.lab.data.lfw import load_lfw
 from ldp_slicing.pickles import unpickle_data
 
 
@@ -38,29 +38,29 @@ def make_cifar(folder: Path) -> None:
 
 def test_cifar_in_its_published_layout(tmp_path: Path) -> None:
     make_cifar(tmp_path)
-    ten = load("cifar10", tmp_path)
+    ten = load_cifar("cifar10", tmp_path)
     assert (ten.classes, ten.train.images.shape, ten.test.images.shape) == (10, (20, 32, 32, 3), (3, 32, 32, 3))
     assert ten.train.labels.tolist() == [0, 1, 2, 3] * 5
     assert ten.train.images[0, 5, 6].tolist() == [4, 54, 104]  # planes of red, green, blue
-    assert load("cifar100", tmp_path).train.labels.tolist() == list(range(6))
+    assert load_cifar("cifar100", tmp_path).train.labels.tolist() == list(range(6))
 
 
 def test_a_missing_set_says_where_it_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cifar-10-batches-py.*--data"):
-        load("cifar10", tmp_path)
+        load_cifar("cifar10", tmp_path)
     make_cifar(tmp_path)
     (tmp_path / "cifar-10-batches-py" / "data_batch_3").unlink()
     with pytest.raises(DataError, match="data_batch_3"):
-        load("cifar10", tmp_path)
+        load_cifar("cifar10", tmp_path)
     with pytest.raises(DataError, match="mnist"):
-        load("mnist", tmp_path)
+        load_cifar("mnist", tmp_path)
 
 
 def test_rows_of_another_size_are_refused(tmp_path: Path) -> None:
     make_cifar(tmp_path)
     write(tmp_path / "cifar-100-python" / "test", {"data": rows(2)[:, :100], "fine_labels": [0, 1]})
     with pytest.raises(DataError, match="3072"):
-        load("cifar100", tmp_path)
+        load_cifar("cifar100", tmp_path)
 
 
 class Runs:
@@ -82,11 +82,11 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"data_batch_3 is not there: it should be one of the files of the set's python version"
     ):
-        load("cifar10", tmp_path)
+        load_cifar("cifar10", tmp_path)
     with pytest.raises(
         DataError, match=r"cifar-100-python is not there: put the CIFAR-100 python version \(www.cs.toronto.edu/~kriz"
     ):
-        load("cifar100", tmp_path / "elsewhere")
+        load_cifar("cifar100", tmp_path / "elsewhere")
     Image.new("RGB", (8, 8)).save(tmp_path / "one.png")
     (tmp_path / "train.txt").write_text("one.png 0\n")
     with pytest.raises(DataError, match=r"test.txt is not there: it should be a list of images and classes"):

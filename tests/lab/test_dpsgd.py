@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab import dpsgd
-from ldp_slicing.lab.data import ImageSet, Split
-from ldp_slicing.lab.dpsgd import RECIPE, DpSgdRecipe, Schedule, Stack
+from ldp_slicing.lab.data.sets import ImageSet, Split
 from ldp_slicing.lab.experiment import BUDGETS
-from ldp_slicing.lab.scattering import scatter
+from ldp_slicing.lab.learners import dpsgd
+from ldp_slicing.lab.learners.dpsgd import RECIPE, DpSgdRecipe, Schedule, Stack
+from ldp_slicing.lab.learners.scattering import scatter
 
 CPU = torch.device("cpu")
 ROWS = np.random.default_rng(5).normal(size=(48, 6, 1)).astype(np.float16)

@@ -20,9 +20,12 @@ from typer.testing import CliRunner, Result
 from ldp_slicing import Plan, Slicer
 from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab import experiments, plans, recipes, results
-from ldp_slicing.lab.attacks import networks, pairs, recognise
-from ldp_slicing.lab.data import DataError
+from ldp_slicing.lab import experiments, plans, results
+from ldp_slicing.lab.attacks import pairs
+from ldp_slicing.lab.data.chest import load_chest, patient
+from ldp_slicing.lab.data.folders import load_folder, read_folder
+from ldp_slicing.lab.data.lfw import images_in_pairs, load_lfw, sides
+from ldp_slicing.lab.data.sets import DataError
 from ldp_slicing.lab.experiment import BUDGETS, Row
 from ldp_slicing.lab.experiments import (
     ablation,
@@ -35,10 +38,11 @@ from ldp_slicing.lab.experiments import (
     tradeoff,
     tuning,
 )
-from ldp_slicing.lab.folders import load_chest, load_folder, patient, read_folder
-from ldp_slicing.lab.lfw import images_in_pairs, load_lfw, sides
-from ldp_slicing.lab.models import EMBEDDERS, MODELS
-from ldp_slicing.lab.recipes import Recipe, recipe
+from ldp_slicing.lab.learners import recipes
+from ldp_slicing.lab.learners.models import EMBEDDERS, MODELS
+from ldp_slicing.lab.learners.models import adversaries as networks
+from ldp_slicing.lab.learners.recipes import Recipe, recipe
+from ldp_slicing.lab.metrics import recognition as recognise
 from ldp_slicing.lab.reproduce import reproduce
 from ldp_slicing.plan import PAPER_WEIGHTS
 

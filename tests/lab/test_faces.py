@@ -16,16 +16,9 @@ from PIL import Image
 from torch import nn
 
 from ldp_slicing.errors import DataError
-from ldp_slicing.lab.face_pairs import (
-    Face,
-    best_threshold,
-    decode_faces,
-    embed,
-    fold_accuracy,
-    read_bin,
-    read_pairs,
-    squared_distances,
-)
+from ldp_slicing.lab.data.face_pairs import Face, decode_faces, read_bin, read_pairs
+from ldp_slicing.lab.learners.embedding import embed
+from ldp_slicing.lab.metrics.verification import best_threshold, fold_accuracy, squared_distances
 
 
 def brute_threshold(distances: list[float], same: list[bool]) -> float:

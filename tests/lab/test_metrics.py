@@ -8,7 +8,8 @@ import torch
 from scipy.stats import binomtest
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
-from ldp_slicing.lab.metrics import CRITERIA, Share, psnr, rmse, share_within, ssim
+from ldp_slicing.lab.metrics.images import CRITERIA, psnr, rmse, ssim
+from ldp_slicing.lab.metrics.shares import Share, share_within
 from tests.lab.attacks.images import pictures
 
 

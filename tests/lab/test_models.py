@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from ldp_slicing.errors import DataError
-from ldp_slicing.lab.models import face_networks as faces
-from ldp_slicing.lab.models.classify import resnet50_grey, wide_resnet28
-from ldp_slicing.lab.models.face_networks import ArcFaceHead, DlibResNet, dlib_header, dlib_input, ir50
+from ldp_slicing.lab.learners.models import face_networks as faces
+from ldp_slicing.lab.learners.models.classify import resnet50_grey, wide_resnet28
+from ldp_slicing.lab.learners.models.face_networks import ArcFaceHead, DlibResNet, dlib_header, dlib_input, ir50
 
 
 def count(network: nn.Module) -> int:

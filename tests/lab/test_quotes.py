@@ -16,7 +16,7 @@ from ldp_slicing.cli import app
 from ldp_slicing.lab import plans, results
 from ldp_slicing.lab.experiment import BUDGETS, accuracies
 from ldp_slicing.lab.experiments import EXPERIMENTS, chest, curves, faces, fidelity, identity, tradeoff, tuning
-from ldp_slicing.lab.recipes import recipe
+from ldp_slicing.lab.learners.recipes import recipe
 from ldp_slicing.plan import Plan
 
 ROOT = Path(__file__).parents[2]

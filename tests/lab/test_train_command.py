@@ -23,14 +23,14 @@ from typer.testing import CliRunner, Result
 from ldp_slicing.cli import app
 from ldp_slicing.errors import DataError, LdpSlicingError
 from ldp_slicing.lab import train_command as study
-from ldp_slicing.lab.data import ImageSet, Split
-from ldp_slicing.lab.models import EMBEDDERS, MODELS
-from ldp_slicing.lab.recipes import recipe
-from ldp_slicing.lab.run import Epoch
-from ldp_slicing.lab.task import Task
+from ldp_slicing.lab.data.sets import ImageSet, Split
+from ldp_slicing.lab.learners.models import EMBEDDERS, MODELS
+from ldp_slicing.lab.learners.recipes import recipe
+from ldp_slicing.lab.learners.run import Epoch
+from ldp_slicing.lab.learners.task import TrainingTask
+from ldp_slicing.lab.learners.training import checkpoint_of
 from ldp_slicing.lab.train_command import alone_in, make_task, open_set
 from ldp_slicing.lab.train_faces_command import open_people
-from ldp_slicing.lab.training import checkpoint_of
 from ldp_slicing.plan import Plan
 from tests.release.helpers import plant
 
@@ -123,7 +123,7 @@ def test_it_learns_from_releases_that_somebody_made(data: Path, tmp_path: Path) 
     assert ran.exit_code == 0, ran.output
     assert "more than eps 5.2 per" in ran.output
     row = json.loads((tmp_path / "out" / "result.json").read_text())
-    assert (row["release"], row["decoded"], row["prune"], row["epsilon_requested"]) == ("given", True, None, 5.2)
+    assert (row["release"], row["decoded"], row["prune"], row["epsilon_requested"]) == ("existing", True, None, 5.2)
     assert not list((tmp_path / "out").glob("*.npz"))
     images = open_set("pets", data)
     first = np.asarray(Image.open(data / "pets" / "train" / "cat" / "0.png"))
@@ -139,7 +139,7 @@ def test_it_learns_from_releases_that_somebody_made(data: Path, tmp_path: Path) 
     )
     assert (attack.exit_code, "holds releases" in attack.output) == (2, True)
     with pytest.raises(LdpSlicingError, match="holds releases"):
-        Task("run", images, recipe("cifar-once"), Plan.paper(20.0))
+        TrainingTask("run", images, recipe("cifar-once"), Plan.paper(20.0))
     with pytest.raises(DataError, match="each of which it releases first"):
         open_people("pets", data)
 
@@ -155,11 +155,11 @@ def test_releases_are_known_wherever_their_card_lies(data: Path, tmp_path: Path)
 
     def spent(name: str, place: Path = data) -> float:
         images = open_set(name, place)
-        assert images.given is not None
-        assert (images.given.plan.word_bits, images.given.prune) == (8 if images.is_grey else 24, "haar")
+        assert images.release_info is not None
+        assert (images.release_info.plan.word_bits, images.release_info.prune) == (8 if images.is_grey else 24, "haar")
         task = make_task(images, epsilon=20.0)
-        assert (task.release, task.epsilon_per_source()) == ("given", images.given.spent)
-        return images.given.spent
+        assert (task.release, task.epsilon_per_source()) == ("existing", images.release_info.spent)
+        return images.release_info.spent
 
     shutil.copytree(data / "pets", data / "tree" / "pets")
     privatize("tree", "trees")
@@ -199,7 +199,7 @@ def test_releases_and_sources_are_not_mixed(data: Path) -> None:
         "manifest.jsonl": b'{"file": "a"}\n',
     }
     plant(data / "pets", others)
-    assert open_set("pets", data).given is None
+    assert open_set("pets", data).release_info is None
     assert make_task(open_set("pets", data), epsilon=5.0).epsilon_per_source() == pytest.approx(5.0)
     shutil.copy(data / "pets" / "train" / "cat" / "0.png", data / "pets" / "test" / "cat" / "copy.png")
     assert make_task(open_set("pets", data), epsilon=5.0).epsilon_per_source() == pytest.approx(
@@ -229,7 +229,7 @@ def test_a_folder_is_one_process_s_at_a_time(data: Path, tmp_path: Path) -> None
 def test_a_log_that_cannot_be_written_is_refused_before_anything_is_released(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ldp_slicing.lab.logs.find_spec", lambda _: None)
+    monkeypatch.setattr("ldp_slicing.lab.learners.logs.find_spec", lambda _: None)
     ran = run(data, tmp_path / "out", "--log", "tensorboard")
     assert (ran.exit_code, "needs tensorboard" in ran.output) == (2, True)
     assert not (tmp_path / "out").exists()
@@ -560,8 +560,8 @@ def test_lists_above_a_folder_of_releases(data: Path, tmp_path: Path) -> None:
         ]
         (data / "mine" / f"{split}.txt").write_text("".join(f"{name} {int('dog' in str(name))}\n" for name in names))
     images = open_set("mine", data)
-    assert images.given is not None
-    assert (len(images.train.labels), len(images.test.labels), images.given.plan.epsilon) == (40, 12, 5.2)
+    assert images.release_info is not None
+    assert (len(images.train.labels), len(images.test.labels), images.release_info.plan.epsilon) == (40, 12, 5.2)
     assert CliRunner().invoke(app, ["verify", str(target)]).exit_code == 0
 
 

@@ -16,7 +16,7 @@ from ldp_slicing import Plan
 from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab import experiments, results
-from ldp_slicing.lab.data import Given, ImageSet, Split, hold_out
+from ldp_slicing.lab.data.sets import ImageSet, ReleaseInfo, Split, hold_out
 from ldp_slicing.lab.experiment import (
     Experiment,
     Findings,
@@ -30,13 +30,13 @@ from ldp_slicing.lab.experiment import (
     spread,
     train_all,
 )
-from ldp_slicing.lab.models import EMBEDDERS, MODELS, build
-from ldp_slicing.lab.models.face_networks import Dropout
-from ldp_slicing.lab.recipes import recipe, recipes
+from ldp_slicing.lab.learners.models import EMBEDDERS, MODELS, build
+from ldp_slicing.lab.learners.models.face_networks import Dropout
+from ldp_slicing.lab.learners.recipes import recipe, recipes
+from ldp_slicing.lab.learners.run import Epoch, TrainingRun
+from ldp_slicing.lab.learners.task import ReleaseMode, TrainingTask
+from ldp_slicing.lab.learners.training import Limits, checkpoint_of, releases_of, train
 from ldp_slicing.lab.reproduce import reproduce
-from ldp_slicing.lab.run import Epoch, Run
-from ldp_slicing.lab.task import ReleaseMode, Task
-from ldp_slicing.lab.training import Limits, checkpoint_of, releases_of, train
 from ldp_slicing.torch import Decoder
 
 CPU = torch.device("cpu")
@@ -72,7 +72,7 @@ def bright_or_dark(count: int = 64) -> ImageSet:
     return ImageSet("halves", 2, split, Split(images[:20], labels[:20].astype(np.int64)))
 
 
-def only(task: Task, folder: Path, limits: Limits | None = None) -> Run:
+def only(task: TrainingTask, folder: Path, limits: Limits | None = None) -> TrainingRun:
     (run,) = train([task], CPU, folder, limits or Limits())
     return run
 
@@ -152,8 +152,9 @@ def test_who_is_held_out_is_not_trained_on() -> None:
 def test_the_row_names_the_epoch_whose_network_was_chosen(
     validation: list[float | None], chosen: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = Run(
-        Task("halves", bright_or_dark(), replace(TINY, epochs=4), release="none", validation=10), torch.device("cpu")
+    run = TrainingRun(
+        TrainingTask("halves", bright_or_dark(), replace(TINY, epochs=4), release="none", validation=10),
+        torch.device("cpu"),
     )
     weights = []
     for accuracy in validation:
@@ -174,7 +175,7 @@ def test_the_row_names_the_epoch_whose_network_was_chosen(
 )
 def test_each_way_of_releasing_learns_something_easy(release: str, plan: Plan | None, tmp_path: Path) -> None:
     longer = replace(TINY, epochs=30, learning_rate=0.05, milestones=(25,))  # until the running means have settled
-    run = only(Task("easy", bright_or_dark(), longer, plan, None, release), tmp_path, Limits())
+    run = only(TrainingTask("easy", bright_or_dark(), longer, plan, None, release), tmp_path, Limits())
     assert run.finished
     assert run.history[-1].test_accuracy is not None
     assert run.history[-1].test_accuracy >= 0.9
@@ -187,7 +188,7 @@ def test_grey_images_and_another_optimiser(tmp_path: Path) -> None:
         "grey", 2, *(Split(split.images[..., :1].copy(), split.labels) for split in (colour.train, colour.test))
     )
     how = replace(recipe("chest"), epochs=1, batch=16, pad=0, learning_rate=1e-3)
-    run = only(Task("grey", grey, how, Plan.grey(58.0, 8), validation=8), tmp_path)
+    run = only(TrainingTask("grey", grey, how, Plan.grey(58.0, 8), validation=8), tmp_path)
     assert run.padded.shape == (24, 16, 16, 1)
     assert not np.array_equal(run.padded.numpy(), hold_out(grey.train, 8, 0)[0].images)
     assert run.history[0].validation_accuracy is not None
@@ -195,11 +196,13 @@ def test_grey_images_and_another_optimiser(tmp_path: Path) -> None:
 
 def test_the_view_alone_is_pruned_and_not_noisy() -> None:
     flat = Split(np.full((2, 4, 4, 3), 77, np.uint8), np.zeros(2, np.int64))
-    run = Run(Task("t", ImageSet("flat", 2, flat, flat), replace(TINY, model="resnet9", pad=0), release="view"), CPU)
+    run = TrainingRun(
+        TrainingTask("t", ImageSet("flat", 2, flat, flat), replace(TINY, model="resnet9", pad=0), release="view"), CPU
+    )
     assert (run.padded == 128).all()  # nothing but the middle is left of a flat image
     assert (
-        Run(
-            Task(
+        TrainingRun(
+            TrainingTask(
                 "t", ImageSet("flat", 2, flat, flat), replace(TINY, model="resnet9", pad=0), prune=None, release="view"
             ),
             CPU,
@@ -210,22 +213,22 @@ def test_the_view_alone_is_pruned_and_not_noisy() -> None:
 
 def test_what_is_spent_is_told() -> None:
     once, every = (
-        Task("t", bright_or_dark(), TINY, Plan.paper(20.0), release=mode) for mode in ("once", "every-epoch")
+        TrainingTask("t", bright_or_dark(), TINY, Plan.paper(20.0), release=mode) for mode in ("once", "every-epoch")
     )
     assert max(once.data.times.values()) == 2  # the test set has the same pictures again
     assert once.epsilon_per_source() == pytest.approx(2 * 20.0)
     assert every.epsilon_per_source() == pytest.approx(2 * 60.0)
-    given = replace(once.data, given=Given(Plan.paper(5.0), None, 15.0))
-    assert Task("t", given, TINY, Plan.paper(5.0), None, "given").epsilon_per_source() == 15.0
+    given = replace(once.data, release_info=ReleaseInfo(Plan.paper(5.0), None, 15.0))
+    assert TrainingTask("t", given, TINY, Plan.paper(5.0), None, "existing").epsilon_per_source() == 15.0
     for plan, release in ((None, "once"), (Plan.paper(1.0), "none"), (Plan.paper(1.0), "view")):
         with pytest.raises(LdpSlicingError, match=release):
-            Task("t", bright_or_dark(), TINY, plan, release=release)
+            TrainingTask("t", bright_or_dark(), TINY, plan, release=release)
     with pytest.raises(LdpSlicingError, match="teacher"):
-        Task("t", bright_or_dark(), replace(TINY, loss="teacher"), release="none")
+        TrainingTask("t", bright_or_dark(), replace(TINY, loss="teacher"), release="none")
 
 
 def test_once_means_that_training_sees_the_same_release_in_every_epoch() -> None:
-    run = Run(Task("t", bright_or_dark(), TINY, Plan.paper(20.0)), CPU)
+    run = TrainingRun(TrainingTask("t", bright_or_dark(), TINY, Plan.paper(20.0)), CPU)
     before = run.padded.clone()
     assert not torch.equal(run.padded[:, 4:-4, 4:-4], torch.from_numpy(bright_or_dark().train.images))
     run.begin_epoch()
@@ -235,13 +238,13 @@ def test_once_means_that_training_sees_the_same_release_in_every_epoch() -> None
 
 @pytest.mark.parametrize("release", ["once", "every-epoch"])
 def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(release: str, tmp_path: Path) -> None:
-    task = Task("t", bright_or_dark(), TINY, Plan.paper(20.0), release=release, validation=16)
+    task = TrainingTask("t", bright_or_dark(), TINY, Plan.paper(20.0), release=release, validation=16)
     folders = tmp_path / "straight", tmp_path / "parts"
     straight = only(task, folders[0])
     folders[1].mkdir()
     for kept in folders[0].glob("*.releases.npz"):  # the same releases for both: they are not repeatable
         (folders[1] / kept.name).write_bytes(kept.read_bytes())
-    first = Run(task, CPU, releases_of(task, folders[1]))
+    first = TrainingRun(task, CPU, releases_of(task, folders[1]))
     first.begin_epoch()
     while first.advance():
         pass
@@ -257,7 +260,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(release: str, tmp_path:
 
 
 def test_what_was_trained_by_another_recipe_is_not_taken_up_but_its_releases_are(tmp_path: Path) -> None:
-    task = Task("t", bright_or_dark(), TINY, Plan.paper(20.0), validation=16)
+    task = TrainingTask("t", bright_or_dark(), TINY, Plan.paper(20.0), validation=16)
     first = only(task, tmp_path)
     longer = only(replace(task, recipe=replace(TINY, epochs=TINY.epochs + 1)), tmp_path)
     assert longer.epoch == TINY.epochs + 1
@@ -268,13 +271,13 @@ def test_what_was_trained_by_another_recipe_is_not_taken_up_but_its_releases_are
 
 
 def test_releases_of_different_runs_are_different(tmp_path: Path) -> None:
-    task = Task("t", bright_or_dark(), replace(TINY, epochs=1), Plan.paper(20.0))
+    task = TrainingTask("t", bright_or_dark(), replace(TINY, epochs=1), Plan.paper(20.0))
     one, other = train([task, replace(task, seed=1)], CPU, tmp_path, Limits())
     assert not torch.equal(one.padded, other.padded)
 
 
 def test_the_epoch_is_chosen_on_what_was_held_out_and_the_network_is_that_epochs(tmp_path: Path) -> None:
-    task = Task("t", bright_or_dark(), replace(TINY, epochs=6), Plan.paper(5.2), validation=16)
+    task = TrainingTask("t", bright_or_dark(), replace(TINY, epochs=6), Plan.paper(5.2), validation=16)
     run = only(task, tmp_path, Limits())
     assert all(epoch.test_accuracy is None for epoch in run.history)
     best = max(epoch.validation_accuracy or 0.0 for epoch in run.history)
@@ -283,7 +286,7 @@ def test_the_epoch_is_chosen_on_what_was_held_out_and_the_network_is_that_epochs
 
 
 def test_when_the_time_is_up_it_stops_and_can_be_resumed(tmp_path: Path) -> None:
-    task = Task("t", bright_or_dark(), TINY, release="none")
+    task = TrainingTask("t", bright_or_dark(), TINY, release="none")
     assert not list(train([task], CPU, tmp_path, Limits(seconds=0.0)))
     limits = Limits(seconds=3600.0)
     (run,) = train([task], CPU, tmp_path, limits, lambda *_: setattr(limits, "seconds", -1.0))
@@ -299,9 +302,9 @@ def test_less_than_no_time_is_refused() -> None:
 
 def test_what_is_killed_has_lost_little(tmp_path: Path) -> None:
     """A checkpoint is written when some time has passed, not when some epochs have."""
-    task, seen = Task("t", bright_or_dark(), replace(TINY, epochs=4), release="none"), []
+    task, seen = TrainingTask("t", bright_or_dark(), replace(TINY, epochs=4), release="none"), []
 
-    def report(run: Run, epoch: Epoch) -> None:
+    def report(run: TrainingRun, epoch: Epoch) -> None:
         seen.append(sorted(path.name for path in tmp_path.glob("*.pt")))
         if epoch.epoch == 2:
             raise KeyboardInterrupt
@@ -309,13 +312,13 @@ def test_what_is_killed_has_lost_little(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         list(train([task], CPU, tmp_path, Limits(save_after=0.0), report))
     assert [len(names) for names in seen] == [0, 1, 1]
-    run = Run(task, CPU)
+    run = TrainingRun(task, CPU)
     run.resume(tmp_path / seen[-1][0])
     assert run.epoch == 2
 
 
 def test_a_checkpoint_of_another_device_is_refused(tmp_path: Path) -> None:
-    task = Task("t", bright_or_dark(), TINY, release="none")
+    task = TrainingTask("t", bright_or_dark(), TINY, release="none")
     run = only(task, tmp_path)
     path = checkpoint_of(task, tmp_path)
     torch.save(torch.load(path, weights_only=True) | {"device": "cuda"}, path)
@@ -331,7 +334,7 @@ def test_a_network_with_dropout_goes_on_as_if_it_had_not_stopped(
         "tiny",
         lambda classes: nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), Dropout(0.5), nn.Linear(48, classes)),
     )
-    task = Task("t", bright_or_dark(), replace(TINY, model="tiny", epochs=3), release="none")
+    task = TrainingTask("t", bright_or_dark(), replace(TINY, model="tiny", epochs=3), release="none")
     whole, limits = only(task, tmp_path / "whole"), Limits()
     (part,) = train([task], CPU, tmp_path / "parts", limits, lambda *_: setattr(limits, "seconds", 0.0))
     assert part.epoch == 1
@@ -340,7 +343,7 @@ def test_a_network_with_dropout_goes_on_as_if_it_had_not_stopped(
         torch.equal(a, b)
         for a, b in zip(whole.model.state_dict().values(), again.model.state_dict().values(), strict=True)
     )
-    run = Run(task, CPU)
+    run = TrainingRun(task, CPU)
     x = torch.ones(10, 3, 16, 16)
     run.model.eval()
     assert torch.equal(run.model(x), run.model(x))
@@ -356,14 +359,14 @@ def test_learning_from_a_teacher_comes_closer_to_it(tmp_path: Path, monkeypatch:
     faces = Split(rng.integers(0, 256, (32, 16, 16, 3), dtype=np.uint8), np.zeros(32, np.int64))
     how = replace(recipe("faces-teacher"), epochs=40, batch=16, learning_rate=1e-2)
     targets = rng.standard_normal((32, 16)).astype(np.float32)
-    run = only(Task("t", ImageSet("faces", 1, faces, faces), how, release="none", targets=targets), tmp_path)
+    run = only(TrainingTask("t", ImageSet("faces", 1, faces, faces), how, release="none", targets=targets), tmp_path)
     assert run.history[-1].loss < 0.7 * run.history[0].loss
     assert run.history[0].train_accuracy is None
     assert (run.history[0].test_accuracy, run.head) == (None, None)
 
 
 def easy(setting: Setting) -> Iterator[Row]:
-    yield from train_all([Task("easy", bright_or_dark(), TINY, Plan.paper(58.0), None, validation=16)], setting)
+    yield from train_all([TrainingTask("easy", bright_or_dark(), TINY, Plan.paper(58.0), None, validation=16)], setting)
 
 
 def easy_table(rows: list[Row]) -> str:
@@ -431,7 +434,7 @@ def test_on_the_command_line_a_missing_data_set_is_a_refusal(tmp_path: Path) -> 
 
 
 def test_a_compiled_network_learns_the_same(tmp_path: Path) -> None:
-    task = Task("halves", bright_or_dark(), replace(TINY, epochs=2), release="none")
+    task = TrainingTask("halves", bright_or_dark(), replace(TINY, epochs=2), release="none")
     plain, compiled = only(task, tmp_path / "plain"), only(task, tmp_path / "compiled", Limits(compile=True))
     assert [epoch.loss for epoch in compiled.history] == pytest.approx(
         [epoch.loss for epoch in plain.history], rel=1e-3
@@ -443,7 +446,9 @@ def test_a_compiled_network_learns_the_same(tmp_path: Path) -> None:
 
 def test_releases_are_decoded_before_they_are_learnt_from(tmp_path: Path) -> None:
     how = replace(TINY, epochs=10, learning_rate=0.05)
-    task = Task("halves", bright_or_dark(), how, Plan.sliced(6.0, "Y7,Y6"), prune=None, validation=10, decode=True)
+    task = TrainingTask(
+        "halves", bright_or_dark(), how, Plan.sliced(6.0, "Y7,Y6"), prune=None, validation=10, decode=True
+    )
     run = only(task, tmp_path)
     splits = releases_of(task, tmp_path)
     released = [torch.from_numpy(split.images).permute(0, 3, 1, 2) for split in splits]
@@ -459,11 +464,13 @@ def test_releases_are_decoded_before_they_are_learnt_from(tmp_path: Path) -> Non
 @pytest.mark.parametrize(("release", "plan"), [("none", None), ("view", None), ("every-epoch", Plan.paper(20.0))])
 def test_only_what_was_released_once_is_decoded(release: ReleaseMode, plan: Plan | None) -> None:
     with pytest.raises(LdpSlicingError, match="released once is decoded"):
-        Task("halves", bright_or_dark(), TINY, plan, release=release, decode=True)
+        TrainingTask("halves", bright_or_dark(), TINY, plan, release=release, decode=True)
 
 
 def test_a_row_of_another_plan_view_or_set_is_not_the_tasks_own(tmp_path: Path) -> None:
-    task = Task("easy", bright_or_dark(), recipe("cifar-once"), Plan.paper(58.0), "haar", validation=16, decode=False)
+    task = TrainingTask(
+        "easy", bright_or_dark(), recipe("cifar-once"), Plan.paper(58.0), "haar", validation=16, decode=False
+    )
     row: Row = {"run": "easy", "seed": 0, "finished": True, "recipe": plain(recipe("cifar-once"))} | made_as(task)
 
     def is_done(row: Row) -> bool:
@@ -498,13 +505,15 @@ def test_a_start_from_other_weights_is_another_run(tmp_path: Path) -> None:
     for number in range(2):
         torch.save({"x": torch.full((1,), float(number))}, tmp_path / f"{number}.pt")
         starts.append(
-            Task("easy", bright_or_dark(), recipe("cifar-once"), release="none", weights=tmp_path / f"{number}.pt")
+            TrainingTask(
+                "easy", bright_or_dark(), recipe("cifar-once"), release="none", weights=tmp_path / f"{number}.pt"
+            )
         )
     assert (
         len(
             {
                 checkpoint_of(task, tmp_path)
-                for task in (*starts, Task("easy", bright_or_dark(), recipe("cifar-once"), release="none"))
+                for task in (*starts, TrainingTask("easy", bright_or_dark(), recipe("cifar-once"), release="none"))
             }
         )
         == 3
@@ -513,7 +522,7 @@ def test_a_start_from_other_weights_is_another_run(tmp_path: Path) -> None:
 
 def test_two_at_once_train_on_the_same_releases(tmp_path: Path) -> None:
     """Else each image would be released twice."""
-    task = Task("t", bright_or_dark(), TINY, Plan.paper(20.0), validation=16)
+    task = TrainingTask("t", bright_or_dark(), TINY, Plan.paper(20.0), validation=16)
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(lambda _: releases_of(task, tmp_path), range(4)))
     assert all(np.array_equal(one[0].images, made[0][0].images) for one in made)

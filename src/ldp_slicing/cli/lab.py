@@ -29,8 +29,8 @@ from ldp_slicing.errors import LdpSlicingError
 
 if TYPE_CHECKING:
     from ldp_slicing.lab.experiment import Row
-    from ldp_slicing.lab.run import Epoch, Run
-    from ldp_slicing.lab.task import Task
+    from ldp_slicing.lab.learners.run import Epoch, TrainingRun
+    from ldp_slicing.lab.learners.task import TrainingTask
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -154,13 +154,13 @@ def train(
     except ModuleNotFoundError as error:
         raise missing(error) from None
     images = open_set(name, data)
-    if images.given is not None:
+    if images.release_info is not None:
         refuse_plans(context, f"{name} holds releases, and their card says how they were made")
     origin = context.get_parameter_source("decode")
     if (
         decode
         and release is not ReleaseChoice.once
-        and images.given is None
+        and images.release_info is None
         and origin
         and origin.name == "COMMANDLINE"
     ):
@@ -260,7 +260,7 @@ def exit_if(received: list[int]) -> None:
 
 
 @contextmanager
-def _progress(what: str) -> Iterator[Callable[[Run, Epoch], None]]:
+def _progress(what: str) -> Iterator[Callable[[TrainingRun, Epoch], None]]:
     """A bar over the epochs, where there are any; what it gives is to be told of each."""
     columns = (
         TextColumn(what),
@@ -273,7 +273,7 @@ def _progress(what: str) -> Iterator[Callable[[Run, Epoch], None]]:
     with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as progress:
         bar = progress.add_task("", total=None)
 
-        def report(run: Run, epoch: Epoch) -> None:
+        def report(run: TrainingRun, epoch: Epoch) -> None:
             held = "" if epoch.validation_accuracy is None else f", validation {100 * epoch.validation_accuracy:.2f} %"
             progress.update(
                 bar, total=run.task.recipe.epochs, completed=run.epoch, description=f"loss {epoch.loss:.3f}{held}"
@@ -284,10 +284,17 @@ def _progress(what: str) -> Iterator[Callable[[Run, Epoch], None]]:
         yield report
 
 
-def with_progress(task: Task, folder: Path, minutes: float, *, compiled: bool = False, **options: Any) -> Row | None:  # noqa: ANN401 - handed on to study
+def with_progress(
+    task: TrainingTask,
+    folder: Path,
+    minutes: float,
+    *,
+    compiled: bool = False,
+    **options: Any,  # noqa: ANN401 - passed on to study
+) -> Row | None:
     """The finished row; None, and a word about it, when the time was up before."""
+    from ldp_slicing.lab.learners.training import Limits
     from ldp_slicing.lab.train_command import study
-    from ldp_slicing.lab.training import Limits
 
     with stopping() as received, _progress("training") as report:
         row = study(
@@ -387,12 +394,12 @@ def attack(
     check_slices(context, slices)
     try:
         from ldp_slicing.lab.attack_command import Attempt, make_attempt, told
+        from ldp_slicing.lab.learners.training import Limits
         from ldp_slicing.lab.train_command import open_set, plan_of
-        from ldp_slicing.lab.training import Limits
     except ModuleNotFoundError as error:
         raise missing(error) from None
     chosen = open_set(images, data)
-    if chosen.given is not None:
+    if chosen.release_info is not None:
         raise LdpSlicingError(f"{images} holds releases: how much an attack gets is measured on sources that you have")
     asked = Attempt(name, chosen, plan_of(chosen, epsilon, parse_weights(weights), slices), prune.prune, epochs)
     with stopping() as received, _progress("attacking") as report:

@@ -10,26 +10,26 @@ from pathlib import Path
 import torch
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.attacks.attack_target import case_of
+from ldp_slicing.lab.attacks.attack_target import target_from_set
 from ldp_slicing.lab.attacks.contact_sheet import OWNERS, contact_sheet, view_of
 from ldp_slicing.lab.attacks.reconstruct import Reconstruction
-from ldp_slicing.lab.data import ImageSet
+from ldp_slicing.lab.data.sets import ImageSet
 from ldp_slicing.lab.experiment import Row, describe
 from ldp_slicing.lab.experiments import averaging, bayes, identity, reconstruction
 from ldp_slicing.lab.experiments.leakage import blind_guess, columns_of, heads, judged, shown
-from ldp_slicing.lab.recipes import recipe
+from ldp_slicing.lab.learners.recipes import recipe
+from ldp_slicing.lab.learners.run import Epoch, TrainingRun
+from ldp_slicing.lab.learners.task import TrainingTask
+from ldp_slicing.lab.learners.training import Limits, Splits, device_of, train
 from ldp_slicing.lab.results import stamp
-from ldp_slicing.lab.run import Epoch, Run
-from ldp_slicing.lab.task import Task
 from ldp_slicing.lab.train_command import alone_in, belongs, changed
-from ldp_slicing.lab.training import Limits, Splits, device_of, train
 from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
 
 ATTACKS = ("averaging", "bayes", "black-box", "white-box", "identity")
 SMALL = 64  # images up to this side are attacked by the recipe for CIFAR, larger ones by the recipe for faces
 
-Trained = Callable[[Task, Callable[[Task, torch.device, Splits], Run]], Run | None]
+Trained = Callable[[TrainingTask, Callable[[TrainingTask, torch.device, Splits], TrainingRun]], TrainingRun | None]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def make_attempt(
     limits: Limits,
     *,
     device: str = "",
-    report: Callable[[Run, Epoch], None] = lambda run, epoch: None,
+    report: Callable[[TrainingRun, Epoch], None] = lambda run, epoch: None,
 ) -> Row | None:
     """What the attack finds, also as ``folder/result.json``. None when the time was up.
 
@@ -73,7 +73,9 @@ def make_attempt(
     }
     belongs(folder, what | {"images": asked.images.digest})
 
-    def trained(task: Task, make: Callable[[Task, torch.device, Splits], Run]) -> Run | None:
+    def trained(
+        task: TrainingTask, make: Callable[[TrainingTask, torch.device, Splits], TrainingRun]
+    ) -> TrainingRun | None:
         run = next(train([task], where, folder, limits, report, make), None)
         return run if run and run.finished else None
 
@@ -114,7 +116,7 @@ def told(row: Row) -> tuple[list[str], list[list[str]]]:
 
 
 def _reconstruction(asked: Attempt, folder: Path, where: torch.device, trained: Trained) -> Row | None:
-    case, plan, prune = case_of(asked.images, where), asked.plan, asked.prune
+    case, plan, prune = target_from_set(asked.images, where), asked.plan, asked.prune
     if asked.name == "averaging":
         found, tiles = averaging.attack(case, plan, prune)
         row: Row = {"found": found}
@@ -125,7 +127,7 @@ def _reconstruction(asked: Attempt, folder: Path, where: torch.device, trained: 
         how = changed(
             recipe(f"{asked.name}-{'cifar' if max(case.sources.shape[2:]) <= SMALL else 'faces'}"), epochs=asked.epochs
         )
-        task = Task(asked.name, case.training_set, how, prune=prune, release="none", plans=(plan,))
+        task = TrainingTask(asked.name, case.training_set, how, prune=prune, release="none", plans=(plan,))
         run = trained(task, Reconstruction)
         if not isinstance(run, Reconstruction):
             return None
@@ -141,7 +143,7 @@ def _identity(asked: Attempt, trained: Trained) -> Row | None:
     pairs = identity.test_pairs(asked.images)
     how = changed(recipe("pairs"), epochs=asked.epochs)
     run = trained(
-        Task("identity", asked.images, how, asked.plan, asked.prune, "every-epoch", pairs=pairs), identity.make
+        TrainingTask("identity", asked.images, how, asked.plan, asked.prune, "every-epoch", pairs=pairs), identity.make
     )
     return (
         None if run is None else describe(run) | {"steps": run.epoch * run.steps, "found": [identity.judge_pairs(run)]}

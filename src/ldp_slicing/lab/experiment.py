@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from ldp_slicing.lab.learners.recipes import Recipe, read_recipe
+from ldp_slicing.lab.learners.run import Epoch, TrainingRun
+from ldp_slicing.lab.learners.task import TrainingTask
+from ldp_slicing.lab.learners.training import Limits, Splits, train
 from ldp_slicing.lab.plans import BUDGETS as BUDGETS
-from ldp_slicing.lab.recipes import Recipe, read_recipe
-from ldp_slicing.lab.run import Epoch, Run
-from ldp_slicing.lab.task import Task
-from ldp_slicing.lab.training import Limits, Splits, train
 from ldp_slicing.plan import Plan
 
 if TYPE_CHECKING:
@@ -96,14 +96,14 @@ def plain(recipe: Recipe) -> dict[str, Any]:
 
 
 def train_all(
-    tasks: Sequence[Task],
+    tasks: Sequence[TrainingTask],
     setting: Setting,
-    finish: Callable[[Run], Row] | None = None,
-    make: Callable[[Task, torch.device, Splits], Run] = Run,
+    finish: Callable[[TrainingRun], Row] | None = None,
+    make: Callable[[TrainingTask, torch.device, Splits], TrainingRun] = TrainingRun,
 ) -> Iterator[Row]:
     """Rows of all tasks that are not done yet, trained side by side; ``finish`` adds what is special to an experiment."""
 
-    def report(run: Run, epoch: Epoch) -> None:
+    def report(run: TrainingRun, epoch: Epoch) -> None:
         looked = [
             f", {kind} {100 * value:.2f} %"
             for kind, value in (("validation", epoch.validation_accuracy), ("test", epoch.test_accuracy))
@@ -128,7 +128,7 @@ def train_all(
     setting.left.extend(task.name for task in pending if (task.name, task.seed) not in begun)
 
 
-def made_as(task: Task) -> Row:
+def made_as(task: TrainingTask) -> Row:
     """What of a task its row must have, besides its name, seed and recipe, to be the row of that task."""
     return {
         "data": task.data.name,
@@ -149,7 +149,7 @@ def listed(plans: Sequence[Plan]) -> list[list[list[float]]]:
     return [[[part.bits, part.epsilon] for part in plan.slices] for plan in plans]
 
 
-def describe(run: Run) -> Row:
+def describe(run: TrainingRun) -> Row:
     """One run: what was done and how it went."""
     task, tested = run.task, [epoch for epoch in run.history if epoch.test_accuracy is not None]
     best = max(tested, key=lambda epoch: epoch.test_accuracy or 0.0, default=None)

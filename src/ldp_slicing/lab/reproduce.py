@@ -10,7 +10,7 @@ from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab import results as files
 from ldp_slicing.lab.experiment import Setting
 from ldp_slicing.lab.experiments import experiment
-from ldp_slicing.lab.training import Limits, device_of
+from ldp_slicing.lab.learners.training import Limits, device_of
 
 
 def reproduce(

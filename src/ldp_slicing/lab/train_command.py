@@ -13,16 +13,18 @@ import torch
 from filelock import FileLock, Timeout
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.data import ImageSet, draw_held_out, load
+from ldp_slicing.lab.data.chest import load_chest
+from ldp_slicing.lab.data.cifar import load_cifar
+from ldp_slicing.lab.data.folders import load_folder
+from ldp_slicing.lab.data.sets import ImageSet, draw_held_out
 from ldp_slicing.lab.experiment import Row, describe
-from ldp_slicing.lab.folders import load_chest, load_folder
-from ldp_slicing.lab.logs import LogFormat, check_log, write_log
-from ldp_slicing.lab.models import build, build_embedder, load_weights
-from ldp_slicing.lab.recipes import Recipe, recipe
+from ldp_slicing.lab.learners.logs import LogFormat, check_log, write_log
+from ldp_slicing.lab.learners.models import build, build_embedder, load_weights
+from ldp_slicing.lab.learners.recipes import Recipe, recipe
+from ldp_slicing.lab.learners.run import Epoch, TrainingRun
+from ldp_slicing.lab.learners.task import ReleaseMode, TrainingTask
+from ldp_slicing.lab.learners.training import Limits, device_of, train
 from ldp_slicing.lab.results import stamp
-from ldp_slicing.lab.run import Epoch, Run
-from ldp_slicing.lab.task import ReleaseMode, Task
-from ldp_slicing.lab.training import Limits, device_of, train
 from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, Plan, plan_for
 from ldp_slicing.view import Prune
 
@@ -33,7 +35,7 @@ def open_set(name: str, data: Path) -> ImageSet:
     A folder with a card holds releases.
     """
     if name in ("cifar10", "cifar100"):
-        return load(name, data)
+        return load_cifar(name, data)
     return load_chest(data) if name == "chest" else load_folder(data / name)
 
 
@@ -62,7 +64,7 @@ def make_task(
     epochs: int | None = None,
     validation: float = 0.1,
     seed: int = 0,
-) -> Task:
+) -> TrainingTask:
     """A task from what was asked for; ``validation`` is the share of the training images to hold out.
 
     ``decode``: what was released once is decoded before it is learnt from. Of a set that holds releases its card tells plan and view.
@@ -72,17 +74,17 @@ def make_task(
             f"the share to hold out for validation must be between 0 and 1, such as 0.1; got {validation:g}"
         )
     plan: Plan | None = None
-    if images.given is not None:
-        release, plan, prune = "given", images.given.plan, images.given.prune
+    if images.release_info is not None:
+        release, plan, prune = "existing", images.release_info.plan, images.release_info.prune
     elif release in ("once", "every-epoch"):
         plan = plan_of(images, epsilon, weights, slices)
-    decode &= release in ("once", "given")
+    decode &= release in ("once", "existing")
     how: Recipe = recipe(recipe_name or default_recipe(images, decoded=decode))
     if how.loss != "classes":
         raise LdpSlicingError(f"the recipe {how.name!r} is for faces: `ldp-slicing lab train-faces`")
     held = max(1, round(validation * len(images.train.labels)))
     how = replace(changed(how, model=model, epochs=epochs), look_every=1)  # its log has every epoch
-    return Task("run", images, how, plan, prune, release, seed, held, decode=decode)
+    return TrainingTask("run", images, how, plan, prune, release, seed, held, decode=decode)
 
 
 def changed(how: Recipe, **asked: str | int | None) -> Recipe:
@@ -95,19 +97,19 @@ def changed(how: Recipe, **asked: str | int | None) -> Recipe:
     return replace(how, deviations=(*how.deviations, f"asked for: {said}"), **told)
 
 
-def judge_classes(run: Run) -> Row:
+def judge_classes(run: TrainingRun) -> Row:
     return {"accuracy": run.accuracy(*run.test)}
 
 
 def study(
-    task: Task,
+    task: TrainingTask,
     folder: Path,
     limits: Limits,
     *,
     device: str = "",
     log: LogFormat = "csv",
-    judge: Callable[[Run], Row] = judge_classes,
-    report: Callable[[Run, Epoch], None] = lambda run, epoch: None,
+    judge: Callable[[TrainingRun], Row] = judge_classes,
+    report: Callable[[TrainingRun, Epoch], None] = lambda run, epoch: None,
 ) -> Row | None:
     """Train, or go on training, in ``folder``: checkpoint, log, at the end ``result.json``. None when the time was up before an epoch."""
     where = device_of(device)
@@ -121,15 +123,15 @@ def study(
 
 
 def _study(
-    task: Task,
+    task: TrainingTask,
     folder: Path,
     limits: Limits,
     where: torch.device,
     log: LogFormat,
-    judge: Callable[[Run], Row],
-    report: Callable[[Run, Epoch], None],
+    judge: Callable[[TrainingRun], Row],
+    report: Callable[[TrainingRun, Epoch], None],
 ) -> Row | None:
-    def note(run: Run, epoch: Epoch) -> None:
+    def note(run: TrainingRun, epoch: Epoch) -> None:
         write_log(run.history, folder, log)
         report(run, epoch)
 
@@ -161,7 +163,7 @@ def alone_in(folder: Path) -> Iterator[None]:
         yield
 
 
-def check_network(task: Task) -> None:
+def check_network(task: TrainingTask) -> None:
     """Refuse a network that there is not, or that does not take the task's images or the weights it is to start from."""
     how, (height, width, channels) = task.recipe, task.data.train.images.shape[1:]
     fed = torch.zeros(
@@ -195,7 +197,7 @@ def belongs(folder: Path, wanted: dict[str, Any]) -> None:
             raise LdpSlicingError(f"{folder} was begun with {key} {began[key]!r}, not {value!r}: name another folder")
 
 
-def _parameters(task: Task) -> dict[str, Any]:
+def _parameters(task: TrainingTask) -> dict[str, Any]:
     plan = task.plan
     return {
         "data": task.data.name,

@@ -9,13 +9,15 @@ from pathlib import Path
 import torch
 
 from ldp_slicing.errors import DataError, LdpSlicingError
-from ldp_slicing.lab.data import ImageSet, Split, picture_digest
+from ldp_slicing.lab.data.face_pairs import decode_faces, read_bin
+from ldp_slicing.lab.data.folders import list_images, read_folder, read_release_info
+from ldp_slicing.lab.data.sets import ImageSet, Split, image_digest
 from ldp_slicing.lab.experiment import Row
-from ldp_slicing.lab.face_pairs import decode_faces, embed, fold_accuracy, read_bin, squared_distances
-from ldp_slicing.lab.folders import given_of, pictures_below, read_folder
-from ldp_slicing.lab.recipes import recipe
-from ldp_slicing.lab.run import Run
-from ldp_slicing.lab.task import ReleaseMode, Task, read_kept
+from ldp_slicing.lab.learners.embedding import embed
+from ldp_slicing.lab.learners.recipes import recipe
+from ldp_slicing.lab.learners.run import TrainingRun
+from ldp_slicing.lab.learners.task import ReleaseMode, TrainingTask, read_kept
+from ldp_slicing.lab.metrics.verification import fold_accuracy, squared_distances
 from ldp_slicing.lab.train_command import changed, plan_of
 from ldp_slicing.plan import PAPER_WEIGHTS
 from ldp_slicing.view import Prune
@@ -25,7 +27,7 @@ FOLDS = 10  # of a verification set
 
 def open_people(name: str, data: Path) -> ImageSet:
     """``data/NAME/PERSON/*``: 112 x 112 faces, one folder per person."""
-    if given_of(pictures_below(data / name), grey=False):
+    if read_release_info(list_images(data / name), grey=False):
         raise DataError(
             f"{data / name} holds releases: a recogniser is trained here on sources, each of which it releases first"
         )
@@ -49,7 +51,7 @@ def make_face_task(
     start: Path | None = None,
     epochs: int | None = None,
     seed: int = 0,
-) -> Task:
+) -> TrainingTask:
     """A task from what was asked for. The last epoch is kept: there is nothing in the training set to choose another by."""
     how = recipe(recipe_name)
     if how.loss != "arcface":
@@ -58,10 +60,10 @@ def make_face_task(
         )
     plan = plan_of(people, epsilon, weights, slices) if release in ("once", "every-epoch") else None
     how = replace(changed(how, epochs=epochs), look_every=1)
-    return Task("run", people, how, plan, prune, release, seed, weights=start)
+    return TrainingTask("run", people, how, plan, prune, release, seed, weights=start)
 
 
-def verifier(sets: Sequence[Path], folder: Path) -> Callable[[Run], Row]:
+def verifier(sets: Sequence[Path], folder: Path) -> Callable[[TrainingRun], Row]:
     """What a finished run is judged by, and what the most that a source has spent is then; its releases are kept in ``folder``.
 
     The sets are read before the training begins, so that a wrong one is refused in time.
@@ -76,17 +78,17 @@ def verifier(sets: Sequence[Path], folder: Path) -> Callable[[Run], Row]:
     places, images = {face: i for i, face in enumerate(faces)}, decode_faces(faces)
     kept = folder / "verification.npz"
 
-    def judge(run: Run) -> Row:
+    def judge(run: TrainingRun) -> Row:
         found = _verify(run) if faces else []
         fresh = (
-            [] if run.task.release == "once" else map(picture_digest, images)
+            [] if run.task.release == "once" else map(image_digest, images)
         )  # the others are kept, those of earlier calls, too
         return {
             "verification": found,
             "epsilon_spent_per_released_pixel": run.task.epsilon_per_source([*fresh, *_kept_in(kept)]),
         }
 
-    def _verify(run: Run) -> list[Row]:
+    def _verify(run: TrainingRun) -> list[Row]:
         received = run.receive(images, kept)
         released = torch.cat([run.noise(part) for part in torch.split(received, 256)])
         embedded, found = embed(run.model, released, prepare=run.normalise, batch=256), []

@@ -15,12 +15,13 @@ from ldp_slicing import Plan, Slice
 from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.attack_command import ATTACKS, Attempt, make_attempt, told
-from ldp_slicing.lab.attacks import bayes, networks, pairs
+from ldp_slicing.lab.attacks import bayes, pairs
 from ldp_slicing.lab.attacks.contact_sheet import OWNERS, RED, contact_sheet
-from ldp_slicing.lab.attacks.networks import BlackBox, WhiteBox
-from ldp_slicing.lab.data import ImageSet, Split
+from ldp_slicing.lab.data.sets import ImageSet, Split
 from ldp_slicing.lab.experiments import averaging
-from ldp_slicing.lab.training import Limits
+from ldp_slicing.lab.learners.models import adversaries as networks
+from ldp_slicing.lab.learners.models.adversaries import BlackBox, WhiteBox
+from ldp_slicing.lab.learners.training import Limits
 from tests.lab.test_experiments import tiny, write_cifar
 
 RNG = np.random.default_rng(9)

@@ -11,11 +11,12 @@ from typer.testing import CliRunner
 
 from ldp_slicing.cli import app
 from ldp_slicing.lab import results
-from ldp_slicing.lab.attacks import bayes, networks
-from ldp_slicing.lab.attacks.networks import BlackBox, WhiteBox
+from ldp_slicing.lab.attacks import bayes
 from ldp_slicing.lab.experiment import Setting
 from ldp_slicing.lab.experiments import averaging, leakage, reconstruction
-from ldp_slicing.lab.models import EMBEDDERS
+from ldp_slicing.lab.learners.models import EMBEDDERS
+from ldp_slicing.lab.learners.models import adversaries as networks
+from ldp_slicing.lab.learners.models.adversaries import BlackBox, WhiteBox
 from ldp_slicing.lab.reproduce import reproduce
 from tests.lab.test_experiments import tiny, write_both
 

@@ -5,7 +5,7 @@ import torch
 from ldp_slicing import Plan, Slice
 from ldp_slicing.lab.attacks.averaging import average
 from ldp_slicing.lab.attacks.contact_sheet import view_of
-from ldp_slicing.lab.metrics import psnr
+from ldp_slicing.lab.metrics.images import psnr
 from ldp_slicing.torch.simulate import simulate, to_rgb
 from tests.lab.attacks.images import pictures
 

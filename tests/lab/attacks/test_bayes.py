@@ -8,9 +8,9 @@ import torch
 
 from ldp_slicing import Plan, Slice
 from ldp_slicing.lab.attacks.bayes import non_local_means, prepare
-from ldp_slicing.lab.attacks.bits import float_rgb
 from ldp_slicing.lab.attacks.contact_sheet import view_of
-from ldp_slicing.lab.metrics import psnr
+from ldp_slicing.lab.bits import float_rgb
+from ldp_slicing.lab.metrics.images import psnr
 from ldp_slicing.torch.decode import posterior_mean
 from ldp_slicing.torch.simulate import simulate
 from tests.lab.attacks.images import pictures

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ldp_slicing import LdpSlicingError, Plan, Slice
-from ldp_slicing.lab.attacks.bits import MOST, flip_probabilities, float_rgb, log_odds, mean_words, to_bits
+from ldp_slicing.lab.bits import MOST, flip_probabilities, float_rgb, log_odds, mean_words, to_bits
 from ldp_slicing.torch.simulate import simulate, to_rgb
 
 THICK = Plan([Slice(0xC08080, 5.2)])

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from ldp_slicing import Plan, Slice
-from ldp_slicing.lab.attacks.bits import log_odds, mean_words, to_bits
-from ldp_slicing.lab.attacks.networks import NETWORKS, BlackBox, Denoiser, FullScaleUNet, UNet, WhiteBox
+from ldp_slicing.lab.bits import log_odds, mean_words, to_bits
+from ldp_slicing.lab.learners.models.adversaries import NETWORKS, BlackBox, Denoiser, FullScaleUNet, UNet, WhiteBox
 from ldp_slicing.torch.simulate import see
 from tests.lab.attacks.images import pictures
 

@@ -13,24 +13,24 @@ from ldp_slicing import Plan
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.attacks import pairs
 from ldp_slicing.lab.attacks.pairs import PairRun, draw_pairs
-from ldp_slicing.lab.data import ImageSet, Split
+from ldp_slicing.lab.data.sets import ImageSet, Split
 from ldp_slicing.lab.experiments.identity import _judge_classes, advantage, became_likelier
 from ldp_slicing.lab.experiments.identity import test_pairs as drawn_pairs
-from ldp_slicing.lab.recipes import recipe
-from ldp_slicing.lab.task import Task
-from ldp_slicing.lab.training import Limits, train
+from ldp_slicing.lab.learners.recipes import recipe
+from ldp_slicing.lab.learners.task import TrainingTask
+from ldp_slicing.lab.learners.training import Limits, train
 
 CPU = torch.device("cpu")
 LABELS = np.array([0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 0, 1], np.int64)
 
 
-def task(count: int = 12, epochs: int = 1) -> Task:
+def task(count: int = 12, epochs: int = 1) -> TrainingTask:
     labels = np.resize(LABELS, count)
     rng = np.random.default_rng(0)
     images = (60 * labels[:, None, None, None] + rng.integers(0, 60, (count, 8, 8, 3))).astype(np.uint8)
     split = Split(images, labels)
     how = replace(recipe("pairs"), batch=48, epochs=epochs, pad=0, learning_rate=0.05)
-    return Task(
+    return TrainingTask(
         "t",
         ImageSet("toy", 3, split, split),
         how,

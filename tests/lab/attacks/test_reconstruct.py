@@ -9,14 +9,14 @@ import torch
 
 from ldp_slicing import Plan, Slice
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.attacks import networks
-from ldp_slicing.lab.attacks.networks import BlackBox, WhiteBox
 from ldp_slicing.lab.attacks.reconstruct import Reconstruction
-from ldp_slicing.lab.data import ImageSet, Split
-from ldp_slicing.lab.metrics import psnr, ssim
-from ldp_slicing.lab.recipes import recipe
-from ldp_slicing.lab.task import Task
-from ldp_slicing.lab.training import Limits, checkpoint_of, train
+from ldp_slicing.lab.data.sets import ImageSet, Split
+from ldp_slicing.lab.learners.models import adversaries as networks
+from ldp_slicing.lab.learners.models.adversaries import BlackBox, WhiteBox
+from ldp_slicing.lab.learners.recipes import recipe
+from ldp_slicing.lab.learners.task import TrainingTask
+from ldp_slicing.lab.learners.training import Limits, checkpoint_of, train
+from ldp_slicing.lab.metrics.images import psnr, ssim
 from ldp_slicing.torch.simulate import see, to_rgb
 from ldp_slicing.view import Prune
 from tests.lab.attacks.images import pictures
@@ -35,15 +35,15 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def task(
     kind: str, *, prune: Prune = None, epochs: int = 12, batch: int = 12, sources: torch.Tensor | None = None
-) -> Task:
+) -> TrainingTask:
     images = np.ascontiguousarray((pictures(60) if sources is None else sources).permute(0, 2, 3, 1).numpy())
     labels = np.zeros(60, np.int64)
     data = ImageSet("pictures", 1, Split(images, labels), Split(images[:0], labels[:0]))
     how = replace(recipe(f"{kind}-cifar"), epochs=epochs, batch=batch, learning_rate=4e-3)
-    return Task(kind, data, how, prune=prune, release="none", plans=PLANS)
+    return TrainingTask(kind, data, how, prune=prune, release="none", plans=PLANS)
 
 
-def trained(what: Task, folder: Path, limits: Limits | None = None) -> Reconstruction:
+def trained(what: TrainingTask, folder: Path, limits: Limits | None = None) -> Reconstruction:
     (run,) = train([what], CPU, folder, limits or Limits(), make=Reconstruction)
     assert isinstance(run, Reconstruction)
     return run

@@ -12,10 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ldp_slicing.lab.attacks.recognise import Recogniser, load_recogniser, on_pairs
-from ldp_slicing.lab.data import ImageSet, Split, load
-from ldp_slicing.lab.lfw import load_lfw, sides
-from ldp_slicing.lab.metrics import CRITERIA, psnr, share_within, ssim
+from ldp_slicing.lab.data.cifar import load_cifar
+from ldp_slicing.lab.data.lfw import load_lfw, sides
+from ldp_slicing.lab.data.sets import ImageSet, Split
+from ldp_slicing.lab.metrics.images import CRITERIA, psnr, ssim
+from ldp_slicing.lab.metrics.recognition import RecognitionMetric, load_recogniser, on_pairs
+from ldp_slicing.lab.metrics.shares import share_within
 
 SETS = {"lfw": "LFW, 112 x 112", "cifar10": "CIFAR-10, 32 x 32"}
 COUNT = 2000  # test images that are attacked, at most
@@ -23,7 +25,7 @@ TOGETHER = 250
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class AttackTarget:
     """public: uint8 [N, H, W, 3], the adversary's. sources: uint8 [M, 3, H, W] on the device, which only their owners have.
 
     Nobody is in both by name. LFW has a few people and pictures under two names: docs/threat-model.md.
@@ -32,7 +34,7 @@ class Case:
     name: str
     public: NDArray[np.uint8]
     sources: Tensor
-    faces: Recogniser | None = None
+    faces: RecognitionMetric | None = None
 
     @cached_property
     def originals(self) -> dict[str, object] | None:
@@ -64,24 +66,26 @@ class Case:
         return row | (self.faces.judge(images) if self.faces else {})
 
 
-def open_case(name: str, folder: Path, device: torch.device) -> Case:
+def open_target(name: str, folder: Path, device: torch.device) -> AttackTarget:
     """ "lfw": people in pairs of the first five folds are attacked, all others are public. "cifar10": half the training set is public."""
     if name == "lfw":
         faces = load_lfw(folder)
         side, _ = sides(faces)
         recogniser = on_pairs(load_recogniser(folder, device), faces, side)
-        return Case(name, faces.images[side.images], _on_device(faces.images[recogniser.attacked], device), recogniser)
-    images = load(name, folder)
+        return AttackTarget(
+            name, faces.images[side.images], _on_device(faces.images[recogniser.attacked], device), recogniser
+        )
+    images = load_cifar(name, folder)
     half = len(images.train.labels) // 2
     public = Split(images.train.images[:half], images.train.labels[:half])
-    return case_of(ImageSet(name, images.classes, public, images.test), device)
+    return target_from_set(ImageSet(name, images.classes, public, images.test), device)
 
 
-def case_of(images: ImageSet, device: torch.device) -> Case:
+def target_from_set(images: ImageSet, device: torch.device) -> AttackTarget:
     """The training set is public, and test images are attacked: a person, or a scene, must not be in both."""
     tested = images.test.images
     chosen = np.linspace(0, len(tested) - 1, min(COUNT, len(tested))).astype(int)
-    return Case(images.name, images.train.images, _on_device(tested[chosen], device))
+    return AttackTarget(images.name, images.train.images, _on_device(tested[chosen], device))
 
 
 def _on_device(images: NDArray[np.uint8], device: torch.device) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from ldp_slicing.lab.attacks.bits import float_rgb, lowered, mean_words, to_bits
+from ldp_slicing.lab.bits import float_rgb, lowered, mean_words, to_bits
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.simulate import simulate
 from ldp_slicing.view import Prune, gain_of

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ldp_slicing.lab.attacks.bits import float_rgb, lowered
+from ldp_slicing.lab.bits import float_rgb, lowered
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.decode import posterior_mean
 from ldp_slicing.torch.simulate import see, simulate

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from ldp_slicing.lab.attacks.bits import float_rgb
+from ldp_slicing.lab.bits import float_rgb
 from ldp_slicing.torch.simulate import see
 from ldp_slicing.view import Prune
 

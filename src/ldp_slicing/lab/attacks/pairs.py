@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.data import Split
-from ldp_slicing.lab.models.classify import wide_resnet28
-from ldp_slicing.lab.models.face_networks import ArcFaceHead
-from ldp_slicing.lab.run import Run
+from ldp_slicing.lab.data.sets import Split
+from ldp_slicing.lab.learners.models.classify import wide_resnet28
+from ldp_slicing.lab.learners.models.face_networks import ArcFaceHead
+from ldp_slicing.lab.learners.run import TrainingRun
 
 
-class PairRun(Run):
+class PairRun(TrainingRun):
     """A Wide-ResNet-28 on (release, photo), six channels; half of the pairs go together, all others do not.
 
     Training pairs are drawn anew in every step from the training images, which are taken to be public; with release="every-epoch" the

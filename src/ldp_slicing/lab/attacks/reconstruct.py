@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ldp_slicing.lab.attacks.bits import to_bits
-from ldp_slicing.lab.attacks.networks import NETWORKS, Adversary
-from ldp_slicing.lab.metrics import ssim
-from ldp_slicing.lab.models.face_networks import ArcFaceHead
-from ldp_slicing.lab.run import Run
-from ldp_slicing.lab.task import Task
-from ldp_slicing.lab.training import Splits
+from ldp_slicing.lab.bits import to_bits
+from ldp_slicing.lab.learners.models.adversaries import NETWORKS, Adversary
+from ldp_slicing.lab.learners.models.face_networks import ArcFaceHead
+from ldp_slicing.lab.learners.run import TrainingRun
+from ldp_slicing.lab.learners.task import TrainingTask
+from ldp_slicing.lab.learners.training import Splits
+from ldp_slicing.lab.metrics.images import ssim
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.decode import channels_of
 from ldp_slicing.torch.simulate import see, simulate
@@ -24,13 +24,13 @@ from ldp_slicing.view import gain_of
 ALIKE = 0.5  # what 1 - SSIM weighs beside the mean absolute error
 
 
-class Reconstruction(Run):
+class Reconstruction(TrainingRun):
     """A run whose network gives sources back from releases under the task's plans, an equal share of every batch under each.
 
     The task's images are the adversary's own, so that it may release them as often as it likes: task.release is "none".
     """
 
-    def __init__(self, task: Task, device: torch.device, splits: Splits | None = None) -> None:
+    def __init__(self, task: TrainingTask, device: torch.device, splits: Splits | None = None) -> None:
         self.plans = task.plans
         super().__init__(task, device, splits)
         size = min(task.recipe.batch, len(self.order))

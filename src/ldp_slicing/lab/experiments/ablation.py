@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ldp_slicing.lab.data import load
+from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.experiment import (
     Experiment,
     Findings,
@@ -19,8 +19,8 @@ from ldp_slicing.lab.experiment import (
     train_all,
 )
 from ldp_slicing.lab.experiments.curves import HELD_OUT
-from ldp_slicing.lab.recipes import recipe
-from ldp_slicing.lab.task import Task
+from ldp_slicing.lab.learners.recipes import recipe
+from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
 
@@ -41,11 +41,11 @@ PAPER = {"D": 80.36, "2:1:1": 78.44, "1:1:1": 74.92}  # on CIFAR-10; its ablatio
 
 def measure(setting: Setting) -> Iterator[Row]:
     images, once = (
-        load("cifar10", setting.data),
+        load_cifar("cifar10", setting.data),
         replace(recipe("cifar-decoded"), name="cifar-decoded, shorter").lasting(EPOCHS),
     )
     tasks = [
-        Task(f"cifar10-{name}-decoded", images, once, plan, prune, validation=HELD_OUT, decode=True)
+        TrainingTask(f"cifar10-{name}-decoded", images, once, plan, prune, validation=HELD_OUT, decode=True)
         for name, (plan, prune, _) in VARIANTS.items()
     ]
     yield from train_all(tasks, setting)

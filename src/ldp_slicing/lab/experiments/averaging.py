@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ldp_slicing.lab.attacks.attack_target import SETS, TOGETHER, Case
+from ldp_slicing.lab.attacks.attack_target import SETS, TOGETHER, AttackTarget
 from ldp_slicing.lab.attacks.averaging import average
 from ldp_slicing.lab.experiment import Experiment, Findings, Row, Setting, markdown
 from ldp_slicing.lab.experiments.leakage import (
@@ -41,7 +41,7 @@ SHOWN = 20.0
 
 
 def measure(setting: Setting) -> Iterator[Row]:
-    def one(case: Case, run: str, plan: Plan, prune: Prune) -> Row:
+    def one(case: AttackTarget, run: str, plan: Plan, prune: Prune) -> Row:
         found, tiles = attack(case, plan, prune)
         if plan.epsilon != SHOWN:
             return {"found": found}
@@ -50,7 +50,7 @@ def measure(setting: Setting) -> Iterator[Row]:
     return attack_all(setting, one)
 
 
-def attack(case: Case, plan: Plan, prune: Prune) -> tuple[list[Record], Tiles]:
+def attack(case: AttackTarget, plan: Plan, prune: Prune) -> tuple[list[Record], Tiles]:
     """What t releases of each source give away, for each t of ``COUNTS``."""
     generator, found = torch.Generator(case.sources.device).manual_seed(0), list[Record]()
     for count, images in _many(case.sources, plan, prune, generator).items():

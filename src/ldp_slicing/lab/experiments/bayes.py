@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 import torch
 
-from ldp_slicing.lab.attacks.attack_target import SETS, TOGETHER, Case
+from ldp_slicing.lab.attacks.attack_target import SETS, TOGETHER, AttackTarget
 from ldp_slicing.lab.attacks.bayes import prepare
-from ldp_slicing.lab.attacks.bits import float_rgb
+from ldp_slicing.lab.bits import float_rgb
 from ldp_slicing.lab.experiment import Experiment, Row, Setting
 from ldp_slicing.lab.experiments.leakage import (
     VIEWS,
@@ -34,7 +34,7 @@ PUBLIC, PIXELS = (
 
 
 def measure(setting: Setting) -> Iterator[Row]:
-    def one(case: Case, run: str, plan: Plan, prune: Prune) -> Row:
+    def one(case: AttackTarget, run: str, plan: Plan, prune: Prune) -> Row:
         found, tiles, fitted = attack(case, plan, prune)
         return fitted | {
             "found": found,
@@ -44,7 +44,7 @@ def measure(setting: Setting) -> Iterator[Row]:
     return attack_all(setting, one)
 
 
-def attack(case: Case, plan: Plan, prune: Prune) -> tuple[list[Record], Tiles, Row]:
+def attack(case: AttackTarget, plan: Plan, prune: Prune) -> tuple[list[Record], Tiles, Row]:
     """What the posterior gives away, and what was fitted to public images for it."""
     device = case.sources.device
     generator = torch.Generator(device).manual_seed(0)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ldp_slicing.lab.data.chest import load_chest
 from ldp_slicing.lab.experiment import (
     BUDGETS,
     Experiment,
@@ -20,11 +21,10 @@ from ldp_slicing.lab.experiment import (
     spread,
     train_all,
 )
-from ldp_slicing.lab.folders import load_chest
+from ldp_slicing.lab.learners.recipes import recipe
+from ldp_slicing.lab.learners.run import TrainingRun
+from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.lab.plans import held_out
-from ldp_slicing.lab.recipes import recipe
-from ldp_slicing.lab.run import Run
-from ldp_slicing.lab.task import Task
 from ldp_slicing.plan import Plan
 
 if TYPE_CHECKING:
@@ -38,17 +38,17 @@ def measure(setting: Setting) -> Iterator[Row]:
     images, how = load_chest(setting.data), recipe("chest")
     held = len(images.train.labels) // 10
     tasks = [
-        Task(f"chest-eps{eps:g}{way}", images, how, Plan.grey(eps, 8), validation=held, decode=bool(way))
+        TrainingTask(f"chest-eps{eps:g}{way}", images, how, Plan.grey(eps, 8), validation=held, decode=bool(way))
         for way in WAYS
         for eps in reversed(BUDGETS)
     ]
-    tasks.append(Task("chest-view", images, how, release="view", validation=held))
-    tasks.append(Task("chest-clean", images, how, release="none", validation=held))
+    tasks.append(TrainingTask("chest-view", images, how, release="view", validation=held))
+    tasks.append(TrainingTask("chest-clean", images, how, release="none", validation=held))
     yield from train_all(tasks, setting, judge)
 
 
 @torch.no_grad()
-def judge(run: Run) -> Row:
+def judge(run: TrainingRun) -> Row:
     """Accuracy, that of each class, the mean of these, which is 1/2 for a network that always gives one answer, and the area under the
     curve: how often an ill one looks more so than a healthy one, whatever the network takes for the limit.
     """

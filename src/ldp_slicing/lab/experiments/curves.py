@@ -8,7 +8,8 @@ from itertools import product
 from statistics import mean
 from typing import TYPE_CHECKING, NamedTuple
 
-from ldp_slicing.lab.data import ImageSet, load
+from ldp_slicing.lab.data.cifar import load_cifar
+from ldp_slicing.lab.data.sets import ImageSet
 from ldp_slicing.lab.experiment import (
     BUDGETS,
     Experiment,
@@ -22,9 +23,9 @@ from ldp_slicing.lab.experiment import (
     train_all,
 )
 from ldp_slicing.lab.experiments.dpsgd import PAPER as PAPER_DP_SGD
+from ldp_slicing.lab.learners.recipes import Recipe, recipe
+from ldp_slicing.lab.learners.task import ReleaseMode, TrainingTask
 from ldp_slicing.lab.plans import of_the_paper, points
-from ldp_slicing.lab.recipes import Recipe, recipe
-from ldp_slicing.lab.task import ReleaseMode, Task
 from ldp_slicing.plan import Plan
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ WAYS = {"-decoded": "decoded", "": "as it comes"}  # what the learner does with 
 
 def measure(setting: Setting) -> Iterator[Row]:
     wanted = [one for one in _runs() if setting.wants(one.run)]
-    sets = {name: load(name, setting.data) for name in SETS if any(one.images == name for one in wanted)}
+    sets = {name: load_cifar(name, setting.data) for name in SETS if any(one.images == name for one in wanted)}
     yield from train_all([_task(one, sets[one.images]) for one in wanted], setting)
 
 
@@ -79,10 +80,10 @@ def _runs() -> Iterator[_Run]:
         yield _Run(f"{name}-clean", name, recipe("cifar-once"))
 
 
-def _task(one: _Run, images: ImageSet) -> Task:
+def _task(one: _Run, images: ImageSet) -> TrainingTask:
     release: ReleaseMode = "once" if one.plan else "none"
     decode = one.run.endswith("-decoded")
-    return Task(
+    return TrainingTask(
         one.run, images, one.recipe, one.plan, release=release, seed=one.seed, validation=HELD_OUT, decode=decode
     )
 

@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from ldp_slicing.lab.attacks.contact_sheet import contact_sheet, portrait, view_of
-from ldp_slicing.lab.data import Split, load
+from ldp_slicing.lab.data.cifar import load_cifar
+from ldp_slicing.lab.data.sets import Split
 from ldp_slicing.lab.experiment import BUDGETS, Experiment, Findings, Row, Setting, markdown
 from ldp_slicing.lab.experiments.curves import THICK
-from ldp_slicing.lab.scattering import scatter
+from ldp_slicing.lab.learners.scattering import scatter
 from ldp_slicing.plan import Plan
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.torch.decode import Decoder
@@ -41,7 +42,7 @@ def measure(setting: Setting) -> Iterator[Row]:
         setting.pictures.mkdir(parents=True, exist_ok=True)
         _portraits(setting.device).save(setting.pictures / SHEET)
         yield {"run": "portrait", "seed": 0, "finished": True, "pictures": [SHEET]}
-    images = load("cifar10", setting.data)
+    images = load_cifar("cifar10", setting.data)
     train, test = (
         Split(split.images[:count], split.labels[:count])
         for split, count in ((images.train, TRAIN), (images.test, TEST))

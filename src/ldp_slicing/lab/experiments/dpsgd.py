@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ldp_slicing.lab import dpsgd
-from ldp_slicing.lab.data import load
+from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.experiment import BUDGETS, Experiment, Findings, Row, Setting, accuracies, markdown, spread
+from ldp_slicing.lab.learners import dpsgd
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,7 +19,7 @@ PAPER = (15, 23.5, 40.5, 51, 54, 57.5, 58.7)  # DP-SGD as the paper's authors ra
 def measure(setting: Setting) -> Iterator[Row]:
     recipe = setting.shortened(dpsgd.RECIPE)
     yield from dpsgd.measure(
-        load("cifar10", setting.data),
+        load_cifar("cifar10", setting.data),
         setting.work,
         recipe=recipe,
         budgets=BUDGETS,

@@ -12,18 +12,19 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from ldp_slicing.lab.attacks.recognise import load_recogniser
 from ldp_slicing.lab.attacks.reconstruct import Reconstruction
-from ldp_slicing.lab.data import ImageSet, Split
+from ldp_slicing.lab.data.lfw import FaceSet, Side, images_in_pairs, load_lfw, sides
+from ldp_slicing.lab.data.sets import ImageSet, Split
 from ldp_slicing.lab.experiment import BUDGETS, Experiment, Findings, Row, Setting, markdown, train_all
 from ldp_slicing.lab.experiments.ablation import VARIANTS
 from ldp_slicing.lab.experiments.reconstruction import for_all_budgets
-from ldp_slicing.lab.face_pairs import embed
-from ldp_slicing.lab.lfw import FaceSet, Side, distances, images_in_pairs, load_lfw, sides, verify
-from ldp_slicing.lab.models.face_networks import DlibOfCrop
-from ldp_slicing.lab.recipes import Recipe, recipe
-from ldp_slicing.lab.run import Run
-from ldp_slicing.lab.task import ReleaseMode, Task
+from ldp_slicing.lab.learners.embedding import embed
+from ldp_slicing.lab.learners.models.face_networks import DlibOfCrop
+from ldp_slicing.lab.learners.recipes import Recipe, recipe
+from ldp_slicing.lab.learners.run import TrainingRun
+from ldp_slicing.lab.learners.task import ReleaseMode, TrainingTask
+from ldp_slicing.lab.metrics.recognition import load_recogniser
+from ldp_slicing.lab.metrics.verification import distances, verify
 from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
 
@@ -62,11 +63,11 @@ def measure(setting: Setting) -> Iterator[Row]:
     recogniser, budgets = load_recogniser(setting.data, setting.device), tuple(Plan.paper(eps) for eps in BUDGETS)
     how = for_all_budgets(recipe("white-box-faces"))
     rebuilders = [
-        Task(f"lfw-rebuilt-{name}", _people(faces, half), how, prune="haar", release="none", plans=budgets)
+        TrainingTask(f"lfw-rebuilt-{name}", _people(faces, half), how, prune="haar", release="none", plans=budgets)
         for name, half in halves.items()
     ]
 
-    def finish(run: Run) -> Row:
+    def finish(run: TrainingRun) -> Row:
         assert isinstance(run, Reconstruction)  # noqa: S101 - no other is made
         return judge_rebuilt(faces, halves[run.task.name.rpartition("-")[2]], run, recogniser)
 
@@ -80,15 +81,17 @@ def _people(faces: FaceSet, side: Side) -> ImageSet:
     return ImageSet("lfw", side.classes, trained, Split(faces.images[tested], np.zeros(len(tested), np.int64)))
 
 
-def _tasks(faces: FaceSet, side: Side, teacher: Teacher) -> list[Task]:
+def _tasks(faces: FaceSet, side: Side, teacher: Teacher) -> list[TrainingTask]:
     """Every way of tuning, for every budget and variant, for one side."""
     people = _people(faces, side)
     labels, public = recipe("faces-arcface"), recipe("faces-teacher")
     untuned = replace(labels, name="untuned", epochs=0)
 
-    def task(way: str, name: str, how: Recipe, plan: Plan | None, prune: Prune, release: ReleaseMode) -> Task:
+    def task(way: str, name: str, how: Recipe, plan: Plan | None, prune: Prune, release: ReleaseMode) -> TrainingTask:
         taught = teacher.seen[side.images] if how.loss == "teacher" else None
-        return Task(f"lfw-{way}-{name}", people, how, plan, prune, release, targets=taught, weights=teacher.weights)
+        return TrainingTask(
+            f"lfw-{way}-{name}", people, how, plan, prune, release, targets=taught, weights=teacher.weights
+        )
 
     budgets = {f"eps{eps:g}": Plan.paper(eps) for eps in BUDGETS}
     tasks = [task("untuned", name, untuned, plan, "haar", "once") for name, plan in budgets.items()]
@@ -116,7 +119,7 @@ def teacher_of(faces: FaceSet, setting: Setting) -> Teacher:
     return Teacher(seen - seen.mean(0), seen.mean(0), setting.work / "start.pt")
 
 
-def judge(faces: FaceSet, side: Side, run: Run) -> Row:
+def judge(faces: FaceSet, side: Side, run: TrainingRun) -> Row:
     """Verification of the side's pairs; every tested image is released once, and its mirror is of that release."""
     images = torch.cat([run.noise(part) for part in torch.split(run.test[0], 256)])
     embedded = embed(run.model, images, prepare=lambda x: x.float(), batch=256)

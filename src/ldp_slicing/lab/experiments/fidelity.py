@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ldp_slicing.lab.data import load
+from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.experiment import (
     Experiment,
     Findings,
@@ -17,8 +17,8 @@ from ldp_slicing.lab.experiment import (
     spread,
     train_all,
 )
-from ldp_slicing.lab.recipes import recipe
-from ldp_slicing.lab.task import Task
+from ldp_slicing.lab.learners.recipes import recipe
+from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.plan import Plan
 
 if TYPE_CHECKING:
@@ -44,11 +44,13 @@ def measure(setting: Setting) -> Iterator[Row]:
         runs = [run for run in RUNS if name == "cifar100" or run != "clean-as-the-paper-says"]
         if not setting.wants_any(f"{name}-{run}" for run in runs):
             continue
-        images = load(name, setting.data)
-        tasks.append(Task(f"{name}-eps20-every-epoch", images, authors, Plan.paper(20.0), release="every-epoch"))
-        tasks.append(Task(f"{name}-clean", images, authors, release="none"))
+        images = load_cifar(name, setting.data)
+        tasks.append(
+            TrainingTask(f"{name}-eps20-every-epoch", images, authors, Plan.paper(20.0), release="every-epoch")
+        )
+        tasks.append(TrainingTask(f"{name}-clean", images, authors, release="none"))
         if name == "cifar100":  # where their code's decay falls short of their table, the decay that the paper names
-            tasks.append(Task(f"{name}-clean-as-the-paper-says", images, recipe("cifar-paper"), release="none"))
+            tasks.append(TrainingTask(f"{name}-clean-as-the-paper-says", images, recipe("cifar-paper"), release="none"))
     yield from train_all(tasks, setting)
 
 

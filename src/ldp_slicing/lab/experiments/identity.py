@@ -11,16 +11,18 @@ import torch
 from numpy.typing import NDArray
 
 from ldp_slicing.lab.attacks.pairs import PairRun, draw_pairs
-from ldp_slicing.lab.data import ImageSet, Split, load
+from ldp_slicing.lab.data.cifar import load_cifar
+from ldp_slicing.lab.data.lfw import FaceSet, Side, images_in_pairs, load_lfw, sides
+from ldp_slicing.lab.data.sets import ImageSet, Split
 from ldp_slicing.lab.experiment import BUDGETS, Experiment, Findings, Row, Setting, markdown, train_all
 from ldp_slicing.lab.experiments.faces import Teacher, teacher_of
-from ldp_slicing.lab.face_pairs import embed, fold_accuracy
-from ldp_slicing.lab.lfw import FaceSet, Side, images_in_pairs, load_lfw, sides
-from ldp_slicing.lab.metrics import Share
-from ldp_slicing.lab.recipes import recipe
-from ldp_slicing.lab.run import Run
-from ldp_slicing.lab.task import Task
-from ldp_slicing.lab.training import Splits
+from ldp_slicing.lab.learners.embedding import embed
+from ldp_slicing.lab.learners.recipes import recipe
+from ldp_slicing.lab.learners.run import TrainingRun
+from ldp_slicing.lab.learners.task import TrainingTask
+from ldp_slicing.lab.learners.training import Splits
+from ldp_slicing.lab.metrics.shares import Share
+from ldp_slicing.lab.metrics.verification import fold_accuracy
 from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
 
@@ -60,25 +62,25 @@ def _runs_of_people() -> list[str]:
 
 def _of_classes(setting: Setting) -> Iterator[Row]:
     """CIFAR: the identity of a picture is its class."""
-    pairs_recipe, fast, tasks = recipe("pairs"), recipe("cifar-fast"), list[Task]()
+    pairs_recipe, fast, tasks = recipe("pairs"), recipe("cifar-fast"), list[TrainingTask]()
     for name in ("cifar10", "cifar100"):
         if not setting.wants_any(f"{name}-{way}-{target}" for way in TRIED for target in TRIED[way]):
             continue
-        images = load(name, setting.data)
+        images = load_cifar(name, setting.data)
         pairs = test_pairs(images)
         for target, (eps, prune) in TARGETS.items():
             plan = Plan.paper(eps)
             if target in TRIED["wrn"]:
                 tasks.append(
-                    Task(f"{name}-wrn-{target}", images, pairs_recipe, plan, prune, "every-epoch", pairs=pairs)
+                    TrainingTask(f"{name}-wrn-{target}", images, pairs_recipe, plan, prune, "every-epoch", pairs=pairs)
                 )
             if target in TRIED["posterior"]:
-                tasks.append(Task(f"{name}-posterior-{target}", images, fast, plan, prune, "every-epoch"))
+                tasks.append(TrainingTask(f"{name}-posterior-{target}", images, fast, plan, prune, "every-epoch"))
     yield from train_all(tasks, setting, _judge_classes, make)
 
 
-def make(task: Task, device: torch.device, splits: Splits) -> Run:
-    return (PairRun if task.recipe.loss == "pairs" else Run)(task, device, splits)
+def make(task: TrainingTask, device: torch.device, splits: Splits) -> TrainingRun:
+    return (PairRun if task.recipe.loss == "pairs" else TrainingRun)(task, device, splits)
 
 
 def test_pairs(images: ImageSet) -> NDArray[np.int64]:
@@ -86,13 +88,13 @@ def test_pairs(images: ImageSet) -> NDArray[np.int64]:
     return draw_pairs(images.test.labels, min(PAIRS, 4 * len(images.test.labels)), seed=0)
 
 
-def judge_pairs(run: Run) -> Row:
+def judge_pairs(run: TrainingRun) -> Row:
     """How many of the task's test pairs the network tells rightly."""
     assert run.task.pairs is not None  # noqa: S101 - the task has checked it
     return advantage(round(run.accuracy(*run.test) * len(run.task.pairs)), len(run.task.pairs))
 
 
-def _judge_classes(run: Run) -> Row:
+def _judge_classes(run: TrainingRun) -> Row:
     if run.task.recipe.loss == "pairs":
         return judge_pairs(run)
     images, pairs = run.test[0], test_pairs(run.task.data)
@@ -123,7 +125,7 @@ def _of_people(faces: FaceSet, setting: Setting) -> Iterator[Row]:
     )
 
 
-def _tasks(faces: FaceSet, side: Side, teacher: Teacher, name: str) -> list[Task]:
+def _tasks(faces: FaceSet, side: Side, teacher: Teacher, name: str) -> list[TrainingTask]:
     tested = images_in_pairs(faces, side)
     several = np.flatnonzero(
         np.bincount(side.people)[side.people] > 1
@@ -144,7 +146,7 @@ def _tasks(faces: FaceSet, side: Side, teacher: Teacher, name: str) -> list[Task
         plan = Plan.paper(eps)
         for way, how in (("untuned", untuned), ("linker", tuned)):
             tasks.append(
-                Task(
+                TrainingTask(
                     f"lfw-{way}-{target}-{name}",
                     linked,
                     how,
@@ -157,7 +159,9 @@ def _tasks(faces: FaceSet, side: Side, teacher: Teacher, name: str) -> list[Task
             )
         if target in TRIED["wrn"]:
             rows = _pairs_of(faces, side, tested)
-            tasks.append(Task(f"lfw-wrn-{target}-{name}", paired, pairs_recipe, plan, prune, "every-epoch", pairs=rows))
+            tasks.append(
+                TrainingTask(f"lfw-wrn-{target}-{name}", paired, pairs_recipe, plan, prune, "every-epoch", pairs=rows)
+            )
     return tasks
 
 
@@ -170,7 +174,7 @@ def _pairs_of(faces: FaceSet, side: Side, tested: NDArray[np.int64]) -> NDArray[
     return np.stack((first, second, faces.pairs.same[mine].astype(np.int64)), 1)
 
 
-def _judge_people(faces: FaceSet, side: Side, teacher: Teacher, run: Run) -> Row:
+def _judge_people(faces: FaceSet, side: Side, teacher: Teacher, run: TrainingRun) -> Row:
     if run.task.recipe.loss == "pairs":
         return judge_pairs(run)
     tested = images_in_pairs(faces, side)

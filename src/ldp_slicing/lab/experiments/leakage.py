@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ldp_slicing.lab.attacks.attack_target import SETS, Case, open_case
+from ldp_slicing.lab.attacks.attack_target import SETS, AttackTarget, open_target
 from ldp_slicing.lab.attacks.contact_sheet import contact_sheet, portrait, view_of
 from ldp_slicing.lab.experiment import BUDGETS, Findings, Row, Setting, markdown
-from ldp_slicing.lab.metrics import CRITERIA
+from ldp_slicing.lab.metrics.images import CRITERIA
 from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
 
@@ -44,7 +44,7 @@ def grid(name: str) -> dict[str, tuple[Prune, float]]:
     return {f"{name}-{view}-eps{eps:g}": (prune, eps) for view, prune in VIEWS.items() for eps in reversed(TARGETS)}
 
 
-def shown(case: Case) -> Tensor:
+def shown(case: AttackTarget) -> Tensor:
     """uint8 [K, 3, H, W]: sources that a sheet may show to everybody."""
     return portrait().to(case.sources.device) if case.faces else case.sources[:SHOWN]
 
@@ -54,7 +54,7 @@ def blind_guesses(setting: Setting) -> Iterator[Row]:
     for name in SETS:
         run = f"{name}{BLIND}"
         if setting.wants(run) and not setting.has(run):
-            case = open_case(name, setting.data, setting.device)
+            case = open_target(name, setting.data, setting.device)
             yield {
                 "run": run,
                 "seed": 0,
@@ -65,12 +65,12 @@ def blind_guesses(setting: Setting) -> Iterator[Row]:
             }
 
 
-def blind_guess(case: Case) -> dict[str, object]:
+def blind_guess(case: AttackTarget) -> dict[str, object]:
     mean = torch.from_numpy(case.public.mean(0, dtype=np.float64)).permute(2, 0, 1).float().to(case.sources.device)
     return case.judge(mean.expand(len(case.sources), -1, -1, -1))
 
 
-def attack_all(setting: Setting, attack: Callable[[Case, str, Plan, Prune], Row]) -> Iterator[Row]:
+def attack_all(setting: Setting, attack: Callable[[AttackTarget, str, Plan, Prune], Row]) -> Iterator[Row]:
     """Rows of all budgets, views and sets that are not done yet, of an attack that trains nothing; unfinished ones when the time is up."""
     yield from blind_guesses(setting)
     for name in SETS:
@@ -79,14 +79,14 @@ def attack_all(setting: Setting, attack: Callable[[Case, str, Plan, Prune], Row]
         for run, (prune, eps) in wanted.items():
             row: Row = {"run": run, "seed": 0, "finished": not setting.limits.over, "prune": prune}
             if row["finished"]:
-                case = case or open_case(name, setting.data, setting.device)
+                case = case or open_target(name, setting.data, setting.device)
                 row |= attack(case, run, Plan.paper(eps), prune) | {"originals": case.originals}
                 setting.say(f"{run}: SSIM {row['found'][-1]['reconstruction']['ssim']:.3f}")
             yield row
 
 
 def sheet(
-    setting: Setting, case: Case, name: str, prune: Prune, tiles: Mapping[str, tuple[Tensor, Tensor]]
+    setting: Setting, case: AttackTarget, name: str, prune: Prune, tiles: Mapping[str, tuple[Tensor, Tensor]]
 ) -> list[str]:
     """Adds to the picture ``name`` of the page, and gives its name: from titles to releases and reconstructions of what ``shown`` has.
 

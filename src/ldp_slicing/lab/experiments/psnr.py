@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ldp_slicing.lab.data import load
+from ldp_slicing.lab.data.cifar import load_cifar
+from ldp_slicing.lab.data.lfw import load_lfw
 from ldp_slicing.lab.experiment import BUDGETS, Experiment, Findings, Row, Setting, markdown
-from ldp_slicing.lab.lfw import load_lfw
 from ldp_slicing.plan import Plan
 from ldp_slicing.sheet import psnr
 from ldp_slicing.slicer import Slicer
@@ -28,7 +28,7 @@ def measure(setting: Setting) -> Iterator[Row]:
     for name in SETS:
         if not setting.wants_any(f"{name}-{view}-eps{eps:g}" for view in VIEWS for eps in BUDGETS):
             continue
-        images = load_lfw(setting.data).images if name == "lfw" else load(name, setting.data).test.images
+        images = load_lfw(setting.data).images if name == "lfw" else load_cifar(name, setting.data).test.images
         chosen = images[np.linspace(0, len(images) - 1, min(COUNT, len(images))).astype(int)]
         for view, prune in VIEWS.items():
             for eps in BUDGETS:

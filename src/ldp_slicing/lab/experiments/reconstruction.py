@@ -8,9 +8,9 @@ from functools import partial
 
 import torch
 
-from ldp_slicing.lab.attacks.attack_target import SETS, TOGETHER, Case, open_case
-from ldp_slicing.lab.attacks.bits import float_rgb
+from ldp_slicing.lab.attacks.attack_target import SETS, TOGETHER, AttackTarget, open_target
 from ldp_slicing.lab.attacks.reconstruct import Reconstruction
+from ldp_slicing.lab.bits import float_rgb
 from ldp_slicing.lab.experiment import Experiment, Row, Setting, listed, train_all
 from ldp_slicing.lab.experiments.leakage import (
     TARGETS,
@@ -23,9 +23,9 @@ from ldp_slicing.lab.experiments.leakage import (
     shown,
     table_of,
 )
-from ldp_slicing.lab.recipes import Recipe, recipe
-from ldp_slicing.lab.run import Run
-from ldp_slicing.lab.task import Task
+from ldp_slicing.lab.learners.recipes import Recipe, recipe
+from ldp_slicing.lab.learners.run import TrainingRun
+from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.plan import Plan
 
 RECIPES = {"lfw": "faces", "cifar10": "cifar"}
@@ -36,7 +36,7 @@ LONGER = 2  # times as long as one that knows a single budget is a network train
 
 def measure(kind: str, setting: Setting) -> Iterator[Row]:
     """One network for all budgets of each set and view, and some for eps 20 alone; ``kind``: "black-box" or "white-box"."""
-    tasks, found = list[Task](), dict[str, Case]()
+    tasks, found = list[TrainingTask](), dict[str, AttackTarget]()
     for name in SETS:
         alone = recipe(f"{kind}-{RECIPES[name]}")
         many = for_all_budgets(alone)
@@ -53,11 +53,11 @@ def measure(kind: str, setting: Setting) -> Iterator[Row]:
             for run, (how, _, plans) in asked.items()
         ):
             continue
-        case = found[name] = open_case(name, setting.data, setting.device)
+        case = found[name] = open_target(name, setting.data, setting.device)
         for run, (how, prune, plans) in wanted.items():
-            tasks.append(Task(run, case.training_set, how, prune=prune, release="none", plans=plans))
+            tasks.append(TrainingTask(run, case.training_set, how, prune=prune, release="none", plans=plans))
 
-    def finish(run: Run) -> Row:
+    def finish(run: TrainingRun) -> Row:
         assert isinstance(run, Reconstruction)  # noqa: S101 - no other is made
         case = found[run.task.data.name]
         row, tiles = judge(run, case)
@@ -74,7 +74,7 @@ def for_all_budgets(alone: Recipe) -> Recipe:
     return replace(alone, name=f"{alone.name}, all budgets", epochs=LONGER * alone.epochs)
 
 
-def judge(run: Reconstruction, case: Case) -> tuple[Row, Tiles]:
+def judge(run: Reconstruction, case: AttackTarget) -> tuple[Row, Tiles]:
     """Every budget that the network was trained for: the releases of the attacked sources, and what it makes of them."""
     found, tiles = [], {}
     for plan in run.plans:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ldp_slicing.lab.data import ImageSet, Split
+from ldp_slicing.lab.data.sets import ImageSet, Split
 from ldp_slicing.lab.experiment import Experiment, Row, Setting, markdown, plain
-from ldp_slicing.lab.recipes import recipe
-from ldp_slicing.lab.run import Run
-from ldp_slicing.lab.task import Task
+from ldp_slicing.lab.learners.recipes import recipe
+from ldp_slicing.lab.learners.run import TrainingRun
+from ldp_slicing.lab.learners.task import TrainingTask
 
 COUNTS = (1, 2, 4, 6, 8)
 SECONDS = 3.0
@@ -23,13 +23,15 @@ def measure(setting: Setting) -> Iterator[Row]:
     split = Split(rng.integers(0, 256, (IMAGES, 32, 32, 3), dtype=np.uint8), rng.integers(0, 10, IMAGES))
     images = ImageSet("made up", 10, split, Split(split.images[:0], split.labels[:0]))
     for compiled in (False, True):
-        runs = list[Run]()
+        runs = list[TrainingRun]()
         for count in COUNTS:
             name = f"{count}-side-by-side{'-compiled' * compiled}"
             if not setting.wants(name) or setting.has(name):
                 continue
             while len(runs) < count:
-                runs.append(Run(Task(name, images, how, release="none", seed=len(runs)), setting.device))
+                runs.append(
+                    TrainingRun(TrainingTask(name, images, how, release="none", seed=len(runs)), setting.device)
+                )
                 if compiled:
                     runs[-1].compile()
             steps, taken = _train(runs)
@@ -48,7 +50,7 @@ def measure(setting: Setting) -> Iterator[Row]:
             }
 
 
-def _train(runs: Sequence[Run]) -> tuple[int, float]:
+def _train(runs: Sequence[TrainingRun]) -> tuple[int, float]:
     """Steps of all runs together, and the seconds that they took; what is made once, graphs and kernels, is made before."""
     for run in runs:
         run.begin_epoch()

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ldp_slicing.lab.attacks.attack_target import TOGETHER, open_case
+from ldp_slicing.lab.attacks.attack_target import TOGETHER, open_target
 from ldp_slicing.lab.attacks.reconstruct import Reconstruction
-from ldp_slicing.lab.data import load
+from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.experiment import Experiment, Findings, Row, Setting, listed, markdown, spread, train_all
 from ldp_slicing.lab.experiments import curves, leakage
 from ldp_slicing.lab.experiments.leakage import blind
+from ldp_slicing.lab.learners.recipes import Recipe, recipe
+from ldp_slicing.lab.learners.run import TrainingRun
+from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.lab.plans import (
     ALONE,
     PLANS,
@@ -27,9 +30,6 @@ from ldp_slicing.lab.plans import (
     of_the_paper,
     points,
 )
-from ldp_slicing.lab.recipes import Recipe, recipe
-from ldp_slicing.lab.run import Run
-from ldp_slicing.lab.task import Task
 from ldp_slicing.plan import Plan
 
 if TYPE_CHECKING:
@@ -45,10 +45,12 @@ def measure(setting: Setting) -> Iterator[Row]:
 
 
 def _learners(setting: Setting) -> Iterator[Row]:
-    images = load(TASK, setting.data)
+    images = load_cifar(TASK, setting.data)
     held = min(curves.HELD_OUT, len(images.train.labels) // 4)
     tasks = [
-        Task(f"{TASK}-{name}-learner-decoded", images, recipe("cifar-fast"), plan, prune, validation=held, decode=True)
+        TrainingTask(
+            f"{TASK}-{name}-learner-decoded", images, recipe("cifar-fast"), plan, prune, validation=held, decode=True
+        )
         for name, (plan, prune, _) in PLANS.items()
     ]
     yield from train_all(tasks, setting)
@@ -76,9 +78,9 @@ def _adversaries(setting: Setting) -> Iterator[Row]:
         for run in wanted
     ):
         return
-    case = open_case(TASK, setting.data, setting.device)
+    case = open_target(TASK, setting.data, setting.device)
     tasks = [
-        Task(
+        TrainingTask(
             run,
             case.training_set,
             recipes[run],
@@ -89,7 +91,7 @@ def _adversaries(setting: Setting) -> Iterator[Row]:
         for run in wanted
     ]
 
-    def judge(run: Run) -> Row:
+    def judge(run: TrainingRun) -> Row:
         assert isinstance(run, Reconstruction)  # noqa: S101 - no other is made
         found = []
         for name, plan in runs[run.task.name].items():

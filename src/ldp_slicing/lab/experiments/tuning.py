@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ldp_slicing.lab.data import load
+from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.experiment import Experiment, Row, Setting, markdown, percent, train_all
 from ldp_slicing.lab.experiments.curves import HELD_OUT
-from ldp_slicing.lab.recipes import Recipe, recipe
-from ldp_slicing.lab.run import Run
-from ldp_slicing.lab.task import Task
+from ldp_slicing.lab.learners.recipes import Recipe, recipe
+from ldp_slicing.lab.learners.run import TrainingRun
+from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.plan import Plan
 
 TRIED = ((0.1, 5e-4), (0.1, 1e-3), (0.1, 2e-3), (0.2, 5e-4), (0.2, 1e-3), (0.3, 1e-3))  # learning rate and weight decay
 
 
 def measure(setting: Setting) -> Iterator[Row]:
-    images = load("cifar10", setting.data)
+    images = load_cifar("cifar10", setting.data)
     tasks = [
-        Task(_name(*pair), images, _variant(*pair), Plan.paper(20.0), validation=HELD_OUT, decode=True)
+        TrainingTask(_name(*pair), images, _variant(*pair), Plan.paper(20.0), validation=HELD_OUT, decode=True)
         for pair in TRIED
     ]
     yield from train_all(tasks, setting, _held_out)
@@ -39,7 +39,7 @@ def _variant(rate: float, decay: float) -> Recipe:
     )
 
 
-def _held_out(run: Run) -> Row:
+def _held_out(run: TrainingRun) -> Row:
     return {"held_out_accuracy": run.accuracy(*run.validation)}
 
 

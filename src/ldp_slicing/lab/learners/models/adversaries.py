@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ldp_slicing.lab.attacks.bits import float_rgb, log_odds, lowered, mean_words, to_bits
+from ldp_slicing.lab.bits import float_rgb, log_odds, lowered, mean_words, to_bits
 from ldp_slicing.plan import Plan
 
 TOLD = 64

@@ -15,9 +15,9 @@ import torch
 from filelock import FileLock
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.data import Split
-from ldp_slicing.lab.run import Epoch, Run
-from ldp_slicing.lab.task import Task, read_kept
+from ldp_slicing.lab.data.sets import Split
+from ldp_slicing.lab.learners.run import Epoch, TrainingRun
+from ldp_slicing.lab.learners.task import TrainingTask, read_kept
 
 Splits = tuple[Split, Split, Split]
 
@@ -63,26 +63,26 @@ def device_of(name: str) -> torch.device:
 
 
 def train(
-    tasks: Sequence[Task],
+    tasks: Sequence[TrainingTask],
     device: torch.device,
     folder: Path,
     limits: Limits,
-    report: Callable[[Run, Epoch], None] = lambda run, epoch: None,
-    make: Callable[[Task, torch.device, Splits], Run] = Run,
-) -> Iterator[Run]:
+    report: Callable[[TrainingRun, Epoch], None] = lambda run, epoch: None,
+    make: Callable[[TrainingTask, torch.device, Splits], TrainingRun] = TrainingRun,
+) -> Iterator[TrainingRun]:
     """Yields each run as it ends; when the time is up, those that have not ended too (``run.finished`` tells), saved to go on later.
 
     ``make`` makes a run of a task where it is of a kind of its own.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    waiting, active = deque(tasks), list[Run]()
+    waiting, active = deque(tasks), list[TrainingRun]()
     longest, saved = 0.0, dict[tuple[str, int], float]()
 
     def over() -> bool:
         return limits.would_be_over(1.5 * longest)
 
     with ThreadPoolExecutor(1) as ahead:  # the next task's images are released while the device trains
-        coming: deque[tuple[Task, Future[Splits]]] = deque()
+        coming: deque[tuple[TrainingTask, Future[Splits]]] = deque()
         while waiting or coming or active:
             if over() and not active:
                 break
@@ -117,7 +117,7 @@ def train(
                 time.sleep(0.0002)
 
 
-def _start(run: Run, folder: Path, *, compiled: bool) -> Run:
+def _start(run: TrainingRun, folder: Path, *, compiled: bool) -> TrainingRun:
     if compiled:
         run.compile()
     if (path := checkpoint_of(run.task, folder)).is_file():
@@ -127,7 +127,7 @@ def _start(run: Run, folder: Path, *, compiled: bool) -> Run:
     return run
 
 
-def checkpoint_of(task: Task, folder: Path) -> Path:
+def checkpoint_of(task: TrainingTask, folder: Path) -> Path:
     """Where a run of the task is kept. One by another recipe, plan or view, or of other images, is kept elsewhere, and not taken up."""
     return _named(
         task,
@@ -141,14 +141,14 @@ def checkpoint_of(task: Task, folder: Path) -> Path:
     )
 
 
-def _named(task: Task, folder: Path, kind: str, *what: object) -> Path:
+def _named(task: TrainingTask, folder: Path, kind: str, *what: object) -> Path:
     digest = hashlib.sha256(
         repr((task.plan, task.prune, task.validation, task.data.digest, *what)).encode()
     ).hexdigest()
     return folder / f"{task.name}-{task.seed}-{digest[:12]}.{kind}"
 
 
-def releases_of(task: Task, folder: Path) -> Splits:
+def releases_of(task: TrainingTask, folder: Path) -> Splits:
     """The task's images. Where each is released once, the releases are kept: going on must not release them again."""
     if task.release != "once":
         return task.released()

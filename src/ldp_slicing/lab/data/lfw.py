@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
 from ldp_slicing.errors import DataError
-from ldp_slicing.lab.data import need
-from ldp_slicing.lab.face_pairs import Face, Pairs, Verification, fold_accuracy, read_pairs, squared_distances
-from ldp_slicing.lab.folders import read_images
+from ldp_slicing.lab.data.face_pairs import Face, Pairs, read_pairs
+from ldp_slicing.lab.data.folders import read_images
+from ldp_slicing.lab.data.sets import require_folder
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Side:
 
 def load_lfw(folder: Path) -> FaceSet:
     """``folder/lfw112/Person_Name/Person_Name_0001.webp`` (or .jpg, .png), aligned to the ArcFace template, and ``pairs.txt``."""
-    root = need(
+    root = require_folder(
         folder / "lfw112",
         "LFW (vis-www.cs.umass.edu/lfw) aligned to 112 x 112, one folder per person, with its pairs.txt",
     )
@@ -74,23 +73,7 @@ def _side(faces: FaceSet, folds: NDArray[np.int64]) -> Side:
     return Side(tuple(int(fold) for fold in folds), np.array([i for i, _ in kept], np.int64), people, len(numbers))
 
 
-def distances(faces: FaceSet, side: Side, embeddings: Tensor, where: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Of the side's pairs; row i of ``embeddings``, [M, D], is of image ``where[i]``."""
-    row = {int(image): i for i, image in enumerate(where)}
-    tested = faces.tested(side.folds)
-    first, second = (
-        [row[int(i)] for i in faces.of(people)[tested]] for people in (faces.pairs.first, faces.pairs.second)
-    )
-    return squared_distances(embeddings[first], embeddings[second])
-
-
 def images_in_pairs(faces: FaceSet, side: Side) -> NDArray[np.int64]:
     """Which images are in the side's pairs."""
     tested = faces.tested(side.folds)
     return np.unique(np.concatenate([faces.of(people)[tested] for people in (faces.pairs.first, faces.pairs.second)]))
-
-
-def verify(faces: FaceSet, side: Side, found: NDArray[np.float64]) -> Verification:
-    """Each fold of the side by the threshold that is best on its other folds: people that network has not seen either."""
-    tested = faces.tested(side.folds)
-    return fold_accuracy(found, faces.pairs.same[tested], faces.pairs.folds[tested])

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.data import Split, picture_digest
-from ldp_slicing.lab.models import build, build_embedder, load_weights
-from ldp_slicing.lab.models.face_networks import ArcFaceHead, Dropout
-from ldp_slicing.lab.task import Task, read_kept
+from ldp_slicing.lab.data.sets import Split, image_digest
+from ldp_slicing.lab.learners.models import build, build_embedder, load_weights
+from ldp_slicing.lab.learners.models.face_networks import ArcFaceHead, Dropout
+from ldp_slicing.lab.learners.task import TrainingTask, read_kept
 from ldp_slicing.torch.decode import Decoder
 from ldp_slicing.torch.simulate import see, simulate, to_rgb
 
@@ -54,10 +54,12 @@ def resemblance_loss(outputs: Tensor, taught: Tensor, temperature: float) -> Ten
     return functional.cross_entropy(functional.normalize(outputs) @ taught.T / temperature, wanted)
 
 
-class Run:
+class TrainingRun:
     """A task's network, its data, and how far it is. ``splits``: what ``task.released()`` gave, where it was made ahead of time."""
 
-    def __init__(self, task: Task, device: torch.device, splits: tuple[Split, Split, Split] | None = None) -> None:
+    def __init__(
+        self, task: TrainingTask, device: torch.device, splits: tuple[Split, Split, Split] | None = None
+    ) -> None:
         self.task, self.device, recipe = task, device, task.recipe
         torch.backends.cudnn.benchmark = (
             True  # every step has the same shapes, so that looking for the fastest algorithm pays
@@ -140,7 +142,7 @@ class Run:
     def _release_to(self, kept: Path, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """The release of each that the file has, by its source's digest; the others are released, and then in it, too."""
         known = read_kept(kept) if kept.is_file() else {}
-        names = [picture_digest(image) for image in images]
+        names = [image_digest(image) for image in images]
         missing = {name: i for i, name in enumerate(names) if name not in known}
         if missing:
             known |= zip(missing, self.task.release_once(images[list(missing.values())]), strict=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from PIL import Image
 from ldp_slicing.card import promised, spent_on_one
 from ldp_slicing.errors import DataError, LdpSlicingError, ReleaseError
 from ldp_slicing.images import read_image
-from ldp_slicing.lab.data import Given, ImageSet, Split, need, need_file
+from ldp_slicing.lab.data.sets import ImageSet, ReleaseInfo, Split, require_file, require_folder
 from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, has_card, read_manifest
 from ldp_slicing.plan import COLOUR_BITS
 from ldp_slicing.storage import LocalStorage
@@ -81,8 +80,10 @@ def read_folder(
     root: Path, *, size: tuple[int, int] | None = None, grey: bool | None = False
 ) -> tuple[Split, list[str]]:
     """``root/CLASS/*`` in the order of names, as torchvision's ImageFolder has it, and the names of the classes."""
-    folders = [path for path in sorted(need(root, "a folder with one folder per class").iterdir()) if path.is_dir()]
-    pictures = {path.name: found for path in folders if (found := pictures_below(path))}
+    folders = [
+        path for path in sorted(require_folder(root, "a folder with one folder per class").iterdir()) if path.is_dir()
+    ]
+    pictures = {path.name: found for path in folders if (found := list_images(path))}
     classes = list(pictures)
     files = [(path, i) for i, found in enumerate(pictures.values()) for path in found]
     if not files:
@@ -95,7 +96,7 @@ def read_folder(
     ), classes
 
 
-def pictures_below(root: Path) -> list[Path]:
+def list_images(root: Path) -> list[Path]:
     return [path for path in sorted(root.rglob("*")) if path.suffix.lower() in SUFFIXES]
 
 
@@ -108,7 +109,7 @@ def read_list(path: Path, *, size: tuple[int, int] | None = None, grey: bool | N
 def _listed(path: Path) -> list[tuple[Path, int]]:
     found = []
     for number, line in enumerate(
-        need_file(path, "a list of images and classes").read_text(encoding="utf-8").splitlines(), 1
+        require_file(path, "a list of images and classes").read_text(encoding="utf-8").splitlines(), 1
     ):
         if not line.strip():
             continue
@@ -134,13 +135,13 @@ def load_folder(root: Path, *, size: tuple[int, int] | None = None) -> ImageSet:
     if (root / "train.txt").is_file():
         files = [file for name in ("train", "test") for file, _ in _listed(root / f"{name}.txt")]
     else:
-        files = [file for name in ("train", "test") for file in pictures_below(root / name)]
+        files = [file for name in ("train", "test") for file in list_images(root / name)]
     grey = bool(files) and all_grey(files)
-    given = given_of(files, grey=grey)
-    return replace(_load_folder(root, size, grey=grey), given=given)
+    release_info = read_release_info(files, grey=grey)
+    return replace(_load_folder(root, size, grey=grey), release_info=release_info)
 
 
-def given_of(files: Sequence[Path], *, grey: bool) -> Given | None:
+def read_release_info(files: Sequence[Path], *, grey: bool) -> ReleaseInfo | None:
     """What cards say of these files, each by the nearest one above it; None where they are sources. Both together are refused."""
     folders = {file.parent for file in files}
     cards = {_card_over(folder.resolve()) for folder in folders}
@@ -177,7 +178,7 @@ def _has_manifest(place: LocalStorage) -> bool:
         return False
 
 
-def _given(card: Path, *, grey: bool) -> Given:
+def _given(card: Path, *, grey: bool) -> ReleaseInfo:
     """What the card says of such images, if it speaks of no others: to decode, their word must be known."""
     try:
         statements = json.loads(card.read_text())["statements"]
@@ -192,7 +193,7 @@ def _given(card: Path, *, grey: bool) -> Given:
         raise DataError(
             f"{card} speaks of words of {words} bits: a set to learn from has colour (24) or 8-bit grey releases, and no others"
         )
-    return Given(*promises[0], max(spent))
+    return ReleaseInfo(*promises[0], max(spent))
 
 
 def _load_folder(root: Path, size: tuple[int, int] | None, *, grey: bool) -> ImageSet:
@@ -204,34 +205,3 @@ def _load_folder(root: Path, size: tuple[int, int] | None, *, grey: bool) -> Ima
     if names != tested:
         raise DataError(f"{root}: the classes of train, {', '.join(names)}, are not those of test, {', '.join(tested)}")
     return ImageSet(root.name, len(names), train, test)
-
-
-def load_chest(folder: Path) -> ImageSet:
-    """The chest X-rays of Kermany et al. 2018, grey, 224 x 224; the 16 images of the official validation split go to the training set.
-
-    The groups of the training set are patients, or examinations where that is all that a file's name says.
-    """
-    root = need(
-        folder / "chest_xray",
-        "the chest X-ray set of Kermany et al. 2018 (doi.org/10.17632/rscbjbr9sj; folders train, val, test)",
-    )
-    (first, classes), (second, _), (test, _) = (
-        read_folder(root / name, size=(224, 224), grey=True) for name in ("train", "val", "test")
-    )
-    paths = [path for part in ("train", "val") for kind in classes for path in sorted((root / part / kind).rglob("*"))]
-    patients = [patient(path) for path in paths if path.suffix.lower() in SUFFIXES]
-    groups = np.unique(patients, return_inverse=True)[1].astype(np.int64)
-    train = Split(np.concatenate([first.images, second.images]), np.concatenate([first.labels, second.labels]), groups)
-    files = [*paths, *(path for kind in classes for path in (root / "test" / kind).rglob("*"))]
-    return ImageSet(
-        "chest", 2, train, test, given_of([file for file in files if file.suffix.lower() in SUFFIXES], grey=True)
-    )
-
-
-def patient(file: Path) -> str:
-    """Whose X-ray a file is: "person7_virus" or "NORMAL2-IM-0401". The virus, bacteria, IM and NORMAL2 files are each numbered apart.
-
-    That they are is seen from the official test set: it shares numbers with the training set, but none of the same kind.
-    """
-    found = re.match(r"person\d+_[a-z]+|(NORMAL\d*-)?IM-\d+", file.name)
-    return found[0] if found else str(file)  # one of its own

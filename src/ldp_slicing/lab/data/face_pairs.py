@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor, nn
-from torch.nn import functional
 
 from ldp_slicing.errors import DataError
-from ldp_slicing.lab.data import need_file
+from ldp_slicing.lab.data.sets import require_file
 from ldp_slicing.pickles import DataOnlyUnpickler
 
 FORMATS = ("JPEG", "PNG")  # nothing else is tried on bytes from outside
@@ -48,7 +45,7 @@ def read_pairs(path: Path) -> Pairs:
     """
     lines = [
         line.split()
-        for line in need_file(path, "LFW's list of pairs").read_text(encoding="utf-8").splitlines()
+        for line in require_file(path, "LFW's list of pairs").read_text(encoding="utf-8").splitlines()
         if line.strip()
     ]
     folds, count = _header(lines[0] if lines else [], path)
@@ -91,7 +88,7 @@ def read_bin(path: Path) -> tuple[list[bytes], NDArray[np.bool_]]:
     Such a file is a pickle of (images, same). It is read as data: a file that names anything to be called, other than what makes up an
     array or bytes, is refused before it is called.
     """
-    encoded = need_file(path, "an InsightFace verification set").read_bytes()
+    encoded = require_file(path, "an InsightFace verification set").read_bytes()
     try:
         content = DataOnlyUnpickler(io.BytesIO(encoded), encoding="bytes").load()
     except DataError:
@@ -140,101 +137,3 @@ def _decode(content: bytes, size: int) -> NDArray[np.uint8]:
                 f"is {image.width} x {image.height} of mode {image.mode}; {size} x {size} in 8-bit colour or grey is expected"
             )
         return np.asarray(image.convert("RGB"), np.uint8)
-
-
-def embed(
-    model: nn.Module,
-    images: Tensor,
-    flip: bool = True,
-    *,
-    prepare: Callable[[Tensor], Tensor] | None = None,
-    batch: int = 64,
-) -> Tensor:
-    """[N, 3, H, W], whatever ``prepare`` (or without it the model) takes, to float32 [N, D] of length 1, on the CPU.
-
-    With ``flip`` the embedding is that of the image plus that of its mirror. The mirror is made here, of the **same release**: it is
-    post-processing and free. Releasing a source and its mirror separately would be two releases of one source and spend 2 eps.
-    """
-    device = next((parameter.device for parameter in model.parameters()), images.device)
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.inference_mode():
-            starts = range(0, len(images), batch)
-            parts = [_embed(model, images[i : i + batch].to(device), flip, prepare).float().cpu() for i in starts]
-    finally:
-        model.train(was_training)
-    return functional.normalize(torch.cat(parts))
-
-
-def _embed(model: nn.Module, images: Tensor, flip: bool, prepare: Callable[[Tensor], Tensor] | None) -> Tensor:
-    total: Tensor = model(prepare(images) if prepare else images)
-    return total + _embed(model, images.flip(-1), False, prepare) if flip else total
-
-
-def squared_distances(a: Tensor, b: Tensor) -> NDArray[np.float64]:
-    """Two [N, D] to float64 [N]: row by row; 0..4 for rows of length 1."""
-    if a.shape != b.shape or a.ndim != 2:
-        raise ValueError(f"embeddings of shapes {tuple(a.shape)} and {tuple(b.shape)} do not pair up as [N, D]")
-    distances: NDArray[np.float64] = (a.detach().double() - b.detach().double()).square().sum(1).cpu().numpy()
-    return distances
-
-
-@dataclass(frozen=True)
-class Verification:
-    """Shares of pairs, 0..1: the mean over the folds, its standard error, each fold's accuracy, and each fold's threshold."""
-
-    accuracy: float
-    standard_error: float
-    per_fold: NDArray[np.float64]
-    thresholds: NDArray[np.float64]
-
-
-def fold_accuracy(distances: ArrayLike, same: ArrayLike, folds: ArrayLike | int = 10) -> Verification:
-    """float [N] distances, bool [N] answers and int [N] folds (or how many folds of neighbours to cut) to the accuracy over the folds.
-
-    Each fold is judged by the threshold that is best on the others; a pair below it is taken for one person.
-    """
-    values, truth = np.asarray(distances, np.float64), np.asarray(same, np.bool_)
-    groups = np.asarray(_cut(len(values), folds) if isinstance(folds, int) else folds)
-    if values.ndim != 1 or truth.shape != values.shape or groups.shape != values.shape:
-        raise ValueError(
-            f"distances {values.shape}, answers {truth.shape} and folds {groups.shape} are not of one length"
-        )
-    if not np.isfinite(values).all():
-        raise ValueError("some distances are not finite: the model or its input is broken")
-    names = np.unique(groups)
-    if len(names) < 2:
-        raise ValueError(f"{len(names)} folds: a threshold needs another fold to be chosen on")
-    thresholds = np.array([best_threshold(values[groups != name], truth[groups != name]) for name in names])
-    hits = [
-        (values[groups == name] < threshold) == truth[groups == name]
-        for name, threshold in zip(names, thresholds, strict=True)
-    ]
-    per_fold = np.array([hit.mean() for hit in hits])
-    return Verification(float(per_fold.mean()), float(per_fold.std(ddof=1) / len(names) ** 0.5), per_fold, thresholds)
-
-
-def _cut(count: int, folds: int) -> NDArray[np.int64]:
-    """int64 [count]: neighbours in folds of equal size, the first ones larger by one where it does not divide."""
-    if not 2 <= folds <= count:
-        raise ValueError(f"{folds} folds cannot be cut from {count} pairs")
-    sizes = [len(part) for part in np.array_split(np.empty(count), folds)]
-    return np.repeat(np.arange(folds, dtype=np.int64), sizes)
-
-
-def best_threshold(distances: NDArray[np.float64], same: NDArray[np.bool_]) -> float:
-    """float64 [N] and bool [N] to the threshold under which most pairs are judged rightly; of equals the smallest.
-
-    The candidates lie midway between neighbouring distances, and below and above all of them (minus and plus infinity).
-    """
-    order = np.argsort(distances, kind="stable")
-    ordered, truth = distances[order], same[order]
-    # right[i]: pairs judged rightly when exactly the i nearest are taken for one person
-    right = np.concatenate([[0], np.cumsum(np.where(truth, 1, -1))]) + np.count_nonzero(~truth)
-    lower, upper = ordered[:-1], ordered[1:]
-    middle = lower / 2 + upper / 2
-    middle = np.where(middle > lower, middle, upper)  # between neighbouring floats there is none
-    candidates = np.concatenate([[-np.inf], middle, [np.inf]])
-    possible = np.concatenate([[True], lower < upper, [True]])  # equal distances cannot be told apart
-    return float(candidates[possible][np.argmax(right[possible])])

@@ -22,9 +22,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.data import ImageSet
-from ldp_slicing.lab.recipes import Recipe
-from ldp_slicing.lab.scattering import scatter
+from ldp_slicing.lab.data.sets import ImageSet
+from ldp_slicing.lab.learners.recipes import Recipe
+from ldp_slicing.lab.learners.scattering import scatter
 
 UNIT = "a whole training image, added or removed, in the central model (a trusted curator); not comparable with eps per released pixel"
 ORDERS = [

@@ -11,17 +11,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ldp_slicing.errors import DataError
-from ldp_slicing.lab.face_pairs import embed, fold_accuracy, squared_distances
-from ldp_slicing.lab.lfw import FaceSet, Side
-from ldp_slicing.lab.metrics import Share, share_within
-from ldp_slicing.lab.models import build_embedder, load_weights
+from ldp_slicing.lab.data.lfw import FaceSet, Side
+from ldp_slicing.lab.learners.embedding import embed
+from ldp_slicing.lab.learners.models import build_embedder, load_weights
+from ldp_slicing.lab.metrics.shares import Share, share_within
+from ldp_slicing.lab.metrics.verification import fold_accuracy, squared_distances
 
 WEIGHTS = "dlib_face_recognition_resnet_model_v1.dat"
 BATCH = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Recogniser:
+class RecognitionMetric:
     """The pairs of one half of LFW's folds. The first photo of each is attacked, the second is an original that the adversary has.
 
     attacked: int64 [M], the images that are first in some pair. first: int64 [P], where each pair's first photo is among them.
@@ -80,7 +81,7 @@ def load_recogniser(folder: Path, device: torch.device) -> nn.Module:
     return model.to(device)
 
 
-def on_pairs(model: nn.Module, faces: FaceSet, side: Side) -> Recogniser:
+def on_pairs(model: nn.Module, faces: FaceSet, side: Side) -> RecognitionMetric:
     """The recogniser on the pairs of a side, whose people are not in ``side.images``."""
     pairs, tested = faces.pairs, faces.tested(side.folds)
     firsts, seconds = faces.of(pairs.first)[tested], faces.of(pairs.second)[tested]
@@ -95,6 +96,6 @@ def on_pairs(model: nn.Module, faces: FaceSet, side: Side) -> Recogniser:
         embed(model, images[which], prepare=lambda x: x.float(), batch=BATCH) for which in (attacked, seconds)
     )
     radius = fold_accuracy(squared_distances(originals[first], second), same, folds).thresholds.mean()
-    return Recogniser(
+    return RecognitionMetric(
         model, attacked, first, second, same, folds, originals, np.array(list(probes.values())), float(radius)
     )

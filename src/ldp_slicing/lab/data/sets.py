@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldp_slicing.errors import DataError
-from ldp_slicing.pickles import unpickle_data
 from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
 
@@ -33,7 +32,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Given:
+class ReleaseInfo:
     """What a card says of releases; ``spent``: the eps per released pixel of the source that was released most."""
 
     plan: Plan
@@ -43,17 +42,17 @@ class Given:
 
 @dataclass(frozen=True)
 class ImageSet:
-    """``given``: how these images were released already; None where they are sources."""
+    """``release_info``: how these images were released already; None where they are sources."""
 
     name: str
     classes: int
     train: Split
     test: Split
-    given: Given | None = None
+    release_info: ReleaseInfo | None = None
 
     @property
     def holds(self) -> str:
-        return "sources" if self.given is None else "releases"
+        return "sources" if self.release_info is None else "releases"
 
     @property
     def is_grey(self) -> bool:
@@ -62,7 +61,7 @@ class ImageSet:
     @cached_property
     def times(self) -> Counter[str]:
         """How often each picture is there: each time it is released, its eps adds up."""
-        return Counter(picture_digest(image) for split in (self.train, self.test) for image in split.images)
+        return Counter(image_digest(image) for split in (self.train, self.test) for image in split.images)
 
     @cached_property
     def digest(self) -> str:
@@ -78,7 +77,7 @@ class ImageSet:
         return found.hexdigest()[:32]
 
 
-def picture_digest(image: NDArray[np.uint8]) -> str:
+def image_digest(image: NDArray[np.uint8]) -> str:
     return hashlib.sha256(np.ascontiguousarray(image).data).hexdigest()
 
 
@@ -111,47 +110,13 @@ def draw_held_out(split: Split, count: int, seed: int) -> tuple[NDArray[np.int64
     return np.flatnonzero(~held), np.flatnonzero(held)
 
 
-def load(name: str, folder: Path) -> ImageSet:
-    """ "cifar10" or "cifar100" from the folders that torchvision and their authors know."""
-    if name == "cifar10":
-        root = need(
-            folder / "cifar-10-batches-py",
-            "the CIFAR-10 python version (www.cs.toronto.edu/~kriz/cifar.html), unpacked",
-        )
-        return ImageSet(
-            name,
-            10,
-            _cifar([root / f"data_batch_{i}" for i in range(1, 6)], "labels"),
-            _cifar([root / "test_batch"], "labels"),
-        )
-    if name == "cifar100":
-        root = need(
-            folder / "cifar-100-python", "the CIFAR-100 python version (www.cs.toronto.edu/~kriz/cifar.html), unpacked"
-        )
-        return ImageSet(name, 100, _cifar([root / "train"], "fine_labels"), _cifar([root / "test"], "fine_labels"))
-    raise DataError(f"no data set {name!r}; there are cifar10 and cifar100")
-
-
-def need(path: Path, what: str) -> Path:
+def require_folder(path: Path, what: str) -> Path:
     if not path.is_dir():
         raise DataError(f"{path} is not there: put {what} into {path.parent}, or name another folder with --data")
     return path
 
 
-def need_file(path: Path, what: str) -> Path:
+def require_file(path: Path, what: str) -> Path:
     if not path.is_file():
         raise DataError(f"{path} is not there: it should be {what}")
     return path
-
-
-def _cifar(files: list[Path], label_key: str) -> Split:
-    for file in files:
-        need_file(file, "one of the files of the set's python version")
-    parts = [unpickle_data(file.read_bytes()) for file in files]
-    rows = np.concatenate([np.asarray(part["data"], np.uint8) for part in parts])
-    labels = np.concatenate([np.asarray(part[label_key], np.int64) for part in parts])
-    if rows.shape != (len(labels), 3072):
-        raise DataError(
-            f"{files[0].parent} holds rows of shape {rows.shape} for {len(labels)} labels; 3072 bytes a row are expected"
-        )
-    return Split(np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), labels)

@@ -15,21 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.data import ImageSet, Split, hold_out
-from ldp_slicing.lab.recipes import Recipe
+from ldp_slicing.lab.data.sets import ImageSet, Split, hold_out
+from ldp_slicing.lab.learners.recipes import Recipe
 from ldp_slicing.plan import Plan
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.view import Prune
 
-ReleaseMode = Literal["none", "view", "once", "every-epoch", "given"]
+ReleaseMode = Literal["none", "view", "once", "every-epoch", "existing"]
 
 
 @dataclass(frozen=True)
-class Task:
+class TrainingTask:
     """One network to be trained.
 
     release: "none" trains on sources and "view" on the view without noise, neither private; "once" on one release of each image, made by
-    the secure engine before training begins; "given" on releases that somebody else made, with the plan of their card; "every-epoch" draws
+    the secure engine before training begins; "existing" on releases that somebody else made, with the plan of their card; "every-epoch" draws
     new noise for every batch, the authors' way: each training image is then released once per epoch.
 
     decode: the learner decodes the releases first, see ``ldp_slicing.torch.Decoder``; only where each image has one.
@@ -57,11 +57,11 @@ class Task:
     def __post_init__(self) -> None:
         if (self.plan is None) != (self.release in ("none", "view")):
             raise LdpSlicingError(f"task {self.name!r}: release={self.release!r} does not go with plan={self.plan!r}")
-        if (self.data.given is not None) != (self.release == "given"):
+        if (self.data.release_info is not None) != (self.release == "existing"):
             raise LdpSlicingError(
                 f"task {self.name!r}: release={self.release!r}, but {self.data.name} holds {self.data.holds}"
             )
-        if self.decode and self.release not in ("once", "given"):
+        if self.decode and self.release not in ("once", "existing"):
             raise LdpSlicingError(
                 f"task {self.name!r}: what was released once is decoded; got release={self.release!r}"
             )
@@ -98,8 +98,8 @@ class Task:
         """
         if self.plan is None:
             return None
-        if self.data.given is not None:
-            return self.data.given.spent
+        if self.data.release_info is not None:
+            return self.data.release_info.spent
         epochs = self.recipe.epochs if self.release == "every-epoch" else 1
         times = Counter({digest: epochs * count for digest, count in self.data.times.items()})
         times.update([*besides])

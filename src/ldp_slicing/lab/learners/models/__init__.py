@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.models.cifar import resnet9, resnet56
-from ldp_slicing.lab.models.classify import resnet50_grey, wide_resnet28
-from ldp_slicing.lab.models.face_networks import EMBEDDING, DlibOfCrop, ir50
+from ldp_slicing.lab.learners.models.cifar import resnet9, resnet56
+from ldp_slicing.lab.learners.models.classify import resnet50_grey, wide_resnet28
+from ldp_slicing.lab.learners.models.face_networks import EMBEDDING, DlibOfCrop, ir50
 
 MODELS: dict[str, Callable[[int], nn.Module]] = {
     "resnet56": resnet56,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.run import Epoch
+from ldp_slicing.lab.learners.run import Epoch
 
 LogFormat = Literal["csv", "tensorboard"]
 
