@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 
-from ldp_slicing.lab.recipes import Recipe
+from ldp_slicing.lab.learners.recipes import Recipe
+from ldp_slicing.lab.learners.run import TrainingRun
+from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.lab.rows import Mode, Row, Training
-from ldp_slicing.lab.run import Run
-from ldp_slicing.lab.task import Task
 
 
 def row_of(
-    task: Task,
+    task: TrainingTask,
     experiment: str,
     *,
     method: str = "",
@@ -21,7 +21,7 @@ def row_of(
 ) -> Row:
     """The unfinished row of a task that has not been trained yet: all the fields that identify it."""
     plans = task.plans or ((task.plan,) if task.plan else ())
-    learnt_from = task.release in ("once", "every-epoch", "given")
+    learnt_from = task.release in ("once", "every-epoch", "existing")
     mode: Mode = "decoded" if task.decode else "raw" if learnt_from else ""
     return Row(
         experiment,
@@ -45,7 +45,7 @@ def recipe_to_dict(recipe: Recipe) -> dict[str, object]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(recipe).items()}
 
 
-def describe(run: Run, row: Row) -> Row:
+def describe(run: TrainingRun, row: Row) -> Row:
     """``row`` with how its network was trained so far."""
     task, tested = run.task, [epoch for epoch in run.history if epoch.test_accuracy is not None]
     best = max(tested, key=lambda epoch: epoch.test_accuracy or 0.0, default=None)

@@ -82,7 +82,7 @@ class Row:
     dataset: "cifar10", "cifar100", "chest", "lfw", the name of a user's set, or "" for synthetic images.
     method: the learner, the attack or the quantity, where an experiment has several.
     plans: of the releases; none where the sources themselves or their view were used, several for an attack on several.
-    release: "none", "view", "once", "every-epoch" or "given", see ``Task``.
+    release: "none", "view", "once", "every-epoch" or "existing", see ``TrainingTask``.
     mode: whether the learner used raw or decoded releases; "" where nothing was learnt from releases.
     folds: which folds of LFW were tested, from 0.
     options: whatever else distinguishes this row from others of its experiment.
