@@ -146,3 +146,10 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a private folder and its parents, each durable under its name."""
+    for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
+        missing.mkdir(exist_ok=True, mode=0o700)
+        sync_folder(missing.parent)

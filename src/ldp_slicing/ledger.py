@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 from ldp_slicing.card import number
 from ldp_slicing.errors import KeyFileError, LedgerError
-from ldp_slicing.keys import frame, new_key_file, read_key_file, tables_digest
+from ldp_slicing.keys import frame, make_folder, new_key_file, read_key_file, tables_digest
 from ldp_slicing.plan import Plan
 from ldp_slicing.tables import LAYOUT_VERSION, round_up
 from ldp_slicing.view import Prune, block_of
@@ -410,7 +410,7 @@ class Ledger:
                     f"there is no ledger {self.path} yet; `ldp-slicing privatize` makes one, or name another with --ledger"
                 )
             return read_key_file(key_path)
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(self.path.parent)
         if not key_path.exists():
             try:
                 new_key_file(key_path)
