@@ -29,7 +29,7 @@ from ldp_slicing.images import Canvas, encode_png
 from ldp_slicing.kernel import VARIANTS
 from ldp_slicing.release.inventory import prepare
 from ldp_slicing.release.run import on_this_machine
-from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.sheet import BUDGETS
 
 SIZES = {
@@ -186,7 +186,7 @@ def _measure_files(folder: Path, side: int, count: int, rounds: int) -> dict[str
         bare(target, private=False)
 
     def ours(target: Path) -> None:
-        job = prepare(source, target, Recipe(), ledger=target.with_suffix(".sqlite"))
+        job = prepare(source, target, ReleaseSettings(), ledger=target.with_suffix(".sqlite"))
         assert sum(1 for outcome in job.run(on_this_machine(1)) if outcome.problem is None) == count
         job.close()
 

@@ -27,7 +27,7 @@ from ldp_slicing.errors import AuditError
 from ldp_slicing.images import encode_png
 from ldp_slicing.keys import new_key_file
 from ldp_slicing.randomness import SeededForTests
-from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.storage import LocalStorage
 from ldp_slicing.verify import verify
 from tests.cases import photographs
@@ -63,7 +63,7 @@ def folder(tmp_path: Path) -> Path:
     (source / "more" / "grey.png").write_bytes(png(picture(4)[..., 0]))
     (source / "more" / "deep.png").write_bytes(png(picture(5)[..., 0].astype(np.uint16) * 200))
     target = tmp_path / "releases"
-    release(source, target, Recipe(compression=1))
+    release(source, target, ReleaseSettings(compression=1))
     return target
 
 
@@ -82,7 +82,7 @@ def test_releases_as_they_are_made_hold(folder: Path) -> None:
 
 def test_one_release_with_its_card(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png(picture(0)))
-    release(tmp_path / "a.png", tmp_path / "release.png", Recipe(prune="dct"))
+    release(tmp_path / "a.png", tmp_path / "release.png", ReleaseSettings(prune="dct"))
     report = audit_releases(tmp_path / "release.png")
     assert report.holds, str(report)
     (tmp_path / "release.png.card.json").unlink()
@@ -290,7 +290,7 @@ def test_equal_releases_of_single_pixels_may_be_chance(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     for number in range(2):
         (tmp_path / "photos" / f"{number}.png").write_bytes(png(np.full((1, 1, 3), 7, np.uint8)))
-    release(tmp_path / "photos", tmp_path / "releases", Recipe())
+    release(tmp_path / "photos", tmp_path / "releases", ReleaseSettings())
     shutil.copy(tmp_path / "releases" / "0.png", tmp_path / "releases" / "1.png")
     report = audit_releases(tmp_path / "releases")
     assert failed(report) == {"manifest"}
@@ -302,7 +302,7 @@ def test_bits_that_the_plan_drops_are_constant(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     for number in range(2):
         (tmp_path / "photos" / f"{number}.png").write_bytes(png(picture(number)))
-    recipe = Recipe(epsilon=5.2, weights=(4, 0, 0))  # without chroma
+    recipe = ReleaseSettings(epsilon=5.2, weights=(4, 0, 0))  # without chroma
     release(tmp_path / "photos", tmp_path / "releases", recipe)
     assert audit_releases(tmp_path / "releases").holds
     (tmp_path / "releases" / "1.png").write_bytes(png(Slicer(Plan.paper(5.2))(picture(1))))
@@ -409,7 +409,7 @@ def test_a_bounded_number_of_pairs_is_stated(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "photos").mkdir()
     for number in range(8):
         (tmp_path / "photos" / f"{number}.png").write_bytes(png(picture(number)[:16, :16]))
-    release(tmp_path / "photos", tmp_path / "releases", Recipe())
+    release(tmp_path / "photos", tmp_path / "releases", ReleaseSettings())
     assert "28 of 28 pairs" in by_name(audit_releases(tmp_path / "releases"))["shared masks"].tried
     monkeypatch.setattr("ldp_slicing.audit.shared.COMPARISONS", 128 * 8)
     assert "22 of 28 pairs" in by_name(audit_releases(tmp_path / "releases"))["shared masks"].tried
@@ -420,7 +420,7 @@ def test_a_release_that_is_lost_breaks_no_promise(folder: Path, lost: str) -> No
     """Of grey releases it is the only one, of colour ones one of four."""
     (folder / lost).unlink()
     assert failed(audit_releases(folder)) == {"card", "manifest"}  # nobody has said so
-    release(folder.parent / "photos", folder, Recipe(compression=1))
+    release(folder.parent / "photos", folder, ReleaseSettings(compression=1))
     assert audit_releases(folder).holds
     card = folder / "card.json"
     text = card.read_text()
@@ -489,7 +489,7 @@ def test_what_is_left_may_be_smaller_than_a_block(tmp_path: Path) -> None:
 def test_no_statement_is_about_what_another_is_about(folder: Path) -> None:
     lost = "more/odd.png"
     (folder / lost).unlink()
-    release(folder.parent / "photos", folder, Recipe(compression=1))
+    release(folder.parent / "photos", folder, ReleaseSettings(compression=1))
     card = folder / "card.json"
     true = json.loads(card.read_text())
     assert audit_releases(folder).holds

@@ -13,7 +13,7 @@ from ldp_slicing.audit import selftest
 from ldp_slicing.audit.faults import BUILD_FAULTS, picture
 from ldp_slicing.cli import app
 from ldp_slicing.images import encode_png
-from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.settings import ReleaseSettings
 from tests.release.helpers import release
 
 
@@ -28,7 +28,7 @@ def releases(tmp_path: Path) -> Path:
     (tmp_path / "photos").mkdir()
     for number in range(2):
         (tmp_path / "photos" / f"{number}.png").write_bytes(b"".join(encode_png(picture(number))))
-    release(tmp_path / "photos", tmp_path / "releases", Recipe())
+    release(tmp_path / "photos", tmp_path / "releases", ReleaseSettings())
     return tmp_path / "releases"
 
 

@@ -18,13 +18,13 @@ from ldp_slicing.ledger import Ledger, Spent, default_ledger
 from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME
 from ldp_slicing.release.inventory import prepare
 from ldp_slicing.release.run import on_this_machine
-from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.worker import Outcome
 from ldp_slicing.storage import PARTIAL, LocalStorage
 from ldp_slicing.verify import verify
 from tests.markers import encoded, picture
 
-RECIPE = Recipe(epsilon=5.0)
+SETTINGS = ReleaseSettings(epsilon=5.0)
 PNG = encoded(picture(9, 7), "PNG")
 SECRET = b"the-secret-marker"
 BESIDE = [CARD_NAME, MANIFEST_NAME]
@@ -55,11 +55,17 @@ class Ran:
 
 
 def release(
-    source: Path, target: Path, recipe: Recipe = RECIPE, *, workers: int = 1, after: int | None = None, **options: Any
+    source: Path,
+    target: Path,
+    settings: ReleaseSettings = SETTINGS,
+    *,
+    workers: int = 1,
+    after: int | None = None,
+    **options: Any,
 ) -> Ran:
     """A whole run in this process; ``after`` so many files it is asked to stop."""
     ran = Ran()
-    job = prepare(source, target, recipe, **options)
+    job = prepare(source, target, settings, **options)
     ran.kept = job.kept
 
     def stop() -> bool:
@@ -118,10 +124,10 @@ def snapshot(folder: Path, wanted: Callable[[Path], bool] = lambda path: True) -
 
 
 def expected(
-    path: str, entry: str, pixels: NDArray[Any], bits: int, key: Path, *, recipe: Recipe = RECIPE
+    path: str, entry: str, pixels: NDArray[Any], bits: int, key: Path, *, settings: ReleaseSettings = SETTINGS
 ) -> NDArray[Any]:
     """What a run under an owner's key must release for these pixels."""
-    slicer, secret = recipe.slicer(bits), Secret(read_key_file(key), is_owners=True)
+    slicer, secret = settings.slicer(bits), Secret(read_key_file(key), is_owners=True)
     name = f"{path}\0{entry}".encode()
     digest = source_digest(pixels, 8 if bits == 24 else bits)
     return slicer(pixels, key=secret.image_key(name, digest, slicer.plan, slicer.prune))

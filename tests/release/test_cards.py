@@ -18,12 +18,12 @@ from ldp_slicing.ledger import Ledger, Verdict
 from ldp_slicing.manifest import CARD_NAME
 from ldp_slicing.release.inventory import prepare
 from ldp_slicing.release.run import Job, Stop, on_this_machine
-from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.state import Journal
 from ldp_slicing.release.worker import Ask, Gate, Outcome, Setting, Worker
 from ldp_slicing.storage import Draft, Found, LocalStorage, write_whole
 from tests.markers import encoded, picture
-from tests.release.helpers import PNG, RECIPE, card_of, on_card, outputs, pictures, plant, release, spent, verified
+from tests.release.helpers import PNG, SETTINGS, card_of, on_card, outputs, pictures, plant, release, spent, verified
 
 
 def lost_in_between(setting: Setting, gate: Gate, journal: Journal, stop: Stop) -> Generator[list[Outcome]]:
@@ -36,7 +36,7 @@ def test_a_file_that_is_there_and_not_counted_costs_the_card(tmp_path: Path) -> 
     source = plant(tmp_path / "in", pictures(3))
     assert release(source, tmp_path / "out").complete
     plant(source, {"large.png": encoded(picture(90, 70), "PNG")})
-    job = prepare(source, tmp_path / "out", RECIPE)
+    job = prepare(source, tmp_path / "out", SETTINGS)
     list(job.run(lost_in_between))
     assert "large.png is there and not counted" in (job.card_problem or "")
     assert not job.complete
@@ -51,7 +51,7 @@ def test_a_file_that_is_there_and_not_counted_costs_the_card(tmp_path: Path) -> 
 
 def test_a_single_file_that_is_not_counted_costs_its_card(tmp_path: Path) -> None:
     plant(tmp_path, {"in.png": PNG, "other.png": PNG})
-    job = prepare(tmp_path / "in.png", tmp_path / "out.png", RECIPE)
+    job = prepare(tmp_path / "in.png", tmp_path / "out.png", SETTINGS)
     list(job.run(lost_in_between))
     assert "out.png is there and not counted" in (job.card_problem or "")
     job.close()
@@ -81,7 +81,7 @@ def test_while_something_is_released_no_earlier_card_lies_there(tmp_path: Path) 
     source = plant(tmp_path / "in", pictures(2))
     assert release(source, tmp_path / "out").complete
     plant(source, pictures(3))
-    job = prepare(source, tmp_path / "out", RECIPE)
+    job = prepare(source, tmp_path / "out", SETTINGS)
     assert [(tmp_path / "out" / CARD_NAME).exists() for _ in job.run(on_this_machine(1))] == [False]
     job.close()
     assert on_card(tmp_path / "out") == 3
@@ -93,7 +93,7 @@ def test_a_card_that_this_run_did_not_write_is_not_replaced(tmp_path: Path) -> N
     for content, why in (('{"card": 2, "statements": []}', "another run wrote it"), ("notes", "it is no card")):
         (tmp_path / "out" / CARD_NAME).write_text(content)
         with pytest.raises(ReleaseError, match=why):
-            prepare(source, tmp_path / "out", RECIPE)
+            prepare(source, tmp_path / "out", SETTINGS)
         assert (tmp_path / "out" / CARD_NAME).read_text() == content
     for content in ("", "\0\0\0"):  # as a power cut leaves it
         (tmp_path / "out" / CARD_NAME).write_text(content)
@@ -105,7 +105,7 @@ def test_a_true_card_stays_where_nothing_new_is_released(tmp_path: Path) -> None
     source = plant(tmp_path / "in", pictures(2))
     release(source, tmp_path / "out")
     plant(source, {"notes.txt": b"no picture"})
-    job = prepare(source, tmp_path / "out", RECIPE)
+    job = prepare(source, tmp_path / "out", SETTINGS)
     assert [(tmp_path / "out" / CARD_NAME).exists() for _ in job.run(on_this_machine(1))] == [True]
     job.close()
 
@@ -124,7 +124,7 @@ def test_what_is_refused_lets_go_of_the_target(tmp_path: Path, monkeypatch: pyte
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "forget_remarks", lambda self: (_ for _ in ()).throw(ReleaseError("for a test")))
         with pytest.raises(ReleaseError, match="for a test"):
-            prepare(source, tmp_path / "out", RECIPE)
+            prepare(source, tmp_path / "out", SETTINGS)
     assert release(source, tmp_path / "out").complete
 
 
@@ -143,7 +143,7 @@ def test_names_with_accents_are_counted_in_every_form(name: str, tmp_path: Path)
 
 def test_a_folder_that_cannot_be_looked_into_costs_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = plant(tmp_path / "in", pictures(2))
-    job = prepare(source, tmp_path / "out", RECIPE)
+    job = prepare(source, tmp_path / "out", SETTINGS)
     monkeypatch.setattr(
         LocalStorage, "files", lambda self: iter([Found("deep", problem="folder cannot be read: Permission denied")])
     )
@@ -172,13 +172,13 @@ def test_an_older_ledger_is_told_by_its_numbers_before_anything_is_spent(owners:
     release(plant(tmp_path / "others", others), tmp_path / "elsewhere", ledger=ledger, key=key)  # they fill the gap
     for _ in range(2):
         with pytest.raises(LedgerError, match="an older one seems to have been put in its place"):
-            prepare(source, tmp_path / "out", RECIPE, ledger=ledger, key=key)
+            prepare(source, tmp_path / "out", SETTINGS, ledger=ledger, key=key)
     assert outputs(tmp_path / "out") == before
     shutil.copytree(tmp_path / "out", tmp_path / "kept")
     for name in before:
         (tmp_path / "out" / name).unlink()  # what is lost was spent all the same
     with pytest.raises(LedgerError, match="an older one seems to have been put in its place"):
-        prepare(source, tmp_path / "out", RECIPE, ledger=ledger, key=key, spend=True)
+        prepare(source, tmp_path / "out", SETTINGS, ledger=ledger, key=key, spend=True)
     shutil.copytree(tmp_path / "kept", tmp_path / "out", dirs_exist_ok=True)
     assert (tmp_path / "out" / CARD_NAME).read_bytes() == card
 
@@ -207,7 +207,7 @@ def test_no_card_lies_beside_a_picture_that_is_no_release(tmp_path: Path) -> Non
         with pytest.raises(
             ReleaseError, match=r"is the state of a run to .*out, and none of its releases is here: name that target"
         ):
-            prepare(source, tmp_path / "mine", RECIPE, state=tmp_path / "state", spend=spend)
+            prepare(source, tmp_path / "mine", SETTINGS, state=tmp_path / "state", spend=spend)
     assert outputs(tmp_path / "mine") == pictures(2)
     shutil.copytree(source, tmp_path / "out", dirs_exist_ok=True)
     ran = release(source, tmp_path / "out", state=tmp_path / "state")
@@ -235,10 +235,10 @@ def test_a_start_that_was_refused_opens_no_folder_of_sources(tmp_path: Path) -> 
     source = plant(tmp_path / "in", {"a.jpg": encoded(picture(9, 7), "JPEG")})
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ReleaseError):
-        prepare(source, tmp_path / "file" / "out", RECIPE, state=tmp_path / "state")
+        prepare(source, tmp_path / "file" / "out", SETTINGS, state=tmp_path / "state")
     shutil.copytree(source, tmp_path / "mine")
     with pytest.raises(ReleaseError, match="is not an empty folder"):
-        prepare(source, tmp_path / "mine", RECIPE, state=tmp_path / "state", spend=True)
+        prepare(source, tmp_path / "mine", SETTINGS, state=tmp_path / "state", spend=True)
 
 
 def test_what_comes_back_is_known_again(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_what_comes_back_is_known_again(tmp_path: Path) -> None:
     assert spent().releases == 3
     for name in pictures(3):
         (tmp_path / "out" / name).unlink()
-    prepare(source, tmp_path / "out", RECIPE, spend=True).close()  # killed before anything was made
+    prepare(source, tmp_path / "out", SETTINGS, spend=True).close()  # killed before anything was made
     shutil.copy(tmp_path / "kept" / "00000.png", tmp_path / "out")
     (tmp_path / "out" / "00001.png").write_bytes(b"another")
     ran = release(source, tmp_path / "out", spend=True)
@@ -273,25 +273,25 @@ def test_what_was_begun_below_a_target_does_not_go_on_when_that_has_a_card(tmp_p
         plant(tmp_path / "one", {"a.png": PNG}),
         plant(tmp_path / "two", {"b.png": encoded(picture(5, 5), "PNG")}),
     )
-    first = prepare(one, tmp_path / "out", RECIPE)
-    prepare(two, tmp_path / "out" / "sub", RECIPE).close()
+    first = prepare(one, tmp_path / "out", SETTINGS)
+    prepare(two, tmp_path / "out" / "sub", SETTINGS).close()
     list(first.run(on_this_machine(1)))
     first.close()
     with pytest.raises(ReleaseError, match="out is the target of another run"):
-        prepare(two, tmp_path / "out" / "sub", RECIPE)
+        prepare(two, tmp_path / "out" / "sub", SETTINGS)
     memory = f"memory://above-{tmp_path.name}"
     release(one, memory, spend=True, state=tmp_path / "s1")  # type: ignore[arg-type]
     for target in (f"{memory}/sub", f"{memory}/deep/sub"):
         with pytest.raises(ReleaseError, match="is the target of another run"):
-            prepare(two, target, RECIPE, state=tmp_path / "s2")
+            prepare(two, target, SETTINGS, state=tmp_path / "s2")
     with pytest.raises(ReleaseError, match="is the target of another run"):
-        prepare(two / "b.png", f"{memory}/b.png", RECIPE, state=tmp_path / "s3")
+        prepare(two / "b.png", f"{memory}/b.png", SETTINGS, state=tmp_path / "s3")
 
 
 def test_a_file_that_is_called_card_and_is_none_is_in_nobodys_way(tmp_path: Path) -> None:
     for content in ('["statements"]', '"my statements"', '{"statements": []}', "\n", "[" * 100_000):
         (tmp_path / CARD_NAME).write_text(content)
-        prepare(plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "out", RECIPE).close()
+        prepare(plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "out", SETTINGS).close()
 
 
 def test_a_release_of_an_earlier_key_is_looked_into_though_its_size_is_right(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_a_release_of_an_earlier_key_is_looked_into_though_its_size_is_right(tmp
         {f"z{i:03}.png": data for i, data in enumerate(pictures(70, 9, 8).values())},
     )
     release(source, tmp_path / "out")
-    release(source, tmp_path / "weak", Recipe(epsilon=40.0), spend=True)
+    release(source, tmp_path / "weak", ReleaseSettings(epsilon=40.0), spend=True)
     release(plant(source, many), tmp_path / "out", after=1)  # a new key
     shutil.copy(tmp_path / "weak" / "a.png", tmp_path / "out" / "a.png")
     ran = release(source, tmp_path / "out")
@@ -313,7 +313,7 @@ def test_nothing_is_released_into_another_runs_target(target: str, tmp_path: Pat
     source = plant(tmp_path / "in", {"a.png": PNG})
     release(source, tmp_path / "out")
     with pytest.raises(ReleaseError, match="out is the target of another run, whose card would not count this"):
-        prepare(source / "a.png" if target.endswith("png") else source, tmp_path / target, RECIPE, spend=True)
+        prepare(source / "a.png" if target.endswith("png") else source, tmp_path / target, SETTINGS, spend=True)
     assert verified(tmp_path / "out") == []
     assert spent().releases == 1
 
@@ -326,8 +326,8 @@ def test_another_run_that_was_at_work_costs_both_their_card(tmp_path: Path) -> N
         plant(tmp_path / "two", {"y.png": encoded(picture(5, 5), "PNG")}),
     )
     first, second = (
-        prepare(one, memory, RECIPE, state=tmp_path / "s1"),
-        prepare(two, memory, RECIPE, state=tmp_path / "s2"),
+        prepare(one, memory, SETTINGS, state=tmp_path / "s1"),
+        prepare(two, memory, SETTINGS, state=tmp_path / "s2"),
     )
 
     def slow(setting: Setting, gate: Gate, journal: Journal, stop: Stop) -> Generator[list[Outcome]]:
@@ -356,7 +356,7 @@ def test_a_card_that_comes_after_another_runs_file_is_taken_back(
 ) -> None:
     """The other one named it after this one had looked, and before its card had its name."""
     memory = f"memory://late-{tmp_path.name}"
-    job = prepare(plant(tmp_path / "in", {"x.png": PNG}), memory, RECIPE, state=tmp_path / "s1")
+    job = prepare(plant(tmp_path / "in", {"x.png": PNG}), memory, SETTINGS, state=tmp_path / "s1")
     write = type(job)._write_card
 
     def late(self: Job, card: Card) -> None:
@@ -377,9 +377,9 @@ def test_a_release_that_is_hard_to_see_costs_the_card(how: str, tmp_path: Path) 
     source = plant(tmp_path / "in", {"a.png": PNG, how: encoded(picture(5, 5), "PNG")})
     if how.startswith("sub"):
         (tmp_path / "elsewhere").mkdir()
-        prepare(source, tmp_path / "out", RECIPE).close()
+        prepare(source, tmp_path / "out", SETTINGS).close()
         (tmp_path / "out" / "sub").symlink_to(tmp_path / "elsewhere")
-    job = prepare(source, tmp_path / "out", RECIPE)
+    job = prepare(source, tmp_path / "out", SETTINGS)
     list(job.run(lost_in_between))
     job.close()
     (source / how).unlink()
@@ -395,18 +395,18 @@ def test_an_owners_key_may_not_be_handed_on(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     new_key_file(tmp_path / "out" / "key")
     with pytest.raises(ReleaseError, match=r"key would be in .*out, which is handed on"):
-        prepare(source, tmp_path / "out", RECIPE, key=tmp_path / "out" / "key")
+        prepare(source, tmp_path / "out", SETTINGS, key=tmp_path / "out" / "key")
     for names in (("", tmp_path / "x"), (source, "")):
         with pytest.raises(ReleaseError, match="one of them is empty"):
-            prepare(*names, RECIPE)
+            prepare(*names, SETTINGS)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs flock")
 def test_two_runs_do_not_work_on_one_target(tmp_path: Path) -> None:
     one, two = plant(tmp_path / "one", pictures(2)), plant(tmp_path / "two", {"b.png": encoded(picture(5, 5), "PNG")})
-    job = prepare(one, tmp_path / "out", RECIPE)
+    job = prepare(one, tmp_path / "out", SETTINGS)
     with pytest.raises(ReleaseError, match="another run is at work on"):
-        prepare(two, tmp_path / "out", RECIPE, state=tmp_path / "state")
+        prepare(two, tmp_path / "out", SETTINGS, state=tmp_path / "state")
     list(job.run(on_this_machine(1)))
     job.close()
     assert job.complete
@@ -452,7 +452,7 @@ def test_what_surely_has_no_name_is_not_counted(
     """A folder without the right to write, a name that is too long; of a disk that fails nobody knows."""
     source = plant(tmp_path / "in", {"a.png": PNG})
     monkeypatch.setattr(Failing, "number", getattr(errno, number))
-    job = prepare(source, tmp_path / "out", RECIPE)
+    job = prepare(source, tmp_path / "out", SETTINGS)
     job.target = Failing(job.target.root, job.target.scratch)  # type: ignore[attr-defined]
     (outcome,) = job.run(on_this_machine(1))
     assert outcome.passing == passing

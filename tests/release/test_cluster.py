@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ldp_slicing.keys import new_key_file
-from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.settings import ReleaseSettings
 from tests.release.helpers import outputs, pictures, plant, release
 from tests.release.test_crashes import Watch, command, running, wait_for
 from tests.release.test_formats import shard
@@ -72,7 +72,7 @@ def test_the_same_bytes_as_here_and_a_node_lost_in_the_middle(
     assert result["complete"]
     assert 100 <= done < 1201
     watch.at_the_end(1201, 1240)
-    release(source, tmp_path / "here", Recipe(), key=tmp_path / "key", ledger=tmp_path / "other.sqlite")
+    release(source, tmp_path / "here", ReleaseSettings(), key=tmp_path / "key", ledger=tmp_path / "other.sqlite")
     assert outputs(tmp_path / "here") == outputs(target)
 
 

@@ -18,7 +18,7 @@ import pytest
 from numpy.typing import NDArray
 from pydicom.dataset import Dataset, FileMetaDataset
 
-from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.storage import LocalStorage
 from ldp_slicing.verify import verify
 from tests.markers import picture
@@ -435,7 +435,10 @@ def test_under_an_owners_key_other_pixels_have_another_identity(tmp_path: Path, 
         scan = saved(dicom(SLICE + np.uint16(who), 12))
         out = tmp_path / f"out{who}"
         release(
-            plant(tmp_path / f"in{who}", {"IM0001.dcm": scan, "a.png": PNG}), out, Recipe(5.0, names="random"), key=key
+            plant(tmp_path / f"in{who}", {"IM0001.dcm": scan, "a.png": PNG}),
+            out,
+            ReleaseSettings(5.0, names="random"),
+            key=key,
         )
         names.append({Path(name).name for name in outputs(out)})
         (path,) = (name for name in outputs(out) if name.endswith(".dcm"))
@@ -452,9 +455,9 @@ def test_a_film_under_an_owners_key_is_not_taken_for_another_with_its_first_fram
         saved(dicom(np.stack([black, SLICE + np.uint16(9)]), 12)),
         saved(dicom(np.stack([black, *others]), 12)),
     )
-    release(plant(tmp_path / "in1", {"f.dcm": first}), tmp_path / "out1", Recipe(10.0), key=key)
-    release(plant(tmp_path / "in2", {"f.dcm": second}), tmp_path / "out2", Recipe(50.0), spend=True)
-    release(tmp_path / "in2", tmp_path / "out3", Recipe(10.0), key=key, spend=True)
+    release(plant(tmp_path / "in1", {"f.dcm": first}), tmp_path / "out1", ReleaseSettings(10.0), key=key)
+    release(plant(tmp_path / "in2", {"f.dcm": second}), tmp_path / "out2", ReleaseSettings(50.0), spend=True)
+    release(tmp_path / "in2", tmp_path / "out3", ReleaseSettings(10.0), key=key, spend=True)
     (statement,) = card_of(tmp_path / "out3")["statements"]
     assert statement["most_releases_of_one_source"] >= 12
     assert statement["most_spent_on_one_source"]["released_pixel"] >= 6 * 50 + 6 * 10 - 1e-6
@@ -468,7 +471,7 @@ def test_padding_behind_the_pixels_is_left_alone(tmp_path: Path, key: Path) -> N
 
 def test_another_plan_makes_another_object(tmp_path: Path, key: Path) -> None:
     source = plant(tmp_path / "in", {"a.dcm": saved(dicom(SLICE, 12))})
-    release(source, tmp_path / "one", Recipe(20.0), key=key)
-    release(source, tmp_path / "two", Recipe(5.0), key=key, spend=True)
+    release(source, tmp_path / "one", ReleaseSettings(20.0), key=key)
+    release(source, tmp_path / "two", ReleaseSettings(5.0), key=key, spend=True)
     made = [pydicom.dcmread(tmp_path / folder / "a.dcm").SOPInstanceUID for folder in ("one", "two")]
     assert made[0] != made[1]

@@ -23,7 +23,7 @@ from ldp_slicing.errors import AuditError
 from ldp_slicing.formats import parquet
 from ldp_slicing.release.inventory import prepare
 from ldp_slicing.release.run import on_this_machine
-from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.settings import ReleaseSettings
 from tests.markers import encoded, picture
 from tests.release.helpers import (
     PNG,
@@ -87,7 +87,7 @@ def test_a_shard_becomes_a_shard_with_what_was_named(tmp_path: Path, key: Path) 
         tmp_path / "in",
         {"a/000.tar": shard(SAMPLES), "b.tar": shard({"x.png": encoded(picture(4, 4), "PNG")}), "c.png": OTHER},
     )
-    ran = release(source, tmp_path / "out", Recipe(5.0, keep=("cls",)), key=key)
+    ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("cls",)), key=key)
     assert (ran.problems, ran.complete) == ({}, True)
     made = members_of(tmp_path / "out" / "a" / "000.tar")
     assert list(made) == [
@@ -115,7 +115,7 @@ def test_a_shard_becomes_a_shard_with_what_was_named(tmp_path: Path, key: Path) 
 
 def test_a_single_shard_with_random_names(tmp_path: Path) -> None:
     plant(tmp_path, {"in.tar": shard(SAMPLES)})
-    ran = release(tmp_path / "in.tar", tmp_path / "out.tar", Recipe(5.0, keep=("cls",), names="random"))
+    ran = release(tmp_path / "in.tar", tmp_path / "out.tar", ReleaseSettings(5.0, keep=("cls",), names="random"))
     assert ran.complete
     names = list(members_of(tmp_path / "out.tar"))
     assert len(names) == 6
@@ -134,9 +134,9 @@ def test_damaged_members_are_left_out_and_named(tmp_path: Path) -> None:
         "/5.png": GREY,
     }
     source = plant(tmp_path / "in", {"a.tar": shard(bad)})
-    ran = release(source, tmp_path / "out", Recipe(5.0, keep=("cls", "png")))
+    ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("cls", "png")))
     assert "it cannot be kept as it is" in ran.problems["a.tar: 0.png"]
-    ran = release(source, tmp_path / "out2", Recipe(5.0, keep=("cls",)))
+    ran = release(source, tmp_path / "out2", ReleaseSettings(5.0, keep=("cls",)))
     assert list(members_of(tmp_path / "out2" / "a.tar")) == ["0.png", "3.png"]
     assert set(ran.problems) == {"a.tar: 1.png", "a.tar: 2.jpg", "a.tar: ../4.png", "a.tar: /5.png"}
     assert spent().releases == 2
@@ -170,7 +170,7 @@ def test_a_torn_shard_in_the_middle_costs_only_itself(name: str, tmp_path: Path)
 
 def test_a_grey_member_is_left_out_where_slices_are_of_colour(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.tar": shard({"0.png": PNG, "1.png": GREY}), "grey.tar": shard({"1.png": GREY})})
-    ran = release(source, tmp_path / "out", Recipe(5.0, slices="Y7+Y6"))
+    ran = release(source, tmp_path / "out", ReleaseSettings(5.0, slices="Y7+Y6"))
     assert list(members_of(tmp_path / "out" / "a.tar")) == ["0.png"]
     assert set(ran.problems) >= {"a.tar: 1.png", "grey.tar: 1.png"}
     assert all("it is grey" in ran.problems[name] for name in ("a.tar: 1.png", "grey.tar: 1.png"))
@@ -196,7 +196,7 @@ def test_copies_within_shards_are_left_out_once(tmp_path: Path) -> None:
     source = plant(
         tmp_path / "in", {"a.tar": shard({"0.png": PNG, "1.png": PNG, "2.png": OTHER}), "b.tar": shard({"0.png": PNG})}
     )
-    ran = release(source, tmp_path / "out", Recipe(5.0, duplicates="once"))
+    ran = release(source, tmp_path / "out", ReleaseSettings(5.0, duplicates="once"))
     assert list(members_of(tmp_path / "out" / "a.tar")) == ["0.png", "2.png"]
     assert (ran.copies, ran.problems) == (["b.tar", "a.tar: 1.png"], {})
     assert spent().releases == 2
@@ -259,7 +259,7 @@ def table(images: list[bytes | None], **columns: Any) -> bytes:
 def test_a_parquet_file_as_hugging_face_has_it(tmp_path: Path, key: Path) -> None:
     images = [encoded(picture(5 + i % 7, 9), "JPEG") for i in range(230)]
     source = plant(tmp_path / "in", {"train.parquet": table(images)})
-    ran = release(source, tmp_path / "out", Recipe(5.0, keep=("label",), names="random"), key=key)
+    ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("label",), names="random"), key=key)
     assert (ran.problems, ran.complete) == ({}, True)
     (name,) = outputs(tmp_path / "out")
     assert SECRET not in (tmp_path / "out" / name).read_bytes()
@@ -281,7 +281,7 @@ def test_a_parquet_file_as_hugging_face_has_it(tmp_path: Path, key: Path) -> Non
 
 def test_rows_without_an_image_are_left_out_and_paths_are_names(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.parquet": table([PNG, None, b"text", OTHER])})
-    ran = release(source, tmp_path / "out", Recipe(5.0, keep=("label", "absent")))
+    ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("label", "absent")))
     made = pq.read_table(tmp_path / "out" / "a.parquet")
     assert [row["path"] for row in made.column("image").to_pylist()] == [f"{SECRET.decode()}{i}.png" for i in (0, 3)]
     assert made.column("label").to_pylist() == [0, 1]
@@ -307,7 +307,9 @@ def parquet_of(**columns: Any) -> bytes:
     ],
 )
 def test_a_parquet_file_that_is_not_fit(data: bytes, why: str, tmp_path: Path) -> None:
-    ran = release(plant(tmp_path / "in", {"a.parquet": data}), tmp_path / "out", Recipe(5.0, keep=("thumb", "nested")))
+    ran = release(
+        plant(tmp_path / "in", {"a.parquet": data}), tmp_path / "out", ReleaseSettings(5.0, keep=("thumb", "nested"))
+    )
     assert why in ran.problems["a.parquet"]
     assert outputs(tmp_path / "out") == {}
 
@@ -334,7 +336,9 @@ def test_cifar_pickles_become_shards(tmp_path: Path, key: Path) -> None:
     ten = pickle.dumps({b"data": rows(3), b"labels": [5, 6, 7], b"filenames": [b"secret"] * 3}, protocol=2)
     hundred = pickle.dumps({"data": rows(2) ^ 1, "fine_labels": [55, 66], "coarse_labels": [1, 2]})
     source = plant(tmp_path / "in", {"cifar-10-batches-py/data_batch_1": ten, "cifar-100-python/test": hundred})
-    ran = release(source, tmp_path / "out", Recipe(5.0, keep=("labels", "fine_labels", "coarse_labels")), key=key)
+    ran = release(
+        source, tmp_path / "out", ReleaseSettings(5.0, keep=("labels", "fine_labels", "coarse_labels")), key=key
+    )
     assert ran.problems == {}
     made = members_of(tmp_path / "out" / "cifar-10-batches-py" / "data_batch_1.tar")
     assert list(made) == ["00000.png", "00000.cls", "00001.png", "00001.cls", "00002.png", "00002.cls"]
@@ -372,7 +376,7 @@ def test_a_pickle_that_is_no_cifar_file_runs_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     source = plant(tmp_path / "in", {"data_batch_1": pickle.dumps(content), "test_batch": b"\x80\x02garbage"})
-    ran = release(source, tmp_path / "out", Recipe(5.0, keep=("labels",)))
+    ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("labels",)))
     assert set(ran.problems) == {"data_batch_1", "test_batch"}
     assert all("not an image" not in problem for problem in ran.problems.values())
     assert not (tmp_path / "it-ran").exists()
@@ -414,7 +418,9 @@ def test_a_picture_is_not_kept_under_another_ending(tmp_path: Path) -> None:
         "c.png": GREY,
         "c.thumb": encoded(picture(), "BMP"),
     }
-    ran = release(plant(tmp_path / "in", {"s.tar": shard(members)}), tmp_path / "out", Recipe(5.0, keep=("thumb",)))
+    ran = release(
+        plant(tmp_path / "in", {"s.tar": shard(members)}), tmp_path / "out", ReleaseSettings(5.0, keep=("thumb",))
+    )
     assert set(ran.problems) == {"s.tar: a.thumb", "s.tar: c.thumb"}
     assert set(members_of(tmp_path / "out" / "s.tar")) == {"a.png", "b.png", "b.thumb", "c.png"}
     assert verified(tmp_path / "out") == []
@@ -432,7 +438,7 @@ def test_pictures_of_other_kinds_are_not_kept_either(tmp_path: Path) -> None:
     words = {"caption": b"P6 is a road in Wales", "note": b"qoi is a format"}
     members = {"a.png": PNG, **{f"a.{ending}": data for ending, data in {**kinds, **words}.items()}}
     ran = release(
-        plant(tmp_path / "in", {"s.tar": shard(members)}), tmp_path / "out", Recipe(5.0, keep=(*kinds, *words))
+        plant(tmp_path / "in", {"s.tar": shard(members)}), tmp_path / "out", ReleaseSettings(5.0, keep=(*kinds, *words))
     )
     assert set(ran.problems) == {f"s.tar: a.{ending}" for ending in kinds}
     assert set(members_of(tmp_path / "out" / "s.tar")) == {"a.png", "a.caption", "a.note"}
@@ -454,7 +460,7 @@ def test_verify_finds_a_picture_under_another_ending(tmp_path: Path) -> None:
     release(
         plant(tmp_path / "in", {"s.tar": shard({"a.png": PNG, "a.cls": b"3"})}),
         tmp_path / "out",
-        Recipe(5.0, keep=("cls",)),
+        ReleaseSettings(5.0, keep=("cls",)),
     )
     made = members_of(tmp_path / "out" / "s.tar")
     with tarfile.open(tmp_path / "out" / "s.tar", "w") as tar:
@@ -472,7 +478,7 @@ def test_pictures_that_differ_in_their_endings_stay_two(tmp_path: Path) -> None:
     source = plant(
         tmp_path / "in", {"s.tar": shard({"a.jpg": encoded(picture(), "JPEG"), "a.png": OTHER, "a.cls": b"1"})}
     )
-    assert release(source, tmp_path / "out", Recipe(5.0, keep=("cls",))).problems == {}
+    assert release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("cls",))).problems == {}
     assert set(members_of(tmp_path / "out" / "s.tar")) == {"a.png", "a.png.png", "a.cls"}
     assert verified(tmp_path / "out") == []
 
@@ -492,7 +498,7 @@ def test_a_member_that_occurs_twice_is_named(tmp_path: Path) -> None:
 def test_a_column_that_is_kept_tells_nothing_of_rows_that_are_left_out(tmp_path: Path) -> None:
     names = pa.array(["PATIENT-LEFT-OUT", "somebody"]).dictionary_encode()
     source = plant(tmp_path / "in", {"a.parquet": table([b"no picture", PNG], more=names)})
-    assert len(release(source, tmp_path / "out", Recipe(5.0, keep=("more",))).problems) == 1
+    assert len(release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("more",))).problems) == 1
     written = (tmp_path / "out" / "a.parquet").read_bytes()
     assert b"somebody" in written
     assert b"PATIENT" not in written
@@ -510,7 +516,7 @@ def test_what_the_types_of_a_column_tell_does_not_leave(tmp_path: Path) -> None:
         ),
     }
     source = plant(tmp_path / "in", {"a.parquet": table([PNG], **values)})
-    assert release(source, tmp_path / "out", Recipe(5.0, keep=tuple(values))).problems == {}
+    assert release(source, tmp_path / "out", ReleaseSettings(5.0, keep=tuple(values))).problems == {}
     assert b"PATIENT" not in base64.b64decode(
         pq.ParquetFile(tmp_path / "out" / "a.parquet").metadata.metadata[b"ARROW:schema"]
     )
@@ -528,7 +534,9 @@ def test_tensors_of_a_kind_that_is_not_known_here_are_not_kept(tmp_path: Path) -
     at = content.schema.get_field_index("more")
     file = io.BytesIO()
     pq.write_table(content.cast(content.schema.set(at, content.schema.field(at).with_metadata(told))), file)
-    ran = release(plant(tmp_path / "in", {"a.parquet": file.getvalue()}), tmp_path / "out", Recipe(5.0, keep=("more",)))
+    ran = release(
+        plant(tmp_path / "in", {"a.parquet": file.getvalue()}), tmp_path / "out", ReleaseSettings(5.0, keep=("more",))
+    )
     assert "may hold pictures" in ran.problems["a.parquet"]
 
 
@@ -541,7 +549,9 @@ def test_features_that_are_lists_are_no_images(tmp_path: Path) -> None:
     pq.write_table(content, file)
     assert (
         release(
-            plant(tmp_path / "in", {"a.parquet": file.getvalue()}), tmp_path / "out", Recipe(5.0, keep=("ids",))
+            plant(tmp_path / "in", {"a.parquet": file.getvalue()}),
+            tmp_path / "out",
+            ReleaseSettings(5.0, keep=("ids",)),
         ).problems
         == {}
     )
@@ -573,7 +583,7 @@ FILMS = {
 @pytest.mark.parametrize("ending", FILMS)
 def test_films_and_rarer_pictures_are_not_kept(ending: str, tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"s.tar": shard({"a.png": PNG, f"a.{ending}": FILMS[ending]})})
-    release(source, tmp_path / "out", Recipe(5.0, keep=(ending,)))
+    release(source, tmp_path / "out", ReleaseSettings(5.0, keep=(ending,)))
     assert not any(FILMS[ending] in data for data in outputs(tmp_path / "out").values())
 
 
@@ -593,7 +603,7 @@ def test_films_and_rarer_pictures_are_not_kept(ending: str, tmp_path: Path) -> N
 )
 def test_sounds_and_words_are_kept(data: bytes, tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"s.tar": shard({"a.png": PNG, "a.more": data})})
-    assert release(source, tmp_path / "out", Recipe(5.0, keep=("more",))).problems == {}
+    assert release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("more",))).problems == {}
     assert members_of(tmp_path / "out" / "s.tar")["a.more"] == data
 
 
@@ -616,7 +626,7 @@ def test_sounds_and_words_are_kept(data: bytes, tmp_path: Path) -> None:
 )
 def test_columns_that_may_hold_pictures_are_not_kept(values: Any, kept: bool, tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.parquet": table([PNG], more=values)})
-    ran = release(source, tmp_path / "out", Recipe(5.0, keep=("more",)))
+    ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("more",)))
     assert (ran.problems == {}) == kept
     assert kept or "may hold pictures" in ran.problems["a.parquet"]
 
@@ -633,20 +643,20 @@ def test_a_misspelt_name_is_refused_before_anything_is_spent(
     name: str, data: bytes, keep: str, there: str, tmp_path: Path
 ) -> None:
     source = plant(tmp_path / "in", {name: data})
-    ran = release(source, tmp_path / "out", Recipe(5.0, keep=(keep,)))
+    ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=(keep,)))
     assert ran.problems == {name: f"has no {keep} to keep; it has {there}"}
     assert spent().releases == 0
     assert not (tmp_path / "out").exists()  # nor is the target bound to what was misspelt
     assert not (tmp_path / "out.owner").exists()
     right = there.partition(",")[0]
-    ran = release(source, tmp_path / "out", Recipe(5.0, keep=(right,)))
+    ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=(right,)))
     assert ran.problems == {}
     assert ran.complete
 
 
 def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"s.tar": shard(SAMPLES), "a.parquet": table([OTHER])})
-    job = prepare(source, tmp_path / "out", Recipe(5.0, keep=("cls", "label")))
+    job = prepare(source, tmp_path / "out", ReleaseSettings(5.0, keep=("cls", "label")))
     list(job.run(on_this_machine(1)))
     notices = dict(job.journal.notices())
     job.close()

@@ -35,7 +35,7 @@ from ldp_slicing.release.run import on_this_machine
 from ldp_slicing.release.worker import Ask, LedgerGate, Outcome, Setting, Task, Worker
 from ldp_slicing.storage import LocalStorage, write_whole
 from tests.markers import encoded, picture
-from tests.release.helpers import RECIPE, outputs, pictures, plant, release, spent, verified
+from tests.release.helpers import SETTINGS, outputs, pictures, plant, release, spent, verified
 from tests.release.test_crashes import children
 from tests.release.test_dicom import FRAMES, film
 
@@ -87,14 +87,14 @@ def setting(tmp_path: Path) -> Setting:
     return Setting(
         LocalStorage(tmp_path / "in"),
         LocalStorage(tmp_path / "out", tmp_path / "drafts"),
-        RECIPE,
+        SETTINGS,
         Secret(bytes(32), is_owners=False),
     )
 
 
 @pytest.fixture
 def gate(tmp_path: Path) -> LedgerGate:
-    return LedgerGate(Ledger(tmp_path / "ledger.sqlite"), Stream(b"run", is_owners=False), RECIPE)
+    return LedgerGate(Ledger(tmp_path / "ledger.sqlite"), Stream(b"run", is_owners=False), SETTINGS)
 
 
 def tasks(names: Sequence[str]) -> list[Task]:
@@ -151,9 +151,9 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from ldp_slicing.release.inventory import prepare
-from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.run import on_this_machine
-job = prepare(sys.argv[1], sys.argv[2], Recipe())
+job = prepare(sys.argv[1], sys.argv[2], ReleaseSettings())
 list(job.run(on_this_machine(2)))
 """
 
@@ -183,7 +183,7 @@ def test_workers_in_one_process_do_not_mix_up_their_keys(setting: Setting, gate:
     finally:
         sys.setswitchinterval(interval)
     alone = replace(setting, target=LocalStorage(tmp_path / "alone", tmp_path / "drafts"))
-    other = LedgerGate(Ledger(tmp_path / "other.sqlite"), gate.stream, RECIPE)
+    other = LedgerGate(Ledger(tmp_path / "other.sqlite"), gate.stream, SETTINGS)
     assert all(outcome.problem is None for outcome in Worker(alone, other).run(todo))
     assert outputs(tmp_path / "alone") == outputs(tmp_path / "out")
 
@@ -202,7 +202,7 @@ def test_workers_stop_between_two_files(setting: Setting, gate: LedgerGate, tmp_
 
 def test_a_worker_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(700))
-    job, killed = prepare(source, tmp_path / "out", RECIPE), 0
+    job, killed = prepare(source, tmp_path / "out", SETTINGS), 0
     for number, _ in enumerate(job.run(on_this_machine(2))):
         if number in (0, 200):
             for server in children(os.getpid()):
@@ -238,7 +238,7 @@ class Failing(LedgerGate):
 def test_a_ledger_that_gives_out_leaves_everything_to_be_tried_again(
     at: str, far: bool, setting: Setting, gate: LedgerGate, tmp_path: Path
 ) -> None:
-    failing = Failing(gate.ledger, gate.stream, RECIPE)
+    failing = Failing(gate.ledger, gate.stream, SETTINGS)
     failing.at = at
     todo = tasks(list(pictures(5)))
     if far:

@@ -20,7 +20,7 @@ from ldp_slicing.formats import tar as tar_format
 from ldp_slicing.formats.base import Damaged, Entry, Options
 from ldp_slicing.storage import local_path, remote
 from ldp_slicing.verify import verify
-from tests.release.helpers import PNG, RECIPE, outputs, pictures, plant, release, spent, tree, verified
+from tests.release.helpers import PNG, SETTINGS, outputs, pictures, plant, release, spent, tree, verified
 from tests.release.test_formats import shard
 
 
@@ -97,7 +97,7 @@ def test_remote_places_that_overlap_are_full_or_unknown(bucket: str, tmp_path: P
         ("nosuchscheme://x", str(tmp_path / "out"), "cannot be reached"),
     ):
         with pytest.raises(ReleaseError, match=why):
-            release(wrong, target, RECIPE)  # type: ignore[arg-type]
+            release(wrong, target, SETTINGS)  # type: ignore[arg-type]
     assert CliRunner().invoke(app, ["verify", f"{bucket}/a"]).exit_code == 0
     assert CliRunner().invoke(app, ["verify", f"{bucket}/none"]).exit_code == 2
 

@@ -14,12 +14,12 @@ from ldp_slicing.errors import ReleaseError
 from ldp_slicing.keys import new_key_file
 from ldp_slicing.release.inventory import prepare
 from ldp_slicing.release.run import on_this_machine
-from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.state import Journal
 from tests.markers import encoded, picture
 from tests.release.helpers import (
     PNG,
-    RECIPE,
+    SETTINGS,
     card_of,
     manifest_of,
     on_card,
@@ -177,24 +177,27 @@ def test_another_target_is_another_release(source: Path, tmp_path: Path) -> None
 
 
 CHANGED = [
-    (Recipe(epsilon=6.0), "epsilon: 5.0 then, 6.0 now"),
-    (Recipe(5.0, prune=None), "prune: haar then, none now"),
-    (Recipe(5.0, (1, 1, 1)), "weights: 4:1:1 then, 1:1:1 now"),
-    (Recipe(5.0, slices="Y7=3,Y6"), "slices: each bit then, Y7 3.75, Y6 1.25 now"),
-    (Recipe(5.0, names="random"), "names: keep then, random now"),
-    (Recipe(5.0, compression=3, duplicates="once"), "compression: 0 then, 3 now; duplicates: spend then, once now"),
+    (ReleaseSettings(epsilon=6.0), "epsilon: 5.0 then, 6.0 now"),
+    (ReleaseSettings(5.0, prune=None), "prune: haar then, none now"),
+    (ReleaseSettings(5.0, (1, 1, 1)), "weights: 4:1:1 then, 1:1:1 now"),
+    (ReleaseSettings(5.0, slices="Y7=3,Y6"), "slices: each bit then, Y7 3.75, Y6 1.25 now"),
+    (ReleaseSettings(5.0, names="random"), "names: keep then, random now"),
+    (
+        ReleaseSettings(5.0, compression=3, duplicates="once"),
+        "compression: 0 then, 3 now; duplicates: spend then, once now",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("recipe", "said"), CHANGED, ids=[said for _, said in CHANGED])
+@pytest.mark.parametrize(("settings", "said"), CHANGED, ids=[said for _, said in CHANGED])
 @pytest.mark.parametrize("after", [1, None], ids=["unfinished", "finished"])
 def test_other_parameters_are_refused_with_both_values(
-    recipe: Recipe, said: str, after: int | None, source: Path, tmp_path: Path
+    settings: ReleaseSettings, said: str, after: int | None, source: Path, tmp_path: Path
 ) -> None:
     release(source, tmp_path / "out", after=after)
     before = snapshot(tmp_path, lambda path: "sqlite" not in path.name)
     with pytest.raises(ReleaseError, match=re.escape(said)):
-        release(source, tmp_path / "out", recipe)
+        release(source, tmp_path / "out", settings)
     assert snapshot(tmp_path, lambda path: "sqlite" not in path.name) == before
 
 
@@ -242,9 +245,9 @@ def test_a_crash_just_before_the_key_was_destroyed(source: Path, tmp_path: Path)
 
 
 def test_two_runs_at_once_on_one_target(source: Path, tmp_path: Path) -> None:
-    job = prepare(source, tmp_path / "out", RECIPE)
+    job = prepare(source, tmp_path / "out", SETTINGS)
     with pytest.raises(ReleaseError, match="another process is at work"):
-        prepare(source, tmp_path / "out", RECIPE)
+        prepare(source, tmp_path / "out", SETTINGS)
     list(job.run(on_this_machine(1)))
     job.close()
     assert len(outputs(tmp_path / "out")) == 150
@@ -330,9 +333,9 @@ def test_under_an_owners_key_equal_pixels_have_equal_releases_anywhere(tmp_path:
     assert spent().releases == 2
     new_key_file(tmp_path / "key2")
     assert len(release(source, tmp_path / "out3", key=tmp_path / "key2").problems) == 4
-    assert len(release(source, tmp_path / "out4", Recipe(6.0), key=tmp_path / "key").problems) == 4
+    assert len(release(source, tmp_path / "out4", ReleaseSettings(6.0), key=tmp_path / "key").problems) == 4
     with pytest.raises(ReleaseError, match="cost nothing more"):
-        release(source, tmp_path / "out5", Recipe(duplicates="once"), key=tmp_path / "key")
+        release(source, tmp_path / "out5", ReleaseSettings(duplicates="once"), key=tmp_path / "key")
 
 
 # Copies and names
@@ -347,22 +350,22 @@ def test_copies_are_counted_or_left_out(tmp_path: Path) -> None:
     assert len(set(each.values())) == 4
     assert card_of(tmp_path / "each")["statements"][0]["most_releases_of_one_source"] == 3
     once = tmp_path / "ledger.sqlite"
-    ran = release(source, tmp_path / "once", Recipe(5.0, duplicates="once"), ledger=once)
+    ran = release(source, tmp_path / "once", ReleaseSettings(5.0, duplicates="once"), ledger=once)
     assert ran.copies == ["b.png", "c/d.bmp"]
     assert (ran.problems, ran.complete) == ({}, True)
     assert list(outputs(tmp_path / "once")) == ["a.png", "e.png"]
     assert spent(once).releases == 2
-    ran = release(source, tmp_path / "once", Recipe(5.0, duplicates="once"), ledger=once)
+    ran = release(source, tmp_path / "once", ReleaseSettings(5.0, duplicates="once"), ledger=once)
     assert (ran.copies, ran.problems) == (["b.png", "c/d.bmp"], {})
     assert verified(tmp_path / "once") == []
 
 
 def test_random_names_tell_nothing_and_are_remembered(source: Path, tmp_path: Path) -> None:
-    recipe, target = Recipe(5.0, names="random"), tmp_path / "out"
+    settings, target = ReleaseSettings(5.0, names="random"), tmp_path / "out"
     plant(source, {"card.json/secret album/a.png": OTHER})
-    release(source, target, recipe, after=1)
+    release(source, target, settings, after=1)
     before = outputs(target)
-    release(source, target, recipe)
+    release(source, target, settings)
     names = outputs(target)
     assert len(names) == 151
     assert all(re.fullmatch(r"([0-9a-f]{2})/\1[0-9a-f]{30}\.png", name) for name in names)
@@ -371,7 +374,7 @@ def test_random_names_tell_nothing_and_are_remembered(source: Path, tmp_path: Pa
     assert not re.search(rb"secret|album|\"\d{5}\.png", beside)
     assert "file names and folders" not in card_of(target)["not_protected"]
     plant(source, {"later.png": encoded(picture(3, 3), "PNG")})
-    release(source, target, recipe)
+    release(source, target, settings)
     assert len(outputs(target)) == 152
     assert verified(target) == []
 
@@ -392,10 +395,10 @@ ODD = [
 def test_odd_names_are_resumed_listed_and_verified(names: str, tmp_path: Path) -> None:
     odd = [f"{os.fsdecode(name)}/{i} {os.fsdecode(name)}.png" for name in ODD for i in range(20)]
     files = {name: encoded(picture(4 + i, 5), "PNG") for i, name in enumerate(odd)}
-    source, target, recipe = plant(tmp_path / "in", files), tmp_path / "out", Recipe(5.0, names=names)  # type: ignore[arg-type]
-    assert release(source, target, recipe, after=1).stopped
+    source, target, settings = plant(tmp_path / "in", files), tmp_path / "out", ReleaseSettings(5.0, names=names)  # type: ignore[arg-type]
+    assert release(source, target, settings, after=1).stopped
     before = outputs(target)
-    ran = release(source, target, recipe, workers=2)
+    ran = release(source, target, settings, workers=2)
     assert (ran.complete, ran.problems, ran.kept) == (True, {}, len(before))
     after = outputs(target)
     assert {name: after[name] for name in before} == before
@@ -422,7 +425,7 @@ def test_a_stop_while_releases_are_checked_changes_nothing(source: Path, tmp_pat
     release(source, tmp_path / "out")
     before = snapshot(tmp_path / "out")
     plant(source, {"new.png": OTHER})
-    job = prepare(source, tmp_path / "out", RECIPE, stop=lambda: True)
+    job = prepare(source, tmp_path / "out", SETTINGS, stop=lambda: True)
     assert list(job.run(on_this_machine(1))) == []
     assert (job.stopped, job.complete) == (True, False)
     job.close()

@@ -28,13 +28,13 @@ from ldp_slicing.ledger import Ledger, default_ledger
 from ldp_slicing.manifest import CARD_NAME
 from ldp_slicing.release.inventory import prepare
 from ldp_slicing.release.run import on_this_machine
-from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.storage import PARTIAL, LocalStorage
 from tests.markers import encoded, picture, png_16
 from tests.release.helpers import (
     BESIDE,
     PNG,
-    RECIPE,
+    SETTINGS,
     card_of,
     on_card,
     outputs,
@@ -73,14 +73,18 @@ def test_a_mixed_folder_is_mirrored_and_each_image_gets_the_plan_that_fits(tmp_p
     statements = {statement["plan"]["word_bits"]: statement for statement in card_of(target)["statements"]}
     assert {bits: statement["releases"] for bits, statement in statements.items()} == {24: 6, 16: 1, 8: 1}
     assert statements[24]["width"] == [1, 37]
-    assert all(0 < statement["plan"]["epsilon_realised"] <= RECIPE.epsilon for statement in statements.values())
+    assert all(0 < statement["plan"]["epsilon_realised"] <= SETTINGS.epsilon for statement in statements.values())
     assert verified(target) == []
     assert (spent().releases, spent().unfinished) == (len(MIXED), 0)
 
 
 def test_slices_of_ones_own_are_for_colour_pictures(tmp_path: Path) -> None:
-    source, target, recipe = plant(tmp_path / "in", MIXED), tmp_path / "out", Recipe(5.0, slices="Y7+Y4+Cb7+Cr7")
-    ran = release(source, target, recipe, workers=2)
+    source, target, settings = (
+        plant(tmp_path / "in", MIXED),
+        tmp_path / "out",
+        ReleaseSettings(5.0, slices="Y7+Y4+Cb7+Cr7"),
+    )
+    ran = release(source, target, settings, workers=2)
     (statement,) = card_of(target)["statements"]
     assert (statement["plan"]["word_bits"], statement["releases"]) == (24, 6)
     assert statement["plan"]["epsilon_realised"] == Plan.sliced(5.0, "Y7+Y4+Cb7+Cr7").realised_epsilon <= 5.0
@@ -91,7 +95,9 @@ def test_slices_of_ones_own_are_for_colour_pictures(tmp_path: Path) -> None:
     assert audit_releases(target).holds
     assert verified(target) == []
     before = outputs(target)
-    again = release(source, target, Recipe(5.0, slices=" y4+Y7 + Cr7+cb7=3"))  # the same, spelled in another way
+    again = release(
+        source, target, ReleaseSettings(5.0, slices=" y4+Y7 + Cr7+cb7=3")
+    )  # the same, spelled in another way
     assert (again.kept, outputs(target)) == (6, before)
 
 
@@ -102,7 +108,7 @@ def test_slices_of_grey_pixels(tmp_path: Path) -> None:
         tmp_path / "in",
         {"a.png": encoded(picture(9, 7)[..., 0], "PNG"), "deep.png": deep.getvalue(), "colour.png": PNG},
     )
-    ran = release(source, tmp_path / "out", Recipe(5.0, slices="11+10"))
+    ran = release(source, tmp_path / "out", ReleaseSettings(5.0, slices="11+10"))
     assert {name: problem.partition(":")[0] for name, problem in ran.problems.items()} == {
         "a.png": "'11' is not a bit of a grey pixel of 8 bits, which has 7 to 0",
         "colour.png": "it is in colour, and these slices are of grey pixels",
@@ -111,15 +117,15 @@ def test_slices_of_grey_pixels(tmp_path: Path) -> None:
     assert [part["bits"] for part in statement["plan"]["slices"]] == ["0xc00"]
     assert verified(tmp_path / "out") == []
     with pytest.raises(ReleaseError, match=r"slices: bit 11.bit 10 5\.0 then, bit 11.bit 9 5\.0 now"):
-        release(source, tmp_path / "out", Recipe(5.0, slices="11+9"))
+        release(source, tmp_path / "out", ReleaseSettings(5.0, slices="11+9"))
     with pytest.raises(LdpSlicingError, match="'17' is not a bit"):
-        release(source, tmp_path / "out2", Recipe(5.0, slices="17"))
+        release(source, tmp_path / "out2", ReleaseSettings(5.0, slices="17"))
 
 
 def test_a_budget_that_is_spent_on_nothing_is_said(tmp_path: Path) -> None:
     grey = np.repeat(picture(9, 7)[..., :1], 3, axis=2)
     source = plant(tmp_path / "in", {"x-ray.png": encoded(grey, "PNG"), "colour.png": PNG})
-    job = prepare(source, tmp_path / "out", RECIPE)
+    job = prepare(source, tmp_path / "out", SETTINGS)
     list(job.run(on_this_machine(1)))
     assert [(path, notice.partition(",")[0]) for path, notice in job.journal.notices()] == [
         ("x-ray.png", "its three channels are equal")
@@ -172,7 +178,7 @@ def test_bad_files_are_named_and_the_others_go_on(tmp_path: Path) -> None:
 def test_files_that_change_between_listing_and_reading(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"good.png": PNG, "vanished.png": PNG, "pipe.png": PNG, "folder.png": PNG})
     plant(source, {"turned.png": PNG})
-    job = prepare(source, tmp_path / "out", RECIPE)
+    job = prepare(source, tmp_path / "out", SETTINGS)
     for name in ("vanished.png", "pipe.png", "folder.png", "turned.png"):
         (source / name).unlink()
     os.mkfifo(source / "pipe.png")
@@ -259,24 +265,24 @@ def test_refusals_write_nothing(name: str, places: Path) -> None:
     source, target, why = REFUSALS[name]
     before = sorted(places.rglob("*"))
     with pytest.raises(ReleaseError, match=why):
-        prepare(places / source, places / target, RECIPE)
+        prepare(places / source, places / target, SETTINGS)
     assert sorted(places.rglob("*")) == before
 
 
 WRONG = [
-    Recipe(epsilon=-1),
-    Recipe(weights=(0, 0, 0)),
-    Recipe(slices="Y7+16"),
-    Recipe(slices="17"),
-    Recipe(slices=""),
-    Recipe(prune="no"),
+    ReleaseSettings(epsilon=-1),
+    ReleaseSettings(weights=(0, 0, 0)),
+    ReleaseSettings(slices="Y7+16"),
+    ReleaseSettings(slices="17"),
+    ReleaseSettings(slices=""),
+    ReleaseSettings(prune="no"),
 ]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("recipe", WRONG)
-def test_a_wrong_recipe_is_refused_before_anything_is_touched(recipe: Recipe, places: Path) -> None:
+@pytest.mark.parametrize("settings", WRONG)
+def test_a_wrong_recipe_is_refused_before_anything_is_touched(settings: ReleaseSettings, places: Path) -> None:
     with pytest.raises(LdpSlicingError):
-        prepare(places / "in", places / "out", recipe)
+        prepare(places / "in", places / "out", settings)
     assert not (places / "out").exists()
 
 
@@ -336,7 +342,7 @@ def test_a_disk_that_gives_out_in_the_middle_of_a_file(tmp_path: Path) -> None:
 
 def test_a_target_that_turns_into_something_else(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.png": PNG, "x/b.png": PNG, "c.png": PNG})
-    job = prepare(source, tmp_path / "out", RECIPE)
+    job = prepare(source, tmp_path / "out", SETTINGS)
     plant(tmp_path / "out", {"x": b"a file where a folder should go"})
     (tmp_path / "out" / "c.png").mkdir()
     list(job.run(on_this_machine(1)))
@@ -364,7 +370,7 @@ def test_an_error_that_nobody_foresaw_concerns_one_source_only(tmp_path: Path, m
 
 def test_a_card_that_cannot_be_written_is_a_problem(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.png": PNG})
-    job = prepare(source, tmp_path / "out", RECIPE)
+    job = prepare(source, tmp_path / "out", SETTINGS)
     for _ in job.run(on_this_machine(1)):
         (tmp_path / "out" / CARD_NAME).mkdir()
     assert job.card_problem == "the card could not be written: Is a directory"
@@ -402,8 +408,8 @@ def test_no_workers_are_refused(tmp_path: Path) -> None:
 
 def test_the_card_adds_up_what_was_released_before_whatever_the_plan(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(2, 20, 30))
-    release(source, tmp_path / "strong", Recipe(epsilon=58.0, prune="dct"))
-    assert release(source, tmp_path / "weak", Recipe(epsilon=1.0), spend=True).problems == {}
+    release(source, tmp_path / "strong", ReleaseSettings(epsilon=58.0, prune="dct"))
+    assert release(source, tmp_path / "weak", ReleaseSettings(epsilon=1.0), spend=True).problems == {}
     (statement,) = card_of(tmp_path / "weak")["statements"]
     levels = {level["unit"]: level for level in statement["levels"]}
     ledger = Ledger(default_ledger())
@@ -464,11 +470,11 @@ def test_hashing_goes_on_after_a_fork(tmp_path: Path) -> None:
 
 def test_a_card_that_is_written_again_says_what_was_spent_meanwhile(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(2, 20, 30))
-    release(source, tmp_path / "one", Recipe(epsilon=20.0))
-    release(source, tmp_path / "two", Recipe(epsilon=30.0), spend=True)
+    release(source, tmp_path / "one", ReleaseSettings(epsilon=20.0))
+    release(source, tmp_path / "two", ReleaseSettings(epsilon=30.0), spend=True)
     assert card_of(tmp_path / "one")["statements"][0]["most_releases_of_one_source"] == 1
     plant(source, {"new.png": PNG})
-    release(source, tmp_path / "one", Recipe(epsilon=20.0))
+    release(source, tmp_path / "one", ReleaseSettings(epsilon=20.0))
     (statement,) = card_of(tmp_path / "one")["statements"]
     assert statement["most_releases_of_one_source"] == 2
     assert statement["most_spent_on_one_source"]["released_pixel"] == pytest.approx(50)
@@ -498,7 +504,7 @@ def test_a_folder_that_is_somebodys_is_not_a_runs_own(tmp_path: Path) -> None:
 
 def test_what_came_to_nothing_takes_only_its_own_away(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"b.txt": b"?"})
-    job = prepare(source, tmp_path / "out", RECIPE)
+    job = prepare(source, tmp_path / "out", SETTINGS)
     plant(tmp_path / "out.owner", {"letter.txt": b"put here meanwhile"})
     list(job.run(on_this_machine(1)))
     job.close()
@@ -510,9 +516,9 @@ def test_two_names_of_one_target_are_one_run(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(2))
     (tmp_path / "out").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "out")
-    job = prepare(source, tmp_path / "out", RECIPE)
+    job = prepare(source, tmp_path / "out", SETTINGS)
     with pytest.raises(ReleaseError, match="another process is at work"):
-        prepare(source, tmp_path / "link", RECIPE)
+        prepare(source, tmp_path / "link", SETTINGS)
     job.close()
 
 
@@ -563,7 +569,7 @@ def test_a_release_that_a_power_cut_tore_is_made_again(tmp_path: Path) -> None:
     new_key_file(key)
     release(source, tmp_path / "whole", key=key)
     whole = outputs(tmp_path / "whole")
-    prepare(source, tmp_path / "out", RECIPE, key=key).close()  # names are given; nothing is known to be made
+    prepare(source, tmp_path / "out", SETTINGS, key=key).close()  # names are given; nothing is known to be made
     zeros = whole["00003.png"][:50] + bytes(20) + whole["00003.png"][70:]
     plant(tmp_path / "out", {"00001.png": b"", "00002.png": whole["00002.png"][:-7], "00003.png": zeros})
     ran = release(source, tmp_path / "out", key=key)
@@ -577,7 +583,7 @@ def test_another_file_is_not_overwritten_however_often_it_is_tried(before: bool,
     source = plant(tmp_path / "in", pictures(2))
     if before:
         plant(source, {"new.png": encoded(picture(5, 5), "PNG")})
-        prepare(source, tmp_path / "out", RECIPE).close()
+        prepare(source, tmp_path / "out", SETTINGS).close()
     else:
         assert release(source, tmp_path / "out").complete
         plant(source, {"new.png": encoded(picture(5, 5), "PNG")})
@@ -622,7 +628,7 @@ def test_an_empty_folder_that_the_owner_made_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [(2, 2), (1, 9), (3, 1)])
 def test_tiny_pictures_that_were_released_by_other_views_add_up(size: tuple[int, int], tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(1, *size))
-    release(source, tmp_path / "one", Recipe(epsilon=5.0, prune="dct"))
-    release(source, tmp_path / "two", Recipe(epsilon=5.0), spend=True)
+    release(source, tmp_path / "one", ReleaseSettings(epsilon=5.0, prune="dct"))
+    release(source, tmp_path / "two", ReleaseSettings(epsilon=5.0), spend=True)
     assert verified(tmp_path / "two") == []
     assert audit_releases(tmp_path / "two").holds

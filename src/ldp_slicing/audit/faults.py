@@ -23,7 +23,7 @@ from ldp_slicing.plan import Plan, Slice
 from ldp_slicing.randomness import SeededForTests
 from ldp_slicing.release.inventory import prepare
 from ldp_slicing.release.run import on_this_machine
-from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.tables import Tables
 from ldp_slicing.view import Prune
@@ -48,7 +48,7 @@ class BuildFault(Fault):
 
 @dataclass(frozen=True)
 class FolderFault(Fault):
-    plant: Callable[[Path, Path, Recipe], None]  # in a folder of releases, given that of their sources
+    plant: Callable[[Path, Path, ReleaseSettings], None]  # in a folder of releases, given that of their sources
 
 
 def one_path(plan: Plan, prune: Prune) -> Subject:
@@ -199,7 +199,7 @@ def picture(number: int) -> Pixels:
     return (128 + 50 * waves).astype(np.uint8)
 
 
-def make_set(folder: Path, recipe: Recipe) -> tuple[Path, Path]:
+def make_set(folder: Path, recipe: ReleaseSettings) -> tuple[Path, Path]:
     """Sources and their releases, made as ``ldp-slicing privatize`` makes them."""
     sources, releases = folder / "sources", folder / "releases"
     sources.mkdir()
@@ -211,7 +211,7 @@ def make_set(folder: Path, recipe: Recipe) -> tuple[Path, Path]:
     return sources, releases
 
 
-def _leak(releases: Path, _: Path, __: Recipe) -> None:
+def _leak(releases: Path, _: Path, __: ReleaseSettings) -> None:
     path = releases / "0.png"
     body = b"tEXtComment\0taken at home"
     header = len(SIGNATURE) + 25
@@ -220,32 +220,32 @@ def _leak(releases: Path, _: Path, __: Recipe) -> None:
     path.write_bytes(data[:header] + chunk + data[header:])
 
 
-def _wrong_card(releases: Path, _: Path, __: Recipe) -> None:
+def _wrong_card(releases: Path, _: Path, __: ReleaseSettings) -> None:
     card = json.loads((releases / CARD_NAME).read_text())
     card["statements"][0]["levels"][2]["epsilon"] /= 4  # the source pixel, as if pruning cost nothing
     (releases / CARD_NAME).write_text(json.dumps(card))
 
 
-def _stray(releases: Path, _: Path, __: Recipe) -> None:
+def _stray(releases: Path, _: Path, __: ReleaseSettings) -> None:
     (releases / "notes.txt").write_text("0.png is Anna\n")
 
 
-def _duplicate(releases: Path, _: Path, __: Recipe) -> None:
+def _duplicate(releases: Path, _: Path, __: ReleaseSettings) -> None:
     shutil.copy(releases / "0.png", releases / "1.png")
 
 
-def _shared(releases: Path, _: Path, recipe: Recipe) -> None:
+def _shared(releases: Path, _: Path, recipe: ReleaseSettings) -> None:
     plan = recipe.slicer(24).plan
     for number in (2, 4):
         seeded = Slicer(plan, prune=recipe.prune, randomness=SeededForTests(42))
         (releases / f"{number}.png").write_bytes(b"".join(encode_png(seeded(picture(number)))))
 
 
-def _replaced(releases: Path, _: Path, recipe: Recipe) -> None:
+def _replaced(releases: Path, _: Path, recipe: ReleaseSettings) -> None:
     (releases / "5.png").write_bytes(b"".join(encode_png(recipe.slicer(24)(picture(5)))))
 
 
-def _unprotected(releases: Path, sources: Path, __: Recipe) -> None:
+def _unprotected(releases: Path, sources: Path, __: ReleaseSettings) -> None:
     shutil.copy(sources / "3.png", releases / "3.png")
 
 

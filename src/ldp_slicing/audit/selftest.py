@@ -13,13 +13,13 @@ from ldp_slicing.audit.faults import BUILD_FAULTS, FOLDER_FAULTS, BuildFault, Fa
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.audit.report import ERROR_RATE, Check, Report
 from ldp_slicing.plan import COLOUR_BITS
-from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.settings import ReleaseSettings
 
 PIXELS = 1 << 18
 BLIND = ("faults of kinds that are not planted here",)
 
 
-def self_test(recipe: Recipe, *, pixels: int = PIXELS, say: Callable[[str], None] = lambda _: None) -> Report:
+def self_test(recipe: ReleaseSettings, *, pixels: int = PIXELS, say: Callable[[str], None] = lambda _: None) -> Report:
     """One check for each fault: whether the audit rejects it, by the checks that are there for it; and two controls that it must accept."""
     started = time.monotonic()
     checks = []
@@ -34,13 +34,13 @@ def self_test(recipe: Recipe, *, pixels: int = PIXELS, say: Callable[[str], None
     )
 
 
-def _build(fault: BuildFault, recipe: Recipe, pixels: int) -> list[Check]:
+def _build(fault: BuildFault, recipe: ReleaseSettings, pixels: int) -> list[Check]:
     plan = recipe.slicer(COLOUR_BITS).plan
     subject = fault.plant(plan, recipe.prune)
     return [*check_tables(subject.plan, subject.prune, subject.tables), *audit_paths(subject, pixels, ERROR_RATE)]
 
 
-def _folder(fault: FolderFault, recipe: Recipe) -> list[Check]:
+def _folder(fault: FolderFault, recipe: ReleaseSettings) -> list[Check]:
     with tempfile.TemporaryDirectory() as folder:
         sources, releases = make_set(Path(folder), recipe)
         fault.plant(releases, sources, recipe)

@@ -28,7 +28,7 @@ from ldp_slicing.cli.plan import parse_bits
 from ldp_slicing.errors import AuditError
 from ldp_slicing.images import write_atomically
 from ldp_slicing.plan import COLOUR_BITS, plan_for
-from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.settings import ReleaseSettings
 
 # They say nothing about releases that are there already.
 OF_THE_INSTALLATION = ("epsilon", "weights", "slices", "prune", "grey", "pixels", "selftest")
@@ -92,7 +92,7 @@ def audit(
     if selftest and (grey is not None or "pixels" in given):
         raise AuditError("the self-test has pictures and sizes of its own: leave out --grey and --pixels")
     check_slices(context, slices)
-    recipe = Recipe(epsilon, parse_weights(weights), prune.prune, slices=slices)
+    recipe = ReleaseSettings(epsilon, parse_weights(weights), prune.prune, slices=slices)
     with err.status("auditing") as status:
         if target is not None:
             report = audit_releases(target)

@@ -34,7 +34,7 @@ from ldp_slicing.cli.common import (
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.release.inventory import prepare
 from ldp_slicing.release.run import Engine, Job, on_this_machine
-from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.state import Tally
 
 SHOWN = 20  # problems by name; the rest are counted, and --json has them all
@@ -140,7 +140,7 @@ def privatize(
     """
     check_slices(context, slices)
     kept = tuple(sorted({name.lstrip(".") for name in keep or ()}))
-    recipe = Recipe(
+    settings = ReleaseSettings(
         epsilon,
         parse_weights(weights),
         prune.prune,
@@ -159,7 +159,7 @@ def privatize(
         job = prepare(
             source,
             target,
-            recipe,
+            settings,
             ledger=ledger,
             key=key,
             state=state,

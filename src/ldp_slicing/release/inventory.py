@@ -16,7 +16,7 @@ from ldp_slicing.ledger import Ledger, default_ledger
 from ldp_slicing.manifest import AGAIN, CARD_NAME, LOST, MANIFEST_NAME
 from ldp_slicing.release.names import random_name
 from ldp_slicing.release.run import Job, check_card
-from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.state import WAITING, Journal, Kept
 from ldp_slicing.release.target import (
     Route,
@@ -48,7 +48,7 @@ CLASSES = ("meta", "batches.meta")  # CIFAR's files that name the classes, and h
 def prepare(
     source: str | Path,
     target: str | Path,
-    recipe: Recipe,
+    settings: ReleaseSettings,
     *,
     ledger: Path | None = None,
     key: Path | None = None,
@@ -61,12 +61,12 @@ def prepare(
 
     shared: workers on other machines write to the target, so nothing of theirs may lie beside it.
     """
-    recipe.check()
+    settings.check()
     source, target = local_path(str(source)), local_path(str(target))
     if not (source and target):
         raise ReleaseError("a source and a target must be named; one of them is empty")
     owners = None if key is None else Secret(read_key_file(key), is_owners=True)
-    if owners and recipe.duplicates == "once":
+    if owners and settings.duplicates == "once":
         raise ReleaseError(
             "under an owner's key copies have equal releases and cost nothing more: leave out --duplicates once"
         )
@@ -87,7 +87,7 @@ def prepare(
             check_new(route)
         check_above(route)
         parameters = {
-            **recipe.parameters(),
+            **settings.parameters(),
             "source": route.source_name,
             "key": owners.identity().hex() if owners else "run",
         }
@@ -104,7 +104,7 @@ def prepare(
             undo.callback(journal.close)
             if let_go := hold(route):
                 undo.callback(let_go)
-            job = _begin(route, recipe, opened, journal, owners, let_go, spend=spend, stop=stop)
+            job = _begin(route, settings, opened, journal, owners, let_go, spend=spend, stop=stop)
             undo.pop_all()
             return job
     except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to one another
@@ -116,7 +116,7 @@ def prepare(
 
 def _begin(
     route: Route,
-    recipe: Recipe,
+    settings: ReleaseSettings,
     ledger: Ledger,
     journal: Journal,
     owners: Secret | None,
@@ -135,7 +135,7 @@ def _begin(
         route.target, LocalStorage | RemoteStorage
     ):  # where drafts must lie in the target, not where another run's do
         route = replace(route, target=replace(route.target, partial=f"{PARTIAL}/{journal.salt().hex()[:16]}"))
-    job = _take_stock(route, recipe, ledger, journal, owners, spend=spend, stop=stop)
+    job = _take_stock(route, settings, ledger, journal, owners, spend=spend, stop=stop)
     job.let_go = let_go
     return job
 
@@ -223,7 +223,7 @@ def _shown(value: Any) -> str:  # noqa: ANN401
 
 def _take_stock(
     route: Route,
-    recipe: Recipe,
+    settings: ReleaseSettings,
     ledger: Ledger,
     journal: Journal,
     owners: Secret | None,
@@ -256,7 +256,7 @@ def _take_stock(
     journal.list_files(
         route.source.files(),
         lambda found: _kind(route, found),
-        lambda path: None if route.single else _in_the_way(path, names_are_kept=recipe.names == "keep"),
+        lambda path: None if route.single else _in_the_way(path, names_are_kept=settings.names == "keep"),
         lambda found: _is_litter(route, found),
         copies_again=journal.has_key,
     )
@@ -266,14 +266,14 @@ def _take_stock(
         journal.set_durably("complete", False)
     secret = owners or (journal.secret() if waiting else Secret(b"", is_owners=False))
     salt = (
-        journal.salt() if owners and recipe.names == "random" else b""
+        journal.salt() if owners and settings.names == "random" else b""
     )  # else one path would have one name in all runs of that key
     suffixes = {kind: next(iter(about.writers)) for kind, about in KINDS.items()}
 
     def name(path: str, kind: str) -> str:
         if route.output is not None:
             return route.output
-        if recipe.names == "random":
+        if settings.names == "random":
             return random_name(lambda item: secret.output_name(frame(salt, item)), path, suffixes[kind])
         return journal.namer.name(path, suffixes[kind])
 
@@ -282,7 +282,7 @@ def _take_stock(
     return Job(
         route.source,
         route.target,
-        recipe,
+        settings,
         journal,
         ledger,
         secret,

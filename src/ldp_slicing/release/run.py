@@ -24,7 +24,7 @@ from ldp_slicing.keys import Secret
 from ldp_slicing.ledger import Ledger, Stream
 from ldp_slicing.manifest import BLANK, has_card, read_or_empty, write_manifest
 from ldp_slicing.release.pool import run_here, run_in_processes
-from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.state import RELEASED, WAITING, Journal
 from ldp_slicing.release.worker import Gate, LedgerGate, Outcome, Setting, Task
 from ldp_slicing.storage import PARTIAL, Found, Storage, is_apple_double, write_whole
@@ -69,7 +69,7 @@ class Job:
 
     source: Storage
     target: Storage
-    recipe: Recipe
+    settings: ReleaseSettings
     journal: Journal
     ledger: Ledger
     secret: Secret
@@ -93,9 +93,9 @@ class Job:
 
     def run(self, engine: Engine, stop: Stop = lambda: False) -> Generator[Outcome]:
         """Yields the outcome of each file as it is done. Stopping leaves whole files, and a run that can be resumed."""
-        stream = Stream(self.secret.identity(), self.secret.is_owners, self.spend, self.recipe.duplicates)
-        setting = Setting(self.source, self.target, self.recipe, self.secret)
-        gate = LedgerGate(self.ledger, stream, self.recipe, self._withdraw_card)
+        stream = Stream(self.secret.identity(), self.secret.is_owners, self.spend, self.settings.duplicates)
+        setting = Setting(self.source, self.target, self.settings, self.secret)
+        gate = LedgerGate(self.ledger, stream, self.settings, self._withdraw_card)
         if self.interrupted:
             self.stopped = True
             return
@@ -231,7 +231,7 @@ class Job:
         """The statement about what was released, if anything was. What its sources have cost is asked of the ledger, now."""
         statements = []
         for bits, count, frames, sizes in self.journal.statements():
-            slicer, known = self.recipe.slicer(bits), self.ledger.most_of(self.journal.numbers(bits))
+            slicer, known = self.settings.slicer(bits), self.ledger.most_of(self.journal.numbers(bits))
             film = Fraction(slicer.plan.realised_epsilon) * frames  # under an owner's key equal frames are one entry
             spent = (
                 max([round_up(film), *(one.epsilon for one in known)]),
@@ -248,7 +248,7 @@ class Job:
             return None
         return Card(
             tuple(statements),
-            random_names=self.recipe.names == "random",
+            random_names=self.settings.names == "random",
             owners_key=self.secret.is_owners,
-            kept=endings(self.recipe.keep),
+            kept=endings(self.settings.keep),
         )

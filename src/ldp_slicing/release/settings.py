@@ -14,7 +14,7 @@ from ldp_slicing.view import Prune
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ReleaseSettings:
     """The plan that fits each image, the paper's if no slices are named, and what else decides how the set of releases looks.
 
     names: "keep", or "random" for names that tell nothing. duplicates: equal pictures within a run are released each ("spend"), or only

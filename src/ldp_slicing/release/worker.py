@@ -17,7 +17,7 @@ from ldp_slicing.formats.base import Damaged, Entry, Options, Reader, Writer
 from ldp_slicing.keys import Secret, frame, source_digest, tables_digest
 from ldp_slicing.ledger import Intent, Ledger, Stream, Verdict
 from ldp_slicing.plan import COLOUR_BITS
-from ldp_slicing.release.settings import Recipe
+from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.storage import Draft, LocalStorage, Storage, digest_of_open
 
 NEVER_NAMED = (errno.EINVAL, errno.ENAMETOOLONG)  # what a name is refused with that the disk cannot have
@@ -78,7 +78,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Ask:
-    """An intent as it travels: the recipe, which both sides have, gives the plan for a word of ``bits``."""
+    """An intent as it travels: the settings, which both sides have, gives the plan for a word of ``bits``."""
 
     item: bytes
     source: bytes
@@ -104,13 +104,13 @@ class LedgerGate:
     """The ledger is here."""
 
     def __init__(
-        self, ledger: Ledger, stream: Stream, recipe: Recipe, before: Callable[[], None] = lambda: None
+        self, ledger: Ledger, stream: Stream, settings: ReleaseSettings, before: Callable[[], None] = lambda: None
     ) -> None:
-        self.ledger, self.stream, self.recipe, self._before = ledger, stream, recipe, before
+        self.ledger, self.stream, self.settings, self._before = ledger, stream, settings, before
 
     def approve(self, asked: Sequence[Ask]) -> list[Verdict]:
         self._before()
-        plans = {bits: self.recipe.slicer(bits) for bits in {ask.bits for ask in asked}}
+        plans = {bits: self.settings.slicer(bits) for bits in {ask.bits for ask in asked}}
         intents = [Intent(a.item, a.source, a.file, plans[a.bits].plan, plans[a.bits].prune, a.frame) for a in asked]
         return self.ledger.approve(intents, self.stream)
 
@@ -127,12 +127,12 @@ class Setting:
 
     source: Storage
     target: Storage
-    recipe: Recipe
+    settings: ReleaseSettings
     secret: Secret
 
     @property
     def options(self) -> Options:
-        return Options(self.recipe.keep, self.recipe.compression)
+        return Options(self.settings.keep, self.settings.compression)
 
 
 @dataclass
@@ -230,7 +230,7 @@ class Worker:
     def _fits(self, output: _Output, entry: Entry) -> bool:
         """Whether there is a plan for such pixels. Asked before anything is spent; of a shard, what does not fit is left out and named."""
         try:
-            self.setting.recipe.slicer(entry.bits)
+            self.setting.settings.slicer(entry.bits)
         except PlanError as error:
             if not entry.name:
                 raise
@@ -289,7 +289,7 @@ class Worker:
             kind: type[Writer] = module_of(WRITERS[suffix]).Writer
             output.draft = self.setting.target.draft(output.task.output)
             output.writer = kind(output.draft, self.setting.options)
-        slicer, secret = self.setting.recipe.slicer(entry.bits), self.setting.secret
+        slicer, secret = self.setting.settings.slicer(entry.bits), self.setting.secret
         canvas = self._canvas(output.writer.canvas, entry)
         key = secret.image_key(ask.item, ask.source, slicer.plan, slicer.prune)
         slicer.release_into(entry.pixels, canvas.pixels, key=key)
@@ -304,7 +304,7 @@ class Worker:
             frame(*made_of)
         )  # under one key, what differs in anything is called by another name
         member = output.writer.add(
-            entry, entry.name if self.setting.recipe.names == "keep" else identity, identity, canvas
+            entry, entry.name if self.setting.settings.names == "keep" else identity, identity, canvas
         )
         output.notices.update(entry.notices)
         height, width = entry.pixels.shape[:2]
