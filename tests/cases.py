@@ -51,7 +51,7 @@ def random_image(plan: Plan, shape: tuple[int, ...], seed: int = 0) -> NDArray[A
     rng = np.random.default_rng(seed)
     if plan.is_colour:
         return rng.integers(0, 256, (*shape, 3), dtype=np.uint8)
-    return rng.integers(0, 1 << plan.word_bits, shape).astype(np.uint8 if plan.word_bits <= 8 else np.uint16)
+    return rng.integers(0, 1 << plan.word_bits, shape).astype(plan.dtype)
 
 
 @cache

@@ -29,9 +29,7 @@ def source_of(plan: Plan, height: int, width: int) -> NDArray[Any]:
     i = np.arange(height * width * channels, dtype=np.int64)
     bits = 8 if plan.is_colour else plan.word_bits
     values = (i * (2 * i + 91) + 17) % (1 << bits)
-    return values.astype(np.uint8 if bits <= 8 else np.uint16).reshape(
-        (height, width, 3) if plan.is_colour else (height, width)
-    )
+    return values.astype(plan.dtype).reshape((height, width, 3) if plan.is_colour else (height, width))
 
 
 def little_endian(array: NDArray[Any]) -> bytes:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 import math
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from ldp_slicing import Plan, Slice
 from ldp_slicing.errors import PlanError
 from ldp_slicing.plan import plan_for
+from tests.cases import PLANS
 
 EPSILONS = st.floats(0.01, 200.0)
 
@@ -39,7 +42,7 @@ def test_grey_and_uniform_never_overspend(epsilon: float, bits: int) -> None:
     assert len({part.epsilon for part in Plan.uniform(epsilon).slices}) == 1
 
 
-def test_the_papers_numbers_at_epsilon_20() -> None:
+def test_paper_plan_at_epsilon_20() -> None:
     plan = Plan.paper(20.0)
     root = math.sqrt(2)
     per_unit = 20.0 / (4 * sum(root**b for b in range(8)))  # Y counts twice (sqrt 4), Cb and Cr once each
@@ -49,7 +52,7 @@ def test_the_papers_numbers_at_epsilon_20() -> None:
     assert plan.slice_name(plan.slices[-1]) == "Cr0"
 
 
-def test_the_order_of_slices_means_nothing() -> None:
+def test_order_of_slices_does_not_matter() -> None:
     slices = [Slice(0x80, 1.0), Slice(0x800000, 2.0), Slice(0x8000, 0.5)]
     plan, turned = Plan(slices), Plan(reversed(slices))
     assert plan == turned
@@ -57,7 +60,7 @@ def test_the_order_of_slices_means_nothing() -> None:
     assert plan.tables.outcome.tobytes() == turned.tables.outcome.tobytes()
 
 
-def test_a_channel_of_weight_zero_is_dropped() -> None:
+def test_channel_of_weight_zero_is_dropped() -> None:
     plan = Plan.paper(5.0, (4, 0, 1))
     assert plan.kept_bits == 0xFF00FF
     assert plan.dropped_value == 0x008000
@@ -79,7 +82,7 @@ def test_dropped_bits_are_released_as_the_middle(kept: int, word_bits: int, rele
     assert Plan([Slice(kept, 1.0)], word_bits).dropped_value == released_as
 
 
-def test_a_plan_of_slices_asks_for_their_sum_rounded_up() -> None:
+def test_epsilon_of_given_slices_is_their_sum_rounded_up() -> None:
     plan = Plan([Slice(1 << b, 0.1) for b in range(10)])
     assert Fraction(plan.epsilon) >= exact_sum(plan) > Fraction(math.nextafter(plan.epsilon, 0))
     assert plan.realised_epsilon <= plan.epsilon
@@ -96,12 +99,12 @@ def test_a_plan_of_slices_asks_for_their_sum_rounded_up() -> None:
         ("bit 7+bit 4", 8, [Slice(0x90, 5.0)]),
     ],
 )
-def test_slices_by_the_names_of_their_bits(text: str, bits: int, slices: list[Slice]) -> None:
+def test_slices_are_named_by_their_bits(text: str, bits: int, slices: list[Slice]) -> None:
     plan = Plan.sliced(5.0, text, bits)
     assert plan == Plan(slices, bits) == plan_for(bits, 5.0, slices=text)
     assert plan.epsilon == 5.0
     names = ",".join(f"{plan.slice_name(part)}={part.epsilon}" for part in plan.slices)
-    assert Plan.sliced(5.0, names, bits) == plan  # what is printed can be given
+    assert Plan.sliced(5.0, names, bits) == plan  # printed names can be parsed again
 
 
 @given(EPSILONS, st.lists(st.decimals("0.001", 999, places=3), min_size=1, max_size=8))
@@ -110,13 +113,13 @@ def test_shares_never_overspend(epsilon: float, shares: list[Decimal]) -> None:
     assert epsilon * (1 - 1e-14) <= exact_sum(plan) <= epsilon == plan.epsilon
 
 
-def test_without_slices_the_plan_is_the_papers() -> None:
+def test_plan_without_named_slices_is_the_papers() -> None:
     assert plan_for(24, 5.0, (1, 1, 1)) == Plan.paper(5.0, (1, 1, 1))
     assert plan_for(12, 5.0) == Plan.grey(5.0, 12)
 
 
 @pytest.mark.parametrize("epsilon", [0, -1.0, math.nan, math.inf, "20", None, True])
-def test_an_epsilon_that_is_no_positive_number_is_refused_and_shown(epsilon: float) -> None:
+def test_epsilon_that_is_not_a_positive_number_is_refused(epsilon: float) -> None:
     for make in (
         Plan.paper,
         Plan.uniform,
@@ -150,9 +153,9 @@ def test_an_epsilon_that_is_no_positive_number_is_refused_and_shown(epsilon: flo
         (lambda: Plan.paper(5e-324), "5e-324"),
         (lambda: Plan([Slice(1, 3.0)], requested=2.0), "2.0"),
         (lambda: Plan.sliced(1.0, ""), "no bits are named"),
-        (lambda: Plan.sliced(1.0, "Y8"), "'Y8' .* Y7 to Y0"),
-        (lambda: Plan.sliced(1.0, "7"), "'7' .* Y7 to Y0"),
-        (lambda: Plan.sliced(1.0, "Y7", 8), "'Y7' .* a grey pixel of 8 bits, which has 7 to 0"),
+        (lambda: Plan.sliced(1.0, "Y8"), "'Y8': .* Y7 to Y0"),
+        (lambda: Plan.sliced(1.0, "7"), "'7': .* Y7 to Y0"),
+        (lambda: Plan.sliced(1.0, "Y7", 8), "'Y7': a grey pixel of 8 bits has the bits 7 to 0"),
         (lambda: Plan.sliced(1.0, "7", 7), "7"),
         (lambda: Plan.sliced(1.0, "Y7+Y7"), "Y7 twice"),
         (lambda: Plan.sliced(1.0, "Y7+Y6,Y7"), "0x800000"),
@@ -166,29 +169,61 @@ def test_an_epsilon_that_is_no_positive_number_is_refused_and_shown(epsilon: flo
         (lambda: Plan.sliced(1.0, "Y\u0667"), "'Y\u0667'"),
         (lambda: Plan.sliced(1.0, "Y7=0.000000000,Y6"), "'0.000000000'"),
         (lambda: Plan.sliced(1.0, "Y7=nan"), "'nan'"),
-        (lambda: plan_for(24, 1.0, (1, 1, 1), "Y7"), "weights belong to the paper's plan"),
+        (lambda: plan_for(24, 1.0, (1, 1, 1), "Y7"), "weights apply only to the paper's plan"),
     ],
 )
-def test_plans_that_cannot_be_kept_are_refused_with_the_value(make: object, shown: str) -> None:
+def test_invalid_plan_is_refused_with_its_value(make: object, shown: str) -> None:
     with pytest.raises(PlanError, match=shown):
         make()
 
 
-def test_a_plan_that_realises_less_than_asked_says_so() -> None:
+def test_remarks_on_unexpected_properties_of_a_plan() -> None:
     assert Plan.paper(20.0).remark is None
     assert "181" in (Plan.grey(200.0).remark or "")  # one bit would need a probability below 2^-64
     assert Plan.paper(1e-16).remark is not None
     seldom = Plan.sliced(20.0, "Y7+Y6+Y5").remark or ""
-    assert seldom == "hardly ever changes Y7+Y6+Y5 (once in 69,309,315 pixels): most releases show what it was"
+    assert seldom == "almost never changes Y7+Y6+Y5 (1 in 69,309,315 pixels): most releases show the source's value"
     assert "Y7 and 1 more" in (Plan.sliced(40.0, "Y7,Y6").remark or "")
-    assert "; it hardly ever changes bit 7" in (Plan.grey(200.0).remark or "")
+    assert "; it almost never changes bit 7" in (Plan.grey(200.0).remark or "")
     assert Plan.sliced(2.0, "11+10", bits=12).remark is None
-    assert "drops the highest 4 of 16 bits: those of grey pixels are counted from the lowest, 0" in (
+    assert "drops the highest 4 of 16 bits: bits of grey pixels are numbered from 0, the lowest" in (
         Plan.sliced(2.0, "11+10", bits=16).remark or ""
     )
     assert Plan.paper(1e-16).realised_epsilon == 0
 
 
-def test_a_slice_shows_its_bits_as_a_mask() -> None:
+def test_repr_of_slice_shows_bits_as_a_mask() -> None:
     assert repr(Slice(0x800000, 3.0)) == "Slice(bits=0x800000, epsilon=3.0)"
     assert Plan.grey(1.0, 12).bit_name(11) == "bit 11"
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_plan_survives_json(name: str) -> None:
+    plan = PLANS[name]
+    again = Plan.from_dict(json.loads(json.dumps(plan.to_dict(), allow_nan=False)))
+    assert (again, again.epsilon, again.to_dict()) == (plan, plan.epsilon, plan.to_dict())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"slices": None},
+        {"slices": [{"bits": "0x80"}]},
+        {"slices": [{"bits": "eighty", "epsilon": 1.0}]},
+        {"slices": [{"bits": 128, "epsilon": 1.0}]},
+        {"slices": [{"bits": "0x80", "epsilon": "1.0"}]},
+        {"slices": []},
+        {"word_bits": "24"},
+        {"epsilon_requested": 0.1},
+        {"epsilon_requested": None},
+    ],
+)
+def test_malformed_json_is_refused_as_a_plan(changed: dict[str, Any]) -> None:
+    with pytest.raises(PlanError):
+        Plan.from_dict(Plan.paper(20.0).to_dict() | changed)
+
+
+def test_dtype_follows_the_word() -> None:
+    assert {name: plan.dtype for name, plan in PLANS.items() if plan.dtype != "uint8"}.keys() == {
+        name for name, plan in PLANS.items() if 8 < plan.word_bits <= 16
+    }

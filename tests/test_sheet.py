@@ -10,8 +10,8 @@ from PIL import Image
 from skimage.metrics import peak_signal_noise_ratio
 
 from ldp_slicing import Plan, Slicer, sheet, view
+from ldp_slicing.plan import BUDGETS
 from ldp_slicing.sheet import (
-    BUDGETS,
     COLUMNS,
     GAP,
     PAPER,

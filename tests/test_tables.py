@@ -106,7 +106,7 @@ def test_realised_is_at_most_and_nearly_the_request(epsilon: float) -> None:
     plans += [Plan([Slice(0xC08080, epsilon)]), Plan([Slice(0xF8E0E0, epsilon)])]
     for plan in plans:
         assert plan.realised_epsilon <= epsilon
-        if "asked for" not in (plan.remark or ""):
+        if "requested" not in (plan.remark or ""):
             assert plan.realised_epsilon >= 0.99 * epsilon
         else:
             assert any(part.epsilon > 44 for part in plan.slices), (

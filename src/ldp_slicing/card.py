@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from ldp_slicing.errors import CardError
-from ldp_slicing.plan import Plan, Slice
+from ldp_slicing.plan import Plan
 from ldp_slicing.tables import LAYOUT_VERSION, ln_up, round_up
 from ldp_slicing.version import __version__
 from ldp_slicing.view import Prune, block_of, pruning
@@ -162,17 +162,7 @@ class Statement:
             "height": [min(heights), max(heights)],
             "view": {"colour": "YCbCr (JFIF)" if plan.is_colour else "grey", "prune": self.prune or "none"},
             "output": self.output if plan.is_colour else "grey",
-            "plan": {
-                "word_bits": plan.word_bits,
-                "epsilon_requested": plan.epsilon,
-                "epsilon_realised": plan.realised_epsilon,
-                "slices": [
-                    {"bits": f"0x{part.bits:x}", "name": plan.slice_name(part), "epsilon": part.epsilon}
-                    for part in plan.slices
-                ],
-                "dropped_bits": f"0x{(1 << plan.word_bits) - 1 & ~plan.kept_bits:x}",
-                "remark": plan.remark,
-            },
+            "plan": plan.to_dict(),
             "levels": [
                 {
                     "unit": level.unit,
@@ -216,9 +206,8 @@ class Statement:
 
 def promised(written: dict[str, Any]) -> tuple[Plan, Prune]:
     """The plan and the view that a statement on a card speaks of."""
-    order, prune = written["plan"], written["view"]["prune"]
-    slices = [Slice(int(part["bits"], 16), part["epsilon"]) for part in order["slices"]]
-    return Plan(slices, order["word_bits"], requested=order["epsilon_requested"]), None if prune == "none" else prune
+    prune = written["view"]["prune"]
+    return Plan.from_dict(written["plan"]), None if prune == "none" else prune
 
 
 def spent_on_one(written: dict[str, Any]) -> tuple[float, float]:

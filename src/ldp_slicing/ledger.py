@@ -368,12 +368,9 @@ class Ledger:
         if (id(plan), prune) in self._plans:
             return self._plans[id(plan), prune][1]
         about = {
-            "word_bits": plan.word_bits,
-            "slices": [[f"0x{part.bits:x}", part.epsilon] for part in plan.slices],
+            **plan.to_dict(),
             "prune": prune or "none",
             "keystream_layout": LAYOUT_VERSION,
-            "epsilon_requested": plan.epsilon,
-            "epsilon_realised": plan.realised_epsilon,
         }
         digest = hashlib.sha256(
             frame(tables_digest(plan.tables), (prune or "none").encode(), bytes([LAYOUT_VERSION]))

@@ -1,4 +1,7 @@
-"""Plans: which bits of a pixel are randomised together, and what each costs. Pure arithmetic."""
+"""Plans: which bits of a pixel are randomised together, and the eps of each slice. Pure arithmetic.
+
+Proofs: docs/proofs.md, 1 to 5. Tests: tests/test_plan.py.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cached_property
 from numbers import Real
+from typing import Any
+
+import numpy as np
 
 from ldp_slicing.errors import PlanError
 from ldp_slicing.tables import Tables, build_tables, round_up
@@ -17,16 +23,19 @@ from ldp_slicing.tables import Tables, build_tables, round_up
 COLOUR_BITS = 24  # the word Y << 16 | Cb << 8 | Cr
 CHANNELS = ("Y", "Cb", "Cr")
 PAPER_WEIGHTS = (4, 1, 1)  # of Y, Cb and Cr
+BUDGETS = (1.0, 2.4, 5.2, 12.0, 20.0, 32.0, 58.0)  # the eps per pixel of the paper's experiments
 SHARE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
-SELDOM = Fraction(1, 10**6)  # a slice that is changed less often leaves most pictures as they are
+RARE = Fraction(1, 10**6)  # a slice that changes less often is unchanged in most images
 
 
 @dataclass(frozen=True, order=True)
 class Slice:
-    """A set of bits randomised as one symbol, and its eps.
+    """A set of bits that is randomised as one symbol, and its eps.
 
     >>> Slice(bits=0x800000, epsilon=3.1)      # the highest bit of Y: one of the paper's bit-planes
     Slice(bits=0x800000, epsilon=3.1)
+
+    ``bits`` is a mask over the word. A slice of several bits is a thick slice.
     """
 
     bits: int
@@ -34,9 +43,7 @@ class Slice:
 
     def __post_init__(self) -> None:
         if isinstance(self.bits, bool) or not isinstance(self.bits, int) or self.bits <= 0:
-            raise PlanError(
-                f"a slice needs at least one bit, as a mask over the word such as 0x800000; got bits={self.bits!r}"
-            )
+            raise PlanError(f"a slice needs at least one bit, given as a mask such as 0x800000; got bits={self.bits!r}")
         object.__setattr__(self, "epsilon", positive("a slice's epsilon", self.epsilon))
 
     def __repr__(self) -> str:
@@ -50,11 +57,12 @@ class Plan:
     >>> plan = Plan.paper(20.0)
     >>> len(plan.slices), plan.realised_epsilon <= plan.epsilon
     (24, True)
-    >>> Plan.sliced(5.2, "Y7+Y6+Cb7+Cr7").slices     # one thick slice: these bits as one symbol, the rest dropped
+    >>> Plan.sliced(5.2, "Y7+Y6+Cb7+Cr7").slices     # one thick slice; all other bits are dropped
     (Slice(bits=0xc08080, epsilon=5.2),)
 
     ``word_bits`` is 24 for colour (Y << 16 | Cb << 8 | Cr) and 1 to 16 for one grey channel. Bits in no slice are
-    dropped: they are released as a constant, at no cost. The order of the slices means nothing; they are kept highest bits first.
+    dropped: they are released as a constant, which costs no eps. Slices are sorted, highest bits first.
+    ``requested`` is the eps that an allocation was given; the slices may sum to slightly less.
     """
 
     slices: tuple[Slice, ...]
@@ -72,23 +80,25 @@ class Plan:
 
     def _check(self) -> None:
         if self.word_bits != COLOUR_BITS and not 1 <= self.word_bits <= 16:
-            raise PlanError(f"a word has 24 bits (colour) or 1 to 16 (grey); got word_bits={self.word_bits!r}")
+            raise PlanError(f"a word must have 24 bits (colour) or 1 to 16 (grey); got word_bits={self.word_bits!r}")
         if not self.slices:
             raise PlanError("a plan needs at least one slice; got none")
         taken = 0
         for part in self.slices:
             if part.bits >> self.word_bits:
                 raise PlanError(
-                    f"slice 0x{part.bits:x} has bits above the {self.word_bits}-bit word (highest mask 0x{(1 << self.word_bits) - 1:x})"
+                    f"slice 0x{part.bits:x} has bits outside the {self.word_bits}-bit word, "
+                    f"whose bits are 0x{(1 << self.word_bits) - 1:x}"
                 )
             if part.bits & taken:
                 raise PlanError(
-                    f"slice 0x{part.bits:06x} overlaps another slice in the bits 0x{part.bits & taken:06x}; slices must be disjoint"
+                    f"slice 0x{part.bits:06x} overlaps another slice in the bits 0x{part.bits & taken:06x}; "
+                    "slices must be disjoint"
                 )
             taken |= part.bits
         if self.requested is not None and self._sum() > Fraction(self.requested):
             raise PlanError(
-                f"the slices add up to {float(self._sum())!r}, more than the requested epsilon {self.requested!r}"
+                f"the slices sum to {float(self._sum())!r}, which is more than the requested epsilon {self.requested!r}"
             )
 
     def _sum(self) -> Fraction:
@@ -96,72 +106,84 @@ class Plan:
 
     @classmethod
     def paper(cls, epsilon: float, weights: Sequence[float] = PAPER_WEIGHTS) -> Plan:
-        """The paper's plan: 24 one-bit slices, eps in proportion to sqrt(w_c 2^b). A channel of weight 0 is dropped."""
+        """Return the paper's plan: 24 one-bit slices with eps proportional to sqrt(w_c 2^b).
+
+        ``weights`` are those of Y, Cb and Cr. A channel of weight 0 is dropped.
+        """
         weights = tuple(weights)
         if (
             len(weights) != 3
             or not all(_is_number(w) and math.isfinite(w) and w >= 0 for w in weights)
             or not any(weights)
         ):
-            raise PlanError(f"colour weights are three numbers >= 0 for Y:Cb:Cr, not all 0; got {weights!r}")
+            raise PlanError(f"weights must be three numbers >= 0 for Y:Cb:Cr, not all 0; got {weights!r}")
         importance = {1 << (16 - 8 * c + b): Fraction(w) * 2**b for c, w in enumerate(weights) for b in range(8) if w}
         return _allocate(epsilon, _roots(importance), COLOUR_BITS)
 
     @classmethod
     def uniform(cls, epsilon: float, bits: int = COLOUR_BITS) -> Plan:
-        """The paper's ablation: every bit of the word gets the same eps."""
+        """Return the plan of the paper's ablation, in which every bit of the word has the same eps."""
         _check_width(bits, colour=True)
         return _allocate(epsilon, [(1 << b, Fraction(1)) for b in range(bits)], bits)
 
     @classmethod
     def grey(cls, epsilon: float, bits: int = 8) -> Plan:
-        """The paper's plan for one channel of 8 to 16 bits, without colour weights."""
+        """Return the paper's plan for one grey channel of 8 to 16 bits. It has no colour weights."""
         _check_width(bits, colour=False)
         return _allocate(epsilon, _roots({1 << b: Fraction(2**b) for b in range(bits)}), bits)
 
     @classmethod
     def sliced(cls, epsilon: float, slices: str, bits: int = COLOUR_BITS) -> Plan:
-        """Slices by the names of their bits, which are dropped where no slice has them: "Y7+Y4+Cb7+Cr7", or for grey pixels "11+10".
+        """Return the plan whose slices are named by their bits: "Y7+Y4+Cb7+Cr7", or "11+10" for grey pixels.
 
-        Several slices share eps evenly, "Y7+Y6,Cb7", or as told: "Y7+Y6=3,Cb7=1".
+        Several slices share eps equally, "Y7+Y6,Cb7", or in given proportions, "Y7+Y6=3,Cb7=1". Other bits are dropped.
         """
         _check_width(bits, colour=True)
         if not slices.strip():
-            raise PlanError("no bits are named: slices are such as Y7+Y6, or 11+10 for grey pixels")
+            raise PlanError("no bits are named; name slices by their bits, such as Y7+Y6, or 11+10 for grey pixels")
         return _allocate(epsilon, [_named(part, bits) for part in slices.split(",")], bits)
 
     @property
     def epsilon(self) -> float:
-        """The eps asked for: what the allocation was given, else the sum of the slices, rounded up."""
+        """The requested eps: what the allocation was given, or else the sum over the slices, rounded up."""
         return round_up(self._sum()) if self.requested is None else self.requested
 
     @property
     def realised_epsilon(self) -> float:
-        """The eps of a released pixel, computed in exact rationals from the tables the sampler reads, rounded up."""
+        """The eps of a released pixel: computed from the sampler's tables in exact rationals and rounded up."""
         realised = self.tables.realised_epsilon
-        if realised > self.epsilon:  # excluded by docs/proofs.md, 4, but for a coincidence to 55 digits
+        if realised > self.epsilon:  # docs/proofs.md, 4, rules this out, except for a coincidence to 55 digits
             raise PlanError(
-                f"this plan would realise epsilon {realised!r}, more than the {self.epsilon!r} asked for; ask for a little more"
+                f"this plan realises epsilon {realised!r}, more than the requested {self.epsilon!r}; "
+                "request a slightly larger epsilon"
             )
         return realised
 
     @cached_property
     def tables(self) -> Tables:
-        """The integers that every path reads instead of probabilities."""
+        """The integers that every backend reads instead of probabilities."""
         return build_tables(((part.bits, part.epsilon) for part in self.slices), self.word_bits)
 
     @property
     def is_colour(self) -> bool:
         return self.word_bits == COLOUR_BITS
 
+    @property
+    def dtype(self) -> np.dtype[np.unsignedinteger]:
+        """The dtype of the plan's images: uint8, or uint16 for grey words of 9 to 16 bits."""
+        return np.dtype(np.uint8 if self.is_colour or self.word_bits <= 8 else np.uint16)
+
     @cached_property
     def kept_bits(self) -> int:
-        """The bits that are in some slice."""
+        """The bits that are in a slice, as a mask."""
         return sum(part.bits for part in self.slices)
 
     @cached_property
     def dropped_value(self) -> int:
-        """What dropped bits are released as: per channel the highest as 1, the others as 0 (the middle of what they could be)."""
+        """The constant that dropped bits are released as: in each channel the highest as 1, the others as 0.
+
+        That is the middle of the values they could have.
+        """
         value = 0
         width = 8 if self.is_colour else self.word_bits
         for shift in range(0, self.word_bits, width):
@@ -171,38 +193,72 @@ class Plan:
 
     @property
     def remark(self) -> str | None:
-        """What somebody who asks for this plan may not expect, else None: less eps than asked, bits that are as good as not noisy, or the
-        highest bits of grey pixels dropped.
+        """A warning for somebody who chooses this plan, or None.
+
+        It concerns a plan that realises less eps than requested, has slices that almost never change, or drops the
+        highest bits of grey pixels.
         """
-        said = list[str]()
+        remarks = list[str]()
         if self.realised_epsilon < 0.99 * self.epsilon:
-            said.append(
-                f"realises epsilon {self.realised_epsilon:.6g} of the {self.epsilon:.6g} asked for: probabilities are integers over 2^64 "
-                "and never 0, so this plan is more private, and noisier, than asked"
+            remarks.append(
+                f"realises epsilon {self.realised_epsilon:.6g} of the requested {self.epsilon:.6g}: probabilities are "
+                "integers over 2^64 and never 0, so this plan is noisier and more private than requested"
             )
         chances = {self.slice_name(part): self.tables.change_probability(part.bits) for part in self.slices}
-        if seldom := {name: chance for name, chance in chances.items() if chance < SELDOM}:
-            name, chance = min(seldom.items(), key=lambda item: item[1])
-            others = f" and {len(seldom) - 1} more" * (len(seldom) > 1)
-            said.append(
-                f"hardly ever changes {name}{others} (once in {1 / float(chance):,.0f} pixels): most releases show what it was"
+        if rare := {name: chance for name, chance in chances.items() if chance < RARE}:
+            name, chance = min(rare.items(), key=lambda item: item[1])
+            others = f" and {len(rare) - 1} more" if len(rare) > 1 else ""
+            remarks.append(
+                f"almost never changes {name}{others} (1 in {1 / float(chance):,.0f} pixels): "
+                "most releases show the source's value"
             )
         if not self.is_colour and (above := self.word_bits - self.kept_bits.bit_length()):
-            said.append(
-                f"drops the highest {above} of {self.word_bits} bits: those of grey pixels are counted from the lowest, 0"
+            remarks.append(
+                f"drops the highest {above} of {self.word_bits} bits: bits of grey pixels are numbered from 0, the lowest"
             )
-        return "; it ".join(said) or None
+        return "; it ".join(remarks) or None
 
     def bit_name(self, bit: int) -> str:
-        """'Y7' for bit 23 of a colour word, 'bit 11' for a grey one."""
+        """Return the name of a bit: "Y7" for bit 23 of a colour word, "bit 11" for bit 11 of a grey one."""
         return ("" if self.is_colour else "bit ") + _name(bit, self.word_bits)
 
     def slice_name(self, part: Slice) -> str:
+        """Return the names of a slice's bits, such as "Y7+Y6"."""
         return "+".join(self.bit_name(b) for b in range(self.word_bits - 1, -1, -1) if part.bits >> b & 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON values. Cards, ledgers and result files all use this form."""
+        return {
+            "word_bits": self.word_bits,
+            "epsilon_requested": self.epsilon,
+            "epsilon_realised": self.realised_epsilon,
+            "slices": [
+                {"bits": f"0x{part.bits:x}", "name": self.slice_name(part), "epsilon": part.epsilon}
+                for part in self.slices
+            ],
+            "dropped_bits": f"0x{(1 << self.word_bits) - 1 & ~self.kept_bits:x}",
+            "remark": self.remark,
+        }
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Plan:
+        """Return the plan that ``to_dict`` wrote. Everything that follows from slices and word is ignored.
+
+        >>> Plan.from_dict(Plan.paper(20.0).to_dict()) == Plan.paper(20.0)
+        True
+        """
+        try:
+            slices = [Slice(int(part["bits"], 16), part["epsilon"]) for part in content["slices"]]
+            word_bits, requested = content["word_bits"], content["epsilon_requested"]
+            return cls(slices, word_bits, requested=positive("epsilon_requested", requested))
+        except PlanError:
+            raise
+        except (KeyError, TypeError, ValueError) as error:
+            raise PlanError(f"not a plan in JSON: {type(error).__name__}: {error}") from None
 
 
 def positive(what: str, value: float) -> float:
-    """``value`` as a float, or a refusal that shows it."""
+    """Return ``value`` as a float, or raise a PlanError that shows it."""
     if not _is_number(value) or not math.isfinite(value) or value <= 0:
         raise PlanError(f"{what} must be a positive, finite number; got {value!r}")
     return float(value)
@@ -214,7 +270,9 @@ def _is_number(value: object) -> bool:
 
 def _check_width(bits: int, *, colour: bool) -> None:
     if not (isinstance(bits, int) and (8 <= bits <= 16 or (colour and bits == COLOUR_BITS))):
-        raise PlanError(f"grey words have 8 to 16 bits{' and colour words 24' if colour else ''}; got bits={bits!r}")
+        raise PlanError(
+            f"a grey word must have 8 to 16 bits{', a colour word 24' if colour else ''}; got bits={bits!r}"
+        )
 
 
 def _name(bit: int, word_bits: int) -> str:
@@ -222,26 +280,26 @@ def _name(bit: int, word_bits: int) -> str:
 
 
 def _named(text: str, word_bits: int) -> tuple[int, Fraction]:
-    """The bits of one slice, "Y7+Y6" or "Y7+Y6=3", and its share."""
-    names, told, share = (part.strip() for part in text.partition("="))
+    """Return the bits of one slice, "Y7+Y6" or "Y7+Y6=3", and its share."""
+    names, equals, share = (part.strip() for part in text.partition("="))
     known = {_name(bit, word_bits).casefold(): 1 << bit for bit in range(word_bits)}
     found = 0
     for name in (name.strip().removeprefix("bit ") for name in names.split("+")):
         bit = known.get(name.casefold())
         if bit is None:
-            grey = f"a grey pixel of {word_bits} bits, which has {word_bits - 1} to 0"
-            kind = "a colour pixel, which has Y7 to Y0, Cb7 to Cb0 and Cr7 to Cr0" if word_bits == COLOUR_BITS else grey
-            raise PlanError(f"{name!r} is not a bit of {kind}")
+            grey = f"a grey pixel of {word_bits} bits has the bits {word_bits - 1} to 0"
+            colour = "a colour pixel has the bits Y7 to Y0, Cb7 to Cb0 and Cr7 to Cr0"
+            raise PlanError(f"there is no bit {name!r}: {colour if word_bits == COLOUR_BITS else grey}")
         if bit & found:
             raise PlanError(f"the slice {names!r} names the bit {name} twice")
         found |= bit
-    if told and (not SHARE.fullmatch(share) or not Fraction(share)):
-        raise PlanError(f"the share of a slice is a number above 0, as in Y7+Y6=3 or Y7+Y6=0.75; got {share!r}")
-    return found, Fraction(share if told else 1)
+    if equals and (not SHARE.fullmatch(share) or not Fraction(share)):
+        raise PlanError(f"the share of a slice must be a number above 0, as in Y7+Y6=3 or Y7+Y6=0.75; got {share!r}")
+    return found, Fraction(share if equals else 1)
 
 
 def _roots(importance: dict[int, Fraction]) -> list[tuple[int, Fraction]]:
-    """Shares in proportion to the square root of the importance, to 50 digits."""
+    """Return shares proportional to the square root of the importance, to 50 digits."""
     with localcontext(prec=50):
         return [
             (bit, Fraction((Decimal(w.numerator) / Decimal(w.denominator)).sqrt())) for bit, w in importance.items()
@@ -249,7 +307,10 @@ def _roots(importance: dict[int, Fraction]) -> list[tuple[int, Fraction]]:
 
 
 def _allocate(epsilon: float, shares: Sequence[tuple[int, Fraction]], word_bits: int) -> Plan:
-    """Slices with eps in proportion to their shares, each rounded down: float sums overshoot."""
+    """Return the plan whose slices have eps proportional to their shares.
+
+    Each eps is rounded down, because a sum of rounded floats can exceed the total.
+    """
     epsilon = positive("epsilon", epsilon)
     total = sum(share for _, share in shares)
     parts = [(bits, _round_down(Fraction(epsilon) * share / total)) for bits, share in shares]
@@ -266,11 +327,11 @@ def _round_down(value: Fraction) -> float:
 def plan_for(
     word_bits: int, epsilon: float, weights: Sequence[float] = PAPER_WEIGHTS, slices: str | None = None
 ) -> Plan:
-    """The plan for pixels of that width: of the slices that are named, else the paper's."""
+    """Return the plan with the named slices, or else the paper's plan, for words of ``word_bits`` bits."""
     if slices is None:
         return Plan.paper(epsilon, weights) if word_bits == COLOUR_BITS else Plan.grey(epsilon, word_bits)
     if tuple(weights) != PAPER_WEIGHTS:
         raise PlanError(
-            "weights belong to the paper's plan: leave them out where slices are named, and give shares instead, Y7+Y6=3,Cb7=1"
+            "weights apply only to the paper's plan: for named slices give shares instead, such as Y7+Y6=3,Cb7=1"
         )
     return Plan.sliced(epsilon, slices, word_bits)

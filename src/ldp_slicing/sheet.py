@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from ldp_slicing import view
-from ldp_slicing.plan import CHANNELS, COLOUR_BITS, SELDOM, plan_for
+from ldp_slicing.plan import BUDGETS, CHANNELS, COLOUR_BITS, RARE, plan_for
 from ldp_slicing.slicer import Slicer
 
-BUDGETS = (1.0, 2.4, 5.2, 12.0, 20.0, 32.0, 58.0)  # the paper's
 COLUMNS = 8
 GAP, TEXT, TITLE, SMALLEST = 10, 15, 22, 8
 WORDS: dict[view.Prune, str] = {
@@ -161,7 +160,7 @@ def _releases(
     for epsilon in BUDGETS:
         plan = plan_for(COLOUR_BITS if source.ndim == 3 else bits, epsilon, slices=slices)
         release = Slicer(plan, prune=prune)(source)
-        bare = any(plan.tables.change_probability(part.bits) < SELDOM for part in plan.slices)
+        bare = any(plan.tables.change_probability(part.bits) < RARE for part in plan.slices)
         note = "hardly noisy" if bare else f"{psnr(release, source, bits):.2f} dB"
         label = f"eps {epsilon:g}"
         yield Tile(_bytes(release[where], like), label, note), Tile(make_small(release, side), label)

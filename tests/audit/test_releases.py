@@ -120,12 +120,12 @@ def test_an_empty_folder_is_no_set_of_releases(tmp_path: Path) -> None:
             "more than the requested epsilon 1.0",
         ),
         (lambda card: card["statements"][0]["plan"]["slices"].pop(), "plan.epsilon_realised"),
-        (lambda card: card["statements"][0]["plan"]["slices"][0].update(bits="red"), "statement 1 cannot be read"),
+        (lambda card: card["statements"][0]["plan"]["slices"][0].update(bits="red"), "statement 1: not a plan in JSON"),
         (lambda card: card["statements"][0].update(releases=5), "releases: the card says 5, should be 4"),
         (lambda card: card["statements"][0].update(width=[57, 64]), "width[1]: the card says 64, should be 128"),
         (lambda card: card["statements"][0]["view"].update(prune="none"), "levels[2].epsilon"),
         (lambda card: card["statements"][0]["view"].update(prune="all"), "prune is"),
-        (lambda card: card["statements"][0].update(plan=7), "statement 1 cannot be read"),
+        (lambda card: card["statements"][0].update(plan=7), "statement 1: not a plan in JSON"),
         (lambda card: card["statements"].pop(), "no statement is about 1 release, such as more/grey.png"),
         (lambda card: card.update(card=3), "version 3"),
         (lambda card: card.pop("statements"), "is not a card"),
@@ -508,7 +508,7 @@ def test_no_statement_is_about_what_another_is_about(folder: Path) -> None:
     audit_releases(folder)
     assert any(name == "card.json" for name, _ in verify(LocalStorage(folder)).problems)
     (folder / "manifest.jsonl").write_text(lines + lines)
-    assert ("0.png", "is in the manifest more than once") in verify(LocalStorage(folder)).problems
+    assert ("0.png", "is listed in the manifest more than once") in verify(LocalStorage(folder)).problems
     mixed = [line for line in lines.splitlines() if "lost" in line]
     mixed.append(mixed[0].replace('"lost"', '"released"'))
     (folder / "manifest.jsonl").write_text("\n".join(mixed) + "\n")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldp_slicing.audit.exact import SECTION, Group, Ratio, epsilon_of, product, read_groups, worst_ratio
-from ldp_slicing.audit.pixel_words import dtype_of, highest_value, view_words
+from ldp_slicing.audit.pixel_words import highest_value, view_words
 from ldp_slicing.audit.report import Check
 from ldp_slicing.plan import Plan
 from ldp_slicing.tables import Tables
@@ -47,7 +47,7 @@ def words_of(plan: Plan, prune: Prune, blocks: Blocks) -> NDArray[np.int64]:
     # side by side in one picture, [side, candidates * side, channels]
     picture = blocks.reshape(count, side, side, channels).transpose(1, 0, 2, 3).reshape(side, count * side, channels)
     pixels = picture if plan.is_colour else picture[..., 0]
-    words = view_words(pixels.astype(dtype_of(plan)), plan, prune).astype(np.int64)
+    words = view_words(pixels.astype(plan.dtype), plan, prune).astype(np.int64)
     return words.reshape(side, count, side).transpose(1, 0, 2).reshape(count, side * side)
 
 
@@ -163,7 +163,7 @@ def _moved_elsewhere(plan: Plan, prune: Prune) -> int:
     side = block_of(prune)
     shape = (2 * side + 1, 2 * side + 1, *([3] if plan.is_colour else []))
     highest = highest_value(plan)
-    source = (_numbers("locality", shape) % (highest + 1)).astype(dtype_of(plan))
+    source = (_numbers("locality", shape) % (highest + 1)).astype(plan.dtype)
     before, block = view_words(source, plan, prune), np.arange(shape[0]) // side
     moved = 0
     for y, x in np.ndindex(shape[:2]):

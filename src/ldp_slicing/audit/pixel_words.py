@@ -21,11 +21,6 @@ def join(planes: list[Pixels]) -> Words:
     return words
 
 
-def dtype_of(plan: Plan) -> np.dtype[np.unsignedinteger]:
-    """That of the plan's images."""
-    return np.dtype(np.uint8 if plan.is_colour or plan.word_bits <= 8 else np.uint16)
-
-
 def highest_value(plan: Plan) -> int:
     """Of a channel."""
     return 255 if plan.is_colour else (1 << plan.word_bits) - 1

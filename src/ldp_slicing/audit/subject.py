@@ -13,10 +13,10 @@ from functools import partial
 
 import numpy as np
 
-from ldp_slicing.audit.pixel_words import Pixels, dtype_of, highest_value
+from ldp_slicing.audit.pixel_words import Pixels, highest_value
 from ldp_slicing.errors import AuditError
 from ldp_slicing.kernel import VARIANTS, Kernel
-from ldp_slicing.plan import Plan, Slice
+from ldp_slicing.plan import Plan
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.tables import Tables
 from ldp_slicing.view import Prune
@@ -54,7 +54,7 @@ def _slicer(plan: Plan, prune: Prune, variant: str | None) -> Slicer:
 
 def release_elsewhere(plan: Plan, prune: Prune, source: Pixels) -> Pixels:
     """A release made by a new process, which shares nothing with this one: a seed that every process starts with would show."""
-    order = {"slices": [(part.bits, part.epsilon) for part in plan.slices], "word_bits": plan.word_bits, "prune": prune}
+    order = {"plan": plan.to_dict(), "prune": prune}
     image = io.BytesIO()
     np.save(image, source)
     command = [sys.executable, "-c", PROGRAM, json.dumps(order)]
@@ -70,9 +70,10 @@ def release_elsewhere(plan: Plan, prune: Prune, source: Pixels) -> Pixels:
 def answer(text: str, image: bytes) -> bytes:
     """The other end of ``release_elsewhere``: source and release are .npy files."""
     order = json.loads(text)
-    plan = Plan([Slice(bits, epsilon) for bits, epsilon in order["slices"]], order["word_bits"])
     release = io.BytesIO()
-    np.save(release, Slicer(plan, prune=order["prune"], output="ycbcr")(np.load(io.BytesIO(image))))
+    np.save(
+        release, Slicer(Plan.from_dict(order["plan"]), prune=order["prune"], output="ycbcr")(np.load(io.BytesIO(image)))
+    )
     return release.getvalue()
 
 
@@ -80,7 +81,7 @@ def sources(plan: Plan, pixels: int) -> list[Pixels]:
     """Four sources of together about ``pixels`` pixels: one without any structure, twice; one flat; one smooth."""
     height = max(1, math.isqrt(max(1, pixels // 4))) | 1
     width = max(1, pixels // 4 // height)
-    highest, dtype = highest_value(plan), dtype_of(plan)
+    highest, dtype = highest_value(plan), plan.dtype
     shape = (height, width, 3) if plan.is_colour else (height, width)
     index = np.arange(math.prod(shape), dtype=np.uint64)
     mixed = (index + np.uint64(1)) * np.uint64(

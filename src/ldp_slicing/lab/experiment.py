@@ -13,7 +13,7 @@ from ldp_slicing.lab.learners.recipes import Recipe, read_recipe
 from ldp_slicing.lab.learners.run import Epoch, TrainingRun
 from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.lab.learners.training import Limits, Splits, train
-from ldp_slicing.lab.plans import BUDGETS as BUDGETS
+from ldp_slicing.plan import BUDGETS as BUDGETS
 from ldp_slicing.plan import Plan
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.plan import CHANNELS, COLOUR_BITS, PAPER_WEIGHTS, Plan, plan_for
+from ldp_slicing.plan import BUDGETS, CHANNELS, COLOUR_BITS, PAPER_WEIGHTS, Plan, plan_for
 from ldp_slicing.view import Prune
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 MEASURED = Path(__file__).with_name("plans.json")
 TASK = "cifar10"
-BUDGETS = (1.0, 2.4, 5.2, 12.0, 20.0, 32.0, 58.0)  # the paper's
 CHANCE = 0.1
 VIEWS: dict[str, Prune] = {"whole": None, "pruned": "haar", "raised": "haar4"}
 

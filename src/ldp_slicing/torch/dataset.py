@@ -21,7 +21,7 @@ from torch.utils.data import Dataset, IterableDataset
 from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import CardError, ImageError, LdpSlicingError, ReleaseError
 from ldp_slicing.keys import source_digest
-from ldp_slicing.plan import Plan, Slice
+from ldp_slicing.plan import Plan
 from ldp_slicing.slicer import Slicer, as_batch
 from ldp_slicing.tables import LAYOUT_VERSION
 from ldp_slicing.torch.distributed import processes, refuse_each_its_own, wait_until_made
@@ -109,7 +109,7 @@ class ReleasedDataset(Dataset[Any]):
         refuse_each_its_own()
         file = io.BytesIO()
         index = release_all(dataset, slicer, file, progress, lambda label: "any")
-        self._hold(index, np.frombuffer(file.getbuffer(), dtype_of(slicer.plan)), slicer.plan)
+        self._hold(index, np.frombuffer(file.getbuffer(), slicer.plan.dtype), slicer.plan)
         self._view, self._secret = (slicer.prune, slicer.output), slicer.randomness.secret
 
     @classmethod
@@ -201,12 +201,11 @@ class ReleasedDataset(Dataset[Any]):
                 about["kind"], about["items"], shapes, kinds, labels, statement["most_releases_of_one_source"]
             )
             part = statement["plan"]
-            slices = [Slice(int(one["bits"], 16), one["epsilon"]) for one in part["slices"]]
-            plan = Plan(slices, part["word_bits"], requested=part["epsilon_requested"])
+            plan = Plan.from_dict(part)
         except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
             raise ReleaseError(f"{folder} is damaged: {error}") from error
         self._hold(index, pixels, plan)
-        whole = self._offsets[-1] == len(pixels) and pixels.dtype == dtype_of(plan)
+        whole = self._offsets[-1] == len(pixels) and pixels.dtype == plan.dtype
         if not whole or len(labels) != len(self):
             raise ReleaseError(
                 f"{folder} is damaged: its {len(self)} shapes do not fit its {len(pixels)} {pixels.dtype} values and labels"
@@ -243,10 +242,6 @@ def parts_of(item: Any) -> tuple[str, Any, list[Any]]:  # noqa: ANN401
 
 def shape_of(kind: str, pixels: Array) -> tuple[int, ...]:
     return (pixels.shape[2], *pixels.shape[:2]) if "tensor" in kind else pixels.shape
-
-
-def dtype_of(plan: Plan) -> np.dtype[Any]:
-    return np.dtype(np.uint16 if 8 < plan.word_bits <= 16 else np.uint8)
 
 
 def gather(images: Iterable[Array]) -> Iterator[Array]:
@@ -362,7 +357,7 @@ def write_store(folder: Path, dataset: object, slicer: Slicer, progress: Progres
             shape = (
                 [*index.shapes.shape[:1], *index.shapes[0].tolist()] if same else [int(index.shapes.prod(axis=1).sum())]
             )
-            described = repr({"descr": dtype_of(slicer.plan).str, "fortran_order": False, "shape": tuple(shape)})
+            described = repr({"descr": slicer.plan.dtype.str, "fortran_order": False, "shape": tuple(shape)})
             file.seek(0)
             file.write(
                 b"\x93NUMPY\1\0"
