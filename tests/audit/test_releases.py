@@ -512,4 +512,4 @@ def test_no_statement_is_about_what_another_is_about(folder: Path) -> None:
     mixed = [line for line in lines.splitlines() if "lost" in line]
     mixed.append(mixed[0].replace('"lost"', '"released"'))
     (folder / "manifest.jsonl").write_text("\n".join(mixed) + "\n")
-    assert (lost, "has lines in the manifest that do not agree") in verify(LocalStorage(folder)).problems
+    assert (lost, "has contradictory lines in the manifest") in verify(LocalStorage(folder)).problems
