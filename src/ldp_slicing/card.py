@@ -39,7 +39,8 @@ COMPOSITION = (
     "stronger detail may show more at the same eps.",
     "Averaging n x n released pixels removes noise, so that a larger picture of the same scene gives away more at the same eps per pixel; "
     "the attacks were measured on pictures of 32 x 32 and 112 x 112 pixels.",
-    "The bounds are exact for ideal random bits; with AES-256 they hold against bounded adversaries, up to the cipher's advantage.",
+    "The bounds are exact for ideal random bits. The noise comes from AES-256 instead: an adversary of limited computing "
+    "power gains at most its advantage in telling AES-256 from random bits, added to each advantage above.",
 )
 
 

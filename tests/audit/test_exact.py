@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from collections.abc import Iterator
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
@@ -10,10 +11,19 @@ import numpy as np
 import pytest
 
 from ldp_slicing import Plan, Slice
-from ldp_slicing.audit.exact import Group, check_tables, epsilon_of, is_within, measure, read_groups, worst_ratio
+from ldp_slicing.audit.exact import (
+    Group,
+    check_tables,
+    epsilon_of,
+    is_within,
+    measure,
+    read_groups,
+    rounding_factor,
+    worst_ratio,
+)
 from ldp_slicing.audit.faults import less_noise
 from ldp_slicing.audit.report import Check
-from ldp_slicing.tables import submasks
+from ldp_slicing.tables import ONE, build_tables, slice_weights, submasks
 from tests.cases import PLANS
 
 
@@ -160,10 +170,53 @@ def test_what_rounding_to_integers_allows() -> None:
     plan = PLANS["paper 20"]
     groups = read_groups(plan.tables)
     smallest = min(groups[0].weights.values())
-    assert measure(plan, groups, "Y7", 0x800000).allowance == 1 + Fraction(1, smallest - 1)
+    factor = (1 + Fraction(1, smallest - 1)) * (1 + Fraction(255, 2**56 - 255))
+    assert measure(plan, groups, "Y7", 0x800000).allowance == factor
     assert measure(plan, groups, "pixel", 0xFFFFFF, rounded=False).allowance == 1
     alone = PLANS["thick, across channels"]
     assert measure(alone, read_groups(alone.tables), "all", 0xC08080).allowance == 1
+    assert rounding_factor(Group({0: ONE - 1, 1: 1}, uniform=False)) == 1
+
+
+def test_a_correct_plan_with_tiny_slices_is_accepted() -> None:
+    """The zero mask takes the remainder of rounding, up to 255 units, which matters for slices of 1e-18."""
+    plan = Plan([Slice(0x80, 1.0), *(Slice(1 << b, 1e-18) for b in range(7))], 8)
+    (group,) = read_groups(plan.tables)
+    tiny = measure(plan, (group,), "bit 0", 1)
+    assert tiny.ratio is not None
+    without_the_zero_mask = 1 + Fraction(1, min(group.weights.values()) - 1)
+    assert not is_within(tiny.ratio / without_the_zero_mask, tiny.asked)
+    assert tiny.holds
+    assert all(check.holds for check in check_tables(plan, None, plan.tables))
+    assert not all(check.holds for check in check_tables(plan, None, less_noise(plan.tables)))
+
+
+def packed_groups(count: int) -> Iterator[list[tuple[int, float]]]:
+    """Narrow slices of 1 to 3 bits in one group, with eps from 1e-20 to 4."""
+    rng = np.random.default_rng(14)
+    for _ in range(count):
+        bits, group = [1 << int(b) for b in rng.permutation(int(rng.integers(2, 8)))], list[tuple[int, float]]()
+        while bits:
+            width = min(int(rng.integers(1, 4)), len(bits))
+            group.append((sum(bits.pop() for _ in range(width)), float(10 ** rng.uniform(-20, 0.6))))
+        yield group
+
+
+def test_no_part_of_a_packed_group_passes_its_share_by_more_than_rounding_allows() -> None:
+    passed_the_old_factor = 0
+    for slices in packed_groups(150):
+        (group,) = read_groups(build_tables(sorted(slices, reverse=True), 8))
+        smallest = min(group.weights.values())
+        assert smallest > 900
+        shares = [(bits, Fraction(*slice_weights(1 << bits.bit_count(), epsilon))) for bits, epsilon in slices]
+        for size in range(1, len(shares) + 1):
+            for chosen in itertools.combinations(shares, size):
+                ratio = group.worst_ratio(sum(bits for bits, _ in chosen))
+                assert ratio is not None
+                excess = ratio / math.prod((share for _, share in chosen), start=Fraction(1))
+                assert excess <= rounding_factor(group)
+                passed_the_old_factor += excess > 1 + Fraction(1, smallest - 1)
+    assert passed_the_old_factor > 0  # the term for the zero mask is needed
 
 
 def test_more_than_the_card_says_is_found_though_less_than_was_asked() -> None:

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
-from ldp_slicing import Plan, Slicer
+from ldp_slicing import Plan, Slice, Slicer
 from ldp_slicing.audit.pixel_words import Words, masks_of, recover_words, release_words, view_words
 from ldp_slicing.audit.statistics import (
     Law,
     ask,
     ask_two,
+    implied_ratio,
     joint_counts,
     measured_epsilons,
     pairs_apart,
@@ -97,6 +101,37 @@ def test_noise_that_depends_on_the_source_raises_the_measured_epsilon() -> None:
     masks &= ~(words & np.uint32(1 << 16))  # the lowest bit of Y is left as it is where it is 1
     lowest = next(interval for interval in measured_epsilons(Law(plan), masks, words, 1e-6) if interval.name == "Y0")
     assert lowest.low > 5 > lowest.limit
+
+
+def test_an_output_that_does_not_depend_on_the_source_has_epsilon_0() -> None:
+    """A two-bit slice released with the law (.4, .4, .1, .1) whatever the source: the halves change with .6 and .9."""
+    rng = np.random.default_rng(0)
+    plan = Plan([Slice(0b11, 2.0)], 2)
+    words = rng.integers(0, 4, 1 << 20).astype(np.uint32)
+    released = rng.choice(4, words.size, p=[0.4, 0.4, 0.1, 0.1]).astype(np.uint32)
+    (interval,) = measured_epsilons(Law(plan), released ^ words, words, 1e-6)
+    assert interval.low == 0
+    assert math.log((1 - 0.6) * 3 / 0.9) > 0.28  # what a bound with u and v in place of both would claim
+
+
+def test_the_implied_ratio_is_never_above_the_true_one() -> None:
+    """Every mechanism M(z | x) on k values, in exact rationals, with the values of each half equally frequent."""
+    rng = np.random.default_rng(3)
+    reached = 0
+    for trial in range(600):
+        k, half = (2, 4, 8)[trial % 3], (1, 2, 4)[trial % 3]
+        weights = rng.integers(1, 30, (k, k)).astype(object) ** int(rng.integers(1, 4))
+        if trial % 5 == 0:
+            weights[:] = weights[0]  # the output does not depend on the source
+        mechanism = [[Fraction(int(weight), int(sum(row))) for weight in row] for row in weights]
+        true = max(max(column) / min(column) for column in zip(*mechanism, strict=True))
+        changed = [1 - mechanism[x][x] for x in range(k)]
+        low, high = sum(changed[:half], Fraction(0)) / half, sum(changed[half:], Fraction(0)) / half
+        implied = max(implied_ratio(low, high, Fraction(half)), implied_ratio(high, low, Fraction(half)))
+        assert implied <= true
+        assert implied >= (k - 1) * (1 - max(low, high)) / min(low, high)  # the weaker form with max(u, v)
+        reached += implied == true
+    assert reached >= 120  # the constant outputs at least, where both are 1
 
 
 def test_flips_that_only_hide_the_bit_cost_nothing() -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ldp_slicing.audit.report import Check
 from ldp_slicing.card import Statement, counted
 from ldp_slicing.plan import CHANNELS, Plan
-from ldp_slicing.tables import Tables, ln_up, round_up, submasks
+from ldp_slicing.tables import ONE, Tables, ln_up, round_up, submasks
 from ldp_slicing.view import Prune
 
 SECTION = "exact, from the tables in use"
@@ -188,18 +188,31 @@ class Part:
         }
 
 
-def measure(plan: Plan, groups: tuple[Group, ...], name: str, bits: int, *, rounded: bool = True) -> Part:
-    """``bits`` against the shares of the slices they touch.
+def rounding_factor(group: Group) -> Fraction:
+    """How far rounding can lift the ratio of a part of a packed group above the part's share: docs/proofs.md, 14.1.
 
-    Where slices share a group, every probability is rounded up to an integer over 2^64, so the ratio of a part of the group may pass its
-    share by a factor of 1 + 1 / (smallest weight - 1); that of the whole word may not (docs/proofs.md, 4), which is ``rounded=False``.
+    Weights other than that of the zero mask are rounded up, by less than one unit each. The zero mask takes what is left,
+    so it loses less than one unit for every other mask, and it is the heaviest of all masks before rounding.
+    """
+    smallest, masks = min(group.weights.values()), 1 << group.bits.bit_count()
+    if smallest < 2:  # no build of ours has such a weight in a packed group, and nothing is allowed for it
+        return Fraction(1)
+    lost = masks - 1
+    return (1 + Fraction(1, smallest - 1)) * (1 + Fraction(lost, ONE // masks - lost))
+
+
+def measure(plan: Plan, groups: tuple[Group, ...], name: str, bits: int, *, rounded: bool = True) -> Part:
+    """Compare ``bits`` with the shares of the slices that they touch.
+
+    The ratio of a part of a packed group may pass its share by ``rounding_factor``. The ratio of the whole word may not
+    (docs/proofs.md, 4): use ``rounded=False`` for it.
     """
     asked = sum((Fraction(part.epsilon) for part in plan.slices if part.bits & bits), Fraction(0))
     allowance = Fraction(1)
     for group in groups if rounded else ():
-        shared = sum(bool(part.bits & group.bits) for part in plan.slices) > 1
-        if shared and group.bits & bits and (smallest := min(group.weights.values())) > 1:
-            allowance *= 1 + Fraction(1, smallest - 1)
+        packed = sum(bool(part.bits & group.bits) for part in plan.slices) > 1
+        if packed and group.bits & bits:
+            allowance *= rounding_factor(group)
     return Part(name, bits, asked, allowance, worst_ratio(groups, bits))
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ LISTED = 100  # of the runs that occur more than once
 _CHUNK = 1 << 16
 
 Counts = NDArray[np.float64]
+Number = TypeVar("Number", Fraction, NDArray[np.float64])
 
 
 @dataclass(frozen=True)
@@ -165,37 +167,37 @@ class Interval:
     limit: float
 
 
-def measured_epsilons(law: Law, masks: Words, words: Words, error_rate: float) -> list[Interval]:
-    """Clopper-Pearson bounds on each slice's eps, from how often it is changed; all hold together, but for ``error_rate`` on each side.
+def implied_ratio(changed: Number, changed_other: Number, half: Number) -> Number:
+    """The least e^eps of a slice of 2 x ``half`` values: docs/proofs.md, 14.3.
 
-    The sources' words are split by the slice's highest bit, so noise that depends on the source counts too: with u a bound above the
-    changes among the one half and v above those among the other, eps >= ln((1 - u) (k - 1) / v): of k - 1 changes one is at most average.
+    ``changed`` is the probability that a value is released changed if its highest bit has one value, ``changed_other`` if
+    it has the other one. The result falls in both, so upper bounds on them give a lower bound on e^eps.
+    """
+    return ((half - 1) * (1 - changed) + half * (1 - changed_other)) / changed
+
+
+def measured_epsilons(law: Law, masks: Words, words: Words, error_rate: float) -> list[Interval]:
+    """Bounds on each slice's eps, from how often the slice is changed. All lower bounds hold together, and so do all upper
+    ones, except with probability ``error_rate``.
+
+    The pixels are split by the slice's highest bit in the source, so noise that depends on that bit counts too.
     """
     slices = law.plan.slices
     counts, trials = np.zeros((len(slices), 2)), np.zeros((len(slices), 2))
     for i, part in enumerate(slices):
         changed = masks & np.uint32(part.bits) != 0
         high = words >> np.uint32(part.bits.bit_length() - 1) & np.uint32(1) != 0
-        for side, half in enumerate((~high, high)):
-            counts[i, side], trials[i, side] = np.count_nonzero(changed & half), np.count_nonzero(half)
+        for side, chosen in enumerate((~high, high)):
+            counts[i, side], trials[i, side] = np.count_nonzero(changed & chosen), np.count_nonzero(chosen)
     each = error_rate / counts.size
-    symbols = np.array([(1 << part.bits.bit_count()) - 1 for part in slices])[:, None]
+    half = np.array([2.0 ** (part.bits.bit_count() - 1) for part in slices])[:, None]
+    bounds = (bound(counts.ravel(), trials.ravel(), each).reshape(-1, 2) for bound in (upper_bound, lower_bound))
     with np.errstate(divide="ignore"):
-        lows, highs = (
-            np.log((1 - bound) * symbols / bound[:, ::-1]).max(axis=1)
-            for bound in (
-                _pairs(upper_bound(counts.ravel(), trials.ravel(), each)),
-                _pairs(lower_bound(counts.ravel(), trials.ravel(), each)),
-            )
-        )
+        lows, highs = (np.log(implied_ratio(bound, bound[:, ::-1], half)).max(axis=1) for bound in bounds)
     return [
         Interval(law.plan.slice_name(part), max(0.0, float(low)), max(0.0, float(high)), law.slice_epsilon(part.bits))
         for part, low, high in zip(slices, lows, highs, strict=True)
     ]
-
-
-def _pairs(values: Counts) -> Counts:
-    return values.reshape(-1, 2)
 
 
 def run_length(law: Law, pixels: int, error_rate: float) -> int | None:
