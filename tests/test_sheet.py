@@ -175,18 +175,18 @@ def test_larger_pictures_give_away_more_at_the_same_eps_by_as_much_as_is_said() 
             }
             for name, (one, two) in pairs.items():
                 found[name].append(float(np.corrcoef(one.ravel(), two.ravel())[0, 1]))
-    for document in ("README.md", "docs/threat-model.md"):
-        text = (ROOT / document).read_text()
-        said = re.search(
-            r"correlates by (0\.\d\d) with the source.*, and by (0\.\d\d) where it was released at 96 x 96", text
-        )
-        assert said is not None
-        assert found["source"] == [pytest.approx(float(said[1]), abs=0.01), pytest.approx(float(said[2]), abs=0.05)]
-    said = re.search(
-        r"correlate by (0\.\d\d) with each other, which noise does not, and by (0\.\d\d) of the small", text
-    )
-    assert said is not None
-    assert found["each other"] == [pytest.approx(float(said[1]), abs=0.03), pytest.approx(float(said[2]), abs=0.05)]
+    readme, threats = (" ".join((ROOT / name).read_text().split()) for name in ("README.md", "docs/threat-model.md"))
+    quotes = {
+        "source": [
+            re.search(r"correlates by (0\.\d\d) with the source.*, and by (0\.\d\d) where it was released", readme),
+            re.search(r"eps 1, no pruning \|[^|]*\| (0\.\d\d) \| (0\.\d\d) \|", threats),
+        ],
+        "each other": [re.search(r"eps 5\.2, pruned \|[^|]*\| (0\.\d\d) \| (0\.\d\d) \|", threats)],
+    }
+    for name, said in ((name, said) for name, several in quotes.items() for said in several):
+        assert said is not None, name
+        large = pytest.approx(float(said[1]), abs=0.01 if name == "source" else 0.03)
+        assert found[name] == [large, pytest.approx(float(said[2]), abs=0.05)]
 
 
 @pytest.mark.parametrize("prune", ["haar", "dct"])

@@ -46,6 +46,11 @@ def rank_1(attack: str, run: str) -> dict[str, float]:
     return {eps: 100 * share for eps, share in (found | {"the originals": row["originals"]["rank_1"]["share"]}).items()}
 
 
+def words_of(document: str) -> str:
+    """The text of a document without its line breaks."""
+    return " ".join((ROOT / document).read_text().split())
+
+
 @pytest.mark.parametrize(
     ("words", "attack", "run"),
     [
@@ -62,13 +67,10 @@ def test_the_threat_model_quotes_the_attacks(words: str, attack: str, run: str) 
 
 
 def test_the_threat_model_compares_pruning_and_networks() -> None:
-    text, alone = (ROOT / "docs/threat-model.md").read_text(), rank_1("white-box", "lfw-pruned-only20")
+    text, alone = words_of("docs/threat-model.md"), rank_1("white-box", "lfw-pruned-only20")
     pruned, whole = (rank_1("white-box", f"lfw-{view}")["5.2"] for view in ("pruned", "whole"))
-    assert f"A white box for eps 20 alone, pruned, finds {alone['20']:.1f}." in text
-    assert (
-        f"At eps 5.2 faces were even recognised more often with pruning than without ({pruned:.1f} against {whole:.1f}"
-        in text
-    )
+    assert f"A white-box network for eps 20 alone, pruned, reaches {alone['20']:.1f} %." in text
+    assert f"identification was even higher with pruning than without ({pruned:.1f} % against {whole:.1f} %" in text
 
 
 def test_the_readme_quotes_the_white_box() -> None:
@@ -109,19 +111,16 @@ def test_the_threat_model_quotes_who_links() -> None:
     assert rebuilt[1:] == [f"{100 * verified[eps]:.1f}" for eps in head[1:]]
     for line, way in ((tuned, "linker"), (untuned, "untuned")):
         assert line[1:] == [*(right(f"lfw-{way}-eps{eps}") for eps in head[1:-1]), ""]
-    text = (ROOT / "docs/threat-model.md").read_text()
+    text = words_of("docs/threat-model.md")
     assert (
-        f"by the paper and in {right('lfw-wrn-eps20')} here ({right('lfw-wrn-easy')} at eps 200 without pruning)"
+        f"in the paper and {right('lfw-wrn-eps20')} % here ({right('lfw-wrn-easy')} % at eps 200 without pruning)"
         in text
     )
     assert (
-        f"the class of a pair in {right('cifar10-wrn-eps20')} and {right('cifar100-wrn-eps20')} (the paper: 50.25 and 50.1)"
+        f"with {right('cifar10-wrn-eps20')} % and {right('cifar100-wrn-eps20')} % accuracy (the paper: 50.25 and 50.1)"
         in text
     )
-    assert (
-        f"that is told the photo's class in {right('cifar10-posterior-eps20')} and {right('cifar100-posterior-eps20')}"
-        in text
-    )
+    assert f"class reaches {right('cifar10-posterior-eps20')} % and {right('cifar100-posterior-eps20')} %" in text
 
 
 def test_the_readme_quotes_plans_that_need_a_fraction_of_the_budget() -> None:
