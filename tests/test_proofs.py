@@ -234,7 +234,8 @@ def dct_of_interpolation() -> Floats:
 
 
 def test_the_conversion_of_the_block_budget_of_dctdp() -> None:
-    assert MAPS * MEAN == Fraction("94.5")
+    per_block = MAPS * MEAN
+    assert per_block == Fraction("94.5")
     reached = blocks_reached(SIDE)
     assert (max(reached), min(reached), sum(reached)) == (3, 2, 3 * SIDE - 2)  # 2.98 on average
     assert [i for i, count in enumerate(reached) if count == 2] == [0, SIDE - 1]
