@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageCms
 
 from ldp_slicing.errors import ImageError
-from ldp_slicing.images import Decoded, encode_png, read_image, write_atomically
+from ldp_slicing.images import Decoded, encode_png, read_image
 from tests.markers import (
     bmp_rle,
     encoded,
@@ -365,22 +365,3 @@ def test_an_encoded_png_is_those_pixels_and_nothing_else(pixels: Pixels, level: 
 )
 def test_arrays_in_any_order_are_encoded(pixels: Pixels, tmp_path: Path) -> None:
     np.testing.assert_array_equal(read(tmp_path, b"".join(encode_png(pixels))).pixels, pixels)
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    target = tmp_path / "release.png"
-
-    def pieces() -> Iterator[bytes]:
-        yield b"half"
-        assert not target.exists()
-        raise OSError("no space left on device")
-
-    with pytest.raises(OSError, match="no space"):
-        write_atomically(target, pieces())
-    assert list(tmp_path.iterdir()) == []
-    write_atomically(target, [b"one", b"two"])
-    assert target.read_bytes() == b"onetwo"
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(OSError, match="folder"):
-        write_atomically(tmp_path / "folder", [b"x"])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "release.png"]

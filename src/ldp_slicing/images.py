@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-import secrets
 import struct
 import zlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
 from ldp_slicing.errors import ImageError
-from ldp_slicing.integrity import NO_IMAGE, check_whole, open_regular, read_whole
+from ldp_slicing.files import open_regular
+from ldp_slicing.integrity import NO_IMAGE, check_whole, read_whole
 
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")  # nothing else is tried on a file from outside
 MAX_PIXELS = 178_956_970  # as Pillow: more is taken for a decompression bomb
@@ -176,14 +175,3 @@ def encode_png(pixels: NDArray[np.unsignedinteger], level: int = 0) -> list[byte
 
 def _chunk(kind: bytes, data: bytes) -> tuple[bytes, bytes, bytes]:
     return struct.pack(">I", len(data)) + kind, data, struct.pack(">I", zlib.crc32(data, zlib.crc32(kind)))
-
-
-def write_atomically(path: Path, pieces: Iterable[bytes]) -> None:
-    """The whole file under its name, or nothing."""
-    temporary = path.with_name(f".{secrets.token_hex(8)}.partial")
-    try:
-        with open(temporary, "xb") as file:
-            file.writelines(pieces)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-import io
-import os
 import re
-import stat
 import struct
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import BinaryIO
 
 from ldp_slicing.errors import ImageError
@@ -31,26 +26,6 @@ _TIFF_TYPE_BYTES = {
     17: 8,
     18: 8,
 }  # all others: 1
-
-
-def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
-    """A regular file, open for reading; ``follow`` a link to one, or not."""
-
-    def open_now(path: str, flags: int) -> int:
-        """For a pipe, too, without waiting for somebody to write into it."""
-        return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | (0 if follow else getattr(os, "O_NOFOLLOW", 0)))
-
-    try:
-        file = io.FileIO(path, opener=open_now)
-    except OSError as error:
-        link = error.errno == errno.ELOOP and not follow
-        raise ImageError(
-            "is a symbolic link; links are not followed" if link else error.strerror or type(error).__name__
-        ) from None
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise ImageError("is not a regular file")
-    return io.BufferedReader(file)
 
 
 def read_whole(file: BinaryIO, *, otherwise: str = NO_IMAGE) -> bytes:

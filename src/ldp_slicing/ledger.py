@@ -28,7 +28,8 @@ from typing import Any, Literal
 
 from ldp_slicing.card import number
 from ldp_slicing.errors import KeyFileError, LedgerError
-from ldp_slicing.keys import frame, make_folder, new_key_file, read_key_file, tables_digest
+from ldp_slicing.files import make_folder
+from ldp_slicing.keys import frame, new_key_file, read_key_file, tables_digest
 from ldp_slicing.plan import Plan
 from ldp_slicing.tables import LAYOUT_VERSION, round_up
 from ldp_slicing.view import Prune, block_of

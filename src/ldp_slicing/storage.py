@@ -20,11 +20,9 @@ from urllib.request import url2pathname
 import numpy as np
 
 from ldp_slicing.errors import ImageError, LdpSlicingError, ReleaseError
-from ldp_slicing.integrity import open_regular
-from ldp_slicing.keys import sync_folder
+from ldp_slicing.files import CHUNK_BYTES, digest_of, open_regular, sync_folder
 
 PARTIAL = ".ldp-slicing-partial"  # the folder for unfinished files, where they cannot lie outside the target
-_CHUNK = 1 << 20
 _TOGETHER = 1 << 12
 _LARGE = 1 << 19
 _APPLE_DOUBLE = b"\0\5\x16\7"
@@ -236,8 +234,8 @@ class _LocalDraft(Draft):
         """Whether this very file is there, or what a power cut left of it: cut off, or zeros. This run was ended before it could say so."""
         try:
             with open_regular(Path(self._target), follow=False) as there, Path(self._temporary).open("rb") as mine:
-                while len(piece := np.frombuffer(there.read(_CHUNK), np.uint8)):
-                    wanted = np.frombuffer(mine.read(_CHUNK), np.uint8)[: len(piece)]
+                while len(piece := np.frombuffer(there.read(CHUNK_BYTES), np.uint8)):
+                    wanted = np.frombuffer(mine.read(CHUNK_BYTES), np.uint8)[: len(piece)]
                     if len(wanted) < len(piece) or np.any((piece != wanted) & (piece != 0)):
                         return False
         except (ImageError, OSError):
@@ -425,23 +423,3 @@ def write_whole(place: Storage, path: str, pieces: Iterable[bytes]) -> None:
     except BaseException:
         draft.abort()
         raise
-
-
-def digest_of(file: BinaryIO) -> bytes:
-    """SHA-256 of all that is in it, a piece at a time."""
-    with file:
-        return _digest(file)
-
-
-def digest_of_open(file: BinaryIO) -> bytes:
-    """The same; it stays open, at its beginning."""
-    digest = _digest(file)
-    file.seek(0)
-    return digest
-
-
-def _digest(file: BinaryIO) -> bytes:
-    digest = hashlib.sha256()
-    while piece := file.read(_CHUNK):
-        digest.update(piece)
-    return digest.digest()

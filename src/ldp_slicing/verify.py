@@ -17,10 +17,11 @@ from typing import Any
 
 from ldp_slicing.card import CARD_VERSION, Statement, counted, differences, promised, spent_on_one
 from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.files import digest_of
 from ldp_slicing.formats import WRITERS, module_of
 from ldp_slicing.formats.base import Seen
 from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, is_lost, read_manifest
-from ldp_slicing.storage import PARTIAL, Storage, digest_of, printable
+from ldp_slicing.storage import PARTIAL, Storage, printable
 
 
 @dataclass

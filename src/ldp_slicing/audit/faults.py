@@ -17,7 +17,8 @@ from ldp_slicing.audit.exact import read_groups
 from ldp_slicing.audit.files import SIGNATURE
 from ldp_slicing.audit.pixel_words import Pixels, Words, release_words, view_words
 from ldp_slicing.audit.subject import Release, Subject, installed
-from ldp_slicing.images import encode_png, write_atomically
+from ldp_slicing.files import write_atomically
+from ldp_slicing.images import encode_png
 from ldp_slicing.manifest import CARD_NAME
 from ldp_slicing.plan import Plan, Slice
 from ldp_slicing.randomness import SeededForTests

@@ -25,9 +25,10 @@ from ldp_slicing.audit.shared import QUESTIONS, Comparison, equal_at
 from ldp_slicing.audit.tails import tail_above
 from ldp_slicing.card import CARD_VERSION, EQUALITY, Statement, counted, differences, promised, spent_on_one
 from ldp_slicing.errors import AuditError, LdpSlicingError, ReleaseError
+from ldp_slicing.files import digest_of
 from ldp_slicing.manifest import MANIFEST_NAME, is_lost, read_manifest
 from ldp_slicing.plan import COLOUR_BITS, Plan
-from ldp_slicing.storage import LocalStorage, digest_of
+from ldp_slicing.storage import LocalStorage
 
 SECTION = "releases"
 BLIND = (

@@ -26,7 +26,7 @@ from ldp_slicing.cli.common import (
 )
 from ldp_slicing.cli.plan import parse_bits
 from ldp_slicing.errors import AuditError
-from ldp_slicing.images import write_atomically
+from ldp_slicing.files import write_atomically
 from ldp_slicing.plan import COLOUR_BITS, plan_for
 from ldp_slicing.release.settings import ReleaseSettings
 

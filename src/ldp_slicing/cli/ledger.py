@@ -11,14 +11,13 @@ from rich.table import Column, Table
 from ldp_slicing.card import counted, number
 from ldp_slicing.cli.common import Json, LedgerOption, out, plain, print_json, refusals_exit
 from ldp_slicing.errors import ImageError, LdpSlicingError
+from ldp_slicing.files import digest_of, open_regular
 from ldp_slicing.formats import KINDS, first_bytes, kind_of, module_of
 from ldp_slicing.formats.base import Entry, Options
 from ldp_slicing.formats.still import read_still
-from ldp_slicing.integrity import open_regular
 from ldp_slicing.keys import source_digest
 from ldp_slicing.ledger import Ledger, Spent, default_ledger
 from ldp_slicing.plan import COLOUR_BITS
-from ldp_slicing.storage import digest_of
 
 
 @refusals_exit

@@ -9,8 +9,8 @@ import typer
 
 from ldp_slicing.cli.common import PruneChoice, PruneOption, err, out, plain, refusals_exit
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
+from ldp_slicing.files import write_atomically
 from ldp_slicing.formats.still import read_still
-from ldp_slicing.images import write_atomically
 from ldp_slicing.plan import COLOUR_BITS
 from ldp_slicing.sheet import make_sheet
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from ldp_slicing.errors import ImageError
+from ldp_slicing.files import open_regular
 from ldp_slicing.formats import KINDS, first_bytes, kind_of, module_of
 from ldp_slicing.formats.base import Entry, Options, entry_of
 from ldp_slicing.images import decode_image
-from ldp_slicing.integrity import NO_IMAGE, open_regular, read_whole
+from ldp_slicing.integrity import NO_IMAGE, read_whole
 
 NO_STILL = f"{NO_IMAGE}, nor DICOM (.dcm)"
 

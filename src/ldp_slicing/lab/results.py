@@ -16,6 +16,7 @@ import torch
 from filelock import FileLock
 
 from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.files import write_atomically
 from ldp_slicing.lab.experiment import Experiment, Findings, Row
 from ldp_slicing.lab.experiments import EXPERIMENTS
 from ldp_slicing.version import __version__
@@ -86,9 +87,7 @@ def write(name: str, about: str, rows: list[Row], folder: Path) -> Path:
         "about": about,
         "rows": sorted(rows, key=lambda row: (row["run"], row["seed"])),
     }
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(content, indent=1) + "\n")
-    partial.replace(path)
+    write_atomically(path, [json.dumps(content, indent=1).encode() + b"\n"])
     return path
 
 

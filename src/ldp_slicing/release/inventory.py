@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ldp_slicing.errors import ImageError, ReleaseError
+from ldp_slicing.files import digest_of
 from ldp_slicing.formats import KINDS, kind_of
 from ldp_slicing.keys import Secret, frame, read_key_file
 from ldp_slicing.ledger import Ledger, default_ledger
@@ -35,7 +36,6 @@ from ldp_slicing.storage import (
     LocalStorage,
     RemoteStorage,
     Storage,
-    digest_of,
     is_apple_double,
     is_remote,
     local_path,

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from ldp_slicing.errors import ReleaseError
-from ldp_slicing.keys import Secret, destroy_key_file, new_key_file, read_key_file, sync_folder
+from ldp_slicing.files import sync_folder
+from ldp_slicing.keys import Secret, destroy_key_file, new_key_file, read_key_file
 from ldp_slicing.manifest import AGAIN, LOST
 from ldp_slicing.release import names
 from ldp_slicing.release.worker import Outcome, Task

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from ldp_slicing.errors import LdpSlicingError, LedgerError, PlanError
+from ldp_slicing.files import digest_of_open
 from ldp_slicing.formats import KINDS, WRITERS, module_of
 from ldp_slicing.formats.base import Damaged, Entry, Options, Reader, Writer
 from ldp_slicing.keys import Secret, frame, source_digest, tables_digest
 from ldp_slicing.ledger import Intent, Ledger, Stream, Verdict
 from ldp_slicing.plan import COLOUR_BITS
 from ldp_slicing.release.settings import ReleaseSettings
-from ldp_slicing.storage import Draft, LocalStorage, Storage, digest_of_open
+from ldp_slicing.storage import Draft, LocalStorage, Storage
 
 NEVER_NAMED = (errno.EINVAL, errno.ENAMETOOLONG)  # what a name is refused with that the disk cannot have
 NOT_NAMED = (*NEVER_NAMED, errno.EACCES, errno.EROFS)  # a file that is refused its name with these does not get it

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.files import atomic_path
 from ldp_slicing.lab.data.sets import ImageSet
 from ldp_slicing.lab.learners.recipes import Recipe
 from ldp_slicing.lab.learners.scattering import scatter
@@ -298,9 +299,8 @@ class Stack:
         """Everything needed to go on, under its name or not at all."""
         tensors = {"weights": self.weights, "momenta": self.momenta, "means": self.means}
         drawn = [generator.get_state() for generator in self.generators]
-        partial = path.with_suffix(".partial")
-        torch.save({**tensors, "generators": drawn, "step": self.step, "seconds": self.seconds}, partial)
-        partial.replace(path)
+        with atomic_path(path) as temporary:
+            torch.save({**tensors, "generators": drawn, "step": self.step, "seconds": self.seconds}, temporary)
 
     def resume(self, path: Path) -> None:
         content = torch.load(path, map_location=self.device, weights_only=True)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.files import atomic_path
 from ldp_slicing.lab.data.sets import Split, image_digest
 from ldp_slicing.lab.learners.models import build, build_embedder, load_weights
 from ldp_slicing.lab.learners.models.face_networks import ArcFaceHead, Dropout
@@ -146,9 +147,8 @@ class TrainingRun:
         missing = {name: i for i, name in enumerate(names) if name not in known}
         if missing:
             known |= zip(missing, self.task.release_once(images[list(missing.values())]), strict=True)
-            partial = kept.with_suffix(".partial.npz")
-            np.savez(partial, **known)
-            partial.replace(kept)
+            with atomic_path(kept) as temporary:
+                np.savez(temporary, **known)
         return np.stack([known[name] for name in names])
 
     def _see(self, images: Tensor) -> Tensor:
@@ -391,9 +391,8 @@ class TrainingRun:
             "generator": self.generator.get_state(),
             "history": [asdict(epoch) for epoch in self.history],
         }
-        partial = path.with_suffix(".partial")
-        torch.save(content, partial)
-        partial.replace(path)
+        with atomic_path(path) as temporary:
+            torch.save(content, temporary)
 
     def resume(self, path: Path) -> None:
         content = torch.load(path, map_location=self.device, weights_only=True)

@@ -15,6 +15,7 @@ import torch
 from filelock import FileLock
 
 from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.files import atomic_path
 from ldp_slicing.lab.data.sets import Split
 from ldp_slicing.lab.learners.run import Epoch, TrainingRun
 from ldp_slicing.lab.learners.task import TrainingTask, read_kept
@@ -156,12 +157,11 @@ def releases_of(task: TrainingTask, folder: Path) -> Splits:
     with FileLock(path.with_suffix(".lock"), mode=0o666):  # whoever comes second takes what the first has made
         if not path.is_file():
             made = task.released()
-            partial = path.with_suffix(".partial.npz")
-            np.savez(
-                partial,
-                **{f"{kind}{i}": getattr(split, kind) for i, split in enumerate(made) for kind in ("images", "labels")},
-            )
-            partial.replace(path)
+            columns = {
+                f"{kind}{i}": getattr(split, kind) for i, split in enumerate(made) for kind in ("images", "labels")
+            }
+            with atomic_path(path) as temporary:
+                np.savez(temporary, **columns)
             return made
     kept = read_kept(path, *(f"{kind}{i}" for i in range(3) for kind in ("images", "labels")))
     train, validation, test = (Split(kept[f"images{i}"], kept[f"labels{i}"]) for i in range(3))
