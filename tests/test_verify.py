@@ -84,7 +84,7 @@ WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "00001.png",
         "more than pixels: tEXt",
     ),
-    "behind the end": (lambda t: replace_file(t, "00001.png", A_RELEASE + b"more"), "00001.png", "behind its end"),
+    "after the end": (lambda t: replace_file(t, "00001.png", A_RELEASE + b"more"), "00001.png", "data after its end"),
     "no PNG": (lambda t: replace_file(t, "00001.png", encoded(picture(), "JPEG")), "00001.png", "not a PNG"),
     "another size": (
         lambda t: replace_file(t, "00001.png", b"".join(encode_png(picture(99, 7)))),
@@ -101,7 +101,7 @@ WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
             t, "00001.png", A_RELEASE[:16] + png_chunk(b"IHDR", b"\0\0\0\7\0\0\0\7\10\2\0\0\0")[8:] + A_RELEASE[33:]
         ),
         "00001.png",
-        "pixels than it says",
+        "pixels than its header states",
     ),
     "no card": (lambda t: (t / "card.json").unlink(), "card.json", "missing"),
     "a torn card": (lambda t: (t / "card.json").write_text("{"), "card.json", "damaged"),
@@ -168,6 +168,6 @@ def test_a_missing_library_is_an_error_and_not_a_finding(target: Path, monkeypat
     def missing(name: str, extra: str = "") -> None:
         raise ReleaseError("needs pydicom: pip install 'ldp-slicing[dicom]'")
 
-    monkeypatch.setattr("ldp_slicing.verify.module_of", missing)
+    monkeypatch.setattr("ldp_slicing.verify.load_format", missing)
     with pytest.raises(ReleaseError, match="needs pydicom"):
         verify(LocalStorage(target))

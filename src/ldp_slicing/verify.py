@@ -18,8 +18,8 @@ from typing import Any
 from ldp_slicing.card import CARD_VERSION, Statement, counted, differences, promised, spent_on_one
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.files import digest_of
-from ldp_slicing.formats import WRITERS, module_of
-from ldp_slicing.formats.base import Seen
+from ldp_slicing.formats import WRITERS, load_format
+from ldp_slicing.formats.base import Content
 from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, is_lost, read_manifest
 from ldp_slicing.storage import PARTIAL, Storage, printable
 
@@ -105,12 +105,12 @@ def _check_file(place: Storage, output: str, lines: list[dict[str, Any]], conten
         return "has a file type that is never released"
     if place.size(output) is None:
         return "is missing"
-    file_format = module_of(WRITERS[suffix])  # raises if the library is missing: then nothing can be said of the file
+    file_format = load_format(WRITERS[suffix])  # raises if the library is missing: then nothing can be said of the file
     try:
         if digest_of(place.open(output)).hex() != lines[0]["sha256"]:
             return "has changed since its release: its checksum differs from the manifest"
         with place.open(output) as file:
-            found: list[Seen] = list(file_format.inspect(file))
+            found: list[Content] = list(file_format.inspect(file))
     except Exception as error:  # a reader may raise anything on a damaged file
         return f"cannot be read: {error}"
     for one in found:

@@ -11,9 +11,9 @@ from ldp_slicing import Plan
 from ldp_slicing.cli import app
 from ldp_slicing.keys import read_key_file
 from ldp_slicing.ledger import Intent, Ledger, Stream
+from tests.formats.videos import video
 from tests.markers import encoded, picture
 from tests.release.helpers import plant
-from tests.release.test_dicom import film
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
@@ -74,15 +74,15 @@ def test_an_owner_asks_about_one_picture(tmp_path: Path) -> None:
 
 def test_an_owner_asks_about_a_film_or_a_shard(tmp_path: Path) -> None:
     ledger, frames = tmp_path / "l.sqlite", [picture(16, 16) + np.uint8(number) for number in range(3)]
-    source = plant(tmp_path / "in", {"a.mkv": film(frames), "b.png": encoded(picture(5), "PNG")})
+    source = plant(tmp_path / "in", {"a.mkv": video(frames), "b.png": encoded(picture(5), "PNG")})
     assert run("privatize", source, tmp_path / "out", "-e", 5, "--ledger", ledger)[0] == 0
     status, out, _ = run("ledger", source / "a.mkv", "--ledger", ledger)
     assert (status, "a.mkv: 3 releases, epsilon 15 per released pixel" in out) == (0, True)
     told = [one["releases"] for one in json.loads(run("ledger", "--ledger", ledger, "--json")[1])["most_spent"]]
     assert told == [3, 1]  # a film is shown once, not frame by frame
     others = {
-        "other.mkv": film([255 - frames[0]]),
-        "again.mkv": film(frames[::-1], rate=25),
+        "other.mkv": video([255 - frames[0]]),
+        "again.mkv": video(frames[::-1], rate=25),
         "no.mkv": b"no film",
         "s.tar": b"a shard",
     }

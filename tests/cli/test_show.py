@@ -10,11 +10,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from ldp_slicing.cli import app
-from ldp_slicing.formats.still import read_still
+from ldp_slicing.formats.single import read_single
 from ldp_slicing.sheet import WARNING
 from ldp_slicing.view import Prune
+from tests.formats.dicom_files import SLICE, dicom, saved
 from tests.markers import encoded, jpeg_with, picture
-from tests.release.test_dicom import SLICE, dicom, saved
 
 
 def show(*arguments: object) -> tuple[int, str, str]:
@@ -96,8 +96,8 @@ def test_scans_and_deep_grey_are_shown_by_the_plan_of_their_word(
         assert status == 0
         said += err
     assert given == [(SLICE.shape, 12), (SLICE.shape, 12), (picture().shape[:2], 16), (picture().shape, 8)]
-    assert said.strip() == "notice: its first frame is shown; each frame would be a release"
-    np.testing.assert_array_equal(read_still(tmp_path / "a.dcm").pixels, SLICE)
+    assert said.strip() == "notice: only its first frame is shown; each frame would be a release"
+    np.testing.assert_array_equal(read_single(tmp_path / "a.dcm").pixels, SLICE)
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ import pytest
 
 from ldp_slicing.keys import new_key_file
 from ldp_slicing.release.worker import BATCH_SOURCES
+from tests.formats.shards import shard
 from tests.markers import encoded, picture
 from tests.release.helpers import outputs, pictures, plant, release, spent, tree, verified
-from tests.release.test_formats import shard
 
 COUNT = 200
 

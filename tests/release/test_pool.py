@@ -34,10 +34,10 @@ from ldp_slicing.release.pool import BATCH_FILE_BYTES, Message, batches, run_cre
 from ldp_slicing.release.run import on_this_machine
 from ldp_slicing.release.worker import Ask, LedgerGate, Outcome, Setting, Task, Worker
 from ldp_slicing.storage import LocalStorage, write_whole
+from tests.formats.videos import FRAMES, video
 from tests.markers import encoded, picture
 from tests.release.helpers import SETTINGS, outputs, pictures, plant, release, spent, verified
 from tests.release.test_crashes import children
-from tests.release.test_dicom import FRAMES, film
 
 
 class Stations:
@@ -294,7 +294,7 @@ def test_half_a_film_is_refused_whole(tmp_path: Path) -> None:
     ]
     frames += [np.roll(picture(24, 32), (3, i), axis=(0, 1)) for i in range(1, 32)]
     release(plant(tmp_path / "still", {"a.png": encoded(frames[-1], "PNG")}), tmp_path / "one")
-    ran = release(plant(tmp_path / "in", {"a.mkv": film(frames, sound=False)}), tmp_path / "two")
+    ran = release(plant(tmp_path / "in", {"a.mkv": video(frames, sound=False)}), tmp_path / "two")
     assert "86 was released before" in ran.problems["a.mkv"]
     assert outputs(tmp_path / "two") == {}
     assert (spent().releases, spent().unfinished) == (1, 0)

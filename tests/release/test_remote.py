@@ -20,8 +20,8 @@ from ldp_slicing.formats import tar as tar_format
 from ldp_slicing.formats.base import Damaged, Entry, Options
 from ldp_slicing.storage import local_path, remote
 from ldp_slicing.verify import verify
+from tests.formats.shards import shard
 from tests.release.helpers import PNG, SETTINGS, outputs, pictures, plant, release, spent, tree, verified
-from tests.release.test_formats import shard
 
 
 class Quiet(SimpleHTTPRequestHandler):

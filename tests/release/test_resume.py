@@ -16,6 +16,7 @@ from ldp_slicing.release.inventory import prepare
 from ldp_slicing.release.run import on_this_machine
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.state import Journal
+from tests.formats.videos import FRAMES, video
 from tests.markers import encoded, picture
 from tests.release.helpers import (
     PNG,
@@ -32,7 +33,6 @@ from tests.release.helpers import (
     tree,
     verified,
 )
-from tests.release.test_dicom import FRAMES, film
 
 OTHER = encoded(picture(11, 5), "PNG")
 
@@ -414,7 +414,7 @@ def test_odd_names_are_resumed_listed_and_verified(names: str, tmp_path: Path) -
 def test_a_film_that_stands_still_under_an_owners_key(tmp_path: Path) -> None:
     """Equal frames are one release and one entry; the card still says how many frames there are."""
     new_key_file(tmp_path / "key")
-    source = plant(tmp_path / "in", {"a.mkv": film([FRAMES[0]] * 5 + [FRAMES[1]])})
+    source = plant(tmp_path / "in", {"a.mkv": video([FRAMES[0]] * 5 + [FRAMES[1]])})
     release(source, tmp_path / "out", key=tmp_path / "key")
     assert card_of(tmp_path / "out")["statements"][0]["most_releases_of_one_source"] == 6
     assert spent().releases == 2

@@ -128,7 +128,7 @@ def test_a_budget_that_is_spent_on_nothing_is_said(tmp_path: Path) -> None:
     job = prepare(source, tmp_path / "out", SETTINGS)
     list(job.run(on_this_machine(1)))
     assert [(path, notice.partition(",")[0]) for path, notice in job.journal.notices()] == [
-        ("x-ray.png", "its three channels are equal")
+        ("x-ray.png", "all three channels are equal")
     ]
     job.close()
 

@@ -12,9 +12,9 @@ from ldp_slicing.card import counted, number
 from ldp_slicing.cli.common import Json, LedgerOption, out, plain, print_json, refusals_exit
 from ldp_slicing.errors import ImageError, LdpSlicingError
 from ldp_slicing.files import digest_of, open_regular
-from ldp_slicing.formats import KINDS, first_bytes, kind_of, module_of
+from ldp_slicing.formats import KINDS, detect_kind, load_format, read_head
 from ldp_slicing.formats.base import Entry, Options
-from ldp_slicing.formats.still import read_still
+from ldp_slicing.formats.single import read_single
 from ldp_slicing.keys import source_digest
 from ldp_slicing.ledger import Ledger, Spent, default_ledger
 from ldp_slicing.plan import COLOUR_BITS
@@ -84,14 +84,14 @@ def ledger(
 def spent_on(opened: Ledger, picture: Path) -> Spent:
     """On a picture, a scan or a film; a shard holds many sources."""
     try:
-        kind = kind_of(picture.name, lambda: first_bytes(open_regular(picture)))
+        kind = detect_kind(picture.name, lambda: read_head(open_regular(picture)))
         if kind == "video":
             with open_regular(picture) as film:
-                frames = module_of(KINDS[kind].reader, KINDS[kind].extra).read(film, Options())
+                frames = load_format(KINDS[kind].reader, KINDS[kind].extra).read(film, Options())
                 return opened.spent_on_film(map(_digest, frames), digest_of(open_regular(picture)))
         if kind in ("tar", "parquet", "cifar"):
             raise ImageError("holds many sources: ask for one of its pictures, as a file of its own")
-        source = read_still(picture)
+        source = read_single(picture)
         digest = digest_of(open_regular(picture))
     except LdpSlicingError as error:
         raise type(error)(f"{picture}: {error}") from None

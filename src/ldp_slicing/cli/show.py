@@ -10,7 +10,7 @@ import typer
 from ldp_slicing.cli.common import PruneChoice, PruneOption, err, out, plain, refusals_exit
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.files import write_atomically
-from ldp_slicing.formats.still import read_still
+from ldp_slicing.formats.single import read_single
 from ldp_slicing.plan import COLOUR_BITS
 from ldp_slicing.sheet import make_sheet
 
@@ -49,7 +49,7 @@ def show(
     if os.path.lexists(target):
         raise ReleaseError(f"{target} exists already: nothing is overwritten")
     try:
-        source = read_still(image)
+        source = read_single(image)
     except LdpSlicingError as error:
         raise type(error)(f"{image}: {error}") from None
     for notice in source.notices:

@@ -1,4 +1,4 @@
-"""What readers give and writers take."""
+"""The interface of a format: what a reader yields, what a writer takes, and what an inspection finds."""
 
 from __future__ import annotations
 
@@ -14,19 +14,24 @@ from ldp_slicing.images import Decoded
 from ldp_slicing.plan import COLOUR_BITS
 from ldp_slicing.storage import Draft
 
-Array = NDArray[np.unsignedinteger]
+Pixels = NDArray[np.unsignedinteger]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One source: uint8 H x W x 3, uint8 H x W or uint16 H x W, of ``bits`` bits a word.
+    """One decoded source.
 
-    ``name`` tells it from the others in its file; ``file`` is the SHA-256 of the bytes it was decoded from; ``frame`` its number among the
-    frames of its file, from 1, or 0 for a still; ``kept`` what travels with the release because its owner named it.
+    name: identifies it within its file; empty if the file holds nothing else.
+    pixels: uint8 [H, W, 3] for colour, uint8 [H, W] or uint16 [H, W] for grey.
+    bits: the bits per word, 24 for colour and 8 to 16 for grey.
+    file: SHA-256 of the bytes that it was decoded from.
+    notices: what the owner should know about how it was read.
+    frame: its number among the frames of its file, from 1; 0 if it is not a frame.
+    kept: the data that travels with the release because the owner asked for it, and what the writer needs to know.
     """
 
     name: str
-    pixels: Array
+    pixels: Pixels
     bits: int
     file: bytes | None
     notices: tuple[str, ...] = ()
@@ -36,7 +41,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Damaged:
-    """An entry that cannot be released; the others of its file can."""
+    """A source that cannot be released, and why. The other sources of its file can."""
 
     name: str
     problem: str
@@ -44,39 +49,57 @@ class Damaged:
 
 @dataclass(frozen=True)
 class Options:
-    """What readers and writers need to know of a recipe."""
+    """The settings of a run that concern readers and writers: names of data to keep, and the zlib level of PNG."""
 
     keep: tuple[str, ...] = ()
     compression: int = 0
 
 
-class Plain:
-    """Memory for a release: fill ``pixels``."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[np.unsignedinteger]) -> None:
-        self.pixels: Array = np.empty(shape, dtype)
-
-
 class Reader(Protocol):
+    """Yield the sources of an open file, one at a time. Raise ImageError if the file cannot be released at all."""
+
     def __call__(self, file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]: ...
 
 
 class Writer(Protocol):
-    """``canvas`` is the class of memory it likes releases in; ``add`` gets one that was filled, the name that the entry goes by, and 32
-    hexadecimal digits that are its own; it gives back the name of the member that it made, if members have names.
+    """Write the releases of one file to a draft, one at a time.
+
+    canvas: the class of the buffer that releases are made in, ``PixelBuffer`` or one with the same attributes.
     """
 
     canvas: type[Any]
 
     def __init__(self, draft: Draft, options: Options) -> None: ...
-    def add(self, entry: Entry, name: str, identity: str, canvas: Any) -> str | None: ...  # noqa: ANN401
-    def close(self) -> None: ...
-    def abort(self) -> None: ...
+
+    def add(self, entry: Entry, name: str, identity: str, canvas: Any) -> str | None:  # noqa: ANN401
+        """Write the release in ``canvas``; return the name of the member that was written, if members have names.
+
+        entry: the source; its pixels must not be written.
+        name: the public name of the source.
+        identity: 32 hexadecimal digits that are unique to the release.
+        """
+
+    def close(self) -> None:
+        """Complete the file."""
+
+    def abort(self) -> None:
+        """Free resources. The caller discards the draft."""
+
+
+class PixelBuffer:
+    """An uninitialised array ``pixels`` for a release."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[np.unsignedinteger]) -> None:
+        self.pixels: Pixels = np.empty(shape, dtype)
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Found in a file when it is checked: a release, with its member's name, size and word; something kept; or what should not be there."""
+class Content:
+    """One thing that ``inspect`` finds in a file of releases.
+
+    It is a release (size, bits per word and number of frames are set), or data kept beside releases (``kept`` is its
+    name), or something that does not belong there (``problem`` says what).
+    """
 
     member: str | None
     width: int = 0
@@ -87,36 +110,39 @@ class Seen:
     kept: str | None = None
 
 
-def check_keep(keep: Collection[str], there: Collection[str]) -> None:
-    """A file that has such things, but none that is to be kept, is refused before anything is spent: most likely a name is misspelt."""
-    if keep and there and not set(keep) & set(there):
-        raise ImageError(f"has no {' or '.join(keep)} to keep; it has {', '.join(sorted(there))}")
-
-
-def left_out(entry: Entry, names: Collection[str]) -> Entry:
-    """The entry with a notice of what its file holds and its release does not."""
-    if not names:
-        return entry
-    return replace(
-        entry, notices=(*entry.notices, f"left out: {', '.join(sorted(names))} (--keep NAME keeps such things)")
-    )
-
-
-def entry_of(name: str, decoded: Decoded, file: bytes | None, kept: dict[str, Any] | None = None) -> Entry:
+def make_entry(name: str, decoded: Decoded, file: bytes | None, kept: dict[str, Any] | None = None) -> Entry:
+    """Return the entry of a decoded image, with advice to its owner where there is any."""
     pixels = decoded.pixels
     bits = COLOUR_BITS if pixels.ndim == 3 else 8 * pixels.dtype.itemsize
-    return Entry(name, pixels, bits, file, (*decoded.notices, *advice(pixels)), kept=kept or {})
+    notices = decoded.notices
+    if pixels.ndim == 3 and _is_grey(pixels):
+        notices += (
+            "all three channels are equal, so the budget of Cb and Cr is wasted: convert such images to grey first",
+        )
+    return Entry(name, pixels, bits, file, notices, kept=kept or {})
 
 
-def advice(pixels: Array) -> tuple[str, ...]:
-    """For the owner of a picture that has colours only by its form."""
-    grey = pixels.ndim == 3 and all(
-        _is_grey(part) for part in (pixels[:: 1 + len(pixels) // 8], pixels)
-    )  # most are seen in a few rows
-    return (
-        "its three channels are equal, and what Cb and Cr get of the budget is lost: make such pictures grey first",
-    ) * grey
+def _is_grey(pixels: Pixels) -> bool:
+    """Return whether the three channels are equal. A few rows decide for most images, and are compared first."""
+    for part in (pixels[:: 1 + len(pixels) // 8], pixels):
+        red, green, blue = (part[..., channel] for channel in range(3))
+        if not ((red == green).all() and (green == blue).all()):
+            return False
+    return True
 
 
-def _is_grey(pixels: Array) -> bool:
-    return bool((pixels[..., 0] == pixels[..., 1]).all() and (pixels[..., 1] == pixels[..., 2]).all())
+def check_keep(keep: Collection[str], present: Collection[str]) -> None:
+    """Raise ImageError if ``present`` is not empty but holds nothing to keep.
+
+    Most likely a name is misspelt. The file is refused before any budget is spent.
+    """
+    if keep and present and not set(keep) & set(present):
+        raise ImageError(f"has no {' or '.join(keep)} to keep; it has {', '.join(sorted(present))}")
+
+
+def note_left_out(entry: Entry, names: Collection[str]) -> Entry:
+    """Return the entry with a notice of what is in its file and not in its release."""
+    if not names:
+        return entry
+    notice = f"left out: {', '.join(sorted(names))} (--keep NAME keeps them)"
+    return replace(entry, notices=(*entry.notices, notice))

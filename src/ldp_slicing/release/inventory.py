@@ -11,7 +11,7 @@ from typing import Any
 
 from ldp_slicing.errors import ImageError, ReleaseError
 from ldp_slicing.files import digest_of
-from ldp_slicing.formats import KINDS, kind_of
+from ldp_slicing.formats import KINDS, detect_kind
 from ldp_slicing.keys import Secret, frame, read_key_file
 from ldp_slicing.ledger import Ledger, default_ledger
 from ldp_slicing.manifest import AGAIN, CARD_NAME, LOST, MANIFEST_NAME
@@ -337,7 +337,7 @@ def _check_changed(source: Storage, journal: Journal, ledger: Ledger) -> None:
 
 
 def _kind(route: Route, found: Found) -> tuple[str, str]:
-    kind = kind_of(found.path, lambda: peek(route.source, found.path))
+    kind = detect_kind(found.path, lambda: peek(route.source, found.path))
     return kind, next(iter(KINDS[kind].writers))
 
 

@@ -19,7 +19,7 @@ from fractions import Fraction
 
 from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
-from ldp_slicing.formats import WRITERS, endings
+from ldp_slicing.formats import WRITERS, kept_names
 from ldp_slicing.keys import Secret
 from ldp_slicing.ledger import Ledger, Stream
 from ldp_slicing.manifest import BLANK, has_card, read_or_empty, write_manifest
@@ -250,5 +250,5 @@ class Job:
             tuple(statements),
             random_names=self.settings.names == "random",
             owners_key=self.secret.is_owners,
-            kept=endings(self.settings.keep),
+            kept=kept_names(self.settings.keep),
         )

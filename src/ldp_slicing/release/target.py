@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ldp_slicing.errors import ImageError, ReleaseError
-from ldp_slicing.formats import KINDS, first_bytes, kind_of
+from ldp_slicing.formats import KINDS, detect_kind, read_head
 from ldp_slicing.ledger import default_ledger
 from ldp_slicing.manifest import CARD_NAME, has_card
 from ldp_slicing.storage import LocalStorage, RemoteStorage, Storage, is_remote, remote
@@ -68,7 +68,7 @@ def route_of(source: str, target: str, state: Path | None, *, shared: bool) -> R
         root = path if only is None else path.parent
         to_place = LocalStorage(root, None if shared or not _one_file_system(state, root) else state / "drafts")
     if only is not None and output is not None:
-        suffix, kind = os.path.splitext(output)[1].lower(), kind_of(only, lambda: peek(from_place, only))  # noqa: PTH122
+        suffix, kind = os.path.splitext(output)[1].lower(), detect_kind(only, lambda: peek(from_place, only))  # noqa: PTH122
         if suffix not in KINDS[kind].writers:
             raise ReleaseError(
                 f"{target} must end in {' or '.join(KINDS[kind].writers)}: a release is written without loss"
@@ -208,6 +208,6 @@ def hold(route: Route) -> Callable[[], None] | None:
 
 def peek(source: Storage, path: str) -> bytes:
     try:
-        return first_bytes(source.open(path))
+        return read_head(source.open(path))
     except (ImageError, OSError):
         return b""

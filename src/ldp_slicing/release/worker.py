@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ldp_slicing.errors import LdpSlicingError, LedgerError, PlanError
 from ldp_slicing.files import digest_of_open
-from ldp_slicing.formats import KINDS, WRITERS, module_of
+from ldp_slicing.formats import KINDS, WRITERS, load_format
 from ldp_slicing.formats.base import Damaged, Entry, Options, Reader, Writer
 from ldp_slicing.keys import Secret, frame, source_digest, tables_digest
 from ldp_slicing.ledger import Intent, Ledger, Stream, Verdict
@@ -203,7 +203,7 @@ class Worker:
         try:
             if self._stop():
                 raise _StopError
-            read: Reader = module_of(kind.reader, kind.extra).read
+            read: Reader = load_format(kind.reader, kind.extra).read
             with self.setting.source.open(output.task.path) as file:
                 if kind.is_container and isinstance(self.setting.source, LocalStorage):  # from afar it would come twice
                     output.file = digest_of_open(file)
@@ -287,7 +287,7 @@ class Worker:
     def _write(self, output: _Output, entry: Entry, ask: Ask, verdict: Verdict) -> None:
         if output.writer is None:
             suffix = output.task.output[output.task.output.rindex(".") :].lower()
-            kind: type[Writer] = module_of(WRITERS[suffix]).Writer
+            kind: type[Writer] = load_format(WRITERS[suffix]).Writer
             output.draft = self.setting.target.draft(output.task.output)
             output.writer = kind(output.draft, self.setting.options)
         slicer, secret = self.setting.settings.slicer(entry.bits), self.setting.secret

@@ -1,0 +1,45 @@
+"""WebDataset shards for tests."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from tests.markers import encoded, picture
+from tests.release.helpers import PNG, SECRET
+
+OTHER = encoded(picture(11, 5), "PNG")
+
+
+GREY = encoded(picture()[..., 1], "PNG")
+
+
+def shard(members: dict[str, bytes], **about: Any) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime, member.uname, member.uid = len(data), 1_234_567_890, "anna", 1000
+            for attribute, value in about.items():
+                setattr(member, attribute, value)
+            tar.addfile(member, io.BytesIO(data))
+    return file.getvalue()
+
+
+def members_of(path: Path) -> dict[str, bytes]:
+    with tarfile.open(path) as tar:
+        return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+
+
+SAMPLES = {
+    "train/0001.jpg": encoded(picture(), "JPEG", comment=SECRET),
+    "train/0001.cls": b"7",
+    "train/0001.json": SECRET,
+    "train/0002.cls": b"3",
+    "train/0002.left.png": PNG,
+    "train/0002.right.png": OTHER,
+    "train/0003.txt": SECRET,
+    "train/0004.png": GREY,
+}

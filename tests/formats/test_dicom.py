@@ -1,0 +1,295 @@
+"""DICOM files: what is read, what is written, and what is left out."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import gdcm
+import numpy as np
+import pydicom
+import pytest
+from numpy.typing import NDArray
+from pydicom.dataset import Dataset
+
+from ldp_slicing.release.settings import ReleaseSettings
+from tests.formats.dicom_files import SLICE, STACK, dicom, saved
+from tests.release.helpers import PNG, SECRET, card_of, expected, manifest_of, outputs, plant, release, spent, verified
+
+
+def released(tmp_path: Path, data: bytes, key: Path, name: str = "a.dcm") -> Dataset:
+    ran = release(plant(tmp_path / "in", {name: data}), tmp_path / "out", key=key)
+    assert ran.problems == {}
+    assert verified(tmp_path / "out") == []
+    (path,) = outputs(tmp_path / "out")
+    raw = (tmp_path / "out" / path).read_bytes()
+    assert SECRET not in raw
+    return pydicom.dcmread(io.BytesIO(raw))
+
+
+def test_a_release_holds_nothing_but_pixels(tmp_path: Path, key: Path) -> None:
+    made = released(tmp_path, saved(dicom(SLICE, 12, BurnedInAnnotation="NO")), key)
+    np.testing.assert_array_equal(made.pixel_array, expected("a.dcm", "", SLICE, 12, key))
+    assert (made.BitsStored, made.HighBit, made.PixelRepresentation, made.PhotometricInterpretation) == (
+        12,
+        11,
+        0,
+        "MONOCHROME2",
+    )
+    assert (made.PatientName, made.PatientID, made.StudyDate, made.Modality) == ("", "", "", "OT")
+    assert (made.PatientIdentityRemoved, made.BurnedInAnnotation) == ("YES", "NO")
+    assert all(len(value) <= 64 for value in made.DeidentificationMethod)
+    assert not {"1.2.3", "1.2.3.4", "1.2.3.4.5"} & {made.SOPInstanceUID, made.StudyInstanceUID, made.SeriesInstanceUID}
+    assert len({made.SOPInstanceUID, made.StudyInstanceUID, made.SeriesInstanceUID}) == 3
+    for gone in ("WindowCenter", "SmallestImagePixelValue", "IconImageSequence", "InstitutionName", "NumberOfFrames"):
+        assert gone not in made
+    assert not [item for item in made if item.tag.is_private or item.tag.group == 0x6000]
+    assert card_of(tmp_path / "out")["statements"][0]["plan"]["word_bits"] == 12
+
+
+def test_signed_pixels_keep_their_order_and_shift_back(tmp_path: Path, key: Path) -> None:
+    signed = (SLICE.astype(np.int32) - 2048).astype(np.int16)
+    made = released(
+        tmp_path,
+        saved(dicom(signed, 12, PixelRepresentation=1, SmallestImagePixelValue=0, LargestImagePixelValue=1)),
+        key,
+    )
+    words = expected("a.dcm", "", SLICE, 12, key)
+    np.testing.assert_array_equal(made.pixel_array, words)
+    assert (made.RescaleIntercept, made.RescaleSlope, made.PixelRepresentation) == (-2048, 1, 0)
+    assert made.PatientIdentityRemoved == "NO"
+    assert "BurnedInAnnotation" not in made
+
+
+def test_white_is_zero_becomes_black_is_zero(tmp_path: Path, key: Path) -> None:
+    made = released(tmp_path, saved(dicom(4095 - SLICE, 12, PhotometricInterpretation="MONOCHROME1")), key)
+    np.testing.assert_array_equal(made.pixel_array, expected("a.dcm", "", SLICE, 12, key))
+    assert made.PhotometricInterpretation == "MONOCHROME2"
+
+
+def test_bits_above_the_stored_ones_are_removed(tmp_path: Path, key: Path) -> None:
+    made = released(tmp_path, saved(dicom(SLICE | 0x8000, 12)), key)
+    np.testing.assert_array_equal(made.pixel_array, expected("a.dcm", "", SLICE, 12, key))
+
+
+@pytest.mark.parametrize("bits", [8, 10, 16])
+def test_every_depth_and_a_file_without_a_suffix(bits: int, tmp_path: Path, key: Path) -> None:
+    pixels = (SLICE & ((1 << bits) - 1)).astype(np.uint8 if bits == 8 else np.uint16)
+    made = released(tmp_path, saved(dicom(pixels[:, :-2], bits)), key, "IM0001")
+    np.testing.assert_array_equal(made.pixel_array, expected("IM0001", "", pixels[:, :-2], bits, key))
+
+
+SYNTAXES = ["JPEGLosslessProcess14_1", "JPEGLosslessProcess14", "JPEG2000Lossless", "JPEGLSLossless", "RLELossless"]
+
+
+def packed(tmp_path: Path, pixels: NDArray[Any], syntax: str) -> bytes:
+    plant(tmp_path, {"plain.dcm": saved(dicom(pixels, 12))})
+    reader, change, writer = gdcm.ImageReader(), gdcm.ImageChangeTransferSyntax(), gdcm.ImageWriter()
+    reader.SetFileName(str(tmp_path / "plain.dcm"))
+    assert reader.Read()
+    change.SetTransferSyntax(gdcm.TransferSyntax(getattr(gdcm.TransferSyntax, syntax)))
+    change.SetInput(reader.GetImage())
+    assert change.Change()
+    writer.SetFileName(str(tmp_path / "packed.dcm"))
+    writer.SetFile(reader.GetFile())
+    writer.SetImage(change.GetOutput())
+    assert writer.Write()
+    return (tmp_path / "packed.dcm").read_bytes()
+
+
+@pytest.mark.parametrize("syntax", SYNTAXES)
+def test_compressed_files_are_decoded(syntax: str, tmp_path: Path, key: Path) -> None:
+    data = packed(tmp_path, SLICE, syntax)
+    assert pydicom.dcmread(io.BytesIO(data)).file_meta.TransferSyntaxUID.is_compressed
+    made = released(tmp_path, data, key)
+    np.testing.assert_array_equal(made.pixel_array, expected("a.dcm", "", SLICE, 12, key))
+
+
+@pytest.mark.parametrize("syntax", SYNTAXES)
+def test_the_number_of_compressed_frames_must_be_the_stated_one(syntax: str, tmp_path: Path) -> None:
+    source = pydicom.dcmread(io.BytesIO(packed(tmp_path, STACK, syntax)))
+    files = {}
+    for frames in (1, 2, 3, 4):
+        source.NumberOfFrames = frames
+        files[f"{frames}.dcm"] = saved(source)
+    ran = release(plant(tmp_path / "in", files), tmp_path / "out")
+    assert ran.problems == {
+        f"{n}.dcm": f"cannot be decoded: it holds 3 compressed frames and states {n}" for n in (1, 2, 4)
+    }
+    assert pydicom.dcmread(tmp_path / "out" / "3.dcm").NumberOfFrames == spent().releases == 3
+
+
+def test_a_compressed_frame_may_have_several_fragments(tmp_path: Path) -> None:
+    source = pydicom.dcmread(io.BytesIO(packed(tmp_path, SLICE, "JPEG2000Lossless")))
+    (frame,) = pydicom.encaps.generate_frames(source.PixelData, number_of_frames=1)
+    source.PixelData = pydicom.encaps.encapsulate([frame], fragments_per_frame=3, has_bot=False)
+    assert release(plant(tmp_path / "in", {"a.dcm": saved(source)}), tmp_path / "out").problems == {}
+
+
+@pytest.mark.parametrize("bits", [8, 12])
+def test_every_frame_is_a_release(bits: int, tmp_path: Path) -> None:
+    frames = np.stack([(SLICE + i) % (1 << bits) for i in range(5)]).astype(np.uint8 if bits == 8 else np.uint16)
+    source = plant(tmp_path / "in", {"a.dcm": saved(dicom(frames, bits))})
+    assert release(source, tmp_path / "out").problems == {}
+    made = pydicom.dcmread(tmp_path / "out" / "a.dcm")
+    assert made.NumberOfFrames == 5
+    assert made.pixel_array.shape == frames.shape
+    assert spent().releases == 5
+    statement = card_of(tmp_path / "out")["statements"][0]
+    assert (statement["releases"], statement["most_releases_of_one_source"]) == (5, 5)
+    assert manifest_of(tmp_path / "out")[0]["frames"] == 5
+    assert verified(tmp_path / "out") == []
+    assert "5 times" in release(source, tmp_path / "out2").problems["a.dcm"]
+
+
+def test_frames_that_two_files_share_add_up(tmp_path: Path) -> None:
+    frames = np.stack([SLICE + np.uint16(i) for i in range(10)])
+    files = {f"{who}.dcm": saved(dicom(frames, 12, PatientName=who)) for who in ("anna", "bert")}
+    release(plant(tmp_path / "in", files), tmp_path / "out")
+    (statement,) = card_of(tmp_path / "out")["statements"]
+    assert statement["releases"] == statement["most_releases_of_one_source"] == spent().releases == 20
+    assert statement["most_spent_on_one_source"]["released_pixel"] == pytest.approx(20 * 5.0)
+    assert verified(tmp_path / "out") == []
+    again = release(
+        plant(tmp_path / "third", {"c.dcm": saved(dicom(frames, 12, PatientName="carl"))}), tmp_path / "out3"
+    )
+    assert "at least 2 times" in again.problems["c.dcm"]
+
+
+def test_many_files_in_one_batch(tmp_path: Path) -> None:
+    files = {f"{i:03}.dcm": saved(dicom((SLICE + 7 * i) & 4095, 12)) for i in range(80)}
+    ran = release(
+        plant(tmp_path / "in", files | {"010b.dcm": saved(dicom(STACK ^ 5, 12)), "x.dcm": b"bad"}), tmp_path / "out"
+    )
+    assert set(ran.problems) == {"x.dcm"}
+    assert len(outputs(tmp_path / "out")) == 81
+    assert pydicom.dcmread(tmp_path / "out" / "010b.dcm").NumberOfFrames == 3
+    assert verified(tmp_path / "out") == []
+    assert (spent().releases, spent().unfinished) == (83, 0)
+
+
+@pytest.mark.parametrize("name", ["CT.HEAD.0001.IMA", "scan.dic", "IM0001", "1.2.840.113619.2.55", "scan.DCM"])
+def test_dicom_files_are_recognised_by_their_content(name: str, tmp_path: Path) -> None:
+    ran = release(plant(tmp_path / "in", {name: saved(dicom(SLICE, 12))}), tmp_path / "out")
+    assert ran.problems == {}
+    assert [
+        path.suffix for path in (tmp_path / "out").iterdir() if "card" not in path.name and "manifest" not in path.name
+    ] == [".dcm"]
+
+
+def test_a_file_that_does_not_state_how_pixels_are_stored(tmp_path: Path) -> None:
+    source = dicom(SLICE, 12)
+    del source.PhotometricInterpretation
+    ran = release(plant(tmp_path / "in", {"a.dcm": saved(source)}), tmp_path / "out")
+    assert ran.problems == {"a.dcm": "does not state how its pixels are stored: PhotometricInterpretation missing"}
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (
+            saved(
+                dicom(
+                    np.zeros((4, 4, 3), np.uint8),
+                    8,
+                    SamplesPerPixel=3,
+                    PhotometricInterpretation="RGB",
+                    Rows=4,
+                    Columns=4,
+                )
+            ),
+            "only grey",
+        ),
+        (saved(dicom(SLICE, 12, HighBit=15)), "stores 12 bits with high bit 15"),
+        (saved(dicom(SLICE.astype(np.uint8), 8, BitsStored=6, HighBit=5)), "stores 6 bits"),
+        (saved(dicom(SLICE, 12))[:-40], "it has 320 bytes of pixels, and 1 frames need 360"),
+        (saved(dicom(STACK, 12, NumberOfFrames=2)), "1080 bytes of pixels, and 2 frames need 720"),
+        (saved(dicom(STACK, 12, NumberOfFrames=1)), "1080 bytes of pixels, and 1 frames need 360"),
+        (saved(dicom(STACK, 12, NumberOfFrames=4)), "1080 bytes of pixels, and 4 frames need 1440"),
+        (b"\0" * 128 + b"DICM" + b"garbage" * 9, "cannot be decoded|no integer pixels"),
+        (b"text", "is not a DICOM file"),
+    ],
+)
+def test_files_that_cannot_be_released(data: bytes, why: str, tmp_path: Path) -> None:
+    ran = release(plant(tmp_path / "in", {"a.dcm": data}), tmp_path / "out")
+    assert re.search(why, ran.problems["a.dcm"]), ran.problems
+    assert outputs(tmp_path / "out") == {}
+    assert spent().releases == 0
+
+
+def test_a_file_without_pixels(tmp_path: Path) -> None:
+    dataset = dicom(SLICE, 12)
+    del dataset.PixelData
+    assert (
+        "no integer pixels"
+        in release(plant(tmp_path / "in", {"a.dcm": saved(dataset)}), tmp_path / "out").problems["a.dcm"]
+    )
+
+
+@pytest.mark.parametrize("name", ["PatientName", "InstitutionName", "preamble"])
+def test_verify_finds_unwanted_attributes(name: str, tmp_path: Path) -> None:
+    release(plant(tmp_path / "in", {"a.dcm": saved(dicom(SLICE, 12))}), tmp_path / "out")
+    made = pydicom.dcmread(tmp_path / "out" / "a.dcm")
+    if name == "preamble":
+        made.preamble = SECRET.ljust(128)
+    else:
+        setattr(made, name, "Anna")
+    made.save_as(tmp_path / "out" / "a.dcm")
+    line = manifest_of(tmp_path / "out")[0] | {
+        "sha256": hashlib.sha256((tmp_path / "out" / "a.dcm").read_bytes()).hexdigest()
+    }
+    (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
+    assert "more than pixels" in verified(tmp_path / "out")[0][1]
+
+
+def test_under_an_owners_key_different_pixels_have_different_identities(tmp_path: Path, key: Path) -> None:
+    """Two patients whose files have the same path, in two runs."""
+    made, names = [], []
+    for who in range(2):
+        source = saved(dicom(SLICE + np.uint16(who), 12))
+        out = tmp_path / f"out{who}"
+        release(
+            plant(tmp_path / f"in{who}", {"IM0001.dcm": source, "a.png": PNG}),
+            out,
+            ReleaseSettings(5.0, names="random"),
+            key=key,
+        )
+        names.append({Path(name).name for name in outputs(out)})
+        (path,) = (name for name in outputs(out) if name.endswith(".dcm"))
+        made.append(pydicom.dcmread(out / path))
+        assert verified(out) == []
+    for uid in ("SOPInstanceUID", "StudyInstanceUID", "SeriesInstanceUID"):
+        assert made[0][uid] != made[1][uid]
+    assert not names[0] & names[1]
+
+
+def test_under_an_owners_key_files_that_share_a_first_frame_are_told_apart(tmp_path: Path, key: Path) -> None:
+    black, others = np.zeros_like(SLICE), [SLICE + np.uint16(i) for i in range(5)]
+    first, second = (
+        saved(dicom(np.stack([black, SLICE + np.uint16(9)]), 12)),
+        saved(dicom(np.stack([black, *others]), 12)),
+    )
+    release(plant(tmp_path / "in1", {"f.dcm": first}), tmp_path / "out1", ReleaseSettings(10.0), key=key)
+    release(plant(tmp_path / "in2", {"f.dcm": second}), tmp_path / "out2", ReleaseSettings(50.0), spend=True)
+    release(tmp_path / "in2", tmp_path / "out3", ReleaseSettings(10.0), key=key, spend=True)
+    (statement,) = card_of(tmp_path / "out3")["statements"]
+    assert statement["most_releases_of_one_source"] >= 12
+    assert statement["most_spent_on_one_source"]["released_pixel"] >= 6 * 50 + 6 * 10 - 1e-6
+    assert verified(tmp_path / "out3") == []
+
+
+def test_padding_after_the_pixels_is_ignored(tmp_path: Path, key: Path) -> None:
+    made = released(tmp_path, saved(dicom(SLICE, 12, PixelData=SLICE.tobytes() + b"\0\0")), key)
+    np.testing.assert_array_equal(made.pixel_array, expected("a.dcm", "", SLICE, 12, key))
+
+
+def test_another_plan_gives_another_uid(tmp_path: Path, key: Path) -> None:
+    source = plant(tmp_path / "in", {"a.dcm": saved(dicom(SLICE, 12))})
+    release(source, tmp_path / "one", ReleaseSettings(20.0), key=key)
+    release(source, tmp_path / "two", ReleaseSettings(5.0), key=key, spend=True)
+    made = [pydicom.dcmread(tmp_path / folder / "a.dcm").SOPInstanceUID for folder in ("one", "two")]
+    assert made[0] != made[1]

@@ -1,0 +1,182 @@
+"""Parquet files: what is read, what is written, and what is left out."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from ldp_slicing.formats import parquet
+from ldp_slicing.release.settings import ReleaseSettings
+from tests.formats.parquet_files import FEATURES, table
+from tests.formats.shards import OTHER
+from tests.markers import encoded, picture
+from tests.release.helpers import PNG, SECRET, expected, manifest_of, outputs, plant, release, spent, verified
+
+
+def test_a_hugging_face_data_set(tmp_path: Path, key: Path) -> None:
+    images = [encoded(picture(5 + i % 7, 9), "JPEG") for i in range(230)]
+    source = plant(tmp_path / "in", {"train.parquet": table(images)})
+    ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("label",), names="random"), key=key)
+    assert (ran.problems, ran.complete) == ({}, True)
+    (name,) = outputs(tmp_path / "out")
+    assert SECRET not in (tmp_path / "out" / name).read_bytes()
+    made = pq.read_table(tmp_path / "out" / name)
+    assert made.column_names == ["image", "label"]
+    assert made.column("label").to_pylist() == [i % 2 for i in range(230)]
+    features = json.loads(made.schema.metadata[b"huggingface"])["info"]["features"]
+    assert features == {name: FEATURES[name] for name in ("image", "label")}
+    rows = made.column("image").to_pylist()
+    for row in (0, 1, 129, 229):
+        np.testing.assert_array_equal(
+            np.asarray(Image.open(io.BytesIO(rows[row]["bytes"]))),
+            expected("train.parquet", "", np.asarray(Image.open(io.BytesIO(images[row]))), 24, key),
+        )
+    assert verified(tmp_path / "out") == []
+    assert len(manifest_of(tmp_path / "out")) == 230
+    assert spent().releases == 7
+
+
+def test_rows_without_an_image_are_left_out(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.parquet": table([PNG, None, b"text", OTHER])})
+    ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("label", "absent")))
+    made = pq.read_table(tmp_path / "out" / "a.parquet")
+    assert [row["path"] for row in made.column("image").to_pylist()] == [f"{SECRET.decode()}{i}.png" for i in (0, 3)]
+    assert made.column("label").to_pylist() == [0, 1]
+    assert len(ran.problems) == 2
+
+
+def parquet_of(**columns: Any) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(pa.table(columns), file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"no parquet", "not a Parquet file"),
+        (table([PNG])[:-20], "not a Parquet file"),
+        (parquet_of(a=[1]), "0 image columns"),
+        (table([PNG], more=pa.array([{"bytes": b"", "path": ""}])), "2 image columns"),
+        (table([PNG], thumb=pa.array([PNG])), "thumb (binary) that may hold images"),
+        (
+            table([PNG], nested=pa.array([[{"deep": PNG}]])),
+            "nested (list<element: struct<deep: binary>>) that may hold images",
+        ),
+        (table([None], thumb=pa.array([3])), "nothing that can be released: has no image data"),
+    ],
+)
+def test_files_that_cannot_be_released(data: bytes, why: str, tmp_path: Path) -> None:
+    ran = release(
+        plant(tmp_path / "in", {"a.parquet": data}), tmp_path / "out", ReleaseSettings(5.0, keep=("thumb", "nested"))
+    )
+    assert why in ran.problems["a.parquet"]
+    assert outputs(tmp_path / "out") == {}
+
+
+def test_verify_finds_metadata(tmp_path: Path) -> None:
+    release(plant(tmp_path / "in", {"a.parquet": table([PNG])}), tmp_path / "out")
+    content = pq.read_table(tmp_path / "out" / "a.parquet").replace_schema_metadata({b"author": b"anna"})
+    pq.write_table(content, tmp_path / "out" / "a.parquet")
+    line = manifest_of(tmp_path / "out")[0] | {
+        "sha256": hashlib.sha256((tmp_path / "out" / "a.parquet").read_bytes()).hexdigest()
+    }
+    (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
+    assert verified(tmp_path / "out")[0] == ("a.parquet", "has unknown metadata: author")
+
+
+def test_a_kept_column_holds_nothing_of_rows_that_are_left_out(tmp_path: Path) -> None:
+    names = pa.array(["PATIENT-LEFT-OUT", "somebody"]).dictionary_encode()
+    source = plant(tmp_path / "in", {"a.parquet": table([b"no picture", PNG], more=names)})
+    assert len(release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("more",))).problems) == 1
+    written = (tmp_path / "out" / "a.parquet").read_bytes()
+    assert b"somebody" in written
+    assert b"PATIENT" not in written
+
+
+def test_metadata_inside_column_types_is_removed(tmp_path: Path) -> None:
+    told = {b"patient": b"PATIENT"}
+    values = {
+        "a": pa.array([{"x": 7}], pa.struct([pa.field("x", pa.int64(), metadata=told)])),
+        "b": pa.array([[1.5]], pa.list_(pa.field("item", pa.float64(), metadata=told))),
+        "c": pa.array([[1.5]], pa.list_(pa.field("item", pa.float64(), metadata=told), 1)),
+        "d": pa.array([[1.5]], pa.large_list(pa.field("item", pa.float64(), metadata=told))),
+        "e": pa.array(
+            [[("k", [{"x": 7}])]], pa.map_(pa.string(), pa.list_(pa.struct([pa.field("x", pa.int64(), metadata=told)])))
+        ),
+    }
+    source = plant(tmp_path / "in", {"a.parquet": table([PNG], **values)})
+    assert release(source, tmp_path / "out", ReleaseSettings(5.0, keep=tuple(values))).problems == {}
+    assert b"PATIENT" not in base64.b64decode(
+        pq.ParquetFile(tmp_path / "out" / "a.parquet").metadata.metadata[b"ARROW:schema"]
+    )
+    made = pq.read_table(tmp_path / "out" / "a.parquet")
+    assert [made[name][0].as_py() for name in values] == [column[0].as_py() for column in values.values()]
+    assert verified(tmp_path / "out") == []
+    pq.write_table(made.set_column(1, "a", values["a"]), tmp_path / "b.parquet")
+    with (tmp_path / "b.parquet").open("rb") as file:
+        assert [seen.problem for seen in parquet.inspect(file) if seen.problem] == ["has unknown metadata: patient"]
+
+
+def test_unknown_tensor_types_are_not_kept(tmp_path: Path) -> None:
+    content = pq.read_table(io.BytesIO(table([PNG], more=pa.array([[0.5] * 189]))))
+    told = {b"ARROW:extension:name": b"somebody.tensor", b"ARROW:extension:metadata": b"[9, 7, 3]"}
+    at = content.schema.get_field_index("more")
+    file = io.BytesIO()
+    pq.write_table(content.cast(content.schema.set(at, content.schema.field(at).with_metadata(told))), file)
+    ran = release(
+        plant(tmp_path / "in", {"a.parquet": file.getvalue()}), tmp_path / "out", ReleaseSettings(5.0, keep=("more",))
+    )
+    assert "may hold images" in ran.problems["a.parquet"]
+
+
+def test_features_that_are_lists_are_not_images(tmp_path: Path) -> None:
+    """Older versions of Hugging Face's software wrote them."""
+    features = FEATURES | {"ids": [{"dtype": "int64", "_type": "Value"}]}
+    content = pq.read_table(io.BytesIO(table([PNG], ids=pa.array([[1, 2]]))))
+    content = content.replace_schema_metadata({b"huggingface": json.dumps({"info": {"features": features}}).encode()})
+    file = io.BytesIO()
+    pq.write_table(content, file)
+    assert (
+        release(
+            plant(tmp_path / "in", {"a.parquet": file.getvalue()}),
+            tmp_path / "out",
+            ReleaseSettings(5.0, keep=("ids",)),
+        ).problems
+        == {}
+    )
+    assert pq.read_table(tmp_path / "out" / "a.parquet")["ids"].to_pylist() == [[1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        (pa.array([3], pa.uint8()), True),
+        (pa.array(["cat"]).dictionary_encode(), True),
+        (pa.array([[[0.0, 0.5], [1.0, 1.0]]]), True),  # boxes
+        (pa.array([{"when": 1.5, "who": ["a", "b"]}]), True),
+        (pa.array([PNG]).dictionary_encode(), False),
+        (pa.array([PNG], pa.binary_view()), False),
+        (pa.array([[1, 2, 3]], pa.list_(pa.uint8())), False),
+        (pa.array([[[1, 2], [3, 4]]], pa.list_(pa.list_(pa.uint16()))), False),
+        (pa.array([[[[1.0]]]]), False),
+        (pa.array([{"deep": [[PNG]]}]), False),
+        (pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((1, 9, 7, 3), np.float32)), False),
+        (pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"caption": "a cat"}'])), True),
+    ],
+)
+def test_columns_that_may_hold_images_are_not_kept(values: Any, kept: bool, tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.parquet": table([PNG], more=values)})
+    ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("more",)))
+    assert (ran.problems == {}) == kept
+    assert kept or "may hold images" in ran.problems["a.parquet"]

@@ -1,0 +1,321 @@
+"""WebDataset shards: what is read, what is written, and what is left out."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ldp_slicing.audit.releases import audit_releases
+from ldp_slicing.errors import AuditError
+from ldp_slicing.release.settings import ReleaseSettings
+from tests.formats.shards import GREY, OTHER, SAMPLES, members_of, shard
+from tests.markers import encoded, picture
+from tests.release.helpers import (
+    PNG,
+    SECRET,
+    card_of,
+    expected,
+    manifest_of,
+    outputs,
+    plant,
+    release,
+    spent,
+    tree,
+    verified,
+)
+
+
+def test_releases_with_the_same_stem_have_separate_cards(tmp_path: Path) -> None:
+    plant(tmp_path, {"a.png": PNG, "b.tar": shard({"b.jpg": encoded(picture(12, 8), "PNG")})})
+    release(tmp_path / "a.png", tmp_path / "out" / "one.png")
+    release(tmp_path / "b.tar", tmp_path / "out" / "one.tar")
+    assert tree(tmp_path / "out") == ["one.png", "one.png.card.json", "one.tar", "one.tar.card.json"]
+
+
+def test_a_shard_is_released_as_a_shard_with_the_members_that_are_kept(tmp_path: Path, key: Path) -> None:
+    source = plant(
+        tmp_path / "in",
+        {"a/000.tar": shard(SAMPLES), "b.tar": shard({"x.png": encoded(picture(4, 4), "PNG")}), "c.png": OTHER},
+    )
+    ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("cls",)), key=key)
+    assert (ran.problems, ran.complete) == ({}, True)
+    made = members_of(tmp_path / "out" / "a" / "000.tar")
+    assert list(made) == [
+        "train/0001.png",
+        "train/0001.cls",
+        "train/0002.left.png",
+        "train/0002.cls",
+        "train/0002.right.png",
+        "train/0004.png",
+    ]
+    assert (made["train/0001.cls"], made["train/0002.cls"]) == (b"7", b"3")
+    assert SECRET not in b"".join(outputs(tmp_path / "out").values())
+    assert b"anna" not in (tmp_path / "out" / "a" / "000.tar").read_bytes()
+    np.testing.assert_array_equal(
+        np.asarray(Image.open(io.BytesIO(made["train/0004.png"]))),
+        expected("a/000.tar", "train/0004.png", picture()[..., 1], 8, key),
+    )
+    assert card_of(tmp_path / "out")["kept_beside"] == ["cls"]
+    assert [line["member"] for line in manifest_of(tmp_path / "out")[:4]] == [
+        name for name in made if name.endswith(".png")
+    ]
+    assert verified(tmp_path / "out") == []
+    assert spent().releases == 5  # c.png equals a picture of the shard, and under an owner's key they are one release
+
+
+def test_a_single_shard_with_random_names(tmp_path: Path) -> None:
+    plant(tmp_path, {"in.tar": shard(SAMPLES)})
+    ran = release(tmp_path / "in.tar", tmp_path / "out.tar", ReleaseSettings(5.0, keep=("cls",), names="random"))
+    assert ran.complete
+    names = list(members_of(tmp_path / "out.tar"))
+    assert len(names) == 6
+    assert not any("000" in name.split(".")[0][:4] and "train" in name for name in names)
+    assert {len(name.split(".")[0]) for name in names} == {32}
+
+
+def test_damaged_members_are_left_out_and_reported(tmp_path: Path) -> None:
+    bad = {
+        "0.png": PNG,
+        "1.png": b"text",
+        "1.cls": b"1",
+        "2.jpg": encoded(picture(), "JPEG")[:300],
+        "3.png": OTHER,
+        "../4.png": GREY,
+        "/5.png": GREY,
+    }
+    source = plant(tmp_path / "in", {"a.tar": shard(bad)})
+    ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("cls", "png")))
+    assert "cannot be kept without protection" in ran.problems["a.tar: 0.png"]
+    ran = release(source, tmp_path / "out2", ReleaseSettings(5.0, keep=("cls",)))
+    assert list(members_of(tmp_path / "out2" / "a.tar")) == ["0.png", "3.png"]
+    assert set(ran.problems) == {"a.tar: 1.png", "a.tar: 2.jpg", "a.tar: ../4.png", "a.tar: /5.png"}
+    assert spent().releases == 2
+    assert ran.complete
+
+
+WHOLE = shard({f"{i}.png": encoded(picture(4 + i, 4), "PNG") for i in range(6)})
+
+
+DAMAGED = {
+    "cut in a member": WHOLE[:1200],
+    "cut between members": WHOLE[:1024],
+    "a damaged header": WHOLE[:2048] + b"garbage" + WHOLE[2055:],
+    "not a tar file": b"this is no tar" * 100,
+    "empty": b"",
+    "no image": shard({"a.txt": b"hello"}),
+    "no image that can be decoded": shard({"a.png": b"hello"}),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_shard_does_not_affect_the_others(name: str, tmp_path: Path) -> None:
+    files = {f"{i}.tar": shard({"x.png": encoded(picture(20 + i, 4), "PNG")}) for i in range(4)} | {
+        "1b.tar": DAMAGED[name]
+    }
+    ran = release(plant(tmp_path / "in", files), tmp_path / "out")
+    assert "1b.tar" in ran.problems
+    assert list(outputs(tmp_path / "out")) == ["0.tar", "1.tar", "2.tar", "3.tar"]
+    assert spent().releases == 4
+    assert spent().unfinished == 0
+    assert verified(tmp_path / "out") == []
+
+
+def test_a_grey_member_is_left_out_if_the_plan_is_for_colour(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.tar": shard({"0.png": PNG, "1.png": GREY}), "grey.tar": shard({"1.png": GREY})})
+    ran = release(source, tmp_path / "out", ReleaseSettings(5.0, slices="Y7+Y6"))
+    assert list(members_of(tmp_path / "out" / "a.tar")) == ["0.png"]
+    assert set(ran.problems) >= {"a.tar: 1.png", "grey.tar: 1.png"}
+    assert all("it is grey" in ran.problems[name] for name in ("a.tar: 1.png", "grey.tar: 1.png"))
+    assert (spent().releases, spent().unfinished) == (1, 0)
+    assert verified(tmp_path / "out") == []
+    with pytest.raises(AuditError, match=r"a\.tar: of releases only PNG files are audited"):
+        audit_releases(tmp_path / "out")
+
+
+def test_a_shard_is_refused_if_one_of_its_sources_was_released_before(tmp_path: Path) -> None:
+    release(plant(tmp_path / "first", {"a.png": PNG}), tmp_path / "one")
+    source = plant(tmp_path / "in", {"a.tar": shard(SAMPLES), "b.tar": shard({"x.png": encoded(picture(4, 4), "PNG")})})
+    ran = release(source, tmp_path / "two")
+    assert ran.problems.keys() == {"a.tar"}
+    assert "train/0002.left.png was released before" in ran.problems["a.tar"]
+    assert list(outputs(tmp_path / "two")) == ["b.tar"]
+    assert (spent().releases, spent().unfinished) == (2, 0)
+    assert release(source, tmp_path / "two", spend=True).problems == {}
+    assert (spent().releases, spent().unfinished) == (6, 0)
+
+
+def test_duplicates_in_shards_are_released_once(tmp_path: Path) -> None:
+    source = plant(
+        tmp_path / "in", {"a.tar": shard({"0.png": PNG, "1.png": PNG, "2.png": OTHER}), "b.tar": shard({"0.png": PNG})}
+    )
+    ran = release(source, tmp_path / "out", ReleaseSettings(5.0, duplicates="once"))
+    assert list(members_of(tmp_path / "out" / "a.tar")) == ["0.png", "2.png"]
+    assert (ran.copies, ran.problems) == (["b.tar", "a.tar: 1.png"], {})
+    assert spent().releases == 2
+
+
+@pytest.mark.parametrize("spoil", ["mtime", "uname", "type"])
+def test_verify_inspects_members(spoil: str, tmp_path: Path) -> None:
+    release(plant(tmp_path / "in", {"a.tar": shard({"0.png": PNG})}), tmp_path / "out")
+    about = {
+        "mtime": {"mtime": 5},
+        "uname": {"uname": "anna"},
+        "type": {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"},
+    }[spoil]
+    clean: dict[str, Any] = {"mtime": 0, "uname": "", "uid": 0}
+    data = shard(members_of(tmp_path / "out" / "a.tar"), **(clean | about))
+    (tmp_path / "out" / "a.tar").write_bytes(data)
+    line = manifest_of(tmp_path / "out")[0] | {"sha256": hashlib.sha256(data).hexdigest()}
+    (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
+    assert "no release has" in verified(tmp_path / "out")[0][1]
+    data = shard({"0.png": OTHER, "0.cls": b"secret"}, **clean)
+    (tmp_path / "out" / "a.tar").write_bytes(data)
+    line["sha256"] = hashlib.sha256(data).hexdigest()
+    (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
+    assert any(
+        "holds more than pixels" in problem or "images: cls" in problem for _, problem in verified(tmp_path / "out")
+    )
+
+
+def test_an_image_with_another_ending_is_not_kept(tmp_path: Path) -> None:
+    jpeg = encoded(picture(), "JPEG")
+    members = {
+        "a.png": PNG,
+        "a.thumb": jpeg,
+        "b.png": OTHER,
+        "b.thumb": b"BMW, a car",
+        "c.png": GREY,
+        "c.thumb": encoded(picture(), "BMP"),
+    }
+    ran = release(
+        plant(tmp_path / "in", {"s.tar": shard(members)}), tmp_path / "out", ReleaseSettings(5.0, keep=("thumb",))
+    )
+    assert set(ran.problems) == {"s.tar: a.thumb", "s.tar: c.thumb"}
+    assert set(members_of(tmp_path / "out" / "s.tar")) == {"a.png", "b.png", "b.thumb", "c.png"}
+    assert verified(tmp_path / "out") == []
+
+
+def test_image_types_that_cannot_be_read_are_not_kept(tmp_path: Path) -> None:
+    kinds = {
+        "jp2": encoded(picture(), "JPEG2000"),
+        "one": encoded(picture(), "JPEG2000"),
+        "two": encoded(picture(), "PPM"),
+        "three": b"\0\0\0\x18ftypavif" + bytes(20),
+        "four": bytes(128) + b"DICM",
+        "heic": b"whatever",
+    }
+    words = {"caption": b"P6 is a road in Wales", "note": b"qoi is a format"}
+    members = {"a.png": PNG, **{f"a.{ending}": data for ending, data in {**kinds, **words}.items()}}
+    ran = release(
+        plant(tmp_path / "in", {"s.tar": shard(members)}), tmp_path / "out", ReleaseSettings(5.0, keep=(*kinds, *words))
+    )
+    assert set(ran.problems) == {f"s.tar: a.{ending}" for ending in kinds}
+    assert set(members_of(tmp_path / "out" / "s.tar")) == {"a.png", "a.caption", "a.note"}
+
+
+@pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.SYMTYPE])
+def test_a_link_is_reported(kind: bytes, tmp_path: Path) -> None:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        first, link = tarfile.TarInfo("a.png"), tarfile.TarInfo("b.png")
+        first.size, link.type, link.linkname = len(PNG), kind, "a.png"
+        tar.addfile(first, io.BytesIO(PNG))
+        tar.addfile(link)
+    ran = release(plant(tmp_path / "in", {"s.tar": file.getvalue()}), tmp_path / "out")
+    assert ran.problems == {"s.tar: b.png": "is a link to another member; links are not followed"}
+
+
+def test_verify_finds_an_image_with_another_ending(tmp_path: Path) -> None:
+    release(
+        plant(tmp_path / "in", {"s.tar": shard({"a.png": PNG, "a.cls": b"3"})}),
+        tmp_path / "out",
+        ReleaseSettings(5.0, keep=("cls",)),
+    )
+    made = members_of(tmp_path / "out" / "s.tar")
+    with tarfile.open(tmp_path / "out" / "s.tar", "w") as tar:
+        for name, data in {**made, "a.cls": encoded(picture(), "JPEG")}.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    data = (tmp_path / "out" / "s.tar").read_bytes()
+    lines = [line | {"sha256": hashlib.sha256(data).hexdigest()} for line in manifest_of(tmp_path / "out")]
+    (tmp_path / "out" / "manifest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert any("an image that was not released" in problem for _, problem in verified(tmp_path / "out"))
+
+
+def test_images_that_differ_only_in_their_ending_stay_apart(tmp_path: Path) -> None:
+    source = plant(
+        tmp_path / "in", {"s.tar": shard({"a.jpg": encoded(picture(), "JPEG"), "a.png": OTHER, "a.cls": b"1"})}
+    )
+    assert release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("cls",))).problems == {}
+    assert set(members_of(tmp_path / "out" / "s.tar")) == {"a.png", "a.png.png", "a.cls"}
+    assert verified(tmp_path / "out") == []
+
+
+def test_a_member_that_occurs_twice_is_reported(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for data in (PNG, OTHER):
+            info = tarfile.TarInfo("b.png")
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    ran = release(plant(tmp_path / "in", {"s.tar": file.getvalue()}), tmp_path / "out")
+    assert "more than once" in ran.problems["s.tar: b.png"]
+    assert spent().releases == 1
+
+
+def test_an_image_with_absurd_offsets_does_not_affect_the_others(tmp_path: Path) -> None:
+    absurd = b"II+\0\x08\0\0\0" + b"\xff" * 64  # a BigTIFF that begins far behind every file's end
+    source = plant(tmp_path / "in", {"s.tar": shard({"a.png": PNG, "b.tif": absurd, "c.png": OTHER})})
+    ran = release(source, tmp_path / "out")
+    assert ran.problems == {"s.tar: b.tif": "is cut off before its end"}
+    assert spent().releases == 2
+
+
+NOT_KEPT = {
+    "flv": b"FLV\x01\x05" + bytes(300),
+    "wmv": b"\x30\x26\xb2\x75\x8e\x66\xcf\x11" + bytes(300),
+    "clip": b"RIFF\x10\0\0\0AVI LIST" + bytes(300),
+    "stream": (b"G" + bytes(187)) * 6,
+    "mpv": b"\0\0\x01\xba" + bytes(300),
+    "paint": bytes((10, 5, 1, 8)) + bytes(300),
+    "silicon": b"\x01\xda\x01\x01\0\3" + bytes(300),
+    "page": b"%PDF-1.7\n" + bytes(300),
+    "ts": (b"G" + bytes(187)) * 6,
+    "pcx": b"what its ending says",
+}
+
+
+@pytest.mark.parametrize("ending", NOT_KEPT)
+def test_videos_and_rare_image_types_are_not_kept(ending: str, tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"s.tar": shard({"a.png": PNG, f"a.{ending}": NOT_KEPT[ending]})})
+    release(source, tmp_path / "out", ReleaseSettings(5.0, keep=(ending,)))
+    assert not any(NOT_KEPT[ending] in data for data in outputs(tmp_path / "out").values())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"RIFF\x10\0\0\0WAVEfmt ",
+        b"OggS vorbis",
+        b"Good words",
+        b'{"a": 1}',
+        b"G" * 200,
+        b"%",
+        b"DDS student",
+        b"RIFF Raff sings",
+        b"icns",
+    ],
+)
+def test_sound_and_text_are_kept(data: bytes, tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"s.tar": shard({"a.png": PNG, "a.more": data})})
+    assert release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("more",))).problems == {}
+    assert members_of(tmp_path / "out" / "s.tar")["a.more"] == data
