@@ -1,6 +1,7 @@
 # make demo    a portrait through `show` and `privatize`
 # make check   ruff and the tests of the core, without PyTorch, Ray or Arrow: for every edit
 # make test    ruff, mypy --strict, all tests with branch coverage: what CI runs
+# make docs    the documentation as a site in site/; warnings are errors
 # make bench   speed, memory, files, small images; writes benchmarks/RESULTS.md
 # make clean   away with everything made here
 
@@ -9,7 +10,7 @@ BIN := .venv/bin
 CORE_TESTS := $(wildcard tests/test_*.py) tests/rooms tests/audit tests/cli
 SETTINGS := pyproject.toml setup.py src/ldp_slicing/_kernel.c
 
-.PHONY: demo check test bench vectors clean
+.PHONY: demo check test docs bench vectors clean
 .DELETE_ON_ERROR:
 
 demo: .venv/installed
@@ -34,6 +35,9 @@ test: .venv/installed-for-test
 	$(BIN)/mypy
 	$(BIN)/pytest --numprocesses 2 --dist loadfile --cov --cov-report=term-missing
 
+docs: .venv/installed-for-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 bench: .venv/installed-for-bench
 	$(BIN)/python -m benchmarks.run
 
@@ -55,5 +59,5 @@ vectors: .venv/installed-for-test
 	touch $@
 
 clean:
-	rm -rf .venv demo build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info src/ldp_slicing/*.so
+	rm -rf .venv demo site build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info src/ldp_slicing/*.so
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,23 +1,18 @@
-"""What README and threat model quote is what the runs have shown."""
+"""What the threat model quotes is what the runs have shown."""
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from ldp_slicing.cli import app
 from ldp_slicing.lab import plans, results
 from ldp_slicing.lab.experiment import BUDGETS, accuracies
-from ldp_slicing.lab.experiments import EXPERIMENTS, chest, curves, faces, fidelity, identity, tradeoff, tuning
+from ldp_slicing.lab.experiments import chest, curves, fidelity, tuning
 from ldp_slicing.lab.learners.recipes import recipe
-from ldp_slicing.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,10 +20,6 @@ ROOT = Path(__file__).parents[2]
 def rows_of(name: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = json.loads((ROOT / "results" / f"{name}.json").read_text())["rows"]
     return [row for row in rows if row["finished"]]
-
-
-def readme() -> str:
-    return (ROOT / "README.md").read_text()
 
 
 def table_after(path: str, head: str) -> list[list[str]]:
@@ -73,28 +64,6 @@ def test_the_threat_model_compares_pruning_and_networks() -> None:
     assert f"identification was even higher with pruning than without ({pruned:.1f} % against {whole:.1f} %" in text
 
 
-def test_the_readme_quotes_the_white_box() -> None:
-    found, alone = (rank_1("white-box", f"lfw-pruned{which}") for which in ("", "-only20"))
-    text = (ROOT / "README.md").read_text()
-    assert (
-        f"finds {alone['20']:.0f} % of 736 people of LFW among all of them ({found['the originals']:.0f} % from the originals)"
-        in text
-    )
-    few = ", ".join(
-        f"at {words} {found[eps]:.0f} %" for words, eps in (("eps 12", "12"), ("5.2", "5.2"), ("2.4", "2.4"))
-    )
-    assert f"One network for all budgets gets {found['20']:.0f} %; {few}, at eps 1 {found['1']:.1f} %" in text
-    told = next(row for row in rows_of("white-box") if row["run"] == "lfw-pruned")["found"]
-    linked = {one["epsilon_requested"]: 100 * one["reconstruction"]["verification"]["accuracy"] for one in told}
-    strongest = next(row for row in rows_of("white-box") if row["run"] == "lfw-pruned-only20")["found"][0][
-        "reconstruction"
-    ]["verification"]
-    assert f"tells it rightly for {100 * strongest['accuracy']:.1f} % of the pairs at eps 20" in text
-    assert strongest["accuracy"] > linked[20.0] / 100
-    assert f"for {linked[2.4]:.1f} % at 2.4 and for {linked[1.0]:.1f} % at eps 1, where guessing" in text
-    assert f"the paper reports {50 + identity.PAPER['lfw']} %" in text
-
-
 def right(run: str) -> str:
     """How many of 100 pairs an adversary tells rightly."""
     mine = [row for row in rows_of("identity") if row["run"].removesuffix("-first").removesuffix("-second") == run]
@@ -123,137 +92,8 @@ def test_the_threat_model_quotes_who_links() -> None:
     assert f"class reaches {right('cifar10-posterior-eps20')} % and {right('cifar100-posterior-eps20')} %" in text
 
 
-def test_the_readme_quotes_plans_that_need_a_fraction_of_the_budget() -> None:
-    found = {(one.slices, one.plan.epsilon, one.prune): one for one in plans.points(rows_of("tradeoff"))}
-    papers: list[plans.Point] = []
-    for words, epsilon, accuracy, leakage, alone in table_after("README.md", "plan")[2:]:
-        plan, _, pruning = words.rpartition(", ")
-        slices = "" if plan == "the paper's" else plan.strip("`").removeprefix(f"--epsilon {epsilon} --slices ")
-        point = found[slices, float(epsilon), "haar" if pruning == "pruned" else None]
-        assert (accuracy, leakage) == (f"{100 * point.accuracy:.1f}", f"{point.leakage:.3f}")
-        assert alone == ("-" if point.alone is None else f"{point.alone:.3f}")
-        if slices:
-            paper = papers.pop()
-            assert point.plan.epsilon < paper.plan.epsilon / 3.8
-            assert point.accuracy > paper.accuracy - 0.002
-            assert point.leakage < paper.leakage + 0.01
-            assert point.worst < paper.worst + 0.01
-        else:
-            papers.append(point)
-    assert f"for {len(found)} plans]" in readme()
-    assert not papers
-
-
-def test_the_readme_compares_plans_where_they_leak_as_much() -> None:
-    found = plans.points(rows_of("tradeoff"))
-    few = [one for one in found if one.slices]
-    there = {one: found_there for one in few if (found_there := plans.of_the_paper(one, found))}
-    assert f"Of {len(few)} such plans, {len(there)} lie among the paper's points." in readme()
-    times = [epsilon / one.plan.epsilon for one, (epsilon, _) in there.items()]
-    more = [100 * (accuracy - one.accuracy) for one, (_, accuracy) in there.items()]
-    assert f"it needs {min(times):.0f} to {max(times):.0f} times the eps" in readme()
-    assert (
-        f"differs by {max(more):+.0f} to {min(more):+.0f} points, by {statistics.fmean(more):+.1f} on average"
-        in readme()
-    )
-    aside = [one.alone - one.leakage for one in found if one.alone is not None]
-    assert f"adversaries of one plan differ by {min(aside):.3f} to {max(aside):.3f}" in tradeoff.EXPERIMENT.about
-    worse = [replace(one, leakage=one.leakage + max(aside) * bool(one.slices)) for one in found]
-    gains = [one.accuracy - at[1] for one in worse if one.slices and (at := plans.of_the_paper(one, worse))]
-    assert statistics.fmean(gains) < 0  # "no more than adversaries differ"
-    flipped = [
-        float(plan.tables.change_probability(0x800000))
-        for plan in (Plan.paper(20.0), Plan.sliced(5.2, "Y7+Y4+Cb7+Cr7"))
-    ]
-    words = "({:.1f} % by the paper's plan at eps 20, {:.1f} % by `Y7+Y4+Cb7+Cr7` at 5.2)"
-    assert words.format(*(100 * share for share in flipped)) in readme()
-
-
-def test_the_readme_says_what_decoding_and_a_larger_learner_change() -> None:
-    rows = {row["run"]: 100 * row["accuracy"] for row in rows_of("tradeoff") if "accuracy" in row}
-    assert plans.decoded(rows_of("tradeoff"))
-    paper, few = "cifar10-paper-pruned-eps20-learner", "cifar10-thick-pruned-eps5.2-y74c7-learner"
-    assert rows[f"{paper}-decoded"] - rows[paper] > rows[f"{few}-decoded"] - rows[few]
-    assert (
-        f"its releases at eps 20 teach the small one {rows[paper]:.1f} %, those by `Y7+Y4+Cb7+Cr7` {rows[few]:.1f} %"
-        in readme()
-    )
-    large = [mean_of("curves", f"cifar10-{run}-decoded") for run in ("thick5.2", "eps20")]
-    words = "gets {:.1f} % from one release by `Y7+Y4+Cb7+Cr7` at 5.2 (the right star in the figure of the section before), and {:.1f} %"
-    assert words.format(*large) in readme()
-    for eps in BUDGETS:  # as the page says
-        larger = accuracies(rows_of("curves"), f"cifar10-eps{eps:g}-decoded")
-        assert 100 * sum(larger) / len(larger) > rows[f"cifar10-paper-pruned-eps{eps:g}-learner-decoded"]
-
-
-def test_the_guide_says_what_raised_detail_is_worth() -> None:
-    rows, text = rows_of("tradeoff"), (ROOT / "docs/guide.md").read_text()
-    alone = plans.leakages(rows, "-alone")
-    names = ("paper-raised-eps20", "paper-pruned-eps20", "paper-pruned-eps32")
-    raised, pruned, more = ((100 * plans.learners_of(name, rows)[0]["accuracy"], alone[name]) for name in names)
-    assert f"at eps 20 taught {raised[0]:.1f} % instead of {pruned[0]:.1f} %" in text
-    assert (
-        f"an SSIM of {raised[1]:.3f} instead of {pruned[1]:.3f} ({more[0]:.1f} % and {more[1]:.3f} at eps 32 without it"
-        in text
-    )
-
-
 def mean_of(name: str, run: str) -> float:
     return 100 * statistics.fmean(accuracies(rows_of(name), run))
-
-
-def test_the_readme_says_what_can_be_learnt() -> None:
-    head, _, *lines = table_after("README.md", "eps of a released pixel, learning")
-    assert head[1:] == ["5.2", "12", "20", "no privacy"]
-    budgets = [float(eps) for eps in head[1:-1]]
-    x_rays = {row["run"]: row for row in rows_of("chest")}
-    areas = [
-        x_rays[f"chest-{run}"]["area_under_curve"] for run in (*(f"eps{eps:g}-decoded" for eps in budgets), "clean")
-    ]
-    rebuilt = [f"lfw-{run}" for run in (*(f"rebuilt-eps{eps:g}" for eps in budgets), "untuned-clean")]
-
-    def line(name: str, *prefixes: str) -> list[list[str]]:
-        runs = [[*(f"{prefix}-eps{eps:g}-decoded" for eps in budgets), f"{prefix}-clean"] for prefix in prefixes]
-        return [[f"{mean_of(name, run):.1f}" for run in some] for some in runs]
-
-    def paper(numbers: Sequence[float], clean: str) -> list[str]:
-        return [*(str(dict(zip(BUDGETS, numbers, strict=True))[eps]) for eps in budgets), clean]
-
-    ten, hundred = line("curves", "cifar10", "cifar100")
-    assert [cells[1:] for cells in lines] == [
-        ten,
-        paper(curves.PAPER["cifar10"], str(curves.PAPER_CLEAN["cifar10"])),
-        hundred,
-        paper(curves.PAPER["cifar100"], str(curves.PAPER_CLEAN["cifar100"])),
-        *line("chest", "chest"),
-        [f"{100 * area:.1f}" for area in areas],
-        paper(chest.PAPER, "-"),
-        [f"{100 * statistics.fmean(faces.over_folds(rows_of('faces'), run)):.1f}" for run in rebuilt],
-        [f"{float(number):.2f}" for number in paper(faces.PAPER, "99.77")],
-    ]
-    for name in curves.SETS:
-        assert [len(accuracies(rows_of("curves"), f"{name}-eps{eps:g}-decoded")) for eps in budgets] == [3, 3, 3]
-
-
-def test_the_readme_says_what_was_learnt_otherwise() -> None:
-    theirs = next(row for row in rows_of("fidelity") if row["run"] == "cifar10-eps20-every-epoch")
-    longer = {
-        way: next(row for row in rows_of("curves") if row["run"] == f"cifar10-eps20-longer{way}") for way in curves.WAYS
-    }
-    shares = {way: f"{100 * row['accuracy']:.1f} % in {row['epochs_done']}" for way, row in longer.items()}
-    assert f"Releases as they come taught {shares['']} epochs; decoded, {shares['-decoded']}." in readme()
-    assert (
-        f"which is {theirs['epochs_done']} releases of each image and costs {theirs['epochs_done']} x eps" in readme()
-    )
-    best, last = (100 * share for share in (theirs["best_test_epoch"]["accuracy"], theirs["accuracy"]))
-    assert f"done so, {best:.1f} % came out here on CIFAR-10 at eps 20, {last:.1f} % by the last epoch" in readme()
-    x_rays = {row["run"]: row for row in rows_of("chest")}
-    held = [100 * plans.held_out(x_rays[f"chest-{run}"]) for run in ("eps5.2-decoded", "clean")]
-    assert "it is right for {:.1f} % at eps 5.2 and {:.1f} % without privacy".format(*held) in readme()
-    labels = 100 * statistics.fmean(faces.over_folds(rows_of("faces"), "lfw-labels-eps20"))
-    assert f"and sees nothing else of them, gets {labels:.1f} % at eps 20" in readme()
-    assert max(row["training_images"] for row in rows_of("faces") if row["run"].startswith("lfw-labels-eps20")) == 7860
-    assert "a single release of each of 7,860 photos" in readme()
 
 
 def test_what_falls_short_of_the_paper_falls_short_by_the_decay_of_the_learning_rate() -> None:
@@ -315,18 +155,6 @@ def test_the_plans_that_are_carried_along_are_those_that_were_measured() -> None
     again = "ldp-slicing lab results --plans src/ldp_slicing/lab/plans.json"
     assert plans.MEASURED.read_text() == plans.to_json(rows), again
     assert plans.measured(plans.TASK) == plans.points(rows) == plans.measured(plans.TASK, ROOT / "results")
-
-
-def test_the_guide_shows_what_choose_says() -> None:
-    ran = CliRunner().invoke(app, ["lab", "choose", "--max-leakage", "0.8"])
-    assert f"$ ldp-slicing lab choose --max-leakage 0.8\n{ran.output}```" in (ROOT / "docs/guide.md").read_text()
-
-
-def test_the_guide_names_every_experiment() -> None:
-    text = (ROOT / "docs/guide.md").read_text()
-    assert [
-        name for name in EXPERIMENTS if f"`{name}`" not in text and f"{name} |" not in text and f"| {name}" not in text
-    ] == []
 
 
 @pytest.mark.parametrize("name", ["ablation", "chest", "curves", "faces", "fidelity", "identity", "tradeoff", "tuning"])

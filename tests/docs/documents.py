@@ -1,6 +1,6 @@
 """Code blocks of README and docs/: find them, run the ```console``` ones, and compare or rewrite the quoted output.
 
-python -m tests.documents          # replaces the output that the documents quote by what the commands print now
+python -m tests.docs.documents          # replaces the output that the documents quote by what the commands print now
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from PIL import Image
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HOME = "/home/owner"  # stands for the temporary folder in quoted output
@@ -39,8 +39,9 @@ def blocks(text: str, kind: str) -> list[str]:
 def command_lines(text: str) -> Iterator[list[str]]:
     """The arguments of each ``ldp-slicing`` command in the ``sh`` and ``console`` blocks, without the program's name."""
     for line in "".join(blocks(text, "sh") + blocks(text, "console")).splitlines():
-        arguments = shlex.split(line.removeprefix("$ "), comments=True)
-        if arguments[:1] == ["ldp-slicing"]:
+        command = line.removeprefix("$ ")
+        if command.startswith("ldp-slicing "):
+            arguments = shlex.split(command, comments=True)
             end = next((i for i, word in enumerate(arguments) if word in (">", "|", ";", "&&")), len(arguments))
             yield arguments[1:end]
 
@@ -57,7 +58,9 @@ def session(folder: Path, block: str) -> str:
     }
     for command in re.findall(r"^\$ (.*)$", block, re.MULTILINE):
         run = ["bash", "-c", command]
-        done = subprocess.run(run, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(
+            run, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         printed = [line.rstrip() for line in done.stdout.replace(str(folder), HOME).strip("\n").split("\n")]
         lines += [f"$ {command}", *(printed if any(printed) else [])]
     return "\n".join(lines) + "\n"

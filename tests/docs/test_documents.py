@@ -1,0 +1,69 @@
+"""The documents are true: commands parse, quoted output is what they print, imports resolve, links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from ldp_slicing.cli import app
+from tests.docs.documents import PAGES, ROOT, blocks, command_lines, normalised, sessions
+
+QUOTING = [page for page in PAGES if blocks(page.read_text(), "console")]
+LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]*)#?([^)\s]*)\)")
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+@pytest.mark.parametrize("page", QUOTING, ids=name)
+def test_quoted_output_is_what_the_commands_print(page: Path, tmp_path: Path) -> None:
+    for quoted, now in sessions(page.read_text(), tmp_path):
+        assert normalised(quoted) == normalised(now), "run python -m tests.docs.documents"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_command_and_option_exists(page: Path) -> None:
+    for arguments in command_lines(page.read_text()):
+        command: Any = typer.main.get_command(app)
+        while isinstance(command, typer.core.TyperGroup):
+            command = command.commands[arguments.pop(0)]
+        options = {option for parameter in command.params for option in parameter.opts + parameter.secondary_opts}
+        assert {word.partition("=")[0] for word in arguments if word.startswith("-")} <= options
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_import_resolves(page: Path) -> None:
+    trees = [ast.parse(block) for block in blocks(page.read_text(), "python")]
+    for node in (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)):
+        assert node.module is not None
+        if node.module.startswith(("ldp_slicing.torch", "ldp_slicing.lab")):
+            pytest.importorskip("torch")
+        module = importlib.import_module(node.module)
+        assert all(hasattr(module, one.name) for one in node.names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for path, anchor in LINK.findall(FENCED.sub("", page.read_text())):
+        target = (page.parent / path).resolve() if path else page
+        assert target.is_file(), f"{path} is not there"
+        if anchor:
+            assert anchor in anchors(target), f"{path} has no heading {anchor}"
