@@ -51,7 +51,7 @@ def session(folder: Path, block: str) -> str:
     lines = []
     environment = {
         "PATH": f"{folder / '.bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        "PYTHONPATH": str(ROOT / "src"),
         "HOME": str(folder),
         "COLUMNS": "100",
         "TERM": "dumb",
