@@ -11,7 +11,7 @@ from ldp_slicing import LdpSlicingError, Plan, Slice, Slicer
 from ldp_slicing.errors import ImageError
 from ldp_slicing.torch import Decoder, simulate
 from ldp_slicing.torch.decode import _balanced, _likelihood
-from ldp_slicing.torch.simulate import see, to_rgb
+from ldp_slicing.torch.simulate import apply_view, to_rgb
 from ldp_slicing.view import Prune
 from tests.cases import photographs
 
@@ -96,9 +96,9 @@ def explained(found: torch.Tensor, view: torch.Tensor) -> list[float]:
 )
 def test_decoded_releases_tell_more_than_released_ones(plan: Plan, prune: Prune) -> None:
     sources = photographs_in_pieces()
-    view = see(sources, prune, colour=True).float()
+    view = apply_view(sources, prune, colour=True).float()
     released = simulate(sources, plan, torch.Generator().manual_seed(1), prune=prune)
-    raw = explained(see(released, None, colour=True).float(), view)
+    raw = explained(apply_view(released, None, colour=True).float(), view)
     decoder = Decoder.fit(released, plan, prune=prune)
     fitted = explained(decoder.expect(released), view)
     assert fitted[0] > raw[0] + 0.01
@@ -111,7 +111,7 @@ def test_decoded_releases_tell_more_than_released_ones(plan: Plan, prune: Prune)
 
 def test_grey_releases_are_decoded() -> None:
     sources = photographs_in_pieces()[:, :1].contiguous()
-    view, plan = see(sources, "haar", colour=False).float(), Plan.grey(8.0)
+    view, plan = apply_view(sources, "haar", colour=False).float(), Plan.grey(8.0)
     released = simulate(sources, plan, torch.Generator().manual_seed(1))
     assert (
         explained(Decoder.fit(released, plan).expect(released), view)[0] > explained(released.float(), view)[0] + 0.05
@@ -138,7 +138,7 @@ def test_the_likelihood_of_released_values_is_the_mechanisms(plan: Plan) -> None
         likely = _likelihood(plan, channel, device)
         assert torch.allclose(likely.sum(0), torch.ones(256, dtype=torch.float64))
         source = torch.full((1, plan.word_bits // 8, 300, 300), 77, dtype=torch.uint8)
-        view = int(see(source, None, colour=plan.is_colour)[0, channel, 0, 0])
+        view = int(apply_view(source, None, colour=plan.is_colour)[0, channel, 0, 0])
         released = simulate(source, plan, torch.Generator().manual_seed(3), prune=None, output="ycbcr")[0, channel]
         found = torch.bincount(released.flatten(), minlength=256) / released.numel()
         assert torch.allclose(found.double(), likely[:, view], atol=0.01)
@@ -186,7 +186,7 @@ def test_it_is_a_transform_of_one_image_and_of_many() -> None:
 def test_the_mean_of_blocks_is_used_as_far_as_it_holds(prune: Prune) -> None:
     """Where much is clamped it holds less, and must do no harm."""
     sources, plan = photographs_in_pieces(), Plan.sliced(8.0, "Y7+Y6+Y5")
-    view = see(sources, prune, colour=True)[:, :1].float()
+    view = apply_view(sources, prune, colour=True)[:, :1].float()
     released = simulate(sources, plan, torch.Generator().manual_seed(1), prune=prune)
     with_it = Decoder.fit(released, plan, prune=prune)
     found = with_it.expect(released)

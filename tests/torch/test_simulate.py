@@ -12,13 +12,11 @@ from ldp_slicing.audit.pixel_words import masks_of
 from ldp_slicing.audit.statistics import complaints
 from ldp_slicing.errors import ImageError
 from ldp_slicing.sheet import look
-from ldp_slicing.torch.simulate import see, simulate, to_rgb
+from ldp_slicing.torch.simulate import apply_view, simulate, to_rgb
 from ldp_slicing.view import Prune
 from tests.cases import COLOUR_PLANS, GREY_PLANS, PRUNES
 
-simulating = importlib.import_module(
-    "ldp_slicing.torch.simulate"
-)  # the package has the function under the module's name
+simulating = importlib.import_module("ldp_slicing.torch.simulate")  # ldp_slicing.torch.simulate is the function
 
 
 def random_batch(height: int, width: int, channels: int = 3) -> torch.Tensor:
@@ -29,13 +27,13 @@ def random_batch(height: int, width: int, channels: int = 3) -> torch.Tensor:
 
 @pytest.mark.parametrize("prune", PRUNES)
 @pytest.mark.parametrize("size", [(1, 1), (8, 8), (9, 13), (16, 7)])
-def test_the_view_is_the_engines_to_the_bit(prune: Prune, size: tuple[int, int]) -> None:
+def test_the_view_equals_the_slicers(prune: Prune, size: tuple[int, int]) -> None:
     batch = random_batch(*size)
-    seen = see(batch, prune, colour=True).permute(0, 2, 3, 1).numpy()
+    seen = apply_view(batch, prune, colour=True).permute(0, 2, 3, 1).numpy()
     assert all(np.array_equal(seen[i], look(batch[i].permute(1, 2, 0).numpy(), prune)) for i in range(len(batch)))
 
 
-def test_the_way_back_is_the_engines_to_the_bit() -> None:
+def test_conversion_to_rgb_equals_the_slicers() -> None:
     batch = random_batch(40, 50)
     back = to_rgb(batch.int()).numpy()
     assert all(np.array_equal(back[i], view.to_rgb(batch[i].numpy())) for i in range(len(batch)))
@@ -56,7 +54,7 @@ def test_masks_have_the_distribution_of_the_tables(name: str) -> None:
     assert complaints(words, plan, other) == []
 
 
-def test_every_image_may_have_a_plan_of_its_own() -> None:
+def test_one_plan_per_image() -> None:
     plans = [*COLOUR_PLANS.values(), next(iter(COLOUR_PLANS.values()))]
     assert len({plan.tables.groups for plan in plans}) > 1
     generator = torch.Generator().manual_seed(12)
@@ -78,7 +76,7 @@ def test_grey_batches_and_dropped_bits() -> None:
     assert torch.all(out & 15 == 8)
 
 
-def test_a_generator_repeats_it_and_the_engine_does_not_listen_to_torch() -> None:
+def test_a_seeded_generator_repeats_the_noise_and_does_not_reach_the_slicer() -> None:
     batch, plan = random_batch(8, 8), Plan.paper(20.0)
     one, two = (simulate(batch, plan, torch.Generator().manual_seed(3)) for _ in range(2))
     assert torch.equal(one, two)
@@ -98,14 +96,14 @@ def test_a_generator_repeats_it_and_the_engine_does_not_listen_to_torch() -> Non
         (torch.zeros(2, 1, 4, 4, dtype=torch.uint8), Plan.grey(1.0, 12)),
     ],
 )
-def test_what_does_not_fit_is_refused(batch: torch.Tensor, plan: Plan) -> None:
+def test_wrong_images_and_plans_are_refused(batch: torch.Tensor, plan: Plan) -> None:
     with pytest.raises(ImageError, match="uint8"):
         simulate(batch, plan)
 
 
-def test_tables_are_kept_for_sets_of_plans_and_not_for_their_orders() -> None:
+def test_tables_are_cached_by_set_of_plans() -> None:
     plans, batch = [Plan.paper(eps) for eps in (1.0, 5.2, 20.0)], torch.zeros(9, 3, 4, 4, dtype=torch.uint8)
-    tables, numbers = simulating._on_device, simulating._numbers
+    tables, numbers = simulating._tables_on_device, simulating._index_tensor
     before = tables.cache_info().misses
     for order in itertools.permutations(plans):
         simulate(batch, 3 * order)
@@ -113,9 +111,9 @@ def test_tables_are_kept_for_sets_of_plans_and_not_for_their_orders() -> None:
     assert all(cache.cache_info().maxsize for cache in (tables, numbers))
 
 
-def test_the_same_plans_in_another_order_give_the_same_noise() -> None:
+def test_noise_does_not_depend_on_the_cached_order_of_plans() -> None:
     batch, plans = random_batch(9, 7), [Plan.paper(20.0), Plan.paper(1.0), Plan.sliced(5.2, "Y7+Y4+Cb7+Cr7")]
     whole = simulate(batch, plans, torch.Generator().manual_seed(3))
-    simulating._on_device.cache_clear()
+    simulating._tables_on_device.cache_clear()
     simulate(batch, plans[::-1], torch.Generator().manual_seed(3))  # makes the tables
     assert torch.equal(simulate(batch, plans, torch.Generator().manual_seed(3)), whole)

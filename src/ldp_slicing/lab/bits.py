@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ldp_slicing.plan import Plan
-from ldp_slicing.torch.decode import channels_of
+from ldp_slicing.torch.decode import channel_count
 
 MOST = 12.0  # log-odds beyond this are as good as certain
 
 
 def flip_probabilities(plan: Plan) -> NDArray[np.float64]:
     """float64 [C, 8]: how likely bit b of channel c (Y, Cb, Cr) is released flipped, from the tables; 1/2 for a dropped bit."""
-    channels = channels_of(plan)
+    channels = channel_count(plan)
     flips = np.full((channels, 8), 0.5)
     for part in plan.slices:
         for bit in range(plan.word_bits):

@@ -90,7 +90,7 @@ class Decoder:
             counts += torch.bincount(_looked_up(part, plan, table).flatten(), minlength=len(counts))
         if not counts.any():
             raise ImageError(f"there are no releases to fit a decoder to: {tuple(released.shape)}")
-        channels = range(channels_of(plan))
+        channels = range(channel_count(plan))
         likely, values = (
             [_likelihood(plan, c, released.device) for c in channels],
             [_values(one, released.device) for one in _kept(plan)],
@@ -142,7 +142,7 @@ def posterior_mean(words: Tensor, plan: Plan, prior: Tensor) -> Tensor:
     return (means / total.clamp_min(NOTHING)).to(prior.dtype)
 
 
-def channels_of(plan: Plan) -> int:
+def channel_count(plan: Plan) -> int:
     """3 for colour, 1 for 8-bit grey; others are refused."""
     if plan.word_bits not in (8, 24):
         raise LdpSlicingError(
@@ -196,7 +196,7 @@ def _terms(plan: Plan, prior: Tensor) -> Iterator[tuple[float, list[Tensor]]]:
     These are the sums of 1, v and v squared over the values v of the view, each weighed by its prior and by how likely it makes the
     released value (row). A slice across channels was either missed, and then its bits match in every channel, or hit.
     """
-    device, across, channels = prior.device, _across(plan), range(channels_of(plan))
+    device, across, channels = prior.device, _across(plan), range(channel_count(plan))
     within = [_likelihood(plan, c, device, within=True) for c in channels]
     for missed in product((False, True), repeat=len(across)):
         weight, tables = 1.0, within
@@ -255,7 +255,7 @@ def _words(kept: tuple[tuple[int, int], ...], device: torch.device) -> Tensor:
 def _colours(plan: Plan, device: torch.device) -> tuple[Tensor, Tensor]:
     """Every colour that can be released has a row: int32, the row of each colour, -1 of the others; int32 [P], the row of each word."""
     terms = 1 << plan.kept_bits.bit_count() + len(_across(plan))
-    if channels_of(plan) and terms > MOST_TERMS:
+    if channel_count(plan) and terms > MOST_TERMS:
         raise LdpSlicingError(
             f"a plan with so many slices across channels cannot be decoded: {terms} terms, {MOST_TERMS} at most"
         )
@@ -275,7 +275,7 @@ def _rows(kept: tuple[tuple[int, int], ...], device: torch.device) -> tuple[Tens
 
 def _looked_up(released: Tensor, plan: Plan, rows: Tensor) -> Tensor:
     """uint8 [N, C, H, W] to int32 [N, H, W]: the rows of the colours; what is no release of the plan is refused."""
-    channels = channels_of(plan)
+    channels = channel_count(plan)
     if (
         not isinstance(released, Tensor)
         or released.dtype != torch.uint8
@@ -294,7 +294,7 @@ def _looked_up(released: Tensor, plan: Plan, rows: Tensor) -> Tensor:
 
 def _checked(prior: Tensor, plan: Plan) -> Tensor:
     """float64, rows that add up to 1."""
-    numbers, shape = prior.double(), (channels_of(plan), 256)
+    numbers, shape = prior.double(), (channel_count(plan), 256)
     if (
         numbers.shape != shape
         or not bool((numbers.isfinite() & (numbers >= 0)).all())

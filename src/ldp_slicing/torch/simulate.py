@@ -1,6 +1,7 @@
-"""The mechanism on the device, for research: noise per epoch, adversaries that query. NOT FOR RELEASE: its generator is an ordinary one.
+"""The mechanism on any torch device, for research: new noise in every epoch, attackers that query.
 
-The view is the same to the bit; masks have the distribution of the same tables, but come from torch's generator, which is not secret.
+NOT FOR RELEASE: masks come from torch's generator, which is not secret. The view is the same bit for bit as in
+``ldp_slicing.view``, and masks have the distribution of the same tables.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ldp_slicing.errors import ImageError
-from ldp_slicing.plan import Plan
+from ldp_slicing.plan import COLOUR_BITS, Plan
 from ldp_slicing.view import Prune, block_of, gain_of
 
 
@@ -28,39 +29,53 @@ def simulate(
     prune: Prune = "haar",
     output: str = "rgb",
 ) -> Tensor:
-    """What releases of ``batch`` would look like: uint8 [N, 3, H, W] (or [N, 1, H, W] for a grey plan), same shape back.
+    """Return uint8 [N, C, H, W], 0 to 255: what releases of the uint8 [N, C, H, W] images in ``batch`` would look like.
 
     >>> simulate(torch.zeros(2, 3, 4, 4, dtype=torch.uint8), Plan.paper(20.0)).shape
     torch.Size([2, 3, 4, 4])
 
-    ``plan``: one for all images, or one for each. Every random number is drawn on the batch's device and nothing depends on the data's
-    values, so that it can be part of a CUDA graph, after a first call with the same plans outside of it.
+    C is 3 for colour plans and 1 for plans of 8-bit grey words. The result is on the device of ``batch``.
+
+    plan: one for all images, or a sequence with one per image.
+    generator: a generator on the same device; None uses the default generator.
+    prune, output: as in ``Slicer``.
+
+    Random numbers are drawn on the device, and no step depends on pixel values. So the function can be captured in a
+    CUDA graph, after one call with the same plans outside of the graph.
     """
     plans = (plan,) if isinstance(plan, Plan) else tuple(plan)
-    bits, colour = {one.word_bits for one in plans}, batch.ndim == 4 and batch.shape[1] == 3
-    if batch.dtype != torch.uint8 or batch.ndim != 4 or batch.shape[1] not in (1, 3) or bits != {24 if colour else 8}:
+    _check_arguments(batch, plans)
+    colour = batch.shape[1] == 3
+    distinct = {id(one): one for one in plans}  # comparing identities is cheaper than comparing plans
+    tables = _tables_on_device(frozenset(distinct.values()), str(batch.device))
+    positions = {identity: tables.positions[one] for identity, one in distinct.items()}
+    position = _index_tensor(tuple(positions[id(one)] for one in plans), str(batch.device))
+    if batch.is_cuda and torch.cuda.is_current_stream_capturing():
+        _USED_BY_GRAPHS.update((tables, position))
+    count, _, height, width = batch.shape
+    masks = _draw_masks(tables, position, count, height * width, generator).view(count, 1, height, width)
+    words = apply_view(batch, prune, colour=colour)
+    released = ((words ^ (masks >> tables.shifts)) & tables.kept[position]) | tables.dropped[position]
+    return (to_rgb(released) if output == "rgb" and colour else released).to(torch.uint8)
+
+
+def _check_arguments(batch: Tensor, plans: tuple[Plan, ...]) -> None:
+    bits = {one.word_bits for one in plans}
+    is_image = batch.dtype == torch.uint8 and batch.ndim == 4 and batch.shape[1] in (1, 3)
+    if not is_image or bits != {COLOUR_BITS if batch.shape[1] == 3 else 8}:
         raise ImageError(
-            f"simulate takes uint8 [N, C, H, W] and plans of 24-bit (colour) or 8-bit (grey) words; got {batch.dtype} {tuple(batch.shape)} "
-            f"and words of {', '.join(map(str, sorted(bits)))} bits"
+            "simulate takes uint8 [N, C, H, W] and plans of 24-bit (colour) or 8-bit (grey) words; "
+            f"got {batch.dtype} {tuple(batch.shape)} and words of {', '.join(map(str, sorted(bits)))} bits"
         )
     if len(plans) not in (1, len(batch)):
         raise ImageError(f"simulate takes one plan, or one for each image; got {len(plans)} for {len(batch)} images")
-    apart = {id(one): one for one in plans}  # mostly the same few objects, and cheaper to tell apart than plans
-    known = _on_device(frozenset(apart.values()), str(batch.device))
-    places = {identity: known.places[one] for identity, one in apart.items()}
-    place = _numbers(tuple(places[id(one)] for one in plans), str(batch.device))
-    if batch.is_cuda and torch.cuda.is_current_stream_capturing():
-        _IN_GRAPHS.update((known, place))
-    seen = see(batch, prune, colour=colour)
-    masks = _draw_masks(known, place, len(batch), batch.shape[2] * batch.shape[3], generator).view(
-        len(batch), 1, *batch.shape[2:]
-    )
-    out = ((seen ^ (masks >> known.shifts)) & known.kept[place]) | known.dropped[place]
-    return (to_rgb(out) if output == "rgb" and colour else out).to(torch.uint8)
 
 
-def see(batch: Tensor, prune: Prune, *, colour: bool) -> Tensor:
-    """The view of uint8 [N, C, H, W], as int32: ldp_slicing.view on tensors, equal to it."""
+def apply_view(batch: Tensor, prune: Prune, *, colour: bool) -> Tensor:
+    """Return int32 [N, C, H, W], 0 to 255: the view of the uint8 [N, C, H, W] images in ``batch``.
+
+    Channels are Y, Cb, Cr if ``colour``, else grey. The values equal those of ``ldp_slicing.view``.
+    """
     x = batch.to(torch.int32)
     if colour:
         r, g, b = x.unbind(1)
@@ -74,16 +89,16 @@ def see(batch: Tensor, prune: Prune, *, colour: bool) -> Tensor:
     height, width = x.shape[2:]
     rows = torch.arange(-(-height // block) * block, device=x.device).clamp_(max=height - 1)
     columns = torch.arange(-(-width // block) * block, device=x.device).clamp_(max=width - 1)
-    whole = x[:, :, rows][:, :, :, columns]  # the last rows and columns are repeated to fill a block
-    tiles = whole.reshape(*x.shape[:2], len(rows) // block, block, len(columns) // block, block)
+    padded = x[:, :, rows][:, :, :, columns]  # the last row and column are repeated to fill a block
+    tiles = padded.reshape(*x.shape[:2], len(rows) // block, block, len(columns) // block, block)
     area = block * block
     detail = (area * tiles - tiles.sum((3, 5), keepdim=True, dtype=torch.int32)) * gain_of(prune)
     pruned = (detail + area * 128 + area // 2) >> (area.bit_length() - 1)
-    return pruned.clamp_(0, 255).reshape(whole.shape)[:, :, :height, :width]
+    return pruned.clamp_(0, 255).reshape(padded.shape)[:, :, :height, :width]
 
 
 def to_rgb(ycbcr: Tensor) -> Tensor:
-    """int32 [N, 3, H, W] Y, Cb, Cr to R, G, B, clamped."""
+    """Return int32 [N, 3, H, W] R, G, B, 0 to 255, of int32 [N, 3, H, W] Y, Cb, Cr."""
     y, cb, cr = ycbcr.unbind(1)
     cb, cr = cb - 128, cr - 128
     r = y + ((91881 * cr + 32768) >> 16)
@@ -93,84 +108,87 @@ def to_rgb(ycbcr: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class _Tables:
-    """The tables of P different plans, one after the other; those of a plan with fewer groups than another are filled with zeros.
+class _DeviceTables:
+    """The sampling tables of P plans on one device. Every plan has G groups; missing groups are filled with zeros.
 
-    places: the number of each plan. cells [P G 2^16], the ties negative. rest [P G 2^8], the last 48 bits of the thresholds. words
-    [P G 2 2^8], the outcomes of a column. certain [P G]: 0 where uniform bits decide, else all ones. shifts: int32 [1, C, 1, 1], kept,
-    dropped: int32 [P, C, 1, 1], of each channel in the word.
+    positions: the position of each plan.
+    cells: int32 [P * G * 2^16]; the mask of a draw, negative for ties.
+    rest: int64 [P * G * 2^8]; the last 48 bits of the threshold of a column, which settle ties.
+    words: int32 [P * G * 2 * 2^8]; the two outcomes of a column.
+    certain: int32 [P * G]; 0 for groups of uniform bits, else all ones.
+    uniform: for each group, whether any plan has uniform bits there.
+    shifts: int32 [1, C, 1, 1]; the position of each channel in the word.
+    kept, dropped: int32 [P, C, 1, 1]; the kept bits, and the value of the dropped ones.
     """
 
-    places: dict[Plan, int]
+    positions: dict[Plan, int]
     cells: Tensor
     rest: Tensor
     words: Tensor
     certain: Tensor
-    uniform: tuple[bool, ...]  # for each group, whether any plan has uniform bits there
+    uniform: tuple[bool, ...]
     shifts: Tensor
     kept: Tensor
     dropped: Tensor
 
 
-_IN_GRAPHS = set[_Tables | Tensor]()  # kept for good: a CUDA graph reads them where they are
+_USED_BY_GRAPHS = set[_DeviceTables | Tensor]()  # never freed: a CUDA graph reads them by address
 
 
-def _draw_masks(known: _Tables, place: Tensor, images: int, pixels: int, generator: torch.Generator | None) -> Tensor:
-    """int32 [images, pixels]: mask words, exactly distributed as the tables of each image's plan say if the generator's bits are uniform.
+def _draw_masks(
+    tables: _DeviceTables, position: Tensor, images: int, pixels: int, generator: torch.Generator | None
+) -> Tensor:
+    """Return int32 [images, pixels] mask words. position: int32 [images or 1], the positions of their plans.
 
-    place: int32 [images or 1], the numbers of their plans.
+    If the generator's bits are uniform, masks have exactly the distribution of the tables.
     """
-    shape, device = (images, pixels), known.cells.device
-    first = len(known.uniform) * place[:, None]
+    shape, device = (images, pixels), tables.cells.device
+    first = len(tables.uniform) * position[:, None]
     masks = torch.zeros(shape, dtype=torch.int32, device=device)
-    for group, uniform in enumerate(known.uniform):
+    for group, uniform in enumerate(tables.uniform):
         table = first + group
         draws = torch.randint(1 << 16, shape, device=device, generator=generator, dtype=torch.int32)
-        more = torch.randint(
-            1 << 48, shape, device=device, generator=generator
-        )  # settles the ties; elsewhere it is not used
+        more = torch.randint(1 << 48, shape, device=device, generator=generator)  # used only where draws tie
         column = draws >> 8
-        other = (more >= known.rest[(table << 8) + column]).to(torch.int32)
-        chosen = known.cells[(table << 16) + draws]
-        chosen = torch.where(chosen < 0, known.words[(table << 9) + (other << 8) + column], chosen)
+        other = (more >= tables.rest[(table << 8) + column]).to(torch.int32)
+        chosen = tables.cells[(table << 16) + draws]
+        chosen = torch.where(chosen < 0, tables.words[(table << 9) + (other << 8) + column], chosen)
         if uniform:
-            chosen = chosen & (
-                torch.randint(1 << 24, shape, device=device, generator=generator, dtype=torch.int32)
-                | known.certain[table]
-            )
+            bits = torch.randint(1 << 24, shape, device=device, generator=generator, dtype=torch.int32)
+            chosen = chosen & (bits | tables.certain[table])
         masks ^= chosen
     return masks
 
 
 @lru_cache(maxsize=64)
-def _numbers(numbers: tuple[int, ...], device: str) -> Tensor:
-    return torch.tensor(numbers, dtype=torch.int32, device=device)
+def _index_tensor(positions: tuple[int, ...], device: str) -> Tensor:
+    return torch.tensor(positions, dtype=torch.int32, device=device)
 
 
 @lru_cache(maxsize=16)  # some MiB each
-def _on_device(plans: frozenset[Plan], device: str) -> _Tables:
-    different = list(plans)
-    groups = max(one.tables.groups for one in different)
-    bits = different[0].word_bits
+def _tables_on_device(plans: frozenset[Plan], device: str) -> _DeviceTables:
+    ordered = list(plans)
+    tables = [one.tables for one in ordered]
+    groups = max(one.groups for one in tables)
+    shifts = range(ordered[0].word_bits - 8, -1, -8)
 
-    def stacked(parts: list[NDArray[Any]], kind: str) -> Tensor:
-        """Arrays [groups of a plan, ...] to one flat tensor, every plan with as many groups as the largest."""
-        whole = [np.concatenate([part, np.zeros((groups - len(part), *part.shape[1:]), part.dtype)]) for part in parts]
-        return torch.from_numpy(np.stack(whole).astype(kind).reshape(-1)).to(device)
+    def stack(parts: list[NDArray[Any]], kind: str) -> Tensor:
+        """Return arrays [groups of a plan, ...] as one flat tensor, padded to the same number of groups."""
+        padded = [np.concatenate([part, np.zeros((groups - len(part), *part.shape[1:]), part.dtype)]) for part in parts]
+        return torch.from_numpy(np.stack(padded).astype(kind).reshape(-1)).to(device)
 
-    def of_channels(words: list[int]) -> Tensor:
+    def split_channels(words: list[int]) -> Tensor:
         parts = [[word >> shift & 255 for shift in shifts] for word in words]
         return torch.tensor(parts, dtype=torch.int32, device=device)[:, :, None, None]
 
-    shifts, tables = range(bits - 8, -1, -8), [one.tables for one in different]
-    return _Tables(
-        {one: number for number, one in enumerate(different)},
-        stacked([one.cells.view(np.int32) for one in tables], "int32"),
-        stacked([one.rest for one in tables], "int64"),
-        stacked([one.outcome_words for one in tables], "int32"),
-        stacked([np.where(one.uniform, 0, (1 << 24) - 1) for one in tables], "int32"),
-        tuple(any(group < one.groups and bool(one.uniform[group]) for one in tables) for group in range(groups)),
-        torch.tensor(shifts, dtype=torch.int32, device=device)[None, :, None, None],
-        of_channels([one.kept_bits for one in different]),
-        of_channels([one.dropped_value for one in different]),
+    return _DeviceTables(
+        positions={one: position for position, one in enumerate(ordered)},
+        cells=stack([one.cells.view(np.int32) for one in tables], "int32"),
+        rest=stack([one.rest for one in tables], "int64"),
+        words=stack([one.outcome_words for one in tables], "int32"),
+        certain=stack([np.where(one.uniform, 0, (1 << 24) - 1) for one in tables], "int32"),
+        uniform=tuple(any(g < one.groups and bool(one.uniform[g]) for one in tables) for g in range(groups)),
+        shifts=torch.tensor(shifts, dtype=torch.int32, device=device)[None, :, None, None],
+        kept=split_channels([one.kept_bits for one in ordered]),
+        dropped=split_channels([one.dropped_value for one in ordered]),
     )

@@ -7,7 +7,7 @@ from torch import nn
 from ldp_slicing import Plan, Slice
 from ldp_slicing.lab.bits import log_odds, mean_words, to_bits
 from ldp_slicing.lab.learners.models.adversaries import NETWORKS, BlackBox, Denoiser, FullScaleUNet, UNet, WhiteBox
-from ldp_slicing.torch.simulate import see
+from ldp_slicing.torch.simulate import apply_view
 from tests.lab.attacks.images import pictures
 
 
@@ -64,7 +64,7 @@ def test_an_untrained_white_box_believes_certain_bits() -> None:
             network.low.head.bias,
         ):
             parameter.zero_()
-        seen = see(sources, None, colour=True).to(torch.uint8)
+        seen = apply_view(sources, None, colour=True).to(torch.uint8)
         guess, bits = network(seen, torch.tensor([network.knows(plan)] * 2))
     assert torch.equal(bits > 0, to_bits(seen) == 1)
     assert (mean_words(torch.sigmoid(bits)) - seen).abs().max() < 2

@@ -17,7 +17,7 @@ from ldp_slicing.lab.learners.recipes import recipe
 from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.lab.learners.training import Limits, checkpoint_of, train
 from ldp_slicing.lab.metrics.images import psnr, ssim
-from ldp_slicing.torch.simulate import see, to_rgb
+from ldp_slicing.torch.simulate import apply_view, to_rgb
 from ldp_slicing.view import Prune
 from tests.lab.attacks.images import pictures
 
@@ -72,7 +72,7 @@ def test_the_low_band_that_was_pruned_is_guessed_from_what_all_have_in_common(tm
     sources[:, :, :12] += 150  # as faces are bright and what is below them is not
     run = trained(task("white-box", prune="haar", epochs=16, sources=sources[:60]), tmp_path)
     found = run.attack(run.release(sources[60:], PLANS[0]), PLANS[0])
-    view = to_rgb(see(sources[60:], "haar", colour=True))
+    view = to_rgb(apply_view(sources[60:], "haar", colour=True))
     assert psnr(found, sources[60:]).mean() > psnr(view, sources[60:]).mean() + 3
 
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 from ldp_slicing.lab.bits import float_rgb, lowered
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.decode import posterior_mean
-from ldp_slicing.torch.simulate import see, simulate
+from ldp_slicing.torch.simulate import apply_view, simulate
 from ldp_slicing.view import Prune, gain_of
 
 PATCH, REACH = 5, 7  # of non-local means: patches of 5 x 5, compared up to 7 pixels away
@@ -56,7 +56,7 @@ class Bayes:
 
 def prepare(public: Tensor, plan: Plan, generator: torch.Generator | None = None, *, prune: Prune = "haar") -> Bayes:
     """The attack on a plan and view, from uint8 [N, C, H, W] public images: prior, strength and lines come from them."""
-    seen = see(public, prune, colour=plan.is_colour)
+    seen = apply_view(public, prune, colour=plan.is_colour)
     prior = torch.stack([torch.bincount(channel.flatten(), minlength=256) + 1.0 for channel in seen.unbind(1)])
     prior = prior / prior.sum(1, keepdim=True)
     mean = _means(simulate(public, plan, generator, prune=prune, output="ycbcr"), plan, prior)

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from ldp_slicing.lab.bits import float_rgb
-from ldp_slicing.torch.simulate import see
+from ldp_slicing.torch.simulate import apply_view
 from ldp_slicing.view import Prune
 
 GAP, TEXT = 4, 13
@@ -46,7 +46,7 @@ def contact_sheet(columns: Mapping[str, Tensor], banner: str = "") -> Image.Imag
 
 def view_of(sources: Tensor, prune: Prune) -> Tensor:
     """uint8 [K, C, H, W] to float32 [K, C, H, W]: the view as a picture."""
-    return float_rgb(see(sources, prune, colour=sources.shape[1] == 3).float()).clamp_(0, 255)
+    return float_rgb(apply_view(sources, prune, colour=sources.shape[1] == 3).float()).clamp_(0, 255)
 
 
 def _tiles(images: Tensor) -> NDArray[np.uint8]:

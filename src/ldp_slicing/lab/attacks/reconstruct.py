@@ -17,8 +17,8 @@ from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.lab.learners.training import Splits
 from ldp_slicing.lab.metrics.images import ssim
 from ldp_slicing.plan import Plan
-from ldp_slicing.torch.decode import channels_of
-from ldp_slicing.torch.simulate import see, simulate
+from ldp_slicing.torch.decode import channel_count
+from ldp_slicing.torch.simulate import apply_view, simulate
 from ldp_slicing.view import gain_of
 
 ALIKE = 0.5  # what 1 - SSIM weighs beside the mean absolute error
@@ -39,12 +39,12 @@ class Reconstruction(TrainingRun):
         ]  # the plan of each image of a batch
         self.known = torch.tensor([self.adversary.knows(plan) for plan in self.shares], device=device)
         worth = 4.0 ** torch.arange(8, device=device).repeat(
-            channels_of(self.plans[0])
+            channel_count(self.plans[0])
         )  # of the squared error that a wrong bit makes
         self.worth = (worth / worth.sum()).view(1, -1, 1, 1)
 
     def _build(self) -> tuple[nn.Module, ArcFaceHead | None]:
-        return NETWORKS[self.task.recipe.model](channels_of(self.plans[0]), gain_of(self.task.prune)), None
+        return NETWORKS[self.task.recipe.model](channel_count(self.plans[0]), gain_of(self.task.prune)), None
 
     @property
     def adversary(self) -> Adversary:
@@ -64,7 +64,7 @@ class Reconstruction(TrainingRun):
         guessed, bits = self.guess(self.release(images, self.shares), self.known)
         loss = (guessed - images).abs().mean() / 255 + ALIKE * (1 - ssim(guessed, images).mean())
         if bits is not None:
-            truth = to_bits(see(images, self.task.prune, colour=images.shape[1] == 3).to(torch.uint8))
+            truth = to_bits(apply_view(images, self.task.prune, colour=images.shape[1] == 3).to(torch.uint8))
             each = functional.binary_cross_entropy_with_logits(bits, truth.float(), reduction="none")
             loss = loss + (each * self.worth).sum(1).mean()
         return loss

@@ -20,7 +20,7 @@ from ldp_slicing.lab.learners.scattering import scatter
 from ldp_slicing.plan import Plan
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.torch.decode import Decoder
-from ldp_slicing.torch.simulate import see
+from ldp_slicing.torch.simulate import apply_view
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,11 +58,11 @@ def measure(setting: Setting) -> Iterator[Row]:
         decoder = Decoder.fit(released[0], plan)
         pictures = {
             "raw": [
-                see(some, None, colour=True) for some in released
+                apply_view(some, None, colour=True) for some in released
             ],  # Y, Cb and Cr of both, so that nothing but decoding differs
             "decoded": [torch.cat([decoder(part) for part in torch.split(some, 1000)]) for some in released],
         }
-        view = see(_tensor(test.images, setting.device), "haar", colour=True)
+        view = apply_view(_tensor(test.images, setting.device), "haar", colour=True)
         row: Row = {
             "run": run,
             "seed": 0,

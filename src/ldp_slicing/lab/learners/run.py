@@ -23,7 +23,7 @@ from ldp_slicing.lab.learners.models import build, build_embedder, load_weights
 from ldp_slicing.lab.learners.models.face_networks import ArcFaceHead, Dropout
 from ldp_slicing.lab.learners.task import TrainingTask, read_kept
 from ldp_slicing.torch.decode import Decoder
-from ldp_slicing.torch.simulate import see, simulate, to_rgb
+from ldp_slicing.torch.simulate import apply_view, simulate, to_rgb
 
 DECODED_MEAN, DECODED_STD = (128 / 255,), (32 / 255,)  # of decoded pictures, whatever the recipe says of sources
 AHEAD = 24  # steps that wait on the device, so that it has work while the host looks after another run
@@ -162,7 +162,7 @@ class TrainingRun:
         colour = images.shape[3] == 3
 
         def view(part: Tensor) -> Tensor:
-            seen = see(part, self.task.prune, colour=colour)
+            seen = apply_view(part, self.task.prune, colour=colour)
             return (to_rgb(seen) if colour else seen).to(torch.uint8)
 
         return self._by_parts(images, view)
