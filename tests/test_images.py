@@ -10,14 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 from PIL import Image, ImageCms
 
 from ldp_slicing.errors import ImageError
-from ldp_slicing.images import Decoded, encode_png, read_image
+from ldp_slicing.images import Decoded, read_image
 from tests.markers import (
     bmp_rle,
     encoded,
@@ -27,7 +24,6 @@ from tests.markers import (
     picture,
     png_16,
     png_chunk,
-    png_chunks,
     png_with,
     rgb_profile,
     tiff_16,
@@ -339,29 +335,3 @@ def test_a_film_is_not_read_into_memory(tmp_path: Path) -> None:
         film.truncate(1 << 40)  # a terabyte of hole
     with pytest.raises(ImageError, match="not an image"):
         read_image(tmp_path / "film.mp4")
-
-
-SHAPES = st.tuples(st.integers(1, 9), st.integers(1, 9))
-IMAGES = st.one_of(
-    SHAPES.flatmap(lambda shape: arrays(np.uint8, (*shape, 3))),
-    SHAPES.flatmap(lambda shape: arrays(np.uint8, shape)),
-    SHAPES.flatmap(lambda shape: arrays(np.uint16, shape)),
-)
-
-
-@given(pixels=IMAGES, level=st.sampled_from([0, 1, 9]))
-@settings(max_examples=150)
-def test_an_encoded_png_is_those_pixels_and_nothing_else(pixels: Pixels, level: int) -> None:
-    data = b"".join(encode_png(pixels, level))
-    with Image.open(io.BytesIO(data)) as image:
-        np.testing.assert_array_equal(np.asarray(image), pixels)
-    assert [kind for kind, _ in png_chunks(data)] == [b"IHDR", b"IDAT", b"IEND"]
-
-
-@pytest.mark.parametrize(
-    "pixels",
-    [COLOUR[::-1, ::2], GREY.T, DEEP[:, ::-1], DEEP.astype(">u2")],
-    ids=["colour", "grey", "deep", "big-endian"],
-)
-def test_arrays_in_any_order_are_encoded(pixels: Pixels, tmp_path: Path) -> None:
-    np.testing.assert_array_equal(read(tmp_path, b"".join(encode_png(pixels))).pixels, pixels)

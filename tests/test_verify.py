@@ -15,7 +15,7 @@ import pytest
 
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.errors import ReleaseError
-from ldp_slicing.images import encode_png
+from ldp_slicing.png import encode_png
 from ldp_slicing.storage import LocalStorage
 from ldp_slicing.verify import verify
 from tests.markers import encoded, picture, png_chunk
@@ -82,9 +82,13 @@ WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "metadata": (
         lambda t: replace_file(t, "00001.png", A_RELEASE[:33] + png_chunk(b"tEXt", b"a\0b") + A_RELEASE[33:]),
         "00001.png",
-        "more than pixels: tEXt",
+        "more than pixels: chunks tEXt",
     ),
-    "after the end": (lambda t: replace_file(t, "00001.png", A_RELEASE + b"more"), "00001.png", "data after its end"),
+    "after the end": (
+        lambda t: replace_file(t, "00001.png", A_RELEASE + b"more"),
+        "00001.png",
+        "4 bytes after the end",
+    ),
     "no PNG": (lambda t: replace_file(t, "00001.png", encoded(picture(), "JPEG")), "00001.png", "not a PNG"),
     "another size": (
         lambda t: replace_file(t, "00001.png", b"".join(encode_png(picture(99, 7)))),

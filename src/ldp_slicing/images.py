@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import struct
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,34 +142,3 @@ def _to_srgb(image: Image.Image, profile: bytes, notices: list[str]) -> Image.Im
     if converted is None:
         raise ImageError("the colour profile could not be applied")
     return converted.convert("L") if grey else converted
-
-
-class Canvas:
-    """The rows of a PNG to be: fill ``pixels`` (uint8 H x W x 3, uint8 H x W or big-endian uint16 H x W) and ``encode``."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[np.unsignedinteger]) -> None:
-        height, width, *channels = shape
-        self._header = struct.pack(">IIBBBBB", width, height, 8 * dtype.itemsize, 2 if channels else 0, 0, 0, 0)
-        self._rows = np.zeros(
-            (height, 1 + width * dtype.itemsize * (3 if channels else 1)), np.uint8
-        )  # column 0: the filter, "none"
-        self.pixels = self._rows[:, 1:].view(dtype.newbyteorder(">")).reshape(shape)  # a view: an axis is only split
-
-    def encode(self, level: int = 0) -> list[bytes]:
-        """The PNG in pieces, with nothing in it but the pixels.
-
-        A release is noise and hardly compresses, so by default (level 0) it is stored, which is many times faster.
-        """
-        body = zlib.compress(self._rows.data, level)
-        return [b"\x89PNG\r\n\x1a\n", *_chunk(b"IHDR", self._header), *_chunk(b"IDAT", body), *_chunk(b"IEND", b"")]
-
-
-def encode_png(pixels: NDArray[np.unsignedinteger], level: int = 0) -> list[bytes]:
-    """A PNG, in pieces, of uint8 H x W x 3, uint8 H x W or uint16 H x W."""
-    canvas = Canvas(pixels.shape, pixels.dtype)
-    canvas.pixels[...] = pixels
-    return canvas.encode(level)
-
-
-def _chunk(kind: bytes, data: bytes) -> tuple[bytes, bytes, bytes]:
-    return struct.pack(">I", len(data)) + kind, data, struct.pack(">I", zlib.crc32(data, zlib.crc32(kind)))

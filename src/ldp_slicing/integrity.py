@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import struct
-import zlib
 from collections.abc import Callable
 from typing import BinaryIO
 
 from ldp_slicing.errors import ImageError
+from ldp_slicing.png import SIGNATURE, chunks_of
 
 NO_IMAGE = "not an image of a kind that is read here (JPEG, PNG, WebP, TIFF, BMP, GIF)"
 _TIFF_TYPE_BYTES = {
@@ -111,13 +111,8 @@ def _check_nothing(data: bytes) -> None:
 
 def _check_png(data: bytes) -> None:
     """Pillow is content without the chunks behind the pixels, which can hold the orientation, and checks no pixels' checksums."""
-    at, kind, view = 8, b"", memoryview(data)
-    while kind != b"IEND":
-        length, kind = struct.unpack_from(">I4s", data, at)
-        (checksum,) = struct.unpack_from(">I", data, at + 8 + length)
-        if zlib.crc32(view[at + 4 : at + 8 + length]) != checksum:
-            raise ImageError(f"is damaged: wrong checksum of its chunk {kind!r}")
-        at += 12 + length
+    for _ in chunks_of(data):
+        pass
 
 
 def _check_gif(data: bytes) -> None:
@@ -159,7 +154,7 @@ def _check_tiff(data: bytes) -> None:
 
 _CHECKS = {
     b"\xff\xd8\xff": _check_nothing,  # JPEG
-    b"\x89PNG\r\n\x1a\n": _check_png,
+    SIGNATURE: _check_png,
     b"RIFF": _check_nothing,  # WebP
     b"BM": _check_nothing,  # BMP
     b"GIF8": _check_gif,

@@ -4,8 +4,6 @@ import dataclasses
 import json
 import math
 import shutil
-import struct
-import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePath
 from typing import Any
@@ -18,14 +16,14 @@ from PIL import Image
 from ldp_slicing import Plan, Slicer
 from ldp_slicing.audit.exact import read_groups
 from ldp_slicing.audit.faults import picture
-from ldp_slicing.audit.files import NotARelease, describe, read_png
+from ldp_slicing.audit.files import describe
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.audit.report import ERROR_RATE, Check, Report
 from ldp_slicing.audit.shared import Comparison, distances
 from ldp_slicing.card import Statement
 from ldp_slicing.errors import AuditError
-from ldp_slicing.images import encode_png
 from ldp_slicing.keys import new_key_file
+from ldp_slicing.png import encode_png, read_release_png
 from ldp_slicing.randomness import SeededForTests
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.storage import LocalStorage
@@ -38,10 +36,6 @@ LIMIT = 1e-9
 
 def png(pixels: NDArray[Any], level: int = 0) -> bytes:
     return b"".join(encode_png(pixels, level))
-
-
-def chunk(kind: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
 def by_name(report: Report) -> dict[str, Check]:
@@ -189,59 +183,6 @@ def test_a_name_cannot_write_lines_into_the_report(folder: Path) -> None:
     assert "x\\n  holds  files.txt: is not a PNG" in str(audit_releases(folder))
 
 
-SMALL = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
-GOOD = png(SMALL)
-HEADER = GOOD[:33]
-
-
-@pytest.mark.parametrize("pixels", [SMALL, SMALL[..., 0], SMALL[..., 0].astype(np.uint16) * 999])
-@pytest.mark.parametrize("level", [0, 9])
-def test_what_the_encoder_writes_is_read_back_and_has_nothing_more(pixels: NDArray[Any], level: int) -> None:
-    found, more = read_png(png(pixels, level))
-    assert np.array_equal(found, pixels)
-    assert found.dtype == pixels.dtype
-    assert more == []
-
-
-def test_everything_but_pixels_is_named() -> None:
-    body, end = GOOD[33:-12], GOOD[-12:]
-    assert read_png(HEADER + chunk(b"tEXt", b"Author\0me") + body + end)[1] == ["chunks tEXt"]
-    assert read_png(HEADER + body + chunk(b"eXIf", b"II*\0") + end)[1] == ["chunks eXIf"]
-    assert read_png(GOOD + b"thumbnail")[1] == ["9 bytes after the end of the PNG"]
-    assert read_png(HEADER + body + chunk(b"IEND", b"hello"))[1] == [
-        "its chunks are not one IHDR, one IDAT and an empty IEND"
-    ]
-    stream = zlib.compress(b"".join(b"\0" + row.tobytes() for row in SMALL))
-    assert read_png(HEADER + chunk(b"IDAT", stream + b"hidden") + end)[1] == ["6 bytes hidden behind the pixels"]
-    halves = chunk(b"IDAT", stream[:9]) + chunk(b"IDAT", stream[9:])
-    assert read_png(HEADER + halves + end)[1] == ["its chunks are not one IHDR, one IDAT and an empty IEND"]
-
-
-def header(width: int, height: int, depth: int, colour: int, interlace: int = 0) -> bytes:
-    return GOOD[:8] + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, interlace))
-
-
-@pytest.mark.parametrize(
-    ("data", "complaint"),
-    [
-        (b"GIF89a", "not a PNG"),
-        (GOOD[:50], "cut off"),
-        (GOOD[:-1] + b"\0", "wrong checksum"),
-        (GOOD[:8] + GOOD[-12:], "cut off or damaged"),
-        (header(3, 2, 8, 6) + GOOD[33:], "colour type 6"),
-        (header(3, 2, 16, 2) + GOOD[33:], "16 bits"),
-        (header(3, 2, 8, 2, 1) + GOOD[33:], "no release has"),
-        (header(0, 2, 8, 2) + GOOD[33:], "no release has"),
-        (header(3, 3, 8, 2) + GOOD[33:], "more or fewer pixels"),
-        (header(3, 1, 8, 2) + GOOD[33:], "more or fewer pixels"),
-        (HEADER + chunk(b"IDAT", b"junk") + GOOD[-12:], "is damaged"),
-    ],
-)
-def test_what_is_no_release(data: bytes, complaint: str) -> None:
-    with pytest.raises(NotARelease, match=complaint):
-        read_png(data)
-
-
 def test_a_file_that_cannot_be_read_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Path.read_bytes
 
@@ -256,7 +197,7 @@ def test_a_file_that_cannot_be_read_is_refused(folder: Path, monkeypatch: pytest
 
 
 def test_duplicates_count_by_their_pixels(folder: Path) -> None:
-    pixels, _ = read_png((folder / "0.png").read_bytes())
+    pixels, _ = read_release_png((folder / "0.png").read_bytes())
     (folder / "2.png").write_bytes(png(pixels, 9))
     report = audit_releases(folder)
     assert by_name(report)["duplicates"].complaints == ("0.png and 2.png have the same pixels",)

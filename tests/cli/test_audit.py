@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from ldp_slicing.audit import selftest
 from ldp_slicing.audit.faults import BUILD_FAULTS, picture
 from ldp_slicing.cli import app
-from ldp_slicing.images import encode_png
+from ldp_slicing.png import encode_png
 from ldp_slicing.release.settings import ReleaseSettings
 from tests.release.helpers import release
 

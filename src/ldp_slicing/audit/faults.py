@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import struct
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from ldp_slicing.audit.exact import read_groups
-from ldp_slicing.audit.files import SIGNATURE
 from ldp_slicing.audit.pixel_words import Pixels, Words, release_words, view_words
 from ldp_slicing.audit.subject import Release, Subject, installed
 from ldp_slicing.files import write_atomically
-from ldp_slicing.images import encode_png
 from ldp_slicing.manifest import CARD_NAME
 from ldp_slicing.plan import Plan, Slice
+from ldp_slicing.png import SIGNATURE, encode_chunk, encode_png
 from ldp_slicing.randomness import SeededForTests
 from ldp_slicing.release.inventory import prepare
 from ldp_slicing.release.run import on_this_machine
@@ -215,10 +212,9 @@ def make_set(folder: Path, recipe: ReleaseSettings) -> tuple[Path, Path]:
 
 def _leak(releases: Path, _: Path, __: ReleaseSettings) -> None:
     path = releases / "0.png"
-    body = b"tEXtComment\0taken at home"
     header = len(SIGNATURE) + 25
     data = path.read_bytes()
-    chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+    chunk = b"".join(encode_chunk(b"tEXt", b"Comment\0taken at home"))
     path.write_bytes(data[:header] + chunk + data[header:])
 
 

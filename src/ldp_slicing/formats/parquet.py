@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 from ldp_slicing.errors import ImageError
 from ldp_slicing.formats.base import Content, Damaged, Entry, Options, check_keep, make_entry, note_left_out
 from ldp_slicing.formats.image import inspect_png
-from ldp_slicing.images import Canvas, decode_image
+from ldp_slicing.images import decode_image
+from ldp_slicing.png import Canvas
 from ldp_slicing.storage import Draft
 
 IMAGE_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])

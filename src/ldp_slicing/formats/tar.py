@@ -18,8 +18,9 @@ from ldp_slicing.errors import ImageError
 from ldp_slicing.formats import VIDEO_SUFFIXES
 from ldp_slicing.formats.base import Content, Damaged, Entry, Options, check_keep, make_entry, note_left_out
 from ldp_slicing.formats.image import inspect_png
-from ldp_slicing.images import Canvas, decode_image
+from ldp_slicing.images import decode_image
 from ldp_slicing.integrity import begins_as_picture
+from ldp_slicing.png import Canvas
 from ldp_slicing.storage import Draft
 
 RELEASED = re.compile("jpe?g|png|webp|tiff?|bmp|gif|ppm|pgm")

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ldp_slicing.images import encode_png
 from ldp_slicing.lab.data.lfw import load_lfw
 from ldp_slicing.lab.experiment import Experiment, Findings, Row, Setting, markdown
 from ldp_slicing.plan import Plan
+from ldp_slicing.png import encode_png
 from ldp_slicing.slicer import Slicer
 
 if TYPE_CHECKING:
