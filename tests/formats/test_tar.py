@@ -171,18 +171,17 @@ def test_verify_inspects_members(spoil: str, tmp_path: Path) -> None:
         "type": {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"},
     }[spoil]
     clean: dict[str, Any] = {"mtime": 0, "uname": "", "uid": 0}
-    data = shard(members_of(tmp_path / "out" / "a.tar"), **(clean | about))
+    members = members_of(tmp_path / "out" / "a.tar")
+    data = shard(members, **(clean | about))
     (tmp_path / "out" / "a.tar").write_bytes(data)
     line = manifest_of(tmp_path / "out")[0] | {"sha256": hashlib.sha256(data).hexdigest()}
     (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
     assert "no release has" in verified(tmp_path / "out")[0][1]
-    data = shard({"0.png": OTHER, "0.cls": b"secret"}, **clean)
+    data = shard({**members, "0.cls": b"secret"}, **clean)
     (tmp_path / "out" / "a.tar").write_bytes(data)
     line["sha256"] = hashlib.sha256(data).hexdigest()
     (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
-    assert any(
-        "holds more than pixels" in problem or "images: cls" in problem for _, problem in verified(tmp_path / "out")
-    )
+    assert any("images: cls" in problem for _, problem in verified(tmp_path / "out"))
 
 
 def test_an_image_with_another_ending_is_not_kept(tmp_path: Path) -> None:
