@@ -21,7 +21,6 @@ from ldp_slicing import Plan, Slicer
 from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab import experiments, plans, results
-from ldp_slicing.lab.attacks import pairs
 from ldp_slicing.lab.data.chest import load_chest, patient
 from ldp_slicing.lab.data.folders import load_folder, read_folder
 from ldp_slicing.lab.data.lfw import images_in_pairs, load_lfw, sides
@@ -38,7 +37,7 @@ from ldp_slicing.lab.experiments import (
     tradeoff,
     tuning,
 )
-from ldp_slicing.lab.learners import recipes
+from ldp_slicing.lab.learners import objectives, recipes
 from ldp_slicing.lab.learners.models import EMBEDDERS, MODELS
 from ldp_slicing.lab.learners.models import adversaries as networks
 from ldp_slicing.lab.learners.recipes import Recipe, recipe
@@ -93,7 +92,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(throughput, name, value)
     monkeypatch.setattr(identity, "TARGETS", {"easy": (200.0, None), "eps20": (20.0, "haar")})
     monkeypatch.setattr(identity, "TRIED", {"wrn": ("easy",), "posterior": ("easy",)})
-    monkeypatch.setattr(pairs, "wide_resnet28", lambda classes, width, channels: tiny(classes, channels))
+    monkeypatch.setattr(objectives, "wide_resnet28", lambda classes, width, channels: tiny(classes, channels))
     monkeypatch.setitem(MODELS, "resnet9", tiny)
     few = {name: tradeoff.PLANS[name] for name in ("paper-pruned-eps20", "thick-whole-eps5.2-y76c7")}
     monkeypatch.setattr(tradeoff, "PLANS", few)

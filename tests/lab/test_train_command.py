@@ -24,11 +24,12 @@ from ldp_slicing.cli import app
 from ldp_slicing.errors import DataError, LdpSlicingError
 from ldp_slicing.lab import train_command as study
 from ldp_slicing.lab.data.sets import ImageSet, Split
+from ldp_slicing.lab.learners.accounting import epsilon_per_source
 from ldp_slicing.lab.learners.models import EMBEDDERS, MODELS
 from ldp_slicing.lab.learners.recipes import recipe
 from ldp_slicing.lab.learners.run import Epoch
 from ldp_slicing.lab.learners.task import TrainingTask
-from ldp_slicing.lab.learners.training import checkpoint_of
+from ldp_slicing.lab.learners.training import checkpoint_path
 from ldp_slicing.lab.train_command import alone_in, make_task, open_set
 from ldp_slicing.lab.train_faces_command import open_people
 from ldp_slicing.plan import Plan
@@ -158,7 +159,7 @@ def test_releases_are_known_wherever_their_card_lies(data: Path, tmp_path: Path)
         assert images.release_info is not None
         assert (images.release_info.plan.word_bits, images.release_info.prune) == (8 if images.is_grey else 24, "haar")
         task = make_task(images, epsilon=20.0)
-        assert (task.release, task.epsilon_per_source()) == ("existing", images.release_info.spent)
+        assert (task.release, epsilon_per_source(task)) == ("existing", images.release_info.spent)
         return images.release_info.spent
 
     shutil.copytree(data / "pets", data / "tree" / "pets")
@@ -200,9 +201,9 @@ def test_releases_and_sources_are_not_mixed(data: Path) -> None:
     }
     plant(data / "pets", others)
     assert open_set("pets", data).release_info is None
-    assert make_task(open_set("pets", data), epsilon=5.0).epsilon_per_source() == pytest.approx(5.0)
+    assert epsilon_per_source(make_task(open_set("pets", data), epsilon=5.0)) == pytest.approx(5.0)
     shutil.copy(data / "pets" / "train" / "cat" / "0.png", data / "pets" / "test" / "cat" / "copy.png")
-    assert make_task(open_set("pets", data), epsilon=5.0).epsilon_per_source() == pytest.approx(
+    assert epsilon_per_source(make_task(open_set("pets", data), epsilon=5.0)) == pytest.approx(
         10.0
     )  # released twice, it would be
     (data / "pets" / "train" / "cat" / "card.json").unlink()
@@ -355,7 +356,7 @@ def test_sets_are_told_apart_by_all_that_is_in_them() -> None:
     )
     task = make_task(ImageSet("set", 6, split, split), epsilon=5.2)
     moved = make_task(ImageSet("set", 6, other, split), epsilon=5.2)
-    assert checkpoint_of(task, Path()) != checkpoint_of(moved, Path())
+    assert checkpoint_path(task, Path()) != checkpoint_path(moved, Path())
 
 
 def test_tensorboard_can_read_its_log(data: Path, tmp_path: Path) -> None:

@@ -30,12 +30,15 @@ from ldp_slicing.lab.experiment import (
     spread,
     train_all,
 )
+from ldp_slicing.lab.learners.accounting import epsilon_per_source
+from ldp_slicing.lab.learners.checkpoint import load_checkpoint, save_checkpoint
 from ldp_slicing.lab.learners.models import EMBEDDERS, MODELS, build
 from ldp_slicing.lab.learners.models.face_networks import Dropout
 from ldp_slicing.lab.learners.recipes import recipe, recipes
+from ldp_slicing.lab.learners.releases import release_images, stored_splits
 from ldp_slicing.lab.learners.run import Epoch, TrainingRun
 from ldp_slicing.lab.learners.task import ReleaseMode, TrainingTask
-from ldp_slicing.lab.learners.training import Limits, checkpoint_of, releases_of, train
+from ldp_slicing.lab.learners.training import Limits, checkpoint_path, train
 from ldp_slicing.lab.reproduce import reproduce
 from ldp_slicing.torch import Decoder
 
@@ -158,7 +161,7 @@ def test_the_row_names_the_epoch_whose_network_was_chosen(
     )
     weights = []
     for accuracy in validation:
-        monkeypatch.setattr(run, "accuracy", lambda *_, found=accuracy: found)
+        monkeypatch.setattr(run.objective, "accuracy", lambda *_, found=accuracy: found)
         run.begin_epoch()
         while not run.epoch_is_over:
             run.advance()
@@ -189,8 +192,8 @@ def test_grey_images_and_another_optimiser(tmp_path: Path) -> None:
     )
     how = replace(recipe("chest"), epochs=1, batch=16, pad=0, learning_rate=1e-3)
     run = only(TrainingTask("grey", grey, how, Plan.grey(58.0, 8), validation=8), tmp_path)
-    assert run.padded.shape == (24, 16, 16, 1)
-    assert not np.array_equal(run.padded.numpy(), hold_out(grey.train, 8, 0)[0].images)
+    assert run.inputs.padded.shape == (24, 16, 16, 1)
+    assert not np.array_equal(run.inputs.padded.numpy(), hold_out(grey.train, 8, 0)[0].images)
     assert run.history[0].validation_accuracy is not None
 
 
@@ -199,14 +202,14 @@ def test_the_view_alone_is_pruned_and_not_noisy() -> None:
     run = TrainingRun(
         TrainingTask("t", ImageSet("flat", 2, flat, flat), replace(TINY, model="resnet9", pad=0), release="view"), CPU
     )
-    assert (run.padded == 128).all()  # nothing but the middle is left of a flat image
+    assert (run.inputs.padded == 128).all()  # nothing but the middle is left of a flat image
     assert (
         TrainingRun(
             TrainingTask(
                 "t", ImageSet("flat", 2, flat, flat), replace(TINY, model="resnet9", pad=0), prune=None, release="view"
             ),
             CPU,
-        ).padded
+        ).inputs.padded
         == 77
     ).all()
 
@@ -216,10 +219,10 @@ def test_what_is_spent_is_told() -> None:
         TrainingTask("t", bright_or_dark(), TINY, Plan.paper(20.0), release=mode) for mode in ("once", "every-epoch")
     )
     assert max(once.data.times.values()) == 2  # the test set has the same pictures again
-    assert once.epsilon_per_source() == pytest.approx(2 * 20.0)
-    assert every.epsilon_per_source() == pytest.approx(2 * 60.0)
+    assert epsilon_per_source(once) == pytest.approx(2 * 20.0)
+    assert epsilon_per_source(every) == pytest.approx(2 * 60.0)
     given = replace(once.data, release_info=ReleaseInfo(Plan.paper(5.0), None, 15.0))
-    assert TrainingTask("t", given, TINY, Plan.paper(5.0), None, "existing").epsilon_per_source() == 15.0
+    assert epsilon_per_source(TrainingTask("t", given, TINY, Plan.paper(5.0), None, "existing")) == 15.0
     for plan, release in ((None, "once"), (Plan.paper(1.0), "none"), (Plan.paper(1.0), "view")):
         with pytest.raises(LdpSlicingError, match=release):
             TrainingTask("t", bright_or_dark(), TINY, plan, release=release)
@@ -229,11 +232,11 @@ def test_what_is_spent_is_told() -> None:
 
 def test_once_means_that_training_sees_the_same_release_in_every_epoch() -> None:
     run = TrainingRun(TrainingTask("t", bright_or_dark(), TINY, Plan.paper(20.0)), CPU)
-    before = run.padded.clone()
-    assert not torch.equal(run.padded[:, 4:-4, 4:-4], torch.from_numpy(bright_or_dark().train.images))
+    before = run.inputs.padded.clone()
+    assert not torch.equal(run.inputs.padded[:, 4:-4, 4:-4], torch.from_numpy(bright_or_dark().train.images))
     run.begin_epoch()
     run.advance()
-    assert torch.equal(run.padded, before)
+    assert torch.equal(run.inputs.padded, before)
 
 
 @pytest.mark.parametrize("release", ["once", "every-epoch"])
@@ -244,14 +247,16 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(release: str, tmp_path:
     folders[1].mkdir()
     for kept in folders[0].glob("*.releases.npz"):  # the same releases for both: they are not repeatable
         (folders[1] / kept.name).write_bytes(kept.read_bytes())
-    first = TrainingRun(task, CPU, releases_of(task, folders[1]))
+    first = TrainingRun(task, CPU, stored_splits(task, folders[1]))
     first.begin_epoch()
     while first.advance():
         pass
     first.end_epoch(look=True)
-    first.save(checkpoint_of(task, folders[1]))
+    save_checkpoint(first, checkpoint_path(task, folders[1]))
     second = only(task, folders[1])
-    assert torch.equal(first.padded, second.padded)  # stopped and resumed, it is still one release of each image
+    assert torch.equal(
+        first.inputs.padded, second.inputs.padded
+    )  # stopped and resumed, it is still one release of each image
     assert [epoch.loss for epoch in second.history] == [epoch.loss for epoch in straight.history]
     assert all(torch.equal(a, b) for a, b in zip(straight.parameters, second.parameters, strict=True))
     third = only(task, folders[1])
@@ -265,15 +270,15 @@ def test_what_was_trained_by_another_recipe_is_not_taken_up_but_its_releases_are
     longer = only(replace(task, recipe=replace(TINY, epochs=TINY.epochs + 1)), tmp_path)
     assert longer.epoch == TINY.epochs + 1
     assert longer.history[0].learning_rate == longer.task.recipe.learning_rate_at(0)
-    assert torch.equal(first.padded, longer.padded)
+    assert torch.equal(first.inputs.padded, longer.inputs.padded)
     other = only(replace(task, plan=Plan.paper(5.2)), tmp_path)
-    assert not torch.equal(first.padded, other.padded)
+    assert not torch.equal(first.inputs.padded, other.inputs.padded)
 
 
 def test_releases_of_different_runs_are_different(tmp_path: Path) -> None:
     task = TrainingTask("t", bright_or_dark(), replace(TINY, epochs=1), Plan.paper(20.0))
     one, other = train([task, replace(task, seed=1)], CPU, tmp_path, Limits())
-    assert not torch.equal(one.padded, other.padded)
+    assert not torch.equal(one.inputs.padded, other.inputs.padded)
 
 
 def test_the_epoch_is_chosen_on_what_was_held_out_and_the_network_is_that_epochs(tmp_path: Path) -> None:
@@ -282,7 +287,7 @@ def test_the_epoch_is_chosen_on_what_was_held_out_and_the_network_is_that_epochs
     assert all(epoch.test_accuracy is None for epoch in run.history)
     best = max(epoch.validation_accuracy or 0.0 for epoch in run.history)
     run.choose()
-    assert run.accuracy(*run.validation) == pytest.approx(best)
+    assert run.validation_accuracy() == pytest.approx(best)
 
 
 def test_when_the_time_is_up_it_stops_and_can_be_resumed(tmp_path: Path) -> None:
@@ -296,7 +301,7 @@ def test_when_the_time_is_up_it_stops_and_can_be_resumed(tmp_path: Path) -> None
 
 def test_less_than_no_time_is_refused() -> None:
     for minutes in (-1.0, float("nan")):
-        with pytest.raises(LdpSlicingError, match="less than nothing"):
+        with pytest.raises(LdpSlicingError, match="0 minutes or more"):
             Limits(seconds=60 * minutes)
 
 
@@ -313,17 +318,17 @@ def test_what_is_killed_has_lost_little(tmp_path: Path) -> None:
         list(train([task], CPU, tmp_path, Limits(save_after=0.0), report))
     assert [len(names) for names in seen] == [0, 1, 1]
     run = TrainingRun(task, CPU)
-    run.resume(tmp_path / seen[-1][0])
+    load_checkpoint(run, tmp_path / seen[-1][0])
     assert run.epoch == 2
 
 
 def test_a_checkpoint_of_another_device_is_refused(tmp_path: Path) -> None:
     task = TrainingTask("t", bright_or_dark(), TINY, release="none")
     run = only(task, tmp_path)
-    path = checkpoint_of(task, tmp_path)
+    path = checkpoint_path(task, tmp_path)
     torch.save(torch.load(path, weights_only=True) | {"device": "cuda"}, path)
     with pytest.raises(LdpSlicingError, match="--device cuda"):
-        run.resume(path)
+        load_checkpoint(run, path)
 
 
 def test_a_network_with_dropout_goes_on_as_if_it_had_not_stopped(
@@ -362,7 +367,7 @@ def test_learning_from_a_teacher_comes_closer_to_it(tmp_path: Path, monkeypatch:
     run = only(TrainingTask("t", ImageSet("faces", 1, faces, faces), how, release="none", targets=targets), tmp_path)
     assert run.history[-1].loss < 0.7 * run.history[0].loss
     assert run.history[0].train_accuracy is None
-    assert (run.history[0].test_accuracy, run.head) == (None, None)
+    assert (run.history[0].test_accuracy, run.objective.head) == (None, None)
 
 
 def easy(setting: Setting) -> Iterator[Row]:
@@ -450,20 +455,20 @@ def test_releases_are_decoded_before_they_are_learnt_from(tmp_path: Path) -> Non
         "halves", bright_or_dark(), how, Plan.sliced(6.0, "Y7,Y6"), prune=None, validation=10, decode=True
     )
     run = only(task, tmp_path)
-    splits = releases_of(task, tmp_path)
+    splits = stored_splits(task, tmp_path)
     released = [torch.from_numpy(split.images).permute(0, 3, 1, 2) for split in splits]
     decoder = Decoder.fit(released[0], Plan.sliced(6.0, "Y7,Y6"), prune=None)
-    assert torch.equal(run.validation[0], decoder(released[1]))
-    assert torch.equal(run.test[0], decoder(released[2]))
-    assert run.accuracy(*run.test) > 0.8
-    others = run.receive(bright_or_dark(8).test.images)
-    assert set(others.unique().tolist()) <= set(run.padded.unique().tolist())
-    assert checkpoint_of(task, tmp_path) != checkpoint_of(replace(task, decode=False), tmp_path)
+    assert torch.equal(run.inputs.validation[0], decoder(released[1]))
+    assert torch.equal(run.inputs.test[0], decoder(released[2]))
+    assert run.test_accuracy() > 0.8
+    others = run.inputs.prepare(torch.from_numpy(release_images(task, bright_or_dark(8).test.images)))
+    assert set(others.unique().tolist()) <= set(run.inputs.padded.unique().tolist())
+    assert checkpoint_path(task, tmp_path) != checkpoint_path(replace(task, decode=False), tmp_path)
 
 
 @pytest.mark.parametrize(("release", "plan"), [("none", None), ("view", None), ("every-epoch", Plan.paper(20.0))])
 def test_only_what_was_released_once_is_decoded(release: ReleaseMode, plan: Plan | None) -> None:
-    with pytest.raises(LdpSlicingError, match="released once is decoded"):
+    with pytest.raises(LdpSlicingError, match="released once can be decoded"):
         TrainingTask("halves", bright_or_dark(), TINY, plan, release=release, decode=True)
 
 
@@ -512,7 +517,7 @@ def test_a_start_from_other_weights_is_another_run(tmp_path: Path) -> None:
     assert (
         len(
             {
-                checkpoint_of(task, tmp_path)
+                checkpoint_path(task, tmp_path)
                 for task in (*starts, TrainingTask("easy", bright_or_dark(), recipe("cifar-once"), release="none"))
             }
         )
@@ -524,11 +529,11 @@ def test_two_at_once_train_on_the_same_releases(tmp_path: Path) -> None:
     """Else each image would be released twice."""
     task = TrainingTask("t", bright_or_dark(), TINY, Plan.paper(20.0), validation=16)
     with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(lambda _: releases_of(task, tmp_path), range(4)))
+        made = list(pool.map(lambda _: stored_splits(task, tmp_path), range(4)))
     assert all(np.array_equal(one[0].images, made[0][0].images) for one in made)
     (kept,) = tmp_path.glob("*.npz")
     kept.write_bytes(kept.read_bytes()[:-500])
     with pytest.raises(
         LdpSlicingError, match="is damaged, and its releases cannot be made again without spending again"
     ):
-        releases_of(task, tmp_path)
+        stored_splits(task, tmp_path)

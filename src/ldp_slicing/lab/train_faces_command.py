@@ -13,10 +13,12 @@ from ldp_slicing.lab.data.face_pairs import decode_faces, read_bin
 from ldp_slicing.lab.data.folders import list_images, read_folder, read_release_info
 from ldp_slicing.lab.data.sets import ImageSet, Split, image_digest
 from ldp_slicing.lab.experiment import Row
+from ldp_slicing.lab.learners.accounting import epsilon_per_source
 from ldp_slicing.lab.learners.embedding import embed
 from ldp_slicing.lab.learners.recipes import recipe
+from ldp_slicing.lab.learners.releases import read_releases, stored_images
 from ldp_slicing.lab.learners.run import TrainingRun
-from ldp_slicing.lab.learners.task import ReleaseMode, TrainingTask, read_kept
+from ldp_slicing.lab.learners.task import ReleaseMode, TrainingTask
 from ldp_slicing.lab.metrics.verification import fold_accuracy, squared_distances
 from ldp_slicing.lab.train_command import changed, plan_of
 from ldp_slicing.plan import PAPER_WEIGHTS
@@ -85,13 +87,15 @@ def verifier(sets: Sequence[Path], folder: Path) -> Callable[[TrainingRun], Row]
         )  # the others are kept, those of earlier calls, too
         return {
             "verification": found,
-            "epsilon_spent_per_released_pixel": run.task.epsilon_per_source([*fresh, *_kept_in(kept)]),
+            "epsilon_spent_per_released_pixel": epsilon_per_source(run.task, [*fresh, *_kept_in(kept)]),
         }
 
     def _verify(run: TrainingRun) -> list[Row]:
-        received = run.receive(images, kept)
-        released = torch.cat([run.noise(part) for part in torch.split(received, 256)])
-        embedded, found = embed(run.model, released, prepare=run.normalise, batch=256), []
+        inputs = run.inputs
+        stored = torch.from_numpy(stored_images(run.task, images, kept)).to(run.device)
+        prepared = inputs.prepare(stored).permute(0, 3, 1, 2)
+        released = torch.cat([inputs.noise(part) for part in torch.split(prepared, 256)])
+        embedded, found = embed(run.model, released, prepare=inputs.normalise, batch=256), []
         for name, encoded, same in read:
             mine = embedded[[places[face] for face in encoded]]
             verified = fold_accuracy(squared_distances(mine[0::2], mine[1::2]), same, FOLDS)
@@ -110,4 +114,4 @@ def verifier(sets: Sequence[Path], folder: Path) -> Callable[[TrainingRun], Row]
 
 def _kept_in(path: Path) -> list[str]:
     """Digests of the pictures whose releases are kept there."""
-    return [*read_kept(path)] if path.is_file() else []
+    return [*read_releases(path)] if path.is_file() else []

@@ -15,10 +15,11 @@ from ldp_slicing import Plan, Slice
 from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.attack_command import ATTACKS, Attempt, make_attempt, told
-from ldp_slicing.lab.attacks import bayes, pairs
+from ldp_slicing.lab.attacks import bayes
 from ldp_slicing.lab.attacks.contact_sheet import OWNERS, RED, contact_sheet
 from ldp_slicing.lab.data.sets import ImageSet, Split
 from ldp_slicing.lab.experiments import averaging
+from ldp_slicing.lab.learners import objectives
 from ldp_slicing.lab.learners.models import adversaries as networks
 from ldp_slicing.lab.learners.models.adversaries import BlackBox, WhiteBox
 from ldp_slicing.lab.learners.training import Limits
@@ -34,7 +35,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
         networks.NETWORKS, "two-stage", lambda channels, gain: WhiteBox(channels, gain, width=4, scales=2)
     )
-    monkeypatch.setattr(pairs, "wide_resnet28", lambda classes, width, channels: tiny(classes, channels))
+    monkeypatch.setattr(objectives, "wide_resnet28", lambda classes, width, channels: tiny(classes, channels))
     monkeypatch.setattr(averaging, "COUNTS", (1, 3))
     monkeypatch.setattr(bayes, "STRENGTHS", (0.0, 1.0))
     monkeypatch.setattr(bayes, "REACH", 1)
@@ -119,7 +120,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert "result.json" in output
     assert "sheet.png (for the owner only: it shows sources)" in output
     code, output = attack("bayes", "cifar10", "--out", str(tmp_path / "new"), "--device", "cuda:77")
-    assert (code, "there is no device 'cuda:77' here, but cpu" in output) == (2, True)
+    assert (code, "no device 'cuda:77' on this machine; available: cpu" in output) == (2, True)
     assert not (tmp_path / "new").exists()
     code, output = attack("guessing", "cifar10", *place)
     assert (code, "no attack 'guessing'" in output) == (2, True)

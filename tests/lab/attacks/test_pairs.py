@@ -11,12 +11,14 @@ from torch import nn
 
 from ldp_slicing import Plan
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.attacks import pairs
-from ldp_slicing.lab.attacks.pairs import PairRun, draw_pairs
+from ldp_slicing.lab.attacks.pairs import draw_pairs
 from ldp_slicing.lab.data.sets import ImageSet, Split
 from ldp_slicing.lab.experiments.identity import _judge_classes, advantage, became_likelier
 from ldp_slicing.lab.experiments.identity import test_pairs as drawn_pairs
+from ldp_slicing.lab.learners import objectives
+from ldp_slicing.lab.learners.objectives import PairObjective
 from ldp_slicing.lab.learners.recipes import recipe
+from ldp_slicing.lab.learners.run import TrainingRun
 from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.lab.learners.training import Limits, train
 
@@ -41,12 +43,18 @@ def task(count: int = 12, epochs: int = 1) -> TrainingTask:
     )
 
 
+def objective(of: TrainingTask) -> PairObjective:
+    made = TrainingRun(of, CPU).objective
+    assert isinstance(made, PairObjective)
+    return made
+
+
 def test_partners_go_together_half_of_the_time_and_never_with_themselves() -> None:
-    run = PairRun(task(), CPU)
+    pairs = objective(task())
     index = torch.arange(12).repeat(2000)
-    partner, same = run.partners(index)
+    partner, same = pairs.draw_partners(index)
     assert not (partner == index).any()
-    assert torch.equal(same == 1, run.labels[partner] == run.labels[index])
+    assert torch.equal(same == 1, pairs.inputs.labels[partner] == pairs.inputs.labels[index])
     assert abs(same.float().mean().item() - 0.5) < 0.02
     for i in range(12):  # every other image of the class, and every image of the others, occurs
         assert set(partner[index == i].tolist()) == set(range(12)) - {i}
@@ -56,9 +64,9 @@ def test_a_photo_does_not_tell_the_answer_without_the_release() -> None:
     labels = np.repeat(np.arange(101), [30, *[3] * 100])  # somebody is on many photos
     split = Split(np.zeros((len(labels), 8, 8, 3), np.uint8), labels)
     asked = replace(task(), data=ImageSet("toy", 101, split, split))
-    run, index = PairRun(asked, CPU), torch.arange(len(labels)).repeat(100)
-    partner, same = run.partners(index)
-    often = run.labels[partner] == 0
+    pairs, index = objective(asked), torch.arange(len(labels)).repeat(100)
+    partner, same = pairs.draw_partners(index)
+    often = pairs.inputs.labels[partner] == 0
     assert abs(same[often].float().mean().item() - 0.5) < 0.05
     assert abs(same[~often].float().mean().item() - 0.5) < 0.05
 
@@ -88,20 +96,19 @@ def test_it_learns_what_is_easy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             nn.Linear(64, 2),
         )
 
-    monkeypatch.setattr(pairs, "wide_resnet28", small)
-    (run,) = train([task(192, epochs=60)], CPU, tmp_path, Limits(), make=PairRun)
-    assert isinstance(run, PairRun)
-    assert run.accuracy(*run.test) > 0.8
+    monkeypatch.setattr(objectives, "wide_resnet28", small)
+    (run,) = train([task(192, epochs=60)], CPU, tmp_path, Limits())
+    assert run.test_accuracy() > 0.8
     assert run.history[-1].test_accuracy is not None
 
 
 def test_what_cannot_be_paired_is_refused() -> None:
     lonely = Split(np.zeros((3, 8, 8, 3), np.uint8), np.array([0, 0, 1], np.int64))
     good = task()
-    with pytest.raises(LdpSlicingError, match="two images"):
-        PairRun(replace(good, data=ImageSet("x", 2, lonely, lonely)), CPU)
+    with pytest.raises(LdpSlicingError, match="two training images"):
+        TrainingRun(replace(good, data=ImageSet("x", 2, lonely, lonely)), CPU)
     with pytest.raises(LdpSlicingError, match="resnet9"):
-        PairRun(replace(good, recipe=replace(good.recipe, model="resnet9")), CPU)
+        TrainingRun(replace(good, recipe=replace(good.recipe, model="resnet9")), CPU)
     with pytest.raises(LdpSlicingError, match="pairs"):
         replace(good, pairs=None)
 

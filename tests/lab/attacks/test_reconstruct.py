@@ -9,13 +9,15 @@ import torch
 
 from ldp_slicing import Plan, Slice
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.attacks.reconstruct import Reconstruction
 from ldp_slicing.lab.data.sets import ImageSet, Split
+from ldp_slicing.lab.learners.checkpoint import save_checkpoint
 from ldp_slicing.lab.learners.models import adversaries as networks
 from ldp_slicing.lab.learners.models.adversaries import BlackBox, WhiteBox
+from ldp_slicing.lab.learners.objectives import ReconstructionObjective
 from ldp_slicing.lab.learners.recipes import recipe
+from ldp_slicing.lab.learners.run import TrainingRun
 from ldp_slicing.lab.learners.task import TrainingTask
-from ldp_slicing.lab.learners.training import Limits, checkpoint_of, train
+from ldp_slicing.lab.learners.training import Limits, checkpoint_path, train
 from ldp_slicing.lab.metrics.images import psnr, ssim
 from ldp_slicing.torch.simulate import apply_view, to_rgb
 from ldp_slicing.view import Prune
@@ -43,66 +45,72 @@ def task(
     return TrainingTask(kind, data, how, prune=prune, release="none", plans=PLANS)
 
 
-def trained(what: TrainingTask, folder: Path, limits: Limits | None = None) -> Reconstruction:
-    (run,) = train([what], CPU, folder, limits or Limits(), make=Reconstruction)
-    assert isinstance(run, Reconstruction)
+def trained(what: TrainingTask, folder: Path, limits: Limits | None = None) -> TrainingRun:
+    (run,) = train([what], CPU, folder, limits or Limits())
     return run
+
+
+def objective_of(run: TrainingRun) -> ReconstructionObjective:
+    assert isinstance(run.objective, ReconstructionObjective)
+    return run.objective
 
 
 @pytest.mark.parametrize("kind", ["black-box", "white-box"])
 def test_trained_adversaries_see_more_than_the_release_shows(kind: str, tmp_path: Path) -> None:
     run, sources = trained(task(kind), tmp_path), pictures(8, seed=9)
+    network = objective_of(run)
     assert run.finished
     assert run.history[-1].loss < 0.8 * run.history[0].loss
     assert all(epoch.train_accuracy is None and epoch.test_accuracy is None for epoch in run.history)
     for plan in PLANS[1:]:
-        releases = run.release(sources, plan)
-        shown = to_rgb(releases.to(torch.int32)) if run.adversary.sees == "ycbcr" else releases
-        found = run.attack(releases, plan)
+        releases = network.release(sources, plan)
+        shown = to_rgb(releases.to(torch.int32)) if network.adversary.sees == "ycbcr" else releases
+        found = network.reconstruct(releases, plan)
         assert found.shape == sources.shape
         assert 0 <= found.min() <= found.max() <= 255
         assert psnr(found, sources).mean() > psnr(shown, sources).mean() + 1
         assert ssim(found, sources).mean() > ssim(shown, sources).mean()
     if kind == "white-box":  # the easy target falls; at this size the U-Net has not the steps for it
-        assert psnr(run.attack(run.release(sources, PLANS[0]), PLANS[0]), sources).mean() > 20
+        assert psnr(network.reconstruct(network.release(sources, PLANS[0]), PLANS[0]), sources).mean() > 20
 
 
 def test_the_low_band_that_was_pruned_is_guessed_from_what_all_have_in_common(tmp_path: Path) -> None:
     sources = pictures(68) // 3
     sources[:, :, :12] += 150  # as faces are bright and what is below them is not
     run = trained(task("white-box", prune="haar", epochs=16, sources=sources[:60]), tmp_path)
-    found = run.attack(run.release(sources[60:], PLANS[0]), PLANS[0])
+    network = objective_of(run)
+    found = network.reconstruct(network.release(sources[60:], PLANS[0]), PLANS[0])
     view = to_rgb(apply_view(sources[60:], "haar", colour=True))
     assert psnr(found, sources[60:]).mean() > psnr(view, sources[60:]).mean() + 3
 
 
 def test_every_budget_gets_its_share_of_a_batch() -> None:
-    run = Reconstruction(task("white-box"), CPU)
+    run = objective_of(TrainingRun(task("white-box"), CPU))
     assert run.shares == [plan for plan in PLANS for _ in range(4)]
     assert run.known.shape == (12, 24)
-    few = Reconstruction(task("black-box", batch=2), CPU)  # fewer images than budgets
+    few = objective_of(TrainingRun(task("black-box", batch=2), CPU))  # fewer images than budgets
     assert few.shares == list(PLANS[:2])
-    assert torch.isfinite(few._loss())
+    assert torch.isfinite(few.loss(torch.arange(2)).value)
 
 
 def test_noise_is_fresh_in_every_step() -> None:
-    run, sources = Reconstruction(task("white-box"), CPU), pictures(2)
-    assert not torch.equal(run.release(sources, PLANS[1]), run.release(sources, PLANS[1]))
+    network, sources = objective_of(TrainingRun(task("white-box"), CPU)), pictures(2)
+    assert not torch.equal(network.release(sources, PLANS[1]), network.release(sources, PLANS[1]))
 
 
 def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
     whole = trained(task("black-box", epochs=3), tmp_path / "whole")
 
-    def losses(run: Reconstruction) -> list[float]:
+    def losses(run: TrainingRun) -> list[float]:
         return [epoch.loss for epoch in run.history]
 
-    begun = Reconstruction(task("black-box", epochs=3), CPU)
+    begun = TrainingRun(task("black-box", epochs=3), CPU)
     begun.begin_epoch()
     while begun.advance():
         pass
     begun.end_epoch(look=False)
     (tmp_path / "parts").mkdir()
-    begun.save(checkpoint_of(begun.task, tmp_path / "parts"))
+    save_checkpoint(begun, checkpoint_path(begun.task, tmp_path / "parts"))
     again = trained(task("black-box", epochs=3), tmp_path / "parts")
     assert losses(again) == losses(whole)
     for one, other in zip(whole.model.state_dict().values(), again.model.state_dict().values(), strict=True):
@@ -112,7 +120,7 @@ def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
 def test_a_network_for_other_plans_is_not_taken_up(tmp_path: Path) -> None:
     trained(task("black-box", epochs=1), tmp_path)
     other = trained(replace(task("black-box", epochs=1), plans=PLANS[:1]), tmp_path)
-    assert set(other.shares) == {PLANS[0]}
+    assert set(objective_of(other).shares) == {PLANS[0]}
     assert len(list(tmp_path.glob("*.pt"))) == 2
-    with pytest.raises(LdpSlicingError, match="plans do not go together"):
+    with pytest.raises(LdpSlicingError, match="plans belong to the loss"):
         replace(task("black-box"), plans=())

@@ -1,39 +1,33 @@
-"""A task on a device: data, augmentation, noise and the optimiser's step in one CUDA graph."""
+"""One task in training: inputs, objective and optimiser, advanced step by step, each step one CUDA graph on a GPU."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.files import atomic_path
-from ldp_slicing.lab.data.sets import Split, image_digest
-from ldp_slicing.lab.learners.models import build, build_embedder, load_weights
-from ldp_slicing.lab.learners.models.face_networks import ArcFaceHead, Dropout
-from ldp_slicing.lab.learners.task import TrainingTask, read_kept
-from ldp_slicing.torch.decode import Decoder
-from ldp_slicing.torch.simulate import apply_view, simulate, to_rgb
+from ldp_slicing.lab.learners.graph import capture
+from ldp_slicing.lab.learners.inputs import Inputs
+from ldp_slicing.lab.learners.models.face_networks import Dropout
+from ldp_slicing.lab.learners.objectives import OBJECTIVES
+from ldp_slicing.lab.learners.releases import Splits, release_splits
+from ldp_slicing.lab.learners.task import TrainingTask
 
-DECODED_MEAN, DECODED_STD = (128 / 255,), (32 / 255,)  # of decoded pictures, whatever the recipe says of sources
-AHEAD = 24  # steps that wait on the device, so that it has work while the host looks after another run
+QUEUED_STEPS = 24  # that wait on the device, so that it has work while the host looks after another run
 
 
 @dataclass
 class Epoch:
-    """What is written down of an epoch. Accuracies are shares; test accuracy only of runs that hold nothing out for validation.
+    """The record of one epoch. Epochs count from 0, in logs and rows too.
 
-    ``epoch`` counts from 0, and so does whatever names an epoch: logs, rows, what is printed.
+    Accuracies are shares. The test accuracy is recorded only by runs that hold out nothing for validation.
     """
 
     epoch: int
@@ -45,136 +39,53 @@ class Epoch:
     seconds: float
 
 
-def resemblance_loss(outputs: Tensor, taught: Tensor, temperature: float) -> Tensor:
-    """Two [B, D] to a scalar: each output should resemble the batch's taught embeddings as its own taught embedding does.
-
-    It tells the rows of a batch apart, where a plain distance to the taught embedding is already small for one answer to all.
-    """
-    taught = functional.normalize(taught)
-    wanted = functional.softmax(taught @ taught.T / temperature, dim=1)
-    return functional.cross_entropy(functional.normalize(outputs) @ taught.T / temperature, wanted)
-
-
 class TrainingRun:
-    """A task's network, its data, and how far it is. ``splits``: what ``task.released()`` gave, where it was made ahead of time."""
+    """A task in training.
 
-    def __init__(
-        self, task: TrainingTask, device: torch.device, splits: tuple[Split, Split, Split] | None = None
-    ) -> None:
-        self.task, self.device, recipe = task, device, task.recipe
-        torch.backends.cudnn.benchmark = (
-            True  # every step has the same shapes, so that looking for the fastest algorithm pays
-        )
+    >>> run.begin_epoch()                                               # doctest: +SKIP
+    >>> while not run.epoch_is_over:                                    # doctest: +SKIP
+    ...     run.advance()
+    >>> run.end_epoch(look=True)                                        # doctest: +SKIP
+
+    splits: what ``release_splits(task)`` returns, if it was called before.
+    """
+
+    def __init__(self, task: TrainingTask, device: torch.device, splits: Splits | None = None) -> None:
+        torch.backends.cudnn.benchmark = True  # every step has the same shapes, so searching for algorithms pays
+        self.task = task
+        generator = torch.Generator(device).manual_seed(task.seed)
+        self.inputs = Inputs(task, splits or release_splits(task), device, generator)
         torch.manual_seed(task.seed)
-        model, self.head = self._build()
-        if task.weights:
-            load_weights(model, task.weights)
-        self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        heads = self.head.parameters() if self.head else ()
-        self.parameters = [parameter for parameter in (*self.model.parameters(), *heads) if parameter.requires_grad]
-        self.learning_rate = torch.tensor(
-            recipe.learning_rate, device=device
-        )  # on the device: one graph serves every epoch
-        self.optimiser = self._make_optimiser()
-        self.generator = torch.Generator(device).manual_seed(task.seed)
+        self.objective = OBJECTIVES[task.recipe.loss](task, self.inputs)
         for module in self.model.modules():
             if isinstance(module, Dropout):
-                module.generator = self.generator
+                module.generator = generator
+        trained = [self.model, *([self.objective.head] if self.objective.head else [])]
+        self.parameters = [each for module in trained for each in module.parameters() if each.requires_grad]
+        self.learning_rate = torch.tensor(task.recipe.learning_rate, device=device)  # there: one graph for all epochs
+        self.optimiser = _make_optimiser(task, self.parameters, self.learning_rate)
         self.history: list[Epoch] = []
-        self.best: dict[str, Tensor] | None = None  # the network at the epoch that validation chose
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        self._decoder: Decoder | None = None
-        self._load(splits or task.released())
-        self.order = torch.zeros(len(self.labels), dtype=torch.int64, device=device)
+        self.best: dict[str, Tensor] | None = None  # the network at the epoch with the best validation accuracy
+        self.order = torch.zeros(len(self.inputs), dtype=torch.int64, device=device)
         self.at = torch.zeros((), dtype=torch.int64, device=device)
         self.loss_sum = torch.zeros((), device=device)
-        self.right = torch.zeros((), device=device)
-        scale = (DECODED_MEAN, DECODED_STD) if task.decode else (recipe.mean, recipe.std)
-        self.mean, self.std = (255 * torch.tensor(values, device=device).view(1, -1, 1, 1) for values in scale)
-        self._training = self.model  # what trains; compiled, it shares its weights with the model
+        self.correct = torch.zeros((), device=device)
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._left, self._began = 0, 0.0
-        self._waiting: deque[torch.cuda.Event] = deque()
+        self._steps_left, self._began = 0, 0.0
+        self._queued: deque[torch.cuda.Event] = deque()
 
-    def _build(self) -> tuple[nn.Module, ArcFaceHead | None]:
-        """A new network, and the head that its loss needs."""
-        task, recipe = self.task, self.task.recipe
-        if recipe.loss == "classes":
-            return build(recipe.model, task.data.classes), None
-        model, size = build_embedder(recipe.model)
-        return model, ArcFaceHead(task.data.classes, embedding=size, margin=recipe.margin).to(
-            self.device
-        ) if recipe.loss == "arcface" else None
+    @property
+    def device(self) -> torch.device:
+        return self.inputs.device
 
-    def _make_optimiser(self) -> torch.optim.Optimizer:
-        recipe, fused = self.task.recipe, self.device.type == "cuda"  # fused reads the learning rate on the device
-        rate: Any = self.learning_rate if fused else recipe.learning_rate
-        if recipe.optimiser == "adamw":
-            return torch.optim.AdamW(
-                self.parameters, rate, weight_decay=recipe.weight_decay, fused=fused, capturable=fused
-            )
-        return torch.optim.SGD(self.parameters, rate, recipe.momentum, weight_decay=recipe.weight_decay, fused=fused)
-
-    def _load(self, splits: tuple[Split, Split, Split]) -> None:
-        """uint8 [N, H, W, C] on the device, padded for the crops; tests and validation [N, C, H, W]."""
-        received = [torch.from_numpy(split.images).to(self.device) for split in splits]
-        if self.task.decode and self.task.plan is not None:
-            self._decoder = Decoder.fit(received[0].permute(0, 3, 1, 2), self.task.plan, prune=self.task.prune)
-        images, held, tests = map(self._see, received)
-        pad = self.task.recipe.pad
-        self.padded = functional.pad(
-            images, (0, 0, pad, pad, pad, pad), value=128 if self.task.decode else 0
-        )  # 128: nothing is known
-        self.labels, held_labels, test_labels = (torch.from_numpy(split.labels).to(self.device) for split in splits)
-        if self.task.targets is not None:
-            self.labels = torch.from_numpy(self.task.targets).to(self.device)
-        self.validation = held.permute(0, 3, 1, 2), held_labels
-        self.test = tests.permute(0, 3, 1, 2), test_labels
-
-    def receive(self, images: NDArray[np.uint8], kept: Path | None = None) -> Tensor:
-        """uint8 [N, H, W, C] sources, other than the task's own, to uint8 [N, C, H, W] as the learner would get them.
-
-        ``kept``: a file for their releases, so that asking again, also for some of them, does not release them again.
-        """
-        once = kept is not None and self.task.release == "once"
-        released = self._release_to(kept, images) if once and kept else self.task.release_once(images)
-        return self._see(torch.from_numpy(released).to(self.device)).permute(0, 3, 1, 2)
-
-    def _release_to(self, kept: Path, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """The release of each that the file has, by its source's digest; the others are released, and then in it, too."""
-        known = read_kept(kept) if kept.is_file() else {}
-        names = [image_digest(image) for image in images]
-        missing = {name: i for i, name in enumerate(names) if name not in known}
-        if missing:
-            known |= zip(missing, self.task.release_once(images[list(missing.values())]), strict=True)
-            with atomic_path(kept) as temporary:
-                np.savez(temporary, **known)
-        return np.stack([known[name] for name in names])
-
-    def _see(self, images: Tensor) -> Tensor:
-        """What the network learns from: releases decoded, or the view without noise, where that is what the task asks for."""
-        if not len(images):
-            return images
-        if self._decoder:
-            return self._by_parts(images, self._decoder)
-        if self.task.release != "view":
-            return images
-        colour = images.shape[3] == 3
-
-        def view(part: Tensor) -> Tensor:
-            seen = apply_view(part, self.task.prune, colour=colour)
-            return (to_rgb(seen) if colour else seen).to(torch.uint8)
-
-        return self._by_parts(images, view)
-
-    @staticmethod
-    def _by_parts(images: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
-        """uint8 [N, H, W, C] to the same through what takes and gives [N, C, H, W]."""
-        parts = [change(part.permute(0, 3, 1, 2)).permute(0, 2, 3, 1) for part in torch.split(images, 1000)]
-        return torch.cat(parts).contiguous()
+    @property
+    def model(self) -> nn.Module:
+        return self.objective.model
 
     @property
     def epoch(self) -> int:
+        """How many epochs are done."""
         return len(self.history)
 
     @property
@@ -182,107 +93,25 @@ class TrainingRun:
         return self.epoch >= self.task.recipe.epochs
 
     @property
+    def batch(self) -> int:
+        return min(self.task.recipe.batch, len(self.inputs))
+
+    @property
     def steps(self) -> int:
-        return max(1, len(self.order) // self.task.recipe.batch)
+        """Steps per epoch."""
+        return max(1, len(self.inputs) // self.task.recipe.batch)
 
-    def noise(self, images: Tensor) -> Tensor:
-        """uint8 [N, C, H, W]: new noise where the task releases in every epoch."""
-        if self.task.release != "every-epoch" or self.task.plan is None:
-            return images
-        return simulate(images, self.task.plan, self.generator, prune=self.task.prune)
+    @property
+    def epoch_is_over(self) -> bool:
+        return not self._steps_left and not self._queued
 
-    def normalise(self, images: Tensor) -> Tensor:
-        """uint8 [N, C, H, W] to the network's input."""
-        return ((images.float() - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """uint8 [N, C, H, W] to what the network says about them, float32."""
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda", cache_enabled=False):
-            outputs: Tensor = (self._training if self.model.training else self.model)(self.normalise(images))
-        return outputs.float()
-
-    def compile(self) -> None:
-        """Train with fused kernels. They take a minute or so to make, which pays in long runs of deep, narrow networks."""
-        self._training = torch.compile(self.model, dynamic=False)  # every step has the same shapes
-
-    def _next(self) -> Tensor:
-        """int64 [B]: which images are next."""
-        count = min(self.task.recipe.batch, len(self.order))
-        return self.order[self.at * count + torch.arange(count, device=self.device)]
-
-    def _cut(self, index: Tensor) -> Tensor:
-        """int64 [B] to those images, cropped and flipped at random: uint8 [B, C, H, W]."""
-        recipe, device, count = self.task.recipe, self.device, len(index)
-        height, width = (side - 2 * recipe.pad for side in self.padded.shape[1:3])
-        shift = torch.randint(2 * recipe.pad + 1, (2, count, 1), device=device, generator=self.generator)
-        rows, columns = (
-            shift[0] + torch.arange(height, device=device),
-            torch.arange(width, device=device).expand(count, width),
-        )
-        if recipe.flip:
-            turned = torch.randint(2, (count, 1), device=device, generator=self.generator) == 1
-            columns = torch.where(turned, width - 1 - columns, columns)
-        columns = columns + shift[1]
-        return self.padded[index[:, None, None], rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
-
-    def _loss(self) -> Tensor:
-        """Of the next batch. Part of the graph: nothing may go to or come from the host."""
-        index = self._next()
-        labels = self.labels[index]
-        outputs = self.forward(self.noise(self._cut(index)))
-        if self.task.recipe.loss == "teacher":
-            return resemblance_loss(outputs, labels, self.task.recipe.temperature)
-        return self._against(self.head(outputs, labels) if self.head else outputs, labels)
-
-    def _against(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Cross-entropy, and how many were right."""
-        self.right += (outputs.detach().argmax(1) == labels).sum()
-        return functional.cross_entropy(outputs, labels)
-
-    def _step(self) -> None:
-        loss = self._loss()
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        clip = self.task.recipe.clip or (self.task.recipe.clip_private if self.task.plan else 0.0)
-        if clip:
-            nn.utils.clip_grad_norm_(self.parameters, clip)
-        self.optimiser.step()
-        self.loss_sum += loss.detach()
-        self.at += 1
-
-    def _state(self) -> list[Tensor]:
-        kept = [
-            value for state in self.optimiser.state.values() for value in state.values() if isinstance(value, Tensor)
-        ]
-        return [*self.parameters, *self.model.buffers(), *kept, self.at, self.loss_sum, self.right]
-
-    def _capture(self) -> torch.cuda.CUDAGraph:
-        """The step as a graph. Warming up trains; what it changed is put back."""
-        before = [tensor.detach().clone() for tensor in self._state()]
-        fresh, drawn = not self.optimiser.state, self.generator.get_state()
-        torch.cuda.synchronize()
-        with torch.cuda.stream(self.stream):
-            for _ in range(3):
-                self._step()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self.generator)
-        with torch.cuda.graph(graph, stream=self.stream):
-            self._step()
-        with torch.no_grad():
-            if fresh:  # momenta and counts that the warming up has made were nothing before it
-                for state in self.optimiser.state.values():
-                    for value in state.values():
-                        if isinstance(value, Tensor):
-                            value.zero_()
-                steady = [*self.parameters, *self.model.buffers(), self.at, self.loss_sum, self.right]
-            else:
-                steady = self._state()
-            for tensor, value in zip(steady, before, strict=True):
-                tensor.copy_(value)
-        self.generator.set_state(drawn)
-        torch.cuda.synchronize()
-        return graph
+    @property
+    def chosen(self) -> Epoch | None:
+        """The epoch that ``choose`` restores: the first with the best validation accuracy, or else the last."""
+        validated = [epoch for epoch in self.history if epoch.validation_accuracy]
+        if validated:
+            return max(validated, key=lambda epoch: epoch.validation_accuracy or 0.0)
+        return self.history[-1] if self.history else None
 
     @contextlib.contextmanager
     def on_stream(self) -> Iterator[None]:
@@ -290,27 +119,28 @@ class TrainingRun:
             yield
 
     def begin_epoch(self) -> None:
-        """Shuffles and sets the learning rate."""
+        """Shuffle the images and set the learning rate."""
         rate = self.task.recipe.learning_rate_at(self.epoch)
         self._began = time.monotonic()
         if self.stream is not None and self._graph is None:
-            self._graph = self._capture()
+            counters = [*self.parameters, *self.model.buffers(), self.at, self.loss_sum, self.correct]
+            self._graph = capture(self._step, counters, self.optimiser, self.inputs.generator, self.stream)
         with self.on_stream():
             self.learning_rate.fill_(rate)
             if self.stream is None:
                 for group in self.optimiser.param_groups:
                     group["lr"] = rate
             self.model.train()
-            torch.randperm(len(self.order), device=self.device, generator=self.generator, out=self.order)
-            for counter in (self.at, self.loss_sum, self.right):
+            torch.randperm(len(self.order), device=self.device, generator=self.inputs.generator, out=self.order)
+            for counter in (self.at, self.loss_sum, self.correct):
                 counter.zero_()
-        self._left = self.steps
+        self._steps_left = self.steps
 
     def advance(self) -> bool:
-        """Begin another step of the epoch if there is one and the device does not have enough in hand; whether one was begun."""
-        while self._waiting and self._waiting[0].query():  # type: ignore[no-untyped-call]
-            self._waiting.popleft()
-        if not self._left or len(self._waiting) >= AHEAD:
+        """Start another step of the epoch, unless none is left or enough are queued; return whether one was started."""
+        while self._queued and self._queued[0].query():  # type: ignore[no-untyped-call]
+            self._queued.popleft()
+        if not self._steps_left or len(self._queued) >= QUEUED_STEPS:
             return False
         if self._graph is None:
             self._step()
@@ -319,101 +149,117 @@ class TrainingRun:
                 self._graph.replay()
                 event = torch.cuda.Event()  # type: ignore[no-untyped-call]
                 event.record()
-            self._waiting.append(event)
-        self._left -= 1
+            self._queued.append(event)
+        self._steps_left -= 1
         return True
 
-    @property
-    def epoch_is_over(self) -> bool:
-        return not self._left and not self._waiting
+    def _step(self) -> None:
+        index = self.order[self.at * self.batch + torch.arange(self.batch, device=self.device)]
+        loss = self.objective.loss(index)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.value.backward()  # type: ignore[no-untyped-call]
+        clip = self.task.recipe.clip or (self.task.recipe.clip_private if self.task.plan else 0.0)
+        if clip:
+            nn.utils.clip_grad_norm_(self.parameters, clip)
+        self.optimiser.step()
+        self.loss_sum += loss.value.detach()
+        if loss.correct is not None:
+            self.correct += loss.correct
+        self.at += 1
 
     def end_epoch(self, *, look: bool) -> Epoch:
-        """Writes the epoch down; ``look`` asks for accuracies. The best network by validation is kept."""
+        """Record the epoch, with accuracies if ``look``, and keep the network with the best validation accuracy."""
         with self.on_stream():
-            trained, classes = (
-                self.steps * min(self.task.recipe.batch, len(self.order)),
-                self.task.recipe.loss in ("classes", "arcface"),
-            )
-            loss, right = self.loss_sum.item() / self.steps, self.right.item() / trained
-            held = len(self.validation[1]) > 0
-            validated = self.accuracy(*self.validation) if look and held else None
-            tested = (
-                self.accuracy(*self.test)
-                if look and not held and self.task.recipe.loss in ("classes", "pairs")
-                else None
-            )
-            rate = self.task.recipe.learning_rate_at(self.epoch)
+            loss, correct = self.loss_sum.item() / self.steps, self.correct.item() / (self.steps * self.batch)
+            has_validation = len(self.inputs.validation[1]) > 0
+            validated = self.validation_accuracy() if look and has_validation else None
+            tested = self.test_accuracy() if look and not has_validation and self.objective.tests_every_epoch else None
             done = Epoch(
-                self.epoch, rate, loss, right if classes else None, validated, tested, time.monotonic() - self._began
+                epoch=self.epoch,
+                learning_rate=self.task.recipe.learning_rate_at(self.epoch),
+                loss=loss,
+                train_accuracy=correct if self.objective.counts_correct else None,
+                validation_accuracy=validated,
+                test_accuracy=tested,
+                seconds=time.monotonic() - self._began,
             )
-            if validated is not None and validated > max(
-                (e.validation_accuracy or 0.0 for e in self.history), default=0.0
-            ):
+            best_before = max((epoch.validation_accuracy or 0.0 for epoch in self.history), default=0.0)
+            if validated is not None and validated > best_before:
                 self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         self.history.append(done)
         return done
 
-    @torch.no_grad()
-    def accuracy(self, images: Tensor, labels: Tensor) -> float:
-        """Of uint8 [N, C, H, W]: sources, their one release, or new noise each time, as in training."""
-        self.model.eval()
-        right = torch.zeros((), device=self.device)
-        for part, answers in zip(torch.split(images, 500), torch.split(labels, 500), strict=True):
-            right += (self.forward(self.noise(part)).argmax(1) == answers).sum()
-        self.model.train()
-        return right.item() / len(images)
+    def validation_accuracy(self) -> float:
+        return self.objective.accuracy(*self.inputs.validation)
+
+    def test_accuracy(self) -> float:
+        return self.objective.accuracy(*self.inputs.test)
+
+    # The experiments use these until they follow the names of inputs and objective.
+    @property
+    def test(self) -> tuple[Tensor, Tensor]:
+        return self.inputs.test
 
     @property
-    def chosen(self) -> Epoch | None:
-        """The epoch whose network ``choose`` takes: the first of the best by validation, as ``end_epoch`` keeps it; else the last."""
-        looked = [epoch for epoch in self.history if epoch.validation_accuracy]
-        return (
-            max(looked, key=lambda epoch: epoch.validation_accuracy or 0.0)
-            if looked
-            else self.history[-1]
-            if self.history
-            else None
-        )
+    def validation(self) -> tuple[Tensor, Tensor]:
+        return self.inputs.validation
+
+    @property
+    def labels(self) -> Tensor:
+        return self.inputs.labels
+
+    def noise(self, images: Tensor) -> Tensor:
+        return self.inputs.noise(images)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.objective.forward(images)
+
+    def accuracy(self, images: Tensor, labels: Tensor) -> float:
+        return self.objective.accuracy(images, labels)
+
+    def compile(self) -> None:
+        self.objective.compile()
 
     def choose(self) -> None:
-        """Put the network of the epoch that validation chose in place of the last one's."""
+        """Restore the network of the epoch with the best validation accuracy."""
         if self.best is not None:
             self.model.load_state_dict(self.best)
 
-    def save(self, path: Path) -> None:
-        """Everything needed to go on, under its name or not at all."""
-        content = {
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that is needed to continue."""
+        head = self.objective.head
+        return {
             "device": self.device.type,
             "model": self.model.state_dict(),
-            "head": self.head.state_dict() if self.head else None,
+            "head": head.state_dict() if head else None,
             "best": self.best,
             "optimiser": self.optimiser.state_dict(),
-            "generator": self.generator.get_state(),
+            "generator": self.inputs.generator.get_state(),
             "history": [asdict(epoch) for epoch in self.history],
         }
-        with atomic_path(path) as temporary:
-            torch.save(content, temporary)
 
-    def resume(self, path: Path) -> None:
-        content = torch.load(path, map_location=self.device, weights_only=True)
-        if (
-            saved := content.get("device", self.device.type)
-        ) != self.device.type:  # a generator's state is of its device
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from ``state_dict()``, which must come from the same kind of device."""
+        if state["device"] != self.device.type:  # the state of a generator belongs to its kind of device
             raise LdpSlicingError(
-                f"{path} was trained on {saved} so far: go on there (--device {saved}), or name another folder"
+                f"it was trained on {state['device']}: continue there with --device {state['device']}, "
+                "or name another folder"
             )
-        self.model.load_state_dict(content["model"])
-        if self.head:
-            self.head.load_state_dict(content["head"])
-        self.best = content["best"]
-        self.optimiser.load_state_dict(content["optimiser"])
+        self.model.load_state_dict(state["model"])
+        if self.objective.head:
+            self.objective.head.load_state_dict(state["head"])
+        self.best = state["best"]
+        self.optimiser.load_state_dict(state["optimiser"])
         if self.stream is not None:
             for group in self.optimiser.param_groups:
                 group["lr"] = self.learning_rate
-        try:
-            self.generator.set_state(content["generator"].cpu())
-        except RuntimeError:  # of a checkpoint that does not say its device
-            raise LdpSlicingError(
-                f"{path} was trained on another kind of device so far: go on there, or name another folder"
-            ) from None
-        self.history = [Epoch(**epoch) for epoch in content["history"]]
+        self.inputs.generator.set_state(state["generator"].cpu())
+        self.history = [Epoch(**epoch) for epoch in state["history"]]
+
+
+def _make_optimiser(task: TrainingTask, parameters: list[nn.Parameter], learning_rate: Tensor) -> torch.optim.Optimizer:
+    recipe, fused = task.recipe, learning_rate.is_cuda  # a fused optimiser reads the learning rate on the device
+    rate: Any = learning_rate if fused else recipe.learning_rate
+    if recipe.optimiser == "adamw":
+        return torch.optim.AdamW(parameters, rate, weight_decay=recipe.weight_decay, fused=fused, capturable=fused)
+    return torch.optim.SGD(parameters, rate, recipe.momentum, weight_decay=recipe.weight_decay, fused=fused)

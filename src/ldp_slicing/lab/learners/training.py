@@ -1,8 +1,7 @@
-"""Many tasks on one device, some side by side; each can be stopped and goes on where it was."""
+"""Train many tasks on one device, several at once. Each can be stopped and resumed."""
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -10,25 +9,30 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
 import torch
-from filelock import FileLock
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.files import atomic_path
-from ldp_slicing.lab.data.sets import Split
+from ldp_slicing.lab.learners.checkpoint import load_checkpoint, save_checkpoint
+from ldp_slicing.lab.learners.releases import Splits as Splits
+from ldp_slicing.lab.learners.releases import stored_splits, task_file
 from ldp_slicing.lab.learners.run import Epoch, TrainingRun
-from ldp_slicing.lab.learners.task import TrainingTask, read_kept
+from ldp_slicing.lab.learners.task import TrainingTask
 
-Splits = tuple[Split, Split, Split]
+RELEASED_AHEAD = 2  # tasks whose images are released while others train
+IDLE_SECONDS = 0.0002
+
+Report = Callable[[TrainingRun, Epoch], None]
 
 
 @dataclass
 class Limits:
-    """When to stop, how many runs share the device, after how many seconds a run's checkpoint is written again.
+    """When to stop, and how runs share the device.
 
-    ``asked``: whether somebody has asked to stop; it is done when an epoch ends.
-    ``compile``: train with kernels made for the network, see ``Run.compile``.
+    seconds: stop at the end of an epoch after this time.
+    side_by_side: runs that train at once.
+    save_after: seconds between checkpoints of a run.
+    compile: train with fused kernels, see ``Objective.compile``.
+    asked: called at the end of each epoch; True stops there.
     """
 
     seconds: float = float("inf")
@@ -40,26 +44,28 @@ class Limits:
 
     def __post_init__(self) -> None:
         if not self.seconds >= 0:
-            raise LdpSlicingError(
-                f"the time to stop after cannot be less than nothing; got {self.seconds / 60:g} minutes"
-            )
+            raise LdpSlicingError(f"the time limit must be 0 minutes or more; got {self.seconds / 60:g}")
 
     @property
     def over(self) -> bool:
-        """Whether the time is up."""
-        return self.would_be_over(0.0)
+        return self.reached
 
-    def would_be_over(self, seconds: float) -> bool:
-        """Whether it would be so many seconds from now."""
+    @property
+    def reached(self) -> bool:
+        """Whether the time is up or a stop was requested."""
+        return self.reached_after(0.0)
+
+    def reached_after(self, seconds: float) -> bool:
+        """Whether the time will be up in so many seconds, or a stop was requested."""
         return self.asked() or time.monotonic() - self.started + seconds > self.seconds
 
 
 def device_of(name: str) -> torch.device:
-    """The device of that name; "" is a GPU where there is one."""
+    """The torch device of that name; "" is the GPU if there is one, otherwise the CPU."""
     gpus = range(torch.cuda.device_count())
-    there = ["cpu", *["cuda"][: len(gpus)], *(f"cuda:{i}" for i in gpus)]
-    if name and name not in there:
-        raise LdpSlicingError(f"there is no device {name!r} here, but {', '.join(there)}")
+    available = ["cpu", *(["cuda"] if gpus else []), *(f"cuda:{i}" for i in gpus)]
+    if name and name not in available:
+        raise LdpSlicingError(f"no device {name!r} on this machine; available: {', '.join(available)}")
     return torch.device(name or ("cuda" if gpus else "cpu"))
 
 
@@ -68,101 +74,104 @@ def train(
     device: torch.device,
     folder: Path,
     limits: Limits,
-    report: Callable[[TrainingRun, Epoch], None] = lambda run, epoch: None,
+    report: Report = lambda run, epoch: None,
     make: Callable[[TrainingTask, torch.device, Splits], TrainingRun] = TrainingRun,
 ) -> Iterator[TrainingRun]:
-    """Yields each run as it ends; when the time is up, those that have not ended too (``run.finished`` tells), saved to go on later.
+    """Train the tasks and yield each run when it ends. Checkpoints and releases are stored in ``folder``.
 
-    ``make`` makes a run of a task where it is of a kind of its own.
+    When a limit is reached, unfinished runs are saved and yielded too: see ``run.finished``. Tasks that have not begun
+    are left out.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    waiting, active = deque(tasks), list[TrainingRun]()
-    longest, saved = 0.0, dict[tuple[str, int], float]()
+    scheduler = _Scheduler(tasks, device, folder, limits, report, make)
+    with ThreadPoolExecutor(1) as releaser:  # releases the images of the next tasks while the device trains
+        while scheduler.has_work():
+            scheduler.release_ahead(releaser)
+            started = scheduler.start_next()
+            if started is not None and started.finished:
+                yield started
+            ended, busy = scheduler.advance()
+            yield from ended
+            if not busy:
+                time.sleep(IDLE_SECONDS)
 
-    def over() -> bool:
-        return limits.would_be_over(1.5 * longest)
 
-    with ThreadPoolExecutor(1) as ahead:  # the next task's images are released while the device trains
-        coming: deque[tuple[TrainingTask, Future[Splits]]] = deque()
-        while waiting or coming or active:
-            if over() and not active:
-                break
-            while waiting and not over() and len(coming) < 2:
-                task = waiting.popleft()
-                coming.append((task, ahead.submit(releases_of, task, folder)))
-            if coming and not over() and len(active) < limits.side_by_side and (not active or coming[0][1].done()):
-                task, splits = coming.popleft()
-                run = _start(make(task, device, splits.result()), folder, compiled=limits.compile)
-                if run.finished:
-                    yield run
-                else:
-                    active.append(run)
-            busy = False
-            for run in list(active):
-                busy |= run.advance()
-                if not run.epoch_is_over:
-                    continue
-                busy, epoch = True, run.end_epoch(look=run.task.recipe.looks_at(run.epoch))
-                longest = max(longest, epoch.seconds)
-                report(run, epoch)
-                ends = run.finished or over()
-                if ends or time.monotonic() - saved.setdefault(run.task.key, limits.started) >= limits.save_after:
-                    run.save(checkpoint_of(run.task, folder))
-                    saved[run.task.key] = time.monotonic()
-                if ends:
-                    active.remove(run)
-                    yield run
+class _Scheduler:
+    """Which tasks wait, which are being released and which train."""
+
+    def __init__(
+        self,
+        tasks: Sequence[TrainingTask],
+        device: torch.device,
+        folder: Path,
+        limits: Limits,
+        report: Report,
+        make: Callable[[TrainingTask, torch.device, Splits], TrainingRun],
+    ) -> None:
+        self.make = make
+        self.waiting, self.device, self.folder, self.limits, self.report = deque(tasks), device, folder, limits, report
+        self.released: deque[tuple[TrainingTask, Future[Splits]]] = deque()
+        self.active: list[TrainingRun] = []
+        self.longest_epoch = 0.0
+        self.saved: dict[tuple[str, int], float] = {}
+
+    def limit_reached(self) -> bool:
+        """Whether another epoch would end too late."""
+        return self.limits.reached_after(1.5 * self.longest_epoch)
+
+    def has_work(self) -> bool:
+        return bool(self.active) or (bool(self.waiting or self.released) and not self.limit_reached())
+
+    def release_ahead(self, releaser: ThreadPoolExecutor) -> None:
+        while self.waiting and len(self.released) < RELEASED_AHEAD and not self.limit_reached():
+            task = self.waiting.popleft()
+            self.released.append((task, releaser.submit(stored_splits, task, self.folder)))
+
+    def start_next(self) -> TrainingRun | None:
+        """Start the next released task if there is room for it. A run that was finished before is not made active."""
+        if not self.released or len(self.active) >= self.limits.side_by_side or self.limit_reached():
+            return None
+        if self.active and not self.released[0][1].done():
+            return None
+        task, splits = self.released.popleft()
+        run = self.make(task, self.device, splits.result())
+        if self.limits.compile:
+            run.objective.compile()
+        if (path := checkpoint_path(task, self.folder)).is_file():
+            load_checkpoint(run, path)
+        if not run.finished:
+            run.begin_epoch()
+            self.active.append(run)
+        return run
+
+    def advance(self) -> tuple[list[TrainingRun], bool]:
+        """Advance every active run. Returns the runs that ended, and whether anything was done."""
+        ended, busy = [], False
+        for run in list(self.active):
+            busy |= run.advance()
+            if run.epoch_is_over:
+                busy = True
+                if self._end_epoch(run):
+                    self.active.remove(run)
+                    ended.append(run)
                 else:
                     run.begin_epoch()
-            if not busy:
-                time.sleep(0.0002)
+        return ended, busy
+
+    def _end_epoch(self, run: TrainingRun) -> bool:
+        """Record the epoch, save a checkpoint if it is due, and return whether the run ends here."""
+        epoch = run.end_epoch(look=run.task.recipe.looks_at(run.epoch))
+        self.longest_epoch = max(self.longest_epoch, epoch.seconds)
+        self.report(run, epoch)
+        ends = run.finished or self.limit_reached()
+        last_saved = self.saved.setdefault(run.task.key, self.limits.started)
+        if ends or time.monotonic() - last_saved >= self.limits.save_after:
+            save_checkpoint(run, checkpoint_path(run.task, self.folder))
+            self.saved[run.task.key] = time.monotonic()
+        return ends
 
 
-def _start(run: TrainingRun, folder: Path, *, compiled: bool) -> TrainingRun:
-    if compiled:
-        run.compile()
-    if (path := checkpoint_of(run.task, folder)).is_file():
-        run.resume(path)
-    if not run.finished:
-        run.begin_epoch()
-    return run
-
-
-def checkpoint_of(task: TrainingTask, folder: Path) -> Path:
-    """Where a run of the task is kept. One by another recipe, plan or view, or of other images, is kept elsewhere, and not taken up."""
-    return _named(
-        task,
-        folder,
-        "pt",
-        task.release,
-        task.plans,
-        task.decode,
-        task.start_digest,
-        replace(task.recipe, source="", deviations=()),
-    )
-
-
-def _named(task: TrainingTask, folder: Path, kind: str, *what: object) -> Path:
-    digest = hashlib.sha256(
-        repr((task.plan, task.prune, task.validation, task.data.digest, *what)).encode()
-    ).hexdigest()
-    return folder / f"{task.name}-{task.seed}-{digest[:12]}.{kind}"
-
-
-def releases_of(task: TrainingTask, folder: Path) -> Splits:
-    """The task's images. Where each is released once, the releases are kept: going on must not release them again."""
-    if task.release != "once":
-        return task.released()
-    path = _named(task, folder, "releases.npz")
-    with FileLock(path.with_suffix(".lock"), mode=0o666):  # whoever comes second takes what the first has made
-        if not path.is_file():
-            made = task.released()
-            columns = {
-                f"{kind}{i}": getattr(split, kind) for i, split in enumerate(made) for kind in ("images", "labels")
-            }
-            with atomic_path(path) as temporary:
-                np.savez(temporary, **columns)
-            return made
-    kept = read_kept(path, *(f"{kind}{i}" for i in range(3) for kind in ("images", "labels")))
-    train, validation, test = (Split(kept[f"images{i}"], kept[f"labels{i}"]) for i in range(3))
-    return train, validation, test
+def checkpoint_path(task: TrainingTask, folder: Path) -> Path:
+    """Where the task's checkpoint is kept. Tasks with another recipe, plan, view or other images have another file."""
+    recipe = replace(task.recipe, source="", deviations=())
+    return task_file(task, folder, "pt", task.release, task.plans, task.decode, task.start_digest, recipe)

@@ -1,0 +1,24 @@
+"""Checkpoints: the state of a learner in a file, complete or not there at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.files import atomic_path
+from ldp_slicing.lab.interfaces import Learner
+
+
+def save_checkpoint(learner: Learner, path: Path) -> None:
+    with atomic_path(path) as temporary:
+        torch.save(learner.state_dict(), temporary)
+
+
+def load_checkpoint(learner: Learner, path: Path) -> None:
+    state = torch.load(path, map_location=learner.device, weights_only=True)
+    try:
+        learner.load_state_dict(state)
+    except LdpSlicingError as error:
+        raise LdpSlicingError(f"{path} cannot be continued: {error}") from None

@@ -1,0 +1,86 @@
+"""The images of a task on a device, and every step between them and the network's input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ldp_slicing.lab.learners.releases import Splits
+from ldp_slicing.lab.learners.task import TrainingTask
+from ldp_slicing.torch.decode import Decoder
+from ldp_slicing.torch.simulate import apply_view, simulate, to_rgb
+
+DECODED_MEAN, DECODED_STD = (128 / 255,), (32 / 255,)  # of decoded images, whatever the recipe says about sources
+
+
+class Inputs:
+    """The task's images on the device.
+
+    padded: uint8 [N, H + 2 pad, W + 2 pad, C], the training images, padded for random crops.
+    labels: int64 [N], or the task's targets, float32 [N, D].
+    validation, test: uint8 [M, C, H, W] and int64 [M] each.
+    """
+
+    def __init__(self, task: TrainingTask, splits: Splits, device: torch.device, generator: torch.Generator) -> None:
+        self.task, self.device, self.generator = task, device, generator
+        released = [torch.from_numpy(split.images).to(device) for split in splits]
+        self._decoder: Decoder | None = None
+        if task.decode and task.plan is not None:
+            self._decoder = Decoder.fit(released[0].permute(0, 3, 1, 2), task.plan, prune=task.prune)
+        images, held_out, tested = map(self.prepare, released)
+        pad, unknown = task.recipe.pad, 128 if task.decode else 0
+        self.padded = functional.pad(images, (0, 0, pad, pad, pad, pad), value=unknown)
+        labels, held_out_labels, test_labels = (torch.from_numpy(split.labels).to(device) for split in splits)
+        self.labels = labels if task.targets is None else torch.from_numpy(task.targets).to(device)
+        self.validation = held_out.permute(0, 3, 1, 2), held_out_labels
+        self.test = tested.permute(0, 3, 1, 2), test_labels
+        scale = (DECODED_MEAN, DECODED_STD) if task.decode else (task.recipe.mean, task.recipe.std)
+        self.mean, self.std = (255 * torch.tensor(values, device=device).view(1, -1, 1, 1) for values in scale)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def prepare(self, images: Tensor) -> Tensor:
+        """uint8 [N, H, W, C] to the same: releases decoded, or the view without noise, if the task asks for it."""
+        if not len(images):
+            return images
+        if self._decoder:
+            return _in_parts(images, self._decoder)
+        return _in_parts(images, self._view) if self.task.release == "view" else images
+
+    def _view(self, images: Tensor) -> Tensor:
+        colour = images.shape[1] == 3
+        viewed = apply_view(images, self.task.prune, colour=colour)
+        return (to_rgb(viewed) if colour else viewed).to(torch.uint8)
+
+    def crop(self, index: Tensor) -> Tensor:
+        """int64 [B] to uint8 [B, C, H, W]: those training images, cropped and flipped at random."""
+        recipe, device, count = self.task.recipe, self.device, len(index)
+        height, width = (side - 2 * recipe.pad for side in self.padded.shape[1:3])
+        shift = torch.randint(2 * recipe.pad + 1, (2, count, 1), device=device, generator=self.generator)
+        rows = shift[0] + torch.arange(height, device=device)
+        columns = torch.arange(width, device=device).expand(count, width)
+        if recipe.flip:
+            flipped = torch.randint(2, (count, 1), device=device, generator=self.generator) == 1
+            columns = torch.where(flipped, width - 1 - columns, columns)
+        columns = columns + shift[1]
+        return self.padded[index[:, None, None], rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+    def noise(self, images: Tensor) -> Tensor:
+        """uint8 [N, C, H, W] to the same: new noise if the task releases in every epoch, otherwise unchanged."""
+        if self.task.release != "every-epoch" or self.task.plan is None:
+            return images
+        return simulate(images, self.task.plan, self.generator, prune=self.task.prune)
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """uint8 [N, C, H, W] to the network's input, float32 [N, C, H, W]."""
+        return ((images.float() - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
+
+
+def _in_parts(images: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """uint8 [N, H, W, C] to the same through ``change``, which maps [N, C, H, W] to the same, 1000 images at a time."""
+    parts = [change(part.permute(0, 3, 1, 2)).permute(0, 2, 3, 1) for part in torch.split(images, 1000)]
+    return torch.cat(parts).contiguous()
