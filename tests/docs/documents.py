@@ -61,6 +61,8 @@ def session(folder: Path, block: str) -> str:
         done = subprocess.run(
             run, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
+        if done.returncode == 2:  # refused: the document lacks a command that must come first
+            raise RuntimeError(f"{command}: {done.stdout}")
         printed = [line.rstrip() for line in done.stdout.replace(str(folder), HOME).strip("\n").split("\n")]
         lines += [f"$ {command}", *(printed if any(printed) else [])]
     return "\n".join(lines) + "\n"
