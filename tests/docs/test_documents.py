@@ -67,3 +67,18 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert target.is_file(), f"{path} is not there"
         if anchor:
             assert anchor in anchors(target), f"{path} has no heading {anchor}"
+
+
+def test_the_architecture_names_modules_that_exist() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    named = re.findall(r"`((?:\w+/)*\w+\.(?:py|c)|(?:\w+/)+)`", text)
+    assert len(named) > 30
+    missing = [path for path in named if not any((ROOT / place / path).exists() for place in ("", "src/ldp_slicing"))]
+    assert not missing
+
+
+def test_the_guide_names_every_experiment() -> None:
+    pytest.importorskip("torch")
+    text = (ROOT / "docs/guide/reproducing.md").read_text()
+    experiments = importlib.import_module("ldp_slicing.lab.experiments").EXPERIMENTS
+    assert not [name for name in experiments if f"`{name}`" not in text]
