@@ -111,7 +111,7 @@ def allocation(plan: Plan) -> Floats:
 
 
 def minimised(weights: Floats, epsilon: float) -> Floats:
-    """The minimiser of sum(weights / eps) with sum(eps) = epsilon, found over the logarithms of eps, starting uniform."""
+    """The minimiser of sum(weights / eps) with sum(eps) = epsilon, found over log(eps), starting uniform."""
     start = np.log(np.full(len(weights), epsilon / len(weights)))
     total = {"type": "eq", "fun": lambda logs: np.exp(logs).sum() / epsilon - 1}
     options = {"ftol": 1e-15, "maxiter": 3000}

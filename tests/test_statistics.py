@@ -7,7 +7,7 @@ import pytest
 
 from ldp_slicing import Plan, Slice, Slicer
 from ldp_slicing.audit.pixel_words import Words, masks_of
-from ldp_slicing.audit.statistics import complaints
+from ldp_slicing.audit.statistics import failed_tests
 from ldp_slicing.kernel import VARIANTS
 from tests.cases import COLOUR_PLANS, PLANS, random_image
 
@@ -24,14 +24,14 @@ def test_a_hundred_million_bits() -> None:
     plan = Plan.paper(20.0)
     words, other = (released_masks(plan, 2100, 2003) for _ in range(2))
     assert words.size * 24 > 1e8
-    assert complaints(words, plan, other) == []
+    assert failed_tests(words, plan, other) == []
 
 
 @pytest.mark.parametrize("name", COLOUR_PLANS)
 def test_every_kind_of_colour_plan(name: str) -> None:
     plan = COLOUR_PLANS[name]
     words, other = (released_masks(plan, 500, 701) for _ in range(2))
-    assert complaints(words, plan, other) == []
+    assert failed_tests(words, plan, other) == []
 
 
 @pytest.mark.parametrize("name", ["grey 20", "grey 16", "grey 12", "grey 16, top 12 as one"])
@@ -39,14 +39,14 @@ def test_every_kind_of_grey_plan(name: str) -> None:
     plan = PLANS[name]
     source = random_image(plan, (500, 701))
     words, other = (masks_of(plan, Slicer(plan, prune=None)(source), source.astype(np.uint32)) for _ in range(2))
-    assert complaints(words, plan, other) == []
+    assert failed_tests(words, plan, other) == []
 
 
 @pytest.mark.parametrize("backend", ["reference", "kernel"] if VARIANTS else ["reference"])
 def test_both_backends(backend: str) -> None:
     plan = Plan.paper(5.2)
     words, other = (released_masks(plan, 500, 701, backend) for _ in range(2))
-    assert complaints(words, plan, other) == []
+    assert failed_tests(words, plan, other) == []
 
 
 # Controls: the same questions, about masks that are wrong.
@@ -64,25 +64,25 @@ def reverse_bits(words: Words) -> Words:
 
 
 def test_control_bits_in_the_wrong_order_are_found() -> None:
-    assert complaints(reverse_bits(released_masks(PLAN, *SIZE)), PLAN)
+    assert failed_tests(reverse_bits(released_masks(PLAN, *SIZE)), PLAN)
 
 
 def test_control_the_whole_budget_spent_on_every_bit_is_found() -> None:
     spent = Plan([Slice(1 << b, 20.0) for b in range(24)])
-    assert complaints(released_masks(spent, *SIZE), PLAN)
+    assert failed_tests(released_masks(spent, *SIZE), PLAN)
 
 
 @pytest.mark.parametrize("bit", [0, 7, 8, 16, 23])
 def test_control_a_skipped_slice_is_found(bit: int) -> None:
     words = released_masks(PLAN, *SIZE) & np.uint32(~(1 << bit) & 0xFFFFFF)
-    found = complaints(words, PLAN)
+    found = failed_tests(words, PLAN)
     assert any(PLAN.bit_name(bit) in line for line in found)
 
 
 def test_control_one_mask_used_twice_is_found() -> None:
     words = released_masks(PLAN, *SIZE)
-    assert complaints(words, PLAN) == []
-    assert any("two releases" in line for line in complaints(words, PLAN, words.copy()))
+    assert failed_tests(words, PLAN) == []
+    assert any("two releases" in line for line in failed_tests(words, PLAN, words.copy()))
 
 
 @pytest.mark.parametrize("lag", [1, 64])
@@ -90,14 +90,14 @@ def test_control_a_mask_repeated_within_an_image_is_found(lag: int) -> None:
     words = released_masks(PLAN, *SIZE)
     for start in range(0, len(words) - 2 * lag, 20 * lag):
         words[start + lag : start + 2 * lag] = words[start : start + lag]
-    assert any(f"pixels {lag} apart" in line for line in complaints(words, PLAN))
+    assert any(f"pixels {lag} apart" in line for line in failed_tests(words, PLAN))
 
 
 def test_control_channels_that_share_noise_are_found() -> None:
     words = released_masks(PLAN, *SIZE)
     shared = words & np.uint32(0xFFFF00) | words >> np.uint32(8) & np.uint32(0xFF)
-    assert any("of one pixel" in line for line in complaints(shared, PLAN))
+    assert any("of one pixel" in line for line in failed_tests(shared, PLAN))
 
 
 def test_control_a_slightly_smaller_epsilon_is_found() -> None:
-    assert complaints(released_masks(Plan.paper(19.8), 2100, 2003), PLAN)
+    assert failed_tests(released_masks(Plan.paper(19.8), 2100, 2003), PLAN)

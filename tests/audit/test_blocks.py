@@ -9,7 +9,7 @@ import pytest
 
 from ldp_slicing import Plan, Slice, Slicer, view
 from ldp_slicing.audit import blocks
-from ldp_slicing.audit.blocks import check_blocks, cost_table, differences, search, words_of
+from ldp_slicing.audit.blocks import block_words, check_blocks, cost_function, search, word_differences
 from ldp_slicing.audit.exact import epsilon_of, product, read_groups, worst_ratio
 from ldp_slicing.audit.pixel_words import view_words
 from ldp_slicing.tables import build_tables
@@ -26,7 +26,9 @@ def flat_pair(plan: Plan, level: int, step: int) -> np.ndarray:
 
 def ratio_of(plan: Plan, block: np.ndarray) -> Fraction:
     groups = read_groups(plan.tables)
-    found = product([group.ratio_of(int(word)) for word in differences(plan, "haar", block)[0] for group in groups])
+    found = product(
+        [group.ratio_for(int(word)) for word in word_differences(plan, "haar", block)[0] for group in groups]
+    )
     assert found is not None
     return found
 
@@ -75,7 +77,7 @@ def test_every_pair_and_every_output_of_a_tiny_word_by_brute_force() -> None:
     sources = np.array(list(itertools.product(range(4), repeat=5)))[..., None]
     one = sources[:, :4]
     other = np.concatenate([sources[:, 4:], sources[:, 1:4]], axis=1)
-    words, changed = words_of(plan, "haar", one), words_of(plan, "haar", other)
+    words, changed = block_words(plan, "haar", one), block_words(plan, "haar", other)
     # Outputs factor over pixels, so the worst output is the worst at each.
     worst = [[max(masks[z ^ x] / masks[z ^ y] for z in range(4)) for y in range(4)] for x in range(4)]
     exhaustive = max(
@@ -102,7 +104,7 @@ def test_the_words_are_those_that_the_engine_randomises(name: str, prune: Prune)
         source.reshape(side, 5, side, channels).transpose(1, 0, 2, 3).reshape(5, side * side, channels).astype(np.int64)
     )
     assert np.array_equal(
-        words_of(plan, prune, as_blocks), whole.reshape(side, 5, side).transpose(1, 0, 2).reshape(5, -1)
+        block_words(plan, prune, as_blocks), whole.reshape(side, 5, side).transpose(1, 0, 2).reshape(5, -1)
     )
 
 
@@ -111,18 +113,18 @@ def test_the_costs_are_the_logarithms_of_the_exact_ratios(name: str) -> None:
     plan = PLANS[name]
     groups = read_groups(plan.tables)
     words = np.array([0, 1, plan.kept_bits, plan.kept_bits & 0xABCDEF, 1 << plan.word_bits - 1])
-    wanted = [epsilon_of(product([group.ratio_of(int(word)) for group in groups])) for word in words]
-    assert cost_table(groups)(words) == pytest.approx(wanted)
+    wanted = [epsilon_of(product([group.ratio_for(int(word)) for group in groups])) for word in words]
+    assert cost_function(groups)(words) == pytest.approx(wanted)
 
 
 def test_the_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = Plan.paper(20.0)
     block, source = check_blocks(plan, "haar", plan.tables)
     assert block.holds
-    assert block.found == 0
+    assert block.value == 0
     assert source.holds
     assert source.details["released_pixel_is_exceeded"] is True
-    assert 3.9 * 20 < (source.found or 0) <= 80
+    assert 3.9 * 20 < (source.value or 0) <= 80
     assert [check.name for check in check_blocks(plan, None, plan.tables)] == ["block"]
 
     def with_the_sum_of_the_row(source: np.ndarray, plan: Plan, prune: Prune) -> np.ndarray:

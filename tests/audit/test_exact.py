@@ -16,7 +16,7 @@ from ldp_slicing.audit.exact import (
     check_tables,
     epsilon_of,
     is_within,
-    measure,
+    measure_bits,
     read_groups,
     rounding_factor,
     worst_ratio,
@@ -35,8 +35,8 @@ def by_name(checks: list[Check]) -> dict[str, Check]:
 def test_every_plan_holds_and_the_numbers_are_those_of_the_card(name: str) -> None:
     plan = PLANS[name]
     checks = by_name(check_tables(plan, "haar", plan.tables))
-    assert all(check.holds and not check.complaints and check.error_rate == 0 for check in checks.values())
-    assert checks["released pixel"].found == plan.realised_epsilon
+    assert all(check.holds and not check.failures and check.error_rate == 0 for check in checks.values())
+    assert checks["released pixel"].value == plan.realised_epsilon
     assert set(checks) - {"channels"} == {"draws", "slices", "released pixel"}
     assert ("channels" in checks) == plan.is_colour
 
@@ -66,7 +66,7 @@ def test_the_ratio_over_all_pairs_of_words_and_all_outputs_by_brute_force() -> N
         assert worst_ratio(groups, bits) == max(law[z ^ x] / law[z ^ y] for x, y in pairs for z in range(8))
     for group in groups:
         for difference in submasks(group.bits):
-            assert group.ratio_of(difference) == max(
+            assert group.ratio_for(difference) == max(
                 p / group.masks[mask ^ difference] for mask, p in group.masks.items()
             )
 
@@ -76,8 +76,8 @@ def test_the_masks_of_a_wide_slice_stand_for_all() -> None:
     (group,) = read_groups(plan.tables)
     zero, other = group.masks.values()
     assert zero + other * (2**11 - 1) == 1
-    assert group.ratio_of(1 << 23) == group.worst_ratio(0xFFFFFF) == zero / other
-    assert group.ratio_of(1) == group.worst_ratio(1) == 1
+    assert group.ratio_for(1 << 23) == group.worst_ratio(0xFFFFFF) == zero / other
+    assert group.ratio_for(1) == group.worst_ratio(1) == 1
 
 
 @pytest.mark.parametrize("name", ["grey, top 4 as one", "paper 20", "wide: 11 bits as one"])
@@ -91,7 +91,7 @@ def test_the_probability_that_masks_cancel(name: str, masks: int) -> None:
     total = law
     for _ in range(masks - 1):
         total = sum(law[m] * total[index ^ m] for m in range(k))
-    assert group.equal_draws(masks) == pytest.approx(total[0], rel=1e-9)
+    assert group.zero_xor_probability(masks) == pytest.approx(total[0], rel=1e-9)
     assert total.max() == total[0]
 
 
@@ -122,24 +122,24 @@ def test_thresholds_off_by_a_little_are_found_in_every_plan() -> None:
         assert checks["draws"].holds, name
         assert not checks["released pixel"].holds, name
         assert not checks["slices"].holds, name
-        assert "epsilon" in checks["slices"].complaints[0], name
+        assert "epsilon" in checks["slices"].failures[0], name
 
 
 def test_a_bit_that_is_never_drawn_is_found() -> None:
     plan = PLANS["paper 20"]
     outcome = plan.tables.outcome & np.array([255, 255, 127], np.uint8)[:, None]
     checks = by_name(check_tables(plan, None, dataclasses.replace(plan.tables, outcome=outcome)))
-    assert "0x800000 of the plan are never changed" in checks["draws"].complaints[0]
-    assert checks["released pixel"].found == math.inf
+    assert "0x800000 of the plan are never changed" in checks["draws"].failures[0]
+    assert checks["released pixel"].value == math.inf
     assert not checks["slices"].holds
-    assert checks["released pixel"].to_dict()["found"] == "inf"
+    assert checks["released pixel"].to_dict()["value"] == "inf"
 
 
 def test_a_mask_that_never_comes_makes_the_ratio_unbounded() -> None:
     group = Group({0b00: 1 << 63, 0b01: 1 << 62, 0b10: 1 << 62}, uniform=False)
     assert group.worst_ratio(0b01) is None
-    assert group.ratio_of(0b10) is None
-    assert group.ratio_of(0b100) == 1
+    assert group.ratio_for(0b10) is None
+    assert group.ratio_for(0b100) == 1
     assert group.worst_ratio(0b100) == 1
 
 
@@ -147,23 +147,23 @@ def test_tables_that_are_not_tables_are_found() -> None:
     plan, narrow = PLANS["wide and narrow"], PLANS["thick, across channels"]
     lowest_too = plan.tables.outcome | np.array([0, 1, 0], np.uint8)[:, None]
     found = by_name(check_tables(plan, None, dataclasses.replace(plan.tables, outcome=lowest_too)))["draws"]
-    assert any("drawn by two groups" in line for line in found.complaints)
+    assert any("drawn by two groups" in line for line in found.failures)
     foreign = narrow.tables.outcome | np.array([1, 0, 0], np.uint8)[:, None]
     found = by_name(check_tables(narrow, None, dataclasses.replace(narrow.tables, outcome=foreign)))["draws"]
-    assert any("0x1 are changed and in no slice" in line for line in found.complaints)
+    assert any("0x1 are changed and belong to no slice" in line for line in found.failures)
     wide = PLANS["wide: 11 bits as one"]
     odd = wide.tables.outcome.copy()
     odd[0, :, :, 7] = [0x20, 0, 0]
     found = by_name(check_tables(wide, None, dataclasses.replace(wide.tables, outcome=odd)))["draws"]
-    assert any("other than hit and miss" in line for line in found.complaints)
+    assert any("other than hit and miss" in line for line in found.failures)
 
 
 def test_a_card_that_says_less_is_found() -> None:
     plan = PLANS["paper 20"]
     checks = by_name(check_tables(Plan.paper(19.9), "haar", plan.tables))
     assert not checks["released pixel"].holds
-    assert "THE CARD SAYS 19." in checks["released pixel"].tried
-    assert any("the card says" in line for line in checks["slices"].complaints)
+    assert "THE CARD SAYS 19." in checks["released pixel"].tested
+    assert any("the card says" in line for line in checks["slices"].failures)
 
 
 def test_what_rounding_to_integers_allows() -> None:
@@ -171,10 +171,10 @@ def test_what_rounding_to_integers_allows() -> None:
     groups = read_groups(plan.tables)
     smallest = min(groups[0].weights.values())
     factor = (1 + Fraction(1, smallest - 1)) * (1 + Fraction(255, 2**56 - 255))
-    assert measure(plan, groups, "Y7", 0x800000).allowance == factor
-    assert measure(plan, groups, "pixel", 0xFFFFFF, rounded=False).allowance == 1
+    assert measure_bits(plan, groups, "Y7", 0x800000).allowance == factor
+    assert measure_bits(plan, groups, "pixel", 0xFFFFFF, allow_rounding=False).allowance == 1
     alone = PLANS["thick, across channels"]
-    assert measure(alone, read_groups(alone.tables), "all", 0xC08080).allowance == 1
+    assert measure_bits(alone, read_groups(alone.tables), "all", 0xC08080).allowance == 1
     assert rounding_factor(Group({0: ONE - 1, 1: 1}, uniform=False)) == 1
 
 
@@ -182,10 +182,10 @@ def test_a_correct_plan_with_tiny_slices_is_accepted() -> None:
     """The zero mask takes the remainder of rounding, up to 255 units, which matters for slices of 1e-18."""
     plan = Plan([Slice(0x80, 1.0), *(Slice(1 << b, 1e-18) for b in range(7))], 8)
     (group,) = read_groups(plan.tables)
-    tiny = measure(plan, (group,), "bit 0", 1)
+    tiny = measure_bits(plan, (group,), "bit 0", 1)
     assert tiny.ratio is not None
     without_the_zero_mask = 1 + Fraction(1, min(group.weights.values()) - 1)
-    assert not is_within(tiny.ratio / without_the_zero_mask, tiny.asked)
+    assert not is_within(tiny.ratio / without_the_zero_mask, tiny.requested)
     assert tiny.holds
     assert all(check.holds for check in check_tables(plan, None, plan.tables))
     assert not all(check.holds for check in check_tables(plan, None, less_noise(plan.tables)))
@@ -222,6 +222,6 @@ def test_no_part_of_a_packed_group_passes_its_share_by_more_than_rounding_allows
 def test_more_than_the_card_says_is_found_though_less_than_was_asked() -> None:
     plan = Plan.paper(5000.0)  # realises a fifth of it, as its card says
     pixel = by_name(check_tables(plan, "haar", less_noise(plan.tables)))["released pixel"]
-    assert pixel.found is not None
-    assert plan.realised_epsilon < pixel.found < 5000
+    assert pixel.value is not None
+    assert plan.realised_epsilon < pixel.value < 5000
     assert not pixel.holds

@@ -15,11 +15,11 @@ from PIL import Image
 
 from ldp_slicing import Plan, Slicer
 from ldp_slicing.audit.exact import read_groups
-from ldp_slicing.audit.faults import picture
-from ldp_slicing.audit.files import describe
+from ldp_slicing.audit.faults import sample_image
+from ldp_slicing.audit.files import summarise
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.audit.report import ERROR_RATE, Check, Report
-from ldp_slicing.audit.shared import Comparison, distances
+from ldp_slicing.audit.shared_masks import Comparison, pair_distances
 from ldp_slicing.card import Statement
 from ldp_slicing.errors import AuditError
 from ldp_slicing.keys import new_key_file
@@ -49,13 +49,13 @@ def failed(report: Report) -> set[str]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Releases of colour, grey and 16-bit grey sources of several sizes, in folders."""
-    source = tmp_path / "photos"
+    source = tmp_path / "images"
     (source / "more").mkdir(parents=True)
     for number in range(3):
-        (source / f"{number}.png").write_bytes(png(picture(number)))
-    (source / "more" / "odd.png").write_bytes(png(picture(3)[:33, :57]))
-    (source / "more" / "grey.png").write_bytes(png(picture(4)[..., 0]))
-    (source / "more" / "deep.png").write_bytes(png(picture(5)[..., 0].astype(np.uint16) * 200))
+        (source / f"{number}.png").write_bytes(png(sample_image(number)))
+    (source / "more" / "odd.png").write_bytes(png(sample_image(3)[:33, :57]))
+    (source / "more" / "grey.png").write_bytes(png(sample_image(4)[..., 0]))
+    (source / "more" / "deep.png").write_bytes(png(sample_image(5)[..., 0].astype(np.uint16) * 200))
     target = tmp_path / "releases"
     release(source, target, ReleaseSettings(compression=1))
     return target
@@ -68,20 +68,20 @@ def test_releases_as_they_are_made_hold(folder: Path) -> None:
     assert report.error_rate == pytest.approx(ERROR_RATE)
     checks = by_name(report)
     assert set(checks) == {"card", "files", "metadata", "manifest", "duplicates", "noise", "shared masks"}
-    assert "3 statements" in checks["card"].tried
-    assert "3 of 3 pairs" in checks["shared masks"].tried
+    assert "3 statements" in checks["card"].tested
+    assert "3 of 3 pairs" in checks["shared masks"].tested
     assert checks["shared masks"].limit == pytest.approx(ERROR_RATE / 3 / (3 * 3))
     assert checks["noise"].limit == pytest.approx(ERROR_RATE / 3 / 6)
 
 
 def test_one_release_with_its_card(tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(png(picture(0)))
+    (tmp_path / "a.png").write_bytes(png(sample_image(0)))
     release(tmp_path / "a.png", tmp_path / "release.png", ReleaseSettings(prune="dct"))
     report = audit_releases(tmp_path / "release.png")
     assert report.holds, str(report)
     (tmp_path / "release.png.card.json").unlink()
     with pytest.raises(
-        AuditError, match=r"has no release\.png\.card\.json: this is no release, or was parted from its card"
+        AuditError, match=r"has no release\.png\.card\.json: this is not a release, or it was separated from its card"
     ):
         audit_releases(tmp_path / "release.png")
 
@@ -92,12 +92,14 @@ def test_nothing_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_empty_folder_is_no_set_of_releases(tmp_path: Path) -> None:
-    with pytest.raises(AuditError, match=r"has no card\.json: the run is not finished, or this is no set of releases"):
+    with pytest.raises(
+        AuditError, match=r"has no card\.json: the run is not finished, or this is not a folder of releases"
+    ):
         audit_releases(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("tamper", "complaint"),
+    ("tamper", "failure"),
     [
         (
             lambda card: card["statements"][0]["levels"][1].update(epsilon=10.0),
@@ -126,7 +128,7 @@ def test_an_empty_folder_is_no_set_of_releases(tmp_path: Path) -> None:
         (lambda card: card.update(statements=7), "is not a card"),
     ],
 )
-def test_a_card_whose_sums_are_wrong(folder: Path, tamper: Callable[[dict[str, Any]], object], complaint: str) -> None:
+def test_a_card_whose_sums_are_wrong(folder: Path, tamper: Callable[[dict[str, Any]], object], failure: str) -> None:
     path = folder / "card.json"
     card = json.loads(path.read_text())
     tamper(card)
@@ -135,19 +137,17 @@ def test_a_card_whose_sums_are_wrong(folder: Path, tamper: Callable[[dict[str, A
     assert failed(report) - {"noise"} == {
         "card"
     }  # without one of its slices, bits that are released should be constant
-    assert any(complaint in line for line in by_name(report)["card"].complaints), by_name(report)["card"].complaints
+    assert any(failure in line for line in by_name(report)["card"].failures), by_name(report)["card"].failures
 
 
 def test_a_statement_about_releases_that_are_not_there(folder: Path) -> None:
     (folder / "more" / "grey.png").unlink()
-    assert by_name(audit_releases(folder))["card"].complaints == (
-        "statement 3, releases: the card says 1, there are 0",
-    )
+    assert by_name(audit_releases(folder))["card"].failures == ("statement 3, releases: the card says 1, there are 0",)
 
 
 def test_a_card_that_is_no_json(folder: Path) -> None:
     (folder / "card.json").write_text("{")
-    assert by_name(audit_releases(folder))["card"].complaints == ("card.json is not a card",)
+    assert by_name(audit_releases(folder))["card"].failures == ("card.json is not a card",)
 
 
 def test_words_on_a_card_are_not_judged(folder: Path) -> None:
@@ -162,20 +162,20 @@ def test_words_on_a_card_are_not_judged(folder: Path) -> None:
 def test_files_that_are_no_releases(folder: Path) -> None:
     (folder / "notes.txt").write_text("x")
     (folder / ".0123.partial").write_bytes(b"")
-    Image.fromarray(picture(0)).save(folder / "other.png")  # Pillow filters rows
+    Image.fromarray(sample_image(0)).save(folder / "other.png")  # Pillow filters rows
     (folder / "link.png").symlink_to(folder / "0.png")
     (folder / "more" / "card.json").write_text("{}")
     report = audit_releases(folder)
     assert failed(report) == {"files"}
-    told = "\n".join(by_name(report)["files"].complaints)
+    found = "\n".join(by_name(report)["files"].failures)
     for line in (
         ".0123.partial: is not a PNG",
         "notes.txt: is not a PNG",
         "other.png: was not written by this software",
         "link.png: is a symbolic link",
     ):
-        assert line in told
-    assert "more/card.json" in told
+        assert line in found
+    assert "more/card.json" in found
 
 
 def test_a_name_cannot_write_lines_into_the_report(folder: Path) -> None:
@@ -200,27 +200,27 @@ def test_duplicates_count_by_their_pixels(folder: Path) -> None:
     pixels, _ = read_release_png((folder / "0.png").read_bytes())
     (folder / "2.png").write_bytes(png(pixels, 9))
     report = audit_releases(folder)
-    assert by_name(report)["duplicates"].complaints == ("0.png and 2.png have the same pixels",)
+    assert by_name(report)["duplicates"].failures == ("0.png and 2.png have the same pixels",)
 
 
 def test_equal_sources_have_equal_releases_under_an_owners_key(tmp_path: Path) -> None:
     new_key_file(tmp_path / "key")
-    source = tmp_path / "photos"
+    source = tmp_path / "images"
     source.mkdir()
     for name, number in (("a", 0), ("b", 1), ("copy of a", 0)):
-        (source / f"{name}.png").write_bytes(png(picture(number)))
+        (source / f"{name}.png").write_bytes(png(sample_image(number)))
     release(source, tmp_path / "out", key=tmp_path / "key")
     report = audit_releases(str(tmp_path / "out"))
     assert report.holds, str(report)
-    assert "1 equal to another, as the owner's key makes" in by_name(report)["duplicates"].tried
-    assert "1 of 1 pairs" in by_name(report)["shared masks"].tried
+    assert "1 equal to another, as the owner's key makes" in by_name(report)["duplicates"].tested
+    assert "1 of 1 pairs" in by_name(report)["shared masks"].tested
     card = json.loads((tmp_path / "out" / "card.json").read_text())
     card["not_protected"].pop()
     (tmp_path / "out" / "card.json").write_text(json.dumps(card))
     assert failed(audit_releases(tmp_path / "out")) == {"duplicates", "shared masks"}
 
 
-@pytest.mark.parametrize(("name", "why"), [("a.tar", "only PNG files"), ("a.card.json", "is a card")])
+@pytest.mark.parametrize(("name", "why"), [("a.tar", "only PNG files can"), ("a.card.json", "is a card")])
 def test_a_file_that_is_no_png_is_not_judged(name: str, why: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(AuditError, match=why):
@@ -228,26 +228,26 @@ def test_a_file_that_is_no_png_is_not_judged(name: str, why: str, tmp_path: Path
 
 
 def test_equal_releases_of_single_pixels_may_be_chance(tmp_path: Path) -> None:
-    (tmp_path / "photos").mkdir()
+    (tmp_path / "images").mkdir()
     for number in range(2):
-        (tmp_path / "photos" / f"{number}.png").write_bytes(png(np.full((1, 1, 3), 7, np.uint8)))
-    release(tmp_path / "photos", tmp_path / "releases", ReleaseSettings())
+        (tmp_path / "images" / f"{number}.png").write_bytes(png(np.full((1, 1, 3), 7, np.uint8)))
+    release(tmp_path / "images", tmp_path / "releases", ReleaseSettings())
     shutil.copy(tmp_path / "releases" / "0.png", tmp_path / "releases" / "1.png")
     report = audit_releases(tmp_path / "releases")
     assert failed(report) == {"manifest"}
-    assert "1 too small to tell from chance" in by_name(report)["duplicates"].tried
-    assert "2 too small to tell" in by_name(report)["noise"].tried
+    assert "1 too small to tell from chance" in by_name(report)["duplicates"].tested
+    assert "2 too small to tell" in by_name(report)["noise"].tested
 
 
 def test_bits_that_the_plan_drops_are_constant(tmp_path: Path) -> None:
-    (tmp_path / "photos").mkdir()
+    (tmp_path / "images").mkdir()
     for number in range(2):
-        (tmp_path / "photos" / f"{number}.png").write_bytes(png(picture(number)))
-    recipe = ReleaseSettings(epsilon=5.2, weights=(4, 0, 0))  # without chroma
-    release(tmp_path / "photos", tmp_path / "releases", recipe)
+        (tmp_path / "images" / f"{number}.png").write_bytes(png(sample_image(number)))
+    settings = ReleaseSettings(epsilon=5.2, weights=(4, 0, 0))  # without chroma
+    release(tmp_path / "images", tmp_path / "releases", settings)
     assert audit_releases(tmp_path / "releases").holds
-    (tmp_path / "releases" / "1.png").write_bytes(png(Slicer(Plan.paper(5.2))(picture(1))))
-    assert by_name(audit_releases(tmp_path / "releases"))["noise"].complaints == (
+    (tmp_path / "releases" / "1.png").write_bytes(png(Slicer(Plan.paper(5.2))(sample_image(1))))
+    assert by_name(audit_releases(tmp_path / "releases"))["noise"].failures == (
         "1.png: bits that its plan drops are not constant",
     )
 
@@ -264,7 +264,7 @@ def releases_of(images: list[NDArray[np.uint8]], plan: Plan, *, shared: bool) ->
     out = []
     for number, image in enumerate(images):
         slicer = Slicer(plan, randomness=SeededForTests(0 if shared else number + 1))
-        out.append(describe(PurePath(f"{number}"), slicer(image)))
+        out.append(summarise(PurePath(f"{number}"), slicer(image)))
     return Comparison(out, read_groups(plan.tables))
 
 
@@ -272,7 +272,7 @@ def releases_of(images: list[NDArray[np.uint8]], plan: Plan, *, shared: bool) ->
 def test_shared_masks_of_photographs_are_found_and_fresh_ones_are_not(epsilon: float) -> None:
     images = photos(128)
     fresh, shared = (releases_of(images, Plan.paper(epsilon), shared=how) for how in (False, True))
-    assert fresh.can_see(LIMIT)
+    assert fresh.has_power(LIMIT)
     smallest, found = fresh.compare(LIMIT)
     assert smallest > LIMIT
     assert found == []
@@ -293,10 +293,10 @@ def test_fresh_masks_of_one_flat_source_are_not_suspected() -> None:
 def test_the_bounds_are_those_of_equal_flat_sources() -> None:
     plan = Plan(Plan.grey(20.0).slices[:3], 8)
     flat = np.full((256, 256), 77, np.uint8)
-    one, two = (describe(PurePath("x"), Slicer(plan)(flat)) for _ in range(2))
+    one, two = (summarise(PurePath("x"), Slicer(plan)(flat)) for _ in range(2))
     groups = read_groups(plan.tables)
-    equal = math.prod(group.equal_draws(2) for group in groups)
-    steps = math.prod(group.equal_draws(4) for group in groups)
+    equal = math.prod(group.zero_xor_probability(2) for group in groups)
+    steps = math.prod(group.zero_xor_probability(4) for group in groups)
     assert np.mean(one.left == one.right) == pytest.approx(
         equal, abs=6 * math.sqrt(equal * (1 - equal) / one.left.size)
     )
@@ -309,21 +309,21 @@ def test_clamped_colours_do_not_count() -> None:
     saturated = [np.tile(np.array([255, 0, 255], np.uint8), (128, 128, 1))] * 4
     plan = Plan.paper(58.0)
     releases = [
-        describe(PurePath(str(number)), Slicer(plan, prune=None)(image)) for number, image in enumerate(saturated)
+        summarise(PurePath(str(number)), Slicer(plan, prune=None)(image)) for number, image in enumerate(saturated)
     ]
     assert Comparison(releases, read_groups(plan.tables)).compare(LIMIT)[1] == []
-    believed = [dataclasses.replace(release, sure=np.ones_like(release.sure)) for release in releases]
+    believed = [dataclasses.replace(release, certain=np.ones_like(release.certain)) for release in releases]
     assert Comparison(believed, read_groups(plan.tables)).compare(LIMIT)[1]
-    pair = describe(PurePath("x"), np.array([[[9, 9, 9], [9, 255, 9], [9, 9, 9], [8, 8, 8]]], np.uint8))
-    assert pair.sure.tolist() == [False, True]
-    assert pair.certain == 3
+    pair = summarise(PurePath("x"), np.array([[[9, 9, 9], [9, 255, 9], [9, 9, 9], [8, 8, 8]]], np.uint8))
+    assert pair.certain.tolist() == [False, True]
+    assert pair.certain_pixels == 3
 
 
 def test_what_is_compared_and_how_often_it_may_be_equal() -> None:
     plan = Plan.paper(20.0)
     groups = read_groups(plan.tables)
-    questions = releases_of(photos(16)[:2], plan, shared=False).questions
-    two, four = ([group.equal_draws(masks) for group in groups] for masks in (2, 4))
+    questions = releases_of(photos(16)[:2], plan, shared=False).tests
+    two, four = ([group.zero_xor_probability(masks) for group in groups] for masks in (2, 4))
     assert [question.probability for question in questions] == pytest.approx(
         [math.prod(two), math.prod(four), math.prod(four[1:])]
     )
@@ -333,27 +333,27 @@ def test_grey_releases_have_no_chroma_and_a_high_epsilon_no_power() -> None:
     grey = [image[..., 1] for image in photos(128)]
     assert len(releases_of(grey, Plan.grey(5.2), shared=True).compare(LIMIT)[1]) > 20
     blind = releases_of([image[:4, :4] for image in grey], Plan.grey(58.0), shared=True)
-    assert not blind.can_see(LIMIT)
+    assert not blind.has_power(LIMIT)
 
 
 def test_which_pairs_are_compared() -> None:
-    assert distances(5, 100) == [1, 2, 3, 4]
-    some = distances(3000, 300)
+    assert pair_distances(5, 100) == [1, 2, 3, 4]
+    some = pair_distances(3000, 300)
     assert some[:150] == list(range(1, 151))
     assert {1500, 1000, 750, 600, 500, 375} <= set(some)
     assert len(some) <= 300
     assert max(some) < 3000
-    assert distances(200, 1)[0] == 1
+    assert pair_distances(200, 1)[0] == 1
 
 
 def test_a_bounded_number_of_pairs_is_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "photos").mkdir()
+    (tmp_path / "images").mkdir()
     for number in range(8):
-        (tmp_path / "photos" / f"{number}.png").write_bytes(png(picture(number)[:16, :16]))
-    release(tmp_path / "photos", tmp_path / "releases", ReleaseSettings())
-    assert "28 of 28 pairs" in by_name(audit_releases(tmp_path / "releases"))["shared masks"].tried
-    monkeypatch.setattr("ldp_slicing.audit.shared.COMPARISONS", 128 * 8)
-    assert "22 of 28 pairs" in by_name(audit_releases(tmp_path / "releases"))["shared masks"].tried
+        (tmp_path / "images" / f"{number}.png").write_bytes(png(sample_image(number)[:16, :16]))
+    release(tmp_path / "images", tmp_path / "releases", ReleaseSettings())
+    assert "28 of 28 pairs" in by_name(audit_releases(tmp_path / "releases"))["shared masks"].tested
+    monkeypatch.setattr("ldp_slicing.audit.shared_masks.COMPARISONS", 128 * 8)
+    assert "22 of 28 pairs" in by_name(audit_releases(tmp_path / "releases"))["shared masks"].tested
 
 
 @pytest.mark.parametrize("lost", ["0.png", "more/odd.png", "more/grey.png"])
@@ -361,7 +361,7 @@ def test_a_release_that_is_lost_breaks_no_promise(folder: Path, lost: str) -> No
     """Of grey releases it is the only one, of colour ones one of four."""
     (folder / lost).unlink()
     assert failed(audit_releases(folder)) == {"card", "manifest"}  # nobody has said so
-    release(folder.parent / "photos", folder, ReleaseSettings(compression=1))
+    release(folder.parent / "images", folder, ReleaseSettings(compression=1))
     assert audit_releases(folder).holds
     card = folder / "card.json"
     text = card.read_text()
@@ -419,7 +419,7 @@ def test_a_line_about_a_lost_release_covers_no_false_card(folder: Path) -> None:
 def test_what_is_left_may_be_smaller_than_a_block(tmp_path: Path) -> None:
     for name, side in (("small.png", 1), ("large.png", 40)):
         (tmp_path / "in").mkdir(exist_ok=True)
-        (tmp_path / "in" / name).write_bytes(png(picture(1)[:side, :side]))
+        (tmp_path / "in" / name).write_bytes(png(sample_image(1)[:side, :side]))
     release(tmp_path / "in", tmp_path / "out")
     (tmp_path / "out" / "large.png").unlink()
     release(tmp_path / "in", tmp_path / "out")
@@ -430,7 +430,7 @@ def test_what_is_left_may_be_smaller_than_a_block(tmp_path: Path) -> None:
 def test_no_statement_is_about_what_another_is_about(folder: Path) -> None:
     lost = "more/odd.png"
     (folder / lost).unlink()
-    release(folder.parent / "photos", folder, ReleaseSettings(compression=1))
+    release(folder.parent / "images", folder, ReleaseSettings(compression=1))
     card = folder / "card.json"
     true = json.loads(card.read_text())
     assert audit_releases(folder).holds

@@ -9,13 +9,13 @@ import pytest
 from ldp_slicing import Plan, Slice, Slicer
 from ldp_slicing.audit.pixel_words import Words, masks_of, recover_words, release_words, view_words
 from ldp_slicing.audit.statistics import (
-    Law,
-    ask,
-    ask_two,
+    MaskDistribution,
     implied_ratio,
     joint_counts,
+    mask_tests,
     measured_epsilons,
     pairs_apart,
+    release_pair_tests,
     repeated_runs,
     run_length,
 )
@@ -44,20 +44,20 @@ def test_all_words_come_back_from_rgb_where_nothing_was_clamped() -> None:
 @pytest.mark.parametrize("name", PLANS)
 def test_the_law_has_the_change_probabilities_of_the_tables(name: str) -> None:
     plan = PLANS[name]
-    law = Law(plan)
+    expected = MaskDistribution(plan)
     for part in plan.slices:
         if part.bits.bit_count() == 1:
-            flip = law.flips[law.bits.index(part.bits.bit_length() - 1)]
+            flip = expected.flips[expected.bits.index(part.bits.bit_length() - 1)]
             assert flip == pytest.approx(float(plan.tables.change_probability(part.bits)), rel=1e-12)
-        assert law.slice_epsilon(part.bits) <= part.epsilon * (1 + 1e-6)
-    assert np.array_equal(law.together, law.together.T)
+        assert expected.slice_epsilon(part.bits) <= part.epsilon * (1 + 1e-6)
+    assert np.array_equal(expected.joint_flips, expected.joint_flips.T)
 
 
 def test_bits_of_one_slice_are_flipped_together() -> None:
-    law = Law(PLANS["thick, across channels"])
-    assert np.all(law.together[~np.eye(4, dtype=bool)] > 1.5 * law.flips[0] ** 2)
-    apart = Law(PLANS["top planes"])
-    assert np.allclose(apart.together[0, 1], apart.flips[0] * apart.flips[1])
+    expected = MaskDistribution(PLANS["thick, across channels"])
+    assert np.all(expected.joint_flips[~np.eye(4, dtype=bool)] > 1.5 * expected.flips[0] ** 2)
+    apart = MaskDistribution(PLANS["top planes"])
+    assert np.allclose(apart.joint_flips[0, 1], apart.flips[0] * apart.flips[1])
 
 
 def test_counts() -> None:
@@ -69,47 +69,49 @@ def test_counts() -> None:
 
 def test_any_bit_of_one_release_that_has_to_do_with_any_of_another_is_found() -> None:
     plan = Plan.paper(20.0)
-    law = Law(plan)
+    expected = MaskDistribution(plan)
     (one, _), (two, _) = released(plan, (300, 300)), released(plan, (300, 300))
     limit = 1e-9
-    assert ask_two(law, one, two).complaints(limit) == ()
+    assert release_pair_tests(expected, one, two).failures(limit) == ()
     copied = two & np.uint32(~1 & 0xFFFFFF) | one >> np.uint32(8) & np.uint32(1)  # Cr0 of the one is Cb0 of the other
-    complaints = ask_two(law, one, copied).complaints(limit)
-    assert complaints[0].startswith("Cb0 and Cr0 of two releases")
+    failures = release_pair_tests(expected, one, copied).failures(limit)
+    assert failures[0].startswith("Cb0 and Cr0 of two releases")
     shifted = one.copy()
     shifted[1::2] = shifted[1::2] & np.uint32(~(1 << 18) & 0xFFFFFF) | (shifted[::2] & np.uint32(1 << 19)) >> np.uint32(
         1
     )
-    asked = [line for questions in ask(law, shifted, [1]) for line in questions.complaints(limit)]
-    assert any("Y3 and Y2 of pixels 1 apart" in line for line in asked)
+    failures = [line for tests in mask_tests(expected, shifted, [1]) for line in tests.failures(limit)]
+    assert any("Y3 and Y2 of pixels 1 apart" in line for line in failures)
 
 
 @pytest.mark.parametrize("name", ["paper 20", "thick, across channels", "wide: 11 bits as one", "grey 12"])
 def test_the_measured_epsilons_enclose_the_real_ones(name: str) -> None:
     plan = PLANS[name]
-    intervals = measured_epsilons(Law(plan), *released(plan, (700, 701)), 1e-6)
+    intervals = measured_epsilons(MaskDistribution(plan), *released(plan, (700, 701)), 1e-6)
     assert len(intervals) == len(plan.slices)
     for interval, part in zip(intervals, plan.slices, strict=True):
-        assert interval.low <= interval.limit <= interval.high
+        assert interval.low <= interval.realised <= interval.high
         assert interval.high - interval.low < 0.35
-        assert interval.limit == pytest.approx(part.epsilon, rel=1e-6)
+        assert interval.realised == pytest.approx(part.epsilon, rel=1e-6)
 
 
 def test_noise_that_depends_on_the_source_raises_the_measured_epsilon() -> None:
     plan = Plan.paper(20.0)
     masks, words = released(plan, (300, 300))
     masks &= ~(words & np.uint32(1 << 16))  # the lowest bit of Y is left as it is where it is 1
-    lowest = next(interval for interval in measured_epsilons(Law(plan), masks, words, 1e-6) if interval.name == "Y0")
-    assert lowest.low > 5 > lowest.limit
+    lowest = next(
+        interval for interval in measured_epsilons(MaskDistribution(plan), masks, words, 1e-6) if interval.name == "Y0"
+    )
+    assert lowest.low > 5 > lowest.realised
 
 
 def test_an_output_that_does_not_depend_on_the_source_has_epsilon_0() -> None:
-    """A two-bit slice released with the law (.4, .4, .1, .1) whatever the source: the halves change with .6 and .9."""
+    """A two-bit slice released with the expected (.4, .4, .1, .1) whatever the source: the halves change with .6 and .9."""
     rng = np.random.default_rng(0)
     plan = Plan([Slice(0b11, 2.0)], 2)
     words = rng.integers(0, 4, 1 << 20).astype(np.uint32)
     released = rng.choice(4, words.size, p=[0.4, 0.4, 0.1, 0.1]).astype(np.uint32)
-    (interval,) = measured_epsilons(Law(plan), released ^ words, words, 1e-6)
+    (interval,) = measured_epsilons(MaskDistribution(plan), released ^ words, words, 1e-6)
     assert interval.low == 0
     assert math.log((1 - 0.6) * 3 / 0.9) > 0.28  # what a bound with u and v in place of both would claim
 
@@ -138,21 +140,21 @@ def test_flips_that_only_hide_the_bit_cost_nothing() -> None:
     plan = Plan.paper(20.0)
     masks, words = released(plan, (100, 100))
     always_one = masks & np.uint32(0x7FFFFF) | ~words & np.uint32(0x800000)
-    assert measured_epsilons(Law(plan), always_one, words, 1e-6)[0].low == 0
+    assert measured_epsilons(MaskDistribution(plan), always_one, words, 1e-6)[0].low == 0
 
 
 def test_a_slice_that_is_never_changed_has_no_upper_bound() -> None:
     plan = Plan.paper(20.0)
     masks, words = released(plan, (100, 100))
-    highest = measured_epsilons(Law(plan), masks & np.uint32(0x7FFFFF), words, 1e-6)[0]
+    highest = measured_epsilons(MaskDistribution(plan), masks & np.uint32(0x7FFFFF), words, 1e-6)[0]
     assert highest.high == np.inf
-    assert highest.low > highest.limit
+    assert highest.low > highest.realised
 
 
 def test_repeated_runs_are_found_wherever_they_are() -> None:
     plan = Plan.paper(20.0)
     masks, _ = released(plan, (300, 301))
-    length = run_length(Law(plan), masks.size, 1e-9)
+    length = run_length(MaskDistribution(plan), masks.size, 1e-9)
     assert length == 8
     assert repeated_runs(masks, length) == []
     masks[1003:1011] = masks[77_777:77_785]
@@ -162,12 +164,16 @@ def test_repeated_runs_are_found_wherever_they_are() -> None:
 
 
 def test_how_long_a_run_must_be() -> None:
-    law = Law(Plan.paper(20.0))
+    expected = MaskDistribution(Plan.paper(20.0))
     for pixels in (10**4, 10**6, 10**9):
-        length = run_length(law, pixels, 1e-7)
+        length = run_length(expected, pixels, 1e-7)
         assert length is not None
-        assert pixels**2 / 2 * law.likeliest_mask**length <= 1e-7 < pixels**2 / 2 * law.likeliest_mask ** (length // 2)
-    assert run_length(Law(Plan.paper(5000.0)), 10**6, 1e-7) is None
+        assert (
+            pixels**2 / 2 * expected.largest_probability**length
+            <= 1e-7
+            < pixels**2 / 2 * expected.largest_probability ** (length // 2)
+        )
+    assert run_length(MaskDistribution(Plan.paper(5000.0)), 10**6, 1e-7) is None
 
 
 def test_release_words_are_read_as_the_slicer_writes_them() -> None:

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ldp_slicing.audit import selftest
-from ldp_slicing.audit.faults import BUILD_FAULTS, picture
+from ldp_slicing.audit.faults import INSTALLATION_FAULTS, sample_image
 from ldp_slicing.cli import app
 from ldp_slicing.png import encode_png
 from ldp_slicing.release.settings import ReleaseSettings
@@ -25,10 +25,10 @@ def audit(*arguments: object) -> tuple[int, str, str]:
 
 @pytest.fixture
 def releases(tmp_path: Path) -> Path:
-    (tmp_path / "photos").mkdir()
+    (tmp_path / "images").mkdir()
     for number in range(2):
-        (tmp_path / "photos" / f"{number}.png").write_bytes(b"".join(encode_png(picture(number))))
-    release(tmp_path / "photos", tmp_path / "releases", ReleaseSettings())
+        (tmp_path / "images" / f"{number}.png").write_bytes(b"".join(encode_png(sample_image(number))))
+    release(tmp_path / "images", tmp_path / "releases", ReleaseSettings())
     return tmp_path / "releases"
 
 
@@ -40,7 +40,7 @@ def test_this_installation(tmp_path: Path) -> None:
     assert "false alarms: at most 1.0e-06 per run" in out
     report = json.loads((tmp_path / "report.json").read_text())
     assert (report["audit"], report["holds"]) == (1, True)
-    assert report["cannot_see"]
+    assert report["not_detected"]
 
 
 def test_another_plan_as_json() -> None:
@@ -51,7 +51,7 @@ def test_another_plan_as_json() -> None:
     assert report["subject"].endswith("pruning none")
     slices = next(check for check in report["checks"] if check["name"] == "slices")
     assert len(slices["details"]["parts"]) == 12
-    assert all(part["epsilon"] <= part["asked"] * (1 + 1e-9) for part in slices["details"]["parts"])
+    assert all(part["epsilon"] <= part["requested"] * (1 + 1e-9) for part in slices["details"]["parts"])
 
 
 def test_releases_that_hold_and_that_do_not(releases: Path) -> None:
@@ -79,13 +79,17 @@ def test_a_process_of_its_own_ends_with_the_same_status(releases: Path) -> None:
 
 
 def test_the_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selftest, "BUILD_FAULTS", BUILD_FAULTS[:2])  # the others take their time in tests/audit
+    monkeypatch.setattr(
+        selftest, "INSTALLATION_FAULTS", INSTALLATION_FAULTS[:2]
+    )  # the others take their time in tests/audit
     status, out, _ = audit("--self-test")
     assert status == 0
     assert "every fault is found" in out
     assert out.count("rejected by") == 8
     assert out.count(": accepted") == 2
-    monkeypatch.setattr(selftest, "BUILD_FAULTS", (dataclasses.replace(BUILD_FAULTS[1], by=frozenset()),))
+    monkeypatch.setattr(
+        selftest, "INSTALLATION_FAULTS", (dataclasses.replace(INSTALLATION_FAULTS[1], rejected_by=frozenset()),)
+    )
     status, out, _ = audit("--self-test")
     assert status == 1
     assert "A FAULT IS NOT FOUND: 1 of 9 checks failed" in out
@@ -99,14 +103,14 @@ def test_the_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--weights", "4:1"], "'4:1'"),
         (["--pixels", "10"], "4096"),
         (["--grey", "7"], "from 8 to 16"),
-        (["--grey", "8", "--slices", "Y7", "--epsilon", "2"], "a grey pixel of 8 bits, which has 7 to 0"),
+        (["--grey", "8", "--slices", "Y7", "--epsilon", "2"], "a grey pixel of 8 bits has the bits 7 to 0"),
         (["--slices", "Y7"], "--slices needs its budget"),
         (["DST", "--slices", "Y7"], "leave out --slices"),
         (["--self-test", "--grey", "8"], "leave out --grey"),
         (["--self-test", "--pixels", "100000"], "leave out --grey and --pixels"),
         (["DST", "--epsilon", "5"], "leave out --epsilon"),
         (["DST", "--self-test"], "leave out --self-test"),
-        (["--out", "EXISTING"], "exists already"),
+        (["--out", "EXISTING"], "already exists"),
     ],
 )
 def test_refusals(releases: Path, arguments: list[str], message: str) -> None:

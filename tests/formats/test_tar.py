@@ -136,7 +136,7 @@ def test_a_grey_member_is_left_out_if_the_plan_is_for_colour(tmp_path: Path) -> 
     assert all("it is grey" in ran.problems[name] for name in ("a.tar: 1.png", "grey.tar: 1.png"))
     assert (spent().releases, spent().unfinished) == (1, 0)
     assert verified(tmp_path / "out") == []
-    with pytest.raises(AuditError, match=r"a\.tar: of releases only PNG files are audited"):
+    with pytest.raises(AuditError, match=r"a\.tar cannot be audited: only PNG files can"):
         audit_releases(tmp_path / "out")
 
 

@@ -9,7 +9,7 @@ import torch
 
 from ldp_slicing import Plan, Slicer, view
 from ldp_slicing.audit.pixel_words import masks_of
-from ldp_slicing.audit.statistics import complaints
+from ldp_slicing.audit.statistics import failed_tests
 from ldp_slicing.errors import ImageError
 from ldp_slicing.sheet import look
 from ldp_slicing.torch.simulate import apply_view, simulate, to_rgb
@@ -51,7 +51,7 @@ def test_masks_have_the_distribution_of_the_tables(name: str) -> None:
         )
         for _ in range(2)
     )
-    assert complaints(words, plan, other) == []
+    assert failed_tests(words, plan, other) == []
 
 
 def test_one_plan_per_image() -> None:
@@ -64,7 +64,7 @@ def test_one_plan_per_image() -> None:
     )
     for plan, *released in zip(plans, one, two, strict=True):
         words, other = (masks_of(plan, image[None], np.array(0xC88080, np.uint32)) for image in released)
-        assert complaints(words, plan, other) == []
+        assert failed_tests(words, plan, other) == []
     with pytest.raises(ImageError, match="one for each image"):
         simulate(batch, plans[:2])
 

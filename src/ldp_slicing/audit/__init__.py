@@ -1,1 +1,1 @@
-"""Does the promise hold? Exact enumeration, statistics with stated error rates, and faults that must be found."""
+"""Audits: exact enumeration, statistics with stated error rates, checks of a folder of releases, and planted faults."""

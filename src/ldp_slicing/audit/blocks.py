@@ -1,7 +1,8 @@
-"""Two sources that differ in one pixel: how far apart can their releases be? A search that tries to pass the source pixel's bound.
+"""A search for two sources that differ in one pixel and whose releases differ most, to test the source pixel's bound.
 
-The view is the real one (``view.py``); the likelihood ratio of what is found is exact. The search is the same in
-every run: its choices come from a hash. Proof of the bound: docs/proofs.md, 7. Tests: tests/audit/test_blocks.py.
+The view is the real one (``view.py``), and the likelihood ratio of the pair that is found is exact. The search is the
+same in every run: its choices come from a hash. Proof of the bound: docs/proofs.md, 7. Tests:
+tests/audit/test_blocks.py.
 """
 
 from __future__ import annotations
@@ -20,20 +21,19 @@ from ldp_slicing.plan import Plan
 from ldp_slicing.tables import Tables
 from ldp_slicing.view import Prune, block_of
 
-Blocks = NDArray[
-    np.int64
-]  # [candidates, pixels of a block + 1, channels]; the last "pixel" is the first one's other value
+# [candidates, pixels of a block + 1, channels]. The last "pixel" is the other value of the first one.
+Blocks = NDArray[np.int64]
 Costs = NDArray[np.float64]
 
 ROUNDS = 600
 CANDIDATES = {2: 2048, 8: 192}  # by the side of the block
 STEPS = np.array([1, -1, 2, -2, 3, -3, 4, -4, 8, -8, 16, -16, 32, -32, 64, -64])
-RENEW = 40  # rounds after which the worse half starts again from the better one
+RESTART_AFTER = 40  # rounds; then the better half of the candidates replaces the worse one
 
 
 @dataclass(frozen=True)
-class Worst:
-    """The pair that was found: a source block, the other value of its first pixel, and the exact ratio of their releases."""
+class WorstPair:
+    """The worst pair found: a source block, the other value of its first pixel, and the exact ratio of the releases."""
 
     block: NDArray[np.int64]  # [side, side, channels]
     other: NDArray[np.int64]  # [channels]
@@ -41,34 +41,34 @@ class Worst:
     tried: int
 
 
-def words_of(plan: Plan, prune: Prune, blocks: Blocks) -> NDArray[np.int64]:
+def block_words(plan: Plan, prune: Prune, blocks: Blocks) -> NDArray[np.int64]:
     """The words after the view, [candidates, pixels], of blocks [candidates, pixels, channels]."""
     count, side, channels = len(blocks), block_of(prune), blocks.shape[2]
-    # side by side in one picture, [side, candidates * side, channels]
-    picture = blocks.reshape(count, side, side, channels).transpose(1, 0, 2, 3).reshape(side, count * side, channels)
-    pixels = picture if plan.is_colour else picture[..., 0]
+    # All blocks side by side in one image, [side, candidates * side, channels].
+    image = blocks.reshape(count, side, side, channels).transpose(1, 0, 2, 3).reshape(side, count * side, channels)
+    pixels = image if plan.is_colour else image[..., 0]
     words = view_words(pixels.astype(plan.dtype), plan, prune).astype(np.int64)
     return words.reshape(side, count, side).transpose(1, 0, 2).reshape(count, side * side)
 
 
-def differences(plan: Plan, prune: Prune, blocks: Blocks) -> NDArray[np.int64]:
-    """What the two sources' words differ in, [candidates, pixels]."""
+def word_differences(plan: Plan, prune: Prune, blocks: Blocks) -> NDArray[np.int64]:
+    """The XOR of the words of the two sources, [candidates, pixels]."""
     one, other = blocks[:, :-1], blocks[:, :-1].copy()
     other[:, 0] = blocks[:, -1]
-    return words_of(plan, prune, one) ^ words_of(plan, prune, other)
+    return block_words(plan, prune, one) ^ block_words(plan, prune, other)
 
 
-def cost_table(groups: tuple[Group, ...]) -> Callable[[NDArray[np.int64]], Costs]:
-    """From differences of words to the logarithm of the worst ratio, in floats: for the search only."""
+def cost_function(groups: tuple[Group, ...]) -> Callable[[NDArray[np.int64]], Costs]:
+    """A function from differences of words to the logarithm of the worst ratio. In floats, for the search only."""
     tables: list[tuple[list[NDArray[np.int64]], Costs]] = []
     for group in groups:
-        # For each byte of the word, what it contributes to the number of the group's mask: any change, if the group is a wide slice.
+        # What each byte of the word contributes to the index of the group's mask. A wide slice has index 0 and 1.
         places = [b for b in range(group.bits.bit_length()) if group.bits >> b & 1]
         numbers = {b: 0 if group.uniform else i for i, b in enumerate(places)}
         index = [np.zeros(256, np.int64) for _ in range(3)]
         for b, number in numbers.items():
             index[b // 8] |= (np.arange(256) >> b % 8 & 1) << number
-        tables.append((index, np.array([epsilon_of(group.ratio_of(difference)) for difference in group.masks])))
+        tables.append((index, np.array([epsilon_of(group.ratio_for(difference)) for difference in group.masks])))
 
     def cost(difference: NDArray[np.int64]) -> Costs:
         total = np.zeros(difference.shape)
@@ -79,69 +79,62 @@ def cost_table(groups: tuple[Group, ...]) -> Callable[[NDArray[np.int64]], Costs
     return cost
 
 
-def search(plan: Plan, prune: Prune, groups: tuple[Group, ...], rounds: int = ROUNDS) -> Worst:
-    """Hill climbing from many starts, half of them nearly flat blocks, where a small step carries every pixel over a power of two."""
+def search(plan: Plan, prune: Prune, groups: tuple[Group, ...], rounds: int = ROUNDS) -> WorstPair:
+    """Climb from many starting points.
+
+    Most of them are nearly flat blocks, where a small step moves every pixel across a power of two.
+    """
     side, channels = block_of(prune), 3 if plan.is_colour else 1
     highest = highest_value(plan)
     count, pixels = CANDIDATES[side], side * side
-    cost = cost_table(groups)
-    blocks = _starts(count, pixels, channels, highest)
-    best = cost(differences(plan, prune, blocks)).sum(axis=1)
-    everyone = np.arange(count)
+    cost = cost_function(groups)
+    blocks = _starting_blocks(count, pixels, channels, highest)
+    best = cost(word_differences(plan, prune, blocks)).sum(axis=1)
+    candidates = np.arange(count)
     for turn in range(rounds):
-        choice = _numbers(f"round {turn}", (count, 4))
+        choice = _fixed_numbers(f"round {turn}", (count, 4))
         moved = blocks.copy()
         where = choice[:, 0] % (pixels + 1)
-        # The changed pixel matters most: half of all moves are its own.
+        # The changed pixel matters most, so half of all moves change it.
         where = np.where(choice[:, 3] & 1, where, np.where(choice[:, 3] & 2, 0, pixels))
         steps = STEPS[choice[:, 1] % len(STEPS)]
         which = choice[:, 2] % (channels + 1)  # one channel, or all of them
         for c in range(channels):
-            moved[everyone, where, c] += np.where((which == c) | (which == channels), steps, 0)
+            moved[candidates, where, c] += np.where((which == c) | (which == channels), steps, 0)
         np.clip(moved, 0, highest, out=moved)
-        costs = cost(differences(plan, prune, moved)).sum(axis=1)
-        better = costs >= best  # sideways too: the landscape has wide steps
+        costs = cost(word_differences(plan, prune, moved)).sum(axis=1)
+        better = costs >= best  # ties too: many moves leave the cost unchanged
         blocks[better], best[better] = moved[better], costs[better]
-        if turn % RENEW == RENEW - 1:
+        if turn % RESTART_AFTER == RESTART_AFTER - 1:
             order = np.argsort(-best, kind="stable")
             half = count // 2
             blocks[order[half:]], best[order[half:]] = blocks[order[: count - half]], best[order[: count - half]]
     winner = int(np.argmax(best))
-    found = differences(plan, prune, blocks[winner : winner + 1])[0]
-    ratio = product([group.ratio_of(int(word)) for word in found for group in groups])
-    return Worst(blocks[winner, :-1].reshape(side, side, channels), blocks[winner, -1], ratio, count * (rounds + 1))
+    found = word_differences(plan, prune, blocks[winner : winner + 1])[0]
+    ratio = product([group.ratio_for(int(word)) for word in found for group in groups])
+    return WorstPair(blocks[winner, :-1].reshape(side, side, channels), blocks[winner, -1], ratio, count * (rounds + 1))
 
 
 def check_blocks(plan: Plan, prune: Prune, tables: Tables) -> list[Check]:
-    """That one source pixel moves only its block, and how near to the bound for it two sources can come."""
+    """Check that one source pixel moves only its block, and how near two sources come to the source pixel's bound."""
     side = block_of(prune)
     size = f"{side} x {side}"
-    strays = _moved_elsewhere(plan, prune)
-    checks = [
-        Check(
-            SECTION,
-            "block",
-            f"every pixel of a small source changed: how many view pixels outside its {size} block move",
-            not strays,
-            "moved",
-            strays,
-            "<=",
-            0,
-        )
-    ]
+    moved = _pixels_moved_outside_block(plan, prune)
+    tested = f"every pixel of a small source changed: view pixels that move outside its {size} block"
+    checks = [Check(SECTION, "block", tested, not moved, "moved", moved, "<=", 0)]
     if side == 1:
         return checks
     groups = read_groups(tables)
     found, pixel = search(plan, prune, groups), worst_ratio(groups, plan.kept_bits)
     bound = None if pixel is None else pixel ** (side * side)
-    needed = pixel is not None and (found.ratio is None or found.ratio > pixel)
-    times = epsilon_of(found.ratio) / epsilon_of(pixel) if pixel is not None and pixel > 1 else 1.0
+    exceeded = pixel is not None and (found.ratio is None or found.ratio > pixel)
+    factor = epsilon_of(found.ratio) / epsilon_of(pixel) if pixel is not None and pixel > 1 else 1.0
     checks.append(
         Check(
             SECTION,
             "source pixel",
-            f"{found.tried:,} pairs of {size} sources that differ in one pixel, climbing: the worst is "
-            f"{times:.2f} x the released pixel's epsilon, the bound {side * side} x",
+            f"search over {found.tried:,} pairs of {size} sources that differ in one pixel: the worst is "
+            f"{factor:.2f} x the released pixel's epsilon, the bound {side * side} x",
             bound is not None and found.ratio is not None and found.ratio <= bound,
             "epsilon",
             epsilon_of(found.ratio),
@@ -150,7 +143,7 @@ def check_blocks(plan: Plan, prune: Prune, tables: Tables) -> list[Check]:
             details={
                 "source": found.block.tolist(),
                 "other_value_of_its_first_pixel": found.other.tolist(),
-                "released_pixel_is_exceeded": needed,
+                "released_pixel_is_exceeded": exceeded,
                 "pairs_tried": found.tried,
             },
         )
@@ -158,31 +151,31 @@ def check_blocks(plan: Plan, prune: Prune, tables: Tables) -> list[Check]:
     return checks
 
 
-def _moved_elsewhere(plan: Plan, prune: Prune) -> int:
-    """How many view pixels move, all told, that are in another block than the source pixel which was changed."""
+def _pixels_moved_outside_block(plan: Plan, prune: Prune) -> int:
+    """Change each source pixel in turn, and count the view pixels that move in other blocks."""
     side = block_of(prune)
     shape = (2 * side + 1, 2 * side + 1, *([3] if plan.is_colour else []))
     highest = highest_value(plan)
-    source = (_numbers("locality", shape) % (highest + 1)).astype(plan.dtype)
+    source = (_fixed_numbers("locality", shape) % (highest + 1)).astype(plan.dtype)
     before, block = view_words(source, plan, prune), np.arange(shape[0]) // side
     moved = 0
     for y, x in np.ndindex(shape[:2]):
         changed = source.copy()
         changed[y, x] = highest - changed[y, x]
-        elsewhere = (block[:, None] != block[y]) | (block != block[x])
-        moved += int(np.count_nonzero((view_words(changed, plan, prune) != before) & elsewhere))
+        outside = (block[:, None] != block[y]) | (block != block[x])
+        moved += int(np.count_nonzero((view_words(changed, plan, prune) != before) & outside))
     return moved
 
 
-def _starts(count: int, pixels: int, channels: int, highest: int) -> Blocks:
-    wild = _numbers("wild", (count, pixels + 1, channels)) % (highest + 1)
-    level = _numbers("level", (count, 1, 1)) % (highest + 1)
-    flat = np.clip(level + _numbers("flat", wild.shape) % 3 - 1, 0, highest)
-    flat[:, [0, -1]] = np.clip(level + _numbers("own", (count, 2, channels)) % 129 - 64, 0, highest)
-    return np.where(np.arange(count)[:, None, None] % 4 == 0, wild, flat)
+def _starting_blocks(count: int, pixels: int, channels: int, highest: int) -> Blocks:
+    arbitrary = _fixed_numbers("wild", (count, pixels + 1, channels)) % (highest + 1)
+    level = _fixed_numbers("level", (count, 1, 1)) % (highest + 1)
+    flat = np.clip(level + _fixed_numbers("flat", arbitrary.shape) % 3 - 1, 0, highest)
+    flat[:, [0, -1]] = np.clip(level + _fixed_numbers("own", (count, 2, channels)) % 129 - 64, 0, highest)
+    return np.where(np.arange(count)[:, None, None] % 4 == 0, arbitrary, flat)
 
 
-def _numbers(name: str, shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """The same 16-bit numbers in every run."""
+def _fixed_numbers(name: str, shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """16-bit numbers that are the same in every run."""
     size = int(np.prod(shape))
     return np.frombuffer(hashlib.shake_128(name.encode()).digest(2 * size), "<u2").astype(np.int64).reshape(shape)

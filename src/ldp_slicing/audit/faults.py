@@ -1,8 +1,14 @@
-"""Known faults of colour releases, planted from outside: each is this installation with one piece replaced. An audit must reject all."""
+"""Known faults of colour releases. Each is this installation, or a folder of releases, with one part replaced.
+
+An audit must reject all of them, and accept the controls. The folder is made with ``Slicer`` and the writers of cards
+and manifests, not by a run of ``ldp-slicing privatize``: like the rest of ``audit``, this module does not import
+``release``.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -11,95 +17,98 @@ from pathlib import Path
 
 import numpy as np
 
+from ldp_slicing.audit.backends import Installation, Release, this_installation
 from ldp_slicing.audit.exact import read_groups
 from ldp_slicing.audit.pixel_words import Pixels, Words, release_words, view_words
-from ldp_slicing.audit.subject import Release, Subject, installed
-from ldp_slicing.files import write_atomically
-from ldp_slicing.manifest import CARD_NAME
+from ldp_slicing.card import Card, Statement
+from ldp_slicing.manifest import CARD_NAME, write_manifest
 from ldp_slicing.plan import Plan, Slice
 from ldp_slicing.png import SIGNATURE, encode_chunk, encode_png
 from ldp_slicing.randomness import SeededForTests
-from ldp_slicing.release.inventory import prepare
-from ldp_slicing.release.run import on_this_machine
-from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.slicer import Slicer
+from ldp_slicing.storage import LocalStorage
 from ldp_slicing.tables import Tables
 from ldp_slicing.view import Prune
 
-SIDE = 128  # of the pictures in a set of releases
-PICTURES = 6
+SIDE = 128  # of the images in a folder of releases
+IMAGES = 6
 
 
 @dataclass(frozen=True)
 class Fault:
-    """``plant`` makes what is audited; ``by``: the checks that must reject it (none: the audit must accept it)."""
+    """``planted`` describes the fault. ``rejected_by``: the checks that must reject it; none for a control."""
 
     name: str
     planted: str
-    by: frozenset[str]
+    rejected_by: frozenset[str]
 
 
 @dataclass(frozen=True)
-class BuildFault(Fault):
-    plant: Callable[[Plan, Prune], Subject]
+class InstallationFault(Fault):
+    """``plant`` returns an installation with the fault."""
+
+    plant: Callable[[Plan, Prune], Installation]
 
 
 @dataclass(frozen=True)
 class FolderFault(Fault):
-    plant: Callable[[Path, Path, ReleaseSettings], None]  # in a folder of releases, given that of their sources
+    """``plant`` changes a folder of releases made with the given plan and view."""
+
+    plant: Callable[[Path, Plan, Prune], None]
 
 
-def one_path(plan: Plan, prune: Prune) -> Subject:
-    """This installation with the path that is used by default, and nothing planted."""
-    subject = installed(plan, prune)
-    name = list(subject.paths)[-1]
-    return dataclasses.replace(subject, paths={name: subject.paths[name]})
+def default_backend(plan: Plan, prune: Prune) -> Installation:
+    """This installation with the backend that is used by default, and no fault."""
+    installation = this_installation(plan, prune)
+    name = list(installation.backends)[-1]
+    return dataclasses.replace(installation, backends={name: installation.backends[name]})
 
 
-def _with_masks(change: Callable[[Words, Words, Plan], Words]) -> Callable[[Plan, Prune], Subject]:
-    """A subject whose masks are changed on the way: ``change`` gets the masks of two fresh releases."""
+def _with_masks(change: Callable[[Words, Words, Plan], Words]) -> Callable[[Plan, Prune], Installation]:
+    """An installation that changes its masks: ``change`` gets those of two fresh releases."""
 
-    def plant(plan: Plan, prune: Prune) -> Subject:
+    def plant(plan: Plan, prune: Prune) -> Installation:
         def make() -> Release:
             slicer = Slicer(plan, prune=prune, output="ycbcr")
 
             def release(source: Pixels) -> Pixels:
                 words = view_words(source, plan, prune)
                 masks, more = (release_words(slicer(source), plan) ^ words for _ in range(2))
-                return _pixels(words ^ change(masks, more, plan))
+                return _ycbcr(words ^ change(masks, more, plan))
 
             return release
 
-        return _subject(plan, prune, make)
+        return _with_backend(plan, prune, make)
 
     return plant
 
 
-def _subject(plan: Plan, prune: Prune, make: Callable[[], Release]) -> Subject:
-    return dataclasses.replace(one_path(plan, prune), paths={"planted": make}, elsewhere=lambda source: make()(source))
+def _with_backend(plan: Plan, prune: Prune, make: Callable[[], Release]) -> Installation:
+    installation = default_backend(plan, prune)
+    return dataclasses.replace(installation, backends={"planted": make}, new_process=lambda source: make()(source))
 
 
-def _pixels(words: Words) -> Pixels:
+def _ycbcr(words: Words) -> Pixels:
     return np.stack([words >> np.uint32(shift) & np.uint32(255) for shift in (16, 8, 0)], axis=-1).astype(np.uint8)
 
 
-def _reversed(masks: Words, _: Words, plan: Plan) -> Words:
+def _reverse_bits(masks: Words, _: Words, plan: Plan) -> Words:
     out = np.zeros_like(masks)
     for b in range(plan.word_bits):
-        out |= (masks >> np.uint32(b) & np.uint32(1)) << np.uint32(b ^ 7)  # within its byte, its channel
+        out |= (masks >> np.uint32(b) & np.uint32(1)) << np.uint32(b ^ 7)  # within its byte, which is its channel
     return out
 
 
-def _skip(which: int) -> Callable[[Words, Words, Plan], Words]:
-    return lambda masks, _, plan: masks & np.uint32(~plan.slices[which].bits & 0xFFFFFFFF)
+def _skip_slice(index: int) -> Callable[[Words, Words, Plan], Words]:
+    return lambda masks, _, plan: masks & np.uint32(~plan.slices[index].bits & 0xFFFFFFFF)
 
 
-def _twice_the_budget(plan: Plan, prune: Prune) -> Subject:
+def _double_budget(plan: Plan, prune: Prune) -> Installation:
     double = Plan([Slice(part.bits, 2 * part.epsilon) for part in plan.slices], plan.word_bits)
-    return dataclasses.replace(one_path(double, prune), plan=plan)
+    return dataclasses.replace(default_backend(double, prune), plan=plan)
 
 
-def _one_mask(plan: Plan, prune: Prune) -> Subject:
+def _reused_mask(plan: Plan, prune: Prune) -> Installation:
     def make() -> Release:
         slicer, kept = Slicer(plan, prune=prune, output="ycbcr"), dict[tuple[int, ...], Words]()
 
@@ -107,23 +116,26 @@ def _one_mask(plan: Plan, prune: Prune) -> Subject:
             words = view_words(source, plan, prune)
             if words.shape not in kept:
                 kept[words.shape] = release_words(slicer(source), plan) ^ words
-            return _pixels(words ^ kept[words.shape])
+            return _ycbcr(words ^ kept[words.shape])
 
         return release
 
-    return _subject(plan, prune, make)
+    return _with_backend(plan, prune, make)
 
 
-def _seeded(plan: Plan, prune: Prune) -> Subject:
-    return _subject(plan, prune, lambda: Slicer(plan, prune=prune, output="ycbcr", randomness=SeededForTests(42)))
+def _seeded(plan: Plan, prune: Prune) -> Installation:
+    def make() -> Release:
+        return Slicer(plan, prune=prune, output="ycbcr", randomness=SeededForTests(42))
+
+    return _with_backend(plan, prune, make)
 
 
-def _seeded_process(plan: Plan, prune: Prune) -> Subject:
-    return dataclasses.replace(one_path(plan, prune), elsewhere=_seeded(plan, prune).elsewhere)
+def _seeded_process(plan: Plan, prune: Prune) -> Installation:
+    return dataclasses.replace(default_backend(plan, prune), new_process=_seeded(plan, prune).new_process)
 
 
 def less_noise(tables: Tables) -> Tables:
-    """In each group one threshold of the rarest mask moved by 2^-20 of its column (2^-28 of all draws), to less noise."""
+    """Move one threshold of each group's rarest mask by 2^-20 of its column (2^-28 of all draws), to less noise."""
     first, rest = tables.first.copy(), tables.rest.copy()
     for g, group in enumerate(read_groups(tables)):
         rarest = min(group.weights, key=lambda mask: (group.weights[mask], -mask))
@@ -138,126 +150,138 @@ def less_noise(tables: Tables) -> Tables:
     return dataclasses.replace(tables, first=first, rest=rest)
 
 
-def _wrong_tables(plan: Plan, prune: Prune) -> Subject:
+def _wrong_tables(plan: Plan, prune: Prune) -> Installation:
     sampled = Plan(plan.slices, plan.word_bits)
     vars(sampled)["tables"] = less_noise(plan.tables)
-    # A plan with these tables has no JSON form: the new process gets the promised one.
-    return dataclasses.replace(one_path(sampled, prune), plan=plan, elsewhere=one_path(plan, prune).elsewhere)
+    # A plan with these tables has no JSON form, so the new process gets the promised one.
+    new_process = default_backend(plan, prune).new_process
+    return dataclasses.replace(default_backend(sampled, prune), plan=plan, new_process=new_process)
 
 
-BUILD_FAULTS = (
-    BuildFault("nothing", "the control: this installation as it is", frozenset(), one_path),
-    BuildFault("bit order", "the masks of each channel reversed", frozenset({"flip rates"}), _with_masks(_reversed)),
-    BuildFault(
+INSTALLATION_FAULTS = (
+    InstallationFault("nothing", "the control: this installation unchanged", frozenset(), default_backend),
+    InstallationFault(
+        "bit order", "the masks of each channel reversed", frozenset({"flip rates"}), _with_masks(_reverse_bits)
+    ),
+    InstallationFault(
         "double spending",
         "the tables of twice the epsilon",
         frozenset({"released pixel", "flip rates", "epsilon of their sum"}),
-        _twice_the_budget,
+        _double_budget,
     ),
-    BuildFault(
+    InstallationFault(
         "two releases combined",
         "a bit is changed only where two fresh releases agree on it",
         frozenset({"flip rates", "epsilon of each slice", "epsilon of their sum"}),
         _with_masks(lambda masks, more, _: masks & more),
     ),
-    BuildFault(
-        "mask reuse", "one mask for all images of a size", frozenset({"two releases", "repeated masks"}), _one_mask
+    InstallationFault(
+        "mask reuse", "one mask for all images of a size", frozenset({"two releases", "repeated masks"}), _reused_mask
     ),
-    BuildFault("a fixed seed", "every slicer starts from seed 42", frozenset({"new slicers, processes"}), _seeded),
-    BuildFault(
+    InstallationFault(
+        "a fixed seed", "every slicer starts from seed 42", frozenset({"new slicers, processes"}), _seeded
+    ),
+    InstallationFault(
         "a seed per process",
         "every process starts from seed 42",
         frozenset({"new slicers, processes"}),
         _seeded_process,
     ),
-    BuildFault(
+    InstallationFault(
         "a skipped slice",
-        "the highest slice is released as it is",
+        "the highest slice is released unchanged",
         frozenset({"flip rates", "epsilon of each slice"}),
-        _with_masks(_skip(0)),
+        _with_masks(_skip_slice(0)),
     ),
-    BuildFault(
+    InstallationFault(
         "a skipped slice, lowest",
-        "the lowest slice is released as it is",
+        "the lowest slice is released unchanged",
         frozenset({"flip rates", "epsilon of each slice"}),
-        _with_masks(_skip(-1)),
+        _with_masks(_skip_slice(-1)),
     ),
-    BuildFault(
+    InstallationFault(
         "thresholds off by 2^-20",
-        "one column of each table, to less noise (the statistics cannot see it)",
+        "one column of each table, towards less noise (too small for the statistics)",
         frozenset({"slices", "released pixel"}),
         _wrong_tables,
     ),
 )
 
 
-def picture(number: int) -> Pixels:
-    """A smooth colour picture, uint8 SIDE x SIDE x 3, as photographs are."""
+def sample_image(number: int) -> Pixels:
+    """A smooth colour image, uint8 [SIDE, SIDE, 3], as photographs are."""
     y, x, c = np.meshgrid(np.arange(SIDE), np.arange(SIDE), np.arange(3), indexing="ij")
     waves = np.sin(x / (17 + 3 * number) + c) + np.cos(y / (23 + number) - c * number)
     return (128 + 50 * waves).astype(np.uint8)
 
 
-def make_set(folder: Path, recipe: ReleaseSettings) -> tuple[Path, Path]:
-    """Sources and their releases, made as ``ldp-slicing privatize`` makes them."""
-    sources, releases = folder / "sources", folder / "releases"
-    sources.mkdir()
-    for number in range(PICTURES):
-        write_atomically(sources / f"{number}.png", encode_png(picture(number)))
-    job = prepare(sources, releases, recipe, ledger=folder / "ledger.sqlite")
-    list(job.run(on_this_machine(1)))
-    job.close()
-    return sources, releases
+def make_releases(folder: Path, plan: Plan, prune: Prune) -> None:
+    """Fill an empty folder with releases of the sample images, their card and their manifest."""
+    slicer = Slicer(plan, prune=prune)
+    lines = []
+    for number in range(IMAGES):
+        data = _png(slicer(sample_image(number)))
+        (folder / f"{number}.png").write_bytes(data)
+        lines.append({"output": f"{number}.png", "sha256": hashlib.sha256(data).hexdigest(), "status": "released"})
+    write_manifest(LocalStorage(folder), lines)
+    card = Card((Statement(plan, prune, slicer.output, ((SIDE, SIDE),) * IMAGES),))
+    (folder / CARD_NAME).write_text(card.to_json())
 
 
-def _leak(releases: Path, _: Path, __: ReleaseSettings) -> None:
-    path = releases / "0.png"
-    header = len(SIGNATURE) + 25
+def _png(pixels: Pixels) -> bytes:
+    return b"".join(encode_png(pixels))
+
+
+def _add_comment(folder: Path, _: Plan, __: Prune) -> None:
+    path = folder / "0.png"
+    header = len(SIGNATURE) + 25  # signature and IHDR
     data = path.read_bytes()
     chunk = b"".join(encode_chunk(b"tEXt", b"Comment\0taken at home"))
     path.write_bytes(data[:header] + chunk + data[header:])
 
 
-def _wrong_card(releases: Path, _: Path, __: ReleaseSettings) -> None:
-    card = json.loads((releases / CARD_NAME).read_text())
+def _understate_source_pixel(folder: Path, _: Plan, __: Prune) -> None:
+    card = json.loads((folder / CARD_NAME).read_text())
     card["statements"][0]["levels"][2]["epsilon"] /= 4  # the source pixel, as if pruning cost nothing
-    (releases / CARD_NAME).write_text(json.dumps(card))
+    (folder / CARD_NAME).write_text(json.dumps(card))
 
 
-def _stray(releases: Path, _: Path, __: ReleaseSettings) -> None:
-    (releases / "notes.txt").write_text("0.png is Anna\n")
+def _add_notes(folder: Path, _: Plan, __: Prune) -> None:
+    (folder / "notes.txt").write_text("0.png is Anna\n")
 
 
-def _duplicate(releases: Path, _: Path, __: ReleaseSettings) -> None:
-    shutil.copy(releases / "0.png", releases / "1.png")
+def _duplicate_release(folder: Path, _: Plan, __: Prune) -> None:
+    shutil.copy(folder / "0.png", folder / "1.png")
 
 
-def _shared(releases: Path, _: Path, recipe: ReleaseSettings) -> None:
-    plan = recipe.slicer(24).plan
+def _share_mask(folder: Path, plan: Plan, prune: Prune) -> None:
     for number in (2, 4):
-        seeded = Slicer(plan, prune=recipe.prune, randomness=SeededForTests(42))
-        (releases / f"{number}.png").write_bytes(b"".join(encode_png(seeded(picture(number)))))
+        seeded = Slicer(plan, prune=prune, randomness=SeededForTests(42))
+        (folder / f"{number}.png").write_bytes(_png(seeded(sample_image(number))))
 
 
-def _replaced(releases: Path, _: Path, recipe: ReleaseSettings) -> None:
-    (releases / "5.png").write_bytes(b"".join(encode_png(recipe.slicer(24)(picture(5)))))
+def _replace_release(folder: Path, plan: Plan, prune: Prune) -> None:
+    (folder / "5.png").write_bytes(_png(Slicer(plan, prune=prune)(sample_image(5))))
 
 
-def _unprotected(releases: Path, sources: Path, __: ReleaseSettings) -> None:
-    shutil.copy(sources / "3.png", releases / "3.png")
+def _add_source(folder: Path, _: Plan, __: Prune) -> None:
+    (folder / "3.png").write_bytes(_png(sample_image(3)))
 
 
 FOLDER_FAULTS = (
-    FolderFault("releases, nothing", "the control: releases as they are made", frozenset(), lambda *_: None),
-    FolderFault("a metadata leak", "a comment in one PNG", frozenset({"metadata"}), _leak),
+    FolderFault("releases, nothing", "the control: releases unchanged", frozenset(), lambda *_: None),
+    FolderFault("a metadata leak", "a comment in one PNG", frozenset({"metadata"}), _add_comment),
     FolderFault(
-        "a wrong card", "the source pixel's epsilon as if pruning cost nothing", frozenset({"card"}), _wrong_card
+        "a wrong card",
+        "the source pixel's epsilon as if pruning cost nothing",
+        frozenset({"card"}),
+        _understate_source_pixel,
     ),
-    FolderFault("a stray file", "notes among the releases", frozenset({"files"}), _stray),
+    FolderFault("a stray file", "notes among the releases", frozenset({"files"}), _add_notes),
     FolderFault(
-        "a second release", "one release made again, in place of the first", frozenset({"manifest"}), _replaced
+        "a second release", "one release made again, in place of the first", frozenset({"manifest"}), _replace_release
     ),
-    FolderFault("a duplicate", "one release under two names", frozenset({"duplicates"}), _duplicate),
-    FolderFault("a shared mask", "two of the releases under one mask", frozenset({"shared masks"}), _shared),
-    FolderFault("an unprotected image", "a source among the releases", frozenset({"noise"}), _unprotected),
+    FolderFault("a duplicate", "one release under two names", frozenset({"duplicates"}), _duplicate_release),
+    FolderFault("a shared mask", "two of the releases under one mask", frozenset({"shared masks"}), _share_mask),
+    FolderFault("an unprotected image", "a source among the releases", frozenset({"noise"}), _add_source),
 )

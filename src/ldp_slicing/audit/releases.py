@@ -1,6 +1,6 @@
-"""The audit of a set of releases, by somebody who has nothing but the releases and their card.
+"""The audit of a set of releases, by somebody who has only the releases and their card.
 
-Every test of pixels is one-sided and holds for any sources: docs/proofs.md, 14. Tests: tests/audit/test_releases.py.
+Every test of pixels is one-sided and valid for any sources: docs/proofs.md, 14.5. Tests: tests/audit/test_releases.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from ldp_slicing.audit.exact import Group, read_groups
 from ldp_slicing.audit.files import ReleaseFile, ReleaseSet, read_set
 from ldp_slicing.audit.report import ERROR_RATE, Check, Report
-from ldp_slicing.audit.shared import QUESTIONS, Comparison, equal_at
+from ldp_slicing.audit.shared_masks import TESTS, Comparison, equality_probability
 from ldp_slicing.audit.tails import tail_above
 from ldp_slicing.card import CARD_VERSION, EQUALITY, Statement, counted, differences, promised, spent_on_one
 from ldp_slicing.errors import AuditError, LdpSlicingError, ReleaseError
@@ -31,22 +31,27 @@ from ldp_slicing.plan import COLOUR_BITS, Plan
 from ldp_slicing.storage import LocalStorage
 
 SECTION = "releases"
-BLIND = (
-    "whether the noise is just the plan's: without the sources only its absence shows (the owner runs `ldp-slicing audit`)",
-    "shared masks where releases are small or of different size, epsilon is high, slices seldom change or the sources have much texture",
-    "whether a source was released before, or is a near-duplicate of another: that is the owner's to count",
+LIMITATIONS = (
+    "noise other than the plan's: without the sources only missing noise shows (the owner runs `ldp-slicing audit`)",
+    "shared masks if releases are small or differ in size, epsilon is high, slices seldom change or sources are "
+    "textured",
+    "whether a source was released before, or is a near-duplicate of another: only the owner can count that",
 )
 
 
 @dataclass(frozen=True)
-class Claim:
-    """One statement of the card: the plan it speaks of, and the sums it gives."""
+class AuditedStatement:
+    """One statement of the card, with the releases that it is about.
+
+    ``recomputed``: the statement computed again for these releases, or None if there are none. ``owners_key``: equal
+    sources have equal releases, as the card says.
+    """
 
     plan: Plan
-    statement: Statement | None  # recomputed for the releases it is about; None where there are none
+    recomputed: Statement | None
     written: dict[str, Any]
     releases: list[ReleaseFile]
-    owners_key: bool = False  # then equal sources have equal releases, as the card says
+    owners_key: bool = False
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -54,256 +59,269 @@ class Claim:
 
 
 def audit_releases(target: Path | str, *, error_rate: float = ERROR_RATE) -> Report:
-    """Every check of a folder of releases, or of one release with its card."""
+    """Check a folder of releases, or one release with its card."""
     started = time.monotonic()
     target = Path(target)
-    if target.is_dir():
-        _refuse_containers(LocalStorage(target))
-    elif target.name.endswith(".card.json"):
-        raise AuditError(f"{target} is a card: name the release that it speaks of")
-    elif target.is_file() and target.suffix.lower() != ".png":
-        raise AuditError(f"{target}: of releases only PNG files are audited")
+    _refuse_other_formats(target)
     found = read_set(target)
     if not found.card_path.exists() and not (found.folder and (found.folder / MANIFEST_NAME).exists()):
-        what = (
-            "the run is not finished, or this is no set of releases"
-            if found.folder
-            else "this is no release, or was parted from its card"
-        )
-        raise AuditError(f"{target} has no {found.card_path.name}: {what}")
-    claims, problems = read_card(found)
-    each = error_rate / len(PIXEL_CHECKS)
-    checks = [_check_card(found, claims, problems), _check_files(found), _check_metadata(found)]
+        folder = "the run is not finished, or this is not a folder of releases"
+        single = "this is not a release, or it was separated from its card"
+        raise AuditError(f"{target} has no {found.card_path.name}: {folder if found.folder else single}")
+    statements, problems = read_card(found)
+    checks = [_check_card(found, statements, problems), _check_files(found), _check_metadata(found)]
     if found.folder is not None:
         checks.append(_check_manifest(found.folder, found.releases))
-    if claims:
-        checks += [check(claims, each) for check in PIXEL_CHECKS]
-    count = len(found.releases)
-    return Report(f"{counted(count, 'release')} in {found.name}", tuple(checks), BLIND, time.monotonic() - started)
+    if statements:
+        checks += [check(statements, error_rate / len(PIXEL_CHECKS)) for check in PIXEL_CHECKS]
+    subject = f"{counted(len(found.releases), 'release')} in {found.name}"
+    return Report(subject, tuple(checks), LIMITATIONS, time.monotonic() - started)
 
 
-def _refuse_containers(folder: LocalStorage) -> None:
-    """A verdict on files that were not looked into would be no verdict."""
+def _refuse_other_formats(target: Path) -> None:
+    """Refuse releases that are not PNG files: a verdict on files that were not inspected would mean nothing."""
+    if target.is_file() and target.name.endswith(".card.json"):
+        raise AuditError(f"{target} is a card: name the release that it is about")
+    if target.is_file() and target.suffix.lower() != ".png":
+        raise AuditError(f"{target} cannot be audited: only PNG files can")
+    if not target.is_dir():
+        return
     try:
-        others = sorted(
-            {line["output"] for line in read_manifest(folder) if not line["output"].lower().endswith(".png")}
-        )
+        outputs = [line["output"] for line in read_manifest(LocalStorage(target))]
     except ReleaseError:
-        return  # one of the checks says so
+        return  # the check of the manifest reports it
+    others = {output for output in outputs if not output.lower().endswith(".png")}
     if others:
+        more = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
         raise AuditError(
-            f"{others[0]}{f' and {len(others) - 1:,} more' * (len(others) > 1)}: of releases only PNG files are audited; "
-            "`ldp-slicing verify` compares these with manifest and card"
+            f"{min(others)}{more} cannot be audited: only PNG files can. "
+            "Use `ldp-slicing verify` to compare them with manifest and card"
         )
 
 
-def read_card(found: ReleaseSet) -> tuple[list[Claim], list[str]]:
-    """The statements of the card with the releases each is about, and what is wrong with the card."""
+def read_card(found: ReleaseSet) -> tuple[list[AuditedStatement], list[str]]:
+    """The statements of the card, each with its releases, and the problems of the card."""
+    name = found.card_path.name
     try:
         card = json.loads(found.card_path.read_bytes())
-        version, statements, owners_key = card["card"], list(card["statements"]), EQUALITY in card["not_protected"]
+        version, written, owners_key = card["card"], list(card["statements"]), EQUALITY in card["not_protected"]
     except OSError as error:
-        return [], [f"{found.card_path.name} cannot be read: {error.strerror}"]
+        return [], [f"{name} cannot be read: {error.strerror}"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        return [], [f"{found.card_path.name} is not a card"]
+        return [], [f"{name} is not a card"]
     if version != CARD_VERSION:
         return [], [f"the card has version {version!r}; this software reads version {CARD_VERSION}"]
-    claims, problems, left, lost = list[Claim](), list[str](), list(found.releases), _read_lost(found)
-    for number, written in enumerate(statements, 1):
+    statements, problems = list[AuditedStatement](), list[str]()
+    left, lost = list(found.releases), _read_lost(found)
+    for number, one in enumerate(written, 1):
         try:
-            claim = replace(_read_statement(written, left, lost), owners_key=owners_key)
-            wrong = _wrong_sums(claim)
+            statement = replace(_read_statement(one, left, lost), owners_key=owners_key)
+            wrong = _wrong_sums(statement)
         except LdpSlicingError as error:
             problems.append(f"statement {number}: {error}")
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             problems.append(f"statement {number} cannot be read: {type(error).__name__}: {error}")
         else:
-            claims.append(claim)
-            lost.pop(claim.plan.word_bits, None)  # no other statement is about them
-            taken = set(claim.releases)
+            statements.append(statement)
+            lost.pop(statement.plan.word_bits, None)  # no other statement is about these
+            taken = set(statement.releases)
             left = [release for release in left if release not in taken]
             problems += [f"statement {number}, {line}" for line in wrong]
     if left and not problems:
         problems.append(f"no statement is about {counted(len(left), 'release')}, such as {left[0].path}")
     if lost and not problems:
         problems.append(f"no statement is about lost releases of {', '.join(map(str, sorted(lost)))}-bit words")
-    return claims, problems
+    return statements, problems
 
 
 def _read_lost(found: ReleaseSet) -> dict[int, list[tuple[int, int]]]:
-    """The sizes of the releases that are gone, by the bits of their words: they were made, and a card counts them."""
+    """The sizes of lost releases, by the bits of their words. They were made, so the card counts them."""
     lost = defaultdict[int, list[tuple[int, int]]](list)
     if found.folder is not None:
-        place = LocalStorage(found.folder)
-        with contextlib.suppress(ReleaseError):  # one of the checks says so
-            for line in read_manifest(place):
-                if is_lost(place, line):
-                    lost[line["word_bits"]].append((line["width"], line["height"]))  # a PNG file has one
+        storage = LocalStorage(found.folder)
+        with contextlib.suppress(ReleaseError):  # the check of the manifest reports it
+            for line in read_manifest(storage):
+                if is_lost(storage, line):
+                    lost[line["word_bits"]].append((line["width"], line["height"]))  # a PNG file holds one release
     return lost
 
 
 def _read_statement(
     written: dict[str, Any], releases: list[ReleaseFile], lost: Mapping[int, list[tuple[int, int]]]
-) -> Claim:
+) -> AuditedStatement:
     plan, prune = promised(written)
     file_bits = COLOUR_BITS if plan.is_colour else 8 if plan.word_bits <= 8 else 16
     mine = [release for release in releases if release.word_bits == file_bits]
     sizes = (*(release.size for release in mine), *lost.get(plan.word_bits, ()))
-    times, spent = (
-        written["most_releases_of_one_source"],
-        spent_on_one(written),
-    )  # which sources are one, only their owner knows
-    statement = Statement(plan, prune, "rgb", sizes, times=times, spent=spent) if sizes else None
-    return Claim(plan, statement, written, mine)
+    # Only the owner knows which sources are equal, so these two numbers are taken from the card.
+    times, spent = written["most_releases_of_one_source"], spent_on_one(written)
+    recomputed = Statement(plan, prune, "rgb", sizes, times=times, spent=spent) if sizes else None
+    return AuditedStatement(plan, recomputed, written, mine)
 
 
-def _wrong_sums(claim: Claim) -> list[str]:
-    if claim.statement is None:
-        return [f"releases: the card says {claim.written.get('releases')!r}, there are 0"]
+def _wrong_sums(statement: AuditedStatement) -> list[str]:
+    if statement.recomputed is None:
+        return [f"releases: the card says {statement.written.get('releases')!r}, there are 0"]
     return [
         f"{where}: the card says {said!r}, should be {right!r}"
-        for where, said, right in differences(claim.written, claim.statement.to_dict())
+        for where, said, right in differences(statement.written, statement.recomputed.to_dict())
     ]
 
 
-def _check_card(found: ReleaseSet, claims: list[Claim], problems: list[str]) -> Check:
-    tried = f"{found.card_path.name}: {counted(len(claims), 'statement')}, recomputed from plan and files"
-    return Check(SECTION, "card", tried, not problems, complaints=tuple(problems))
+def _check_card(found: ReleaseSet, statements: list[AuditedStatement], problems: list[str]) -> Check:
+    tested = f"{found.card_path.name}: {counted(len(statements), 'statement')}, recomputed from plan and files"
+    return Check(SECTION, "card", tested, not problems, failures=tuple(problems))
 
 
 def _check_files(found: ReleaseSet) -> Check:
-    complaints = [*found.odd, *([] if found.releases else ["there is no release"])]
-    return Check(SECTION, "files", "nothing but releases and what belongs to them", not complaints, "others", len(found.odd), "<=", 0,
-                 complaints=tuple(complaints))  # fmt: skip
+    failures = tuple(found.unexpected) if found.releases else (*found.unexpected, "there is no release")
+    count = len(found.unexpected)
+    tested = "nothing but releases, card and manifest"
+    return Check(SECTION, "files", tested, not failures, "others", count, "<=", 0, failures=failures)
 
 
 def _check_manifest(folder: Path, releases: list[ReleaseFile]) -> Check:
-    place, listed, problems, lost = LocalStorage(folder), dict[str, str](), list[str](), 0
+    storage, listed, problems, lost = LocalStorage(folder), dict[str, str](), list[str](), 0
     try:
-        for line in read_manifest(place):
-            if is_lost(place, line):
+        for line in read_manifest(storage):
+            if is_lost(storage, line):
                 lost += 1
             else:
                 listed[line["output"]] = line["sha256"]
     except ReleaseError as error:
-        problems.append(f"it {error}")
+        problems.append(f"the folder {error}")
     for output, checksum in listed.items():
-        if place.size(output) is None:
+        if storage.size(output) is None:
             problems.append(f"{output}: is missing")
             continue
-        with place.open(output) as file:
+        with storage.open(output) as file:
             if digest_of(file).hex() != checksum:
                 problems.append(f"{output}: is not the file that was released")
-    problems += [f"{release.path}: is not in it" for release in releases if str(release.path) not in listed]
-    tried = f"{MANIFEST_NAME}: every file is in it, with its checksum{f'; {lost:,} lost' * bool(lost)}"
-    return Check(SECTION, "manifest", tried, not problems, "wrong", len(problems), "<=", 0, complaints=tuple(problems))
+    problems += [f"{release.path}: is not listed" for release in releases if str(release.path) not in listed]
+    tested = f"{MANIFEST_NAME}: lists every file, with its checksum"
+    if lost:
+        tested += f"; {lost:,} lost"
+    return Check(SECTION, "manifest", tested, not problems, "wrong", len(problems), "<=", 0, failures=tuple(problems))
 
 
 def _check_metadata(found: ReleaseSet) -> Check:
-    tried = f"{counted(len(found.releases), 'PNG file')}: pixels and nothing else"
-    return Check(
-        SECTION,
-        "metadata",
-        tried,
-        not found.metadata,
-        "leaks",
-        len(found.metadata),
-        "<=",
-        0,
-        complaints=tuple(found.metadata),
-    )
+    tested = f"{counted(len(found.releases), 'PNG file')}: pixels and nothing else"
+    leaks = tuple(found.metadata)
+    return Check(SECTION, "metadata", tested, not leaks, "leaks", len(leaks), "<=", 0, failures=leaks)
 
 
-def _check_duplicates(claims: list[Claim], error_rate: float) -> Check:
-    """Equal releases. That two fresh masks make them equal has at most P(likeliest mask)^(certain pixels)."""
-    complaints, small, allowed, count = list[str](), 0, 0, sum(len(claim.releases) for claim in claims)
+def _check_duplicates(statements: list[AuditedStatement], error_rate: float) -> Check:
+    """Check for equal releases. Fresh ones are equal with probability at most P(likeliest mask)^(certain pixels)."""
+    failures, too_small, allowed = list[str](), 0, 0
+    count = sum(len(statement.releases) for statement in statements)
     pairs = max(1, count * (count - 1) // 2)
-    for claim in claims:
-        likeliest = math.prod(float(group.largest) for group in claim.groups)
+    for statement in statements:
+        likeliest = math.prod(float(group.largest_probability) for group in statement.groups)
         seen: dict[bytes, ReleaseFile] = {}
-        for release in claim.releases:
+        for release in statement.releases:
             other = seen.setdefault(release.digest, release)
             if other is release:
                 continue
-            if claim.owners_key:
+            if statement.owners_key:
                 allowed += 1
-            elif math.log(pairs) + release.certain * math.log(likeliest) > math.log(error_rate):
-                small += 1
+            elif math.log(pairs) + release.certain_pixels * math.log(likeliest) > math.log(error_rate):
+                too_small += 1
             else:
-                complaints.append(f"{other.path} and {release.path} have the same pixels")
-    tried = f"{counted(count, 'release')}, all pairs" + f"; {small} too small to tell from chance" * bool(small)
-    tried += f"; {allowed} equal to another, as the owner's key makes releases of equal sources" * bool(allowed)
+                failures.append(f"{other.path} and {release.path} have the same pixels")
+    tested = f"{counted(count, 'release')}, all pairs"
+    if too_small:
+        tested += f"; {too_small} too small to tell from chance"
+    if allowed:
+        tested += f"; {allowed} equal to another, as the owner's key makes releases of equal sources"
     return Check(
         SECTION,
         "duplicates",
-        tried,
-        not complaints,
+        tested,
+        not failures,
         "equal",
-        len(complaints),
+        len(failures),
         "<=",
         0,
         error_rate,
-        "",
-        tuple(complaints),
+        failures=tuple(failures),
     )
 
 
-def _check_noise(claims: list[Claim], error_rate: float) -> Check:
-    """A release whose neighbouring words are equal more often than two masks are, or in which dropped bits are not constant."""
-    complaints, smallest, blind = list[str](), 1.0, 0
-    count = sum(len(claim.releases) for claim in claims)
+def _check_noise(statements: list[AuditedStatement], error_rate: float) -> Check:
+    """Check that neighbouring words are not equal more often than two masks are, and that dropped bits are constant."""
+    failures, smallest, too_small = list[str](), 1.0, 0
+    count = sum(len(statement.releases) for statement in statements)
     limit = error_rate / max(1, count)
-    for claim in claims:
-        equal = equal_at(claim.groups, 2)
-        kept = np.uint32(claim.plan.kept_bits)
-        for release in claim.releases:
-            same = np.count_nonzero(release.sure & ((release.left ^ release.right) & kept == 0))
-            p_value = float(tail_above(same, release.left.size, equal)[0])
+    for statement in statements:
+        probability = equality_probability(statement.groups, 2)
+        kept = np.uint32(statement.plan.kept_bits)
+        for release in statement.releases:
+            pairs = release.left.size
+            equal = np.count_nonzero(release.certain & ((release.left ^ release.right) & kept == 0))
+            p_value = float(tail_above(equal, pairs, probability)[0])
             smallest = min(smallest, p_value)
-            blind += release.left.size * math.log(equal) > math.log(limit)
+            too_small += pairs * math.log(probability) > math.log(limit)
             if p_value < limit:
-                complaints.append(
-                    f"{release.path}: {same} of {release.left.size} neighbouring pixels are equal (p = {p_value:.1e})"
+                failures.append(
+                    f"{release.path}: {equal} of {pairs} pairs of neighbouring pixels are equal (p = {p_value:.1e})"
                 )
-            if np.any(release.left[release.sure] & ~kept != claim.plan.dropped_value):
-                complaints.append(f"{release.path}: bits that its plan drops are not constant")
-    tried = (
-        f"{counted(count, 'release')}: neighbours equal too often for the plan's masks"
-        + f"; {blind} too small to tell" * bool(blind)
-    )
+            if np.any(release.left[release.certain] & ~kept != statement.plan.dropped_value):
+                failures.append(f"{release.path}: bits that its plan drops are not constant")
+    tested = f"{counted(count, 'release')}: neighbours equal too often for the plan's masks"
+    if too_small:
+        tested += f"; {too_small} too small to tell"
     return Check(
-        SECTION, "noise", tried, not complaints, "smallest p", smallest, ">=", limit, error_rate, "", tuple(complaints)
+        SECTION,
+        "noise",
+        tested,
+        not failures,
+        "smallest p",
+        smallest,
+        ">=",
+        limit,
+        error_rate,
+        failures=tuple(failures),
     )
 
 
-def _check_masks(claims: list[Claim], error_rate: float) -> Check:
-    """Pairs of releases of one size under one mask."""
-    sets = [Comparison(same_size, claim.groups) for claim in claims for same_size in _by_size(_different(claim))]
-    pairs, possible = sum(each.pairs for each in sets), sum(each.possible for each in sets)
-    limit = error_rate / max(1, QUESTIONS * pairs)
-    blind = sum(each.pairs for each in sets if not each.can_see(limit))
-    answers = [each.compare(limit) for each in sets]
-    complaints = tuple(str(suspicion) for _, found in answers for suspicion in found)
-    smallest = min((p_value for p_value, _ in answers), default=1.0)
-    tried = f"{pairs:,} of {possible:,} pairs of releases of equal size" + f"; {blind:,} too small to tell" * bool(
-        blind
-    )
+def _check_shared_masks(statements: list[AuditedStatement], error_rate: float) -> Check:
+    """Check pairs of releases of one size for a shared mask."""
+    sets = [Comparison(same, statement.groups) for statement in statements for same in _comparable_releases(statement)]
+    pairs, possible = sum(each.pairs for each in sets), sum(each.possible_pairs for each in sets)
+    limit = error_rate / max(1, TESTS * pairs)
+    too_small = sum(each.pairs for each in sets if not each.has_power(limit))
+    results = [each.compare(limit) for each in sets]
+    failures = tuple(str(suspect) for _, found in results for suspect in found)
+    smallest = min((p_value for p_value, _ in results), default=1.0)
+    tested = f"{pairs:,} of {possible:,} pairs of releases of equal size"
+    if too_small:
+        tested += f"; {too_small:,} too small to tell"
     return Check(
-        SECTION, "shared masks", tried, not complaints, "smallest p", smallest, ">=", limit, error_rate, "", complaints
+        SECTION,
+        "shared masks",
+        tested,
+        not failures,
+        "smallest p",
+        smallest,
+        ">=",
+        limit,
+        error_rate,
+        failures=failures,
     )
 
 
-PIXEL_CHECKS: tuple[Callable[[list[Claim], float], Check], ...] = (_check_duplicates, _check_noise, _check_masks)
+PIXEL_CHECKS: tuple[Callable[[list[AuditedStatement], float], Check], ...] = (
+    _check_duplicates,
+    _check_noise,
+    _check_shared_masks,
+)
 
 
-def _different(claim: Claim) -> list[ReleaseFile]:
-    """Under an owner's key equal releases are one."""
-    return (
-        list({release.digest: release for release in claim.releases}.values()) if claim.owners_key else claim.releases
-    )
-
-
-def _by_size(releases: list[ReleaseFile]) -> list[list[ReleaseFile]]:
+def _comparable_releases(statement: AuditedStatement) -> list[list[ReleaseFile]]:
+    """The releases of a statement by size, where several have it. Under an owner's key, equal releases count once."""
+    releases = statement.releases
+    if statement.owners_key:
+        releases = list({release.digest: release for release in releases}.values())
     sizes: dict[tuple[int, int], list[ReleaseFile]] = {}
     for release in releases:
         sizes.setdefault(release.size, []).append(release)

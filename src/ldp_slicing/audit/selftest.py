@@ -1,4 +1,7 @@
-"""Does the audit reject what it must? Each known fault is planted, and the audit is run on it. Tests: tests/audit/test_selftest.py."""
+"""The self-test of the audit: plant each known fault, audit it, and see whether it is rejected.
+
+Tests: tests/audit/test_selftest.py.
+"""
 
 from __future__ import annotations
 
@@ -7,63 +10,76 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ldp_slicing.audit.build import audit_paths
 from ldp_slicing.audit.exact import check_tables
-from ldp_slicing.audit.faults import BUILD_FAULTS, FOLDER_FAULTS, BuildFault, Fault, FolderFault, make_set
+from ldp_slicing.audit.faults import (
+    FOLDER_FAULTS,
+    INSTALLATION_FAULTS,
+    Fault,
+    FolderFault,
+    InstallationFault,
+    make_releases,
+)
+from ldp_slicing.audit.installation import audit_backends
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.audit.report import ERROR_RATE, Check, Report
-from ldp_slicing.plan import COLOUR_BITS
-from ldp_slicing.release.settings import ReleaseSettings
+from ldp_slicing.plan import Plan
+from ldp_slicing.view import Prune
 
 PIXELS = 1 << 18
-BLIND = ("faults of kinds that are not planted here",)
+LIMITATIONS = ("faults of kinds that are not planted here",)
+VERDICTS = ("every fault is found", "A FAULT IS NOT FOUND")
 
 
-def self_test(recipe: ReleaseSettings, *, pixels: int = PIXELS, say: Callable[[str], None] = lambda _: None) -> Report:
-    """One check for each fault: whether the audit rejects it, by the checks that are there for it; and two controls that it must accept."""
+def self_test(
+    plan: Plan, prune: Prune, *, pixels: int = PIXELS, progress: Callable[[str], None] = lambda _: None
+) -> Report:
+    """Check for each fault that the audit rejects it, by the checks meant for it, and that it accepts two controls.
+
+    ``plan`` is a colour plan.
+    """
     started = time.monotonic()
     checks = []
-    for fault in (*BUILD_FAULTS, *FOLDER_FAULTS):
-        say(fault.name)
-        found = _build(fault, recipe, pixels) if isinstance(fault, BuildFault) else _folder(fault, recipe)
-        checks.append(_judge(fault, found))
-    plan = recipe.slicer(COLOUR_BITS).plan
-    subject = f"this audit: faults planted at epsilon {plan.epsilon:g}, pruning {recipe.prune or 'none'}"
-    return Report(
-        subject, tuple(checks), BLIND, time.monotonic() - started, ("every fault is found", "A FAULT IS NOT FOUND")
-    )
+    for installation_fault in INSTALLATION_FAULTS:
+        progress(installation_fault.name)
+        checks.append(_check_fault(installation_fault, _audit_installation(installation_fault, plan, prune, pixels)))
+    for folder_fault in FOLDER_FAULTS:
+        progress(folder_fault.name)
+        checks.append(_check_fault(folder_fault, _audit_folder(folder_fault, plan, prune)))
+    subject = f"this audit: faults planted at epsilon {plan.epsilon:g}, pruning {prune or 'none'}"
+    return Report(subject, tuple(checks), LIMITATIONS, time.monotonic() - started, VERDICTS)
 
 
-def _build(fault: BuildFault, recipe: ReleaseSettings, pixels: int) -> list[Check]:
-    plan = recipe.slicer(COLOUR_BITS).plan
-    subject = fault.plant(plan, recipe.prune)
-    return [*check_tables(subject.plan, subject.prune, subject.tables), *audit_paths(subject, pixels, ERROR_RATE)]
+def _audit_installation(fault: InstallationFault, plan: Plan, prune: Prune, pixels: int) -> list[Check]:
+    planted = fault.plant(plan, prune)
+    return [*check_tables(planted.plan, prune, planted.tables), *audit_backends(planted, pixels, ERROR_RATE)]
 
 
-def _folder(fault: FolderFault, recipe: ReleaseSettings) -> list[Check]:
+def _audit_folder(fault: FolderFault, plan: Plan, prune: Prune) -> list[Check]:
     with tempfile.TemporaryDirectory() as folder:
-        sources, releases = make_set(Path(folder), recipe)
-        fault.plant(releases, sources, recipe)
-        return list(audit_releases(releases).checks)
+        make_releases(Path(folder), plan, prune)
+        fault.plant(Path(folder), plan, prune)
+        return list(audit_releases(folder).checks)
 
 
-def _judge(fault: Fault, checks: list[Check]) -> Check:
+def _check_fault(fault: Fault, checks: list[Check]) -> Check:
     rejected = {check.name for check in checks if not check.holds}
-    right = fault.by <= rejected if fault.by else not rejected
-    told = sorted(fault.by & rejected) or sorted(rejected)[:3]
-    others = len(rejected) - len(told)
-    by = f"rejected by {', '.join(told)}" + f" and {others} more" * bool(others) if rejected else "accepted"
-    complaints = (
-        () if right else (f"should be rejected by {', '.join(sorted(fault.by))}" if fault.by else "should be accepted",)
-    )
-    error_rate = 0.0 if fault.by else sum(check.error_rate for check in checks)
-    details = {"planted": fault.planted, "rejected_by": sorted(rejected), "expected": sorted(fault.by)}
+    expected = fault.rejected_by
+    holds = expected <= rejected if expected else not rejected
+    wanted = f"should be rejected by {', '.join(sorted(expected))}" if expected else "should be accepted"
     return Check(
         "controls",
         fault.name,
-        f"{fault.planted}: {by}",
-        right,
-        error_rate=error_rate,
-        complaints=complaints,
-        details=details,
+        f"{fault.planted}: {_outcome(rejected, expected)}",
+        holds,
+        error_rate=0.0 if expected else sum(check.error_rate for check in checks),
+        failures=() if holds else (wanted,),
+        details={"planted": fault.planted, "rejected_by": sorted(rejected), "expected": sorted(expected)},
     )
+
+
+def _outcome(rejected: set[str], expected: frozenset[str]) -> str:
+    if not rejected:
+        return "accepted"
+    named = sorted(expected & rejected) or sorted(rejected)[:3]
+    more = f" and {len(rejected) - len(named)} more" if len(rejected) > len(named) else ""
+    return f"rejected by {', '.join(named)}{more}"

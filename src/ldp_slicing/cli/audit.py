@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from ldp_slicing.audit.build import FEWEST, PIXELS, audit_build
+from ldp_slicing.audit.backends import this_installation
+from ldp_slicing.audit.installation import MIN_PIXELS, PIXELS, audit_installation
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.audit.selftest import self_test
-from ldp_slicing.audit.subject import installed
 from ldp_slicing.cli.common import (
     Epsilon,
     Json,
@@ -28,10 +28,9 @@ from ldp_slicing.cli.plan import parse_bits
 from ldp_slicing.errors import AuditError
 from ldp_slicing.files import write_atomically
 from ldp_slicing.plan import COLOUR_BITS, plan_for
-from ldp_slicing.release.settings import ReleaseSettings
 
-# They say nothing about releases that are there already.
-OF_THE_INSTALLATION = ("epsilon", "weights", "slices", "prune", "grey", "pixels", "selftest")
+# Options that describe this installation. Releases are audited by their own card.
+INSTALLATION_OPTIONS = ("epsilon", "weights", "slices", "prune", "grey", "pixels", "selftest")
 
 
 @refusals_exit
@@ -55,15 +54,16 @@ def audit(
             "--grey",
             parser=parse_bits,
             metavar="BITS",
-            help="The plan of grey images of 8 to 16 bits.",
+            help="Audit the plan for grey images of 8 to 16 bits.",
             show_default=False,
         ),
     ] = None,
     pixels: Annotated[
-        int, typer.Option("--pixels", min=FEWEST, help="How many to measure on each path. More see smaller faults.")
+        int,
+        typer.Option("--pixels", min=MIN_PIXELS, help="Pixels to measure on each backend. More find smaller faults."),
     ] = PIXELS,
     selftest: Annotated[
-        bool, typer.Option("--self-test", help="Plant every known fault and see whether the audit rejects it.")
+        bool, typer.Option("--self-test", help="Plant every known fault and check that the audit rejects it.")
     ] = False,
     report_path: Annotated[
         Path | None,
@@ -75,34 +75,35 @@ def audit(
 
     Check whether the promise holds. Exit status 1 if it does not.
 
-    Without DST: the tables of the plan, exactly, and every path of this installation, by measurement. With DST: the card, the files and
-    what releases alone can tell. The chance of a false alarm is stated.
+    Without DST: check the tables of the plan exactly, and every backend of this installation by measurement. With DST:
+    check the card, the files, and what the pixels of the releases show. The report states the probability of a false
+    alarm.
     """
     if report_path is not None and os.path.lexists(report_path):
-        raise AuditError(f"{report_path} exists already: nothing is overwritten")
+        raise AuditError(f"{report_path} already exists and is not overwritten; choose another name")
     given = [
         name
-        for name in OF_THE_INSTALLATION
+        for name in INSTALLATION_OPTIONS
         if (origin := context.get_parameter_source(name)) and origin.name == "COMMANDLINE"
     ]
     if target is not None and given:
-        raise AuditError(
-            f"{target} is audited by its own card: leave out --{given[0].replace('selftest', 'self-test')}"
-        )
+        option = given[0].replace("selftest", "self-test")
+        raise AuditError(f"{target} is audited by its own card: leave out --{option}")
     if selftest and (grey is not None or "pixels" in given):
-        raise AuditError("the self-test has pictures and sizes of its own: leave out --grey and --pixels")
+        raise AuditError("the self-test has its own images and sizes: leave out --grey and --pixels")
     check_slices(context, slices)
-    recipe = ReleaseSettings(epsilon, parse_weights(weights), prune.prune, slices=slices)
     with err.status("auditing") as status:
         if target is not None:
             report = audit_releases(target)
-        elif selftest:
-            report = self_test(recipe, say=lambda what: status.update(f"planting: {what}"))
         else:
-            plan = plan_for(COLOUR_BITS if grey is None else grey, epsilon, recipe.weights, slices)
-            report = audit_build(
-                installed(plan, recipe.prune), pixels=pixels, say=lambda what: status.update(f"auditing: {what}")
-            )
+            plan = plan_for(COLOUR_BITS if grey is None else grey, epsilon, parse_weights(weights), slices)
+            if selftest:
+                report = self_test(plan, prune.prune, progress=lambda name: status.update(f"planting: {name}"))
+            else:
+                installation = this_installation(plan, prune.prune)
+                report = audit_installation(
+                    installation, pixels=pixels, progress=lambda name: status.update(f"auditing: {name}")
+                )
     if report_path is not None:
         try:
             write_atomically(report_path, [report.to_json().encode() + b"\n"])
