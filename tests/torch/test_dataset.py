@@ -1,4 +1,4 @@
-"""A data set that is released once."""
+"""ReleasedDataset: every item is released once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SLICER = Slicer(COLOUR)
 
 
 class Counted(Fresh):
-    """Counts the keys that were asked for."""
+    """Counts the keys that are requested."""
 
     def __init__(self) -> None:
         self.keys: list[bytes] = []
@@ -47,24 +47,24 @@ class Counted(Fresh):
 
 
 class Sources(Dataset[Any]):
-    """A data set that knows how often each item was touched."""
+    """A data set that counts how often each item is read."""
 
     def __init__(self, items: list[Any], broken: int | None = None) -> None:
-        self.items, self.broken, self.touched = items, broken, [0] * len(items)
+        self.items, self.broken, self.reads = items, broken, [0] * len(items)
 
     def __len__(self) -> int:
         return len(self.items)
 
     def __getitem__(self, i: int) -> Any:
-        self.touched[i] += 1
+        self.reads[i] += 1
         if i == self.broken:
             raise RuntimeError("the disk is gone")
         return self.items[i]
 
 
 @dataclass(frozen=True)
-class Seen:
-    picture: Any
+class Holder:
+    image: Any
 
 
 def tensors(count: int = 7) -> torch.Tensor:
@@ -102,7 +102,7 @@ KINDS: dict[str, tuple[Plan, Callable[[], Any]]] = {
 
 @pytest.mark.parametrize("stored", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_kind_comes_back_released(kind: str, stored: bool, tmp_path: Path) -> None:
+def test_releases_have_the_type_of_their_sources(kind: str, stored: bool, tmp_path: Path) -> None:
     plan, make = KINDS[kind]
     source = make()
     released = ReleasedDataset([source, source], Slicer(plan), store=tmp_path / "s" if stored else None)
@@ -162,7 +162,7 @@ def test_the_bytes_are_those_of_the_slicer() -> None:
     assert np.array_equal(words, Slicer(COLOUR, output="ycbcr", randomness=SeededForTests(1))(image))
 
 
-def test_each_item_is_touched_once_and_has_one_key() -> None:
+def test_each_item_is_read_once_and_has_one_key() -> None:
     randomness, steps = Counted(), []
     sources = Sources([(image, i) for i, image in enumerate(tensors())])
     released = ReleasedDataset(
@@ -171,7 +171,7 @@ def test_each_item_is_touched_once_and_has_one_key() -> None:
     assert steps == [(i, 7) for i in range(1, 8)]
     for _ in range(3):
         assert [label for _, label in released] == list(range(7))
-    assert sources.touched == [1] * 7
+    assert sources.reads == [1] * 7
     assert len(set(randomness.keys)) == 7 == len(randomness.keys)
 
 
@@ -179,9 +179,7 @@ def test_each_item_is_touched_once_and_has_one_key() -> None:
 @pytest.mark.parametrize(
     "kind", ["PIL RGB", "PIL L", "tensor, colour", "tensor, deep", "array, colour", "array, H x W", "array, deep"]
 )
-def test_items_are_released_in_their_order_however_many_together(
-    kind: str, room: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_releases_do_not_depend_on_batching(kind: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dataset, "BATCH_BYTES", room)
     plan = KINDS[kind][0]
     arrays = [random_image(plan, (side, 5), side) for side in (4, 4, 7, 4, 4, 4, 7, 7)]
@@ -204,7 +202,7 @@ def test_items_are_released_in_their_order_however_many_together(
         assert np.array_equal(values(release), wanted)
 
 
-def test_a_data_set_may_use_its_memory_again() -> None:
+def test_a_data_set_may_reuse_its_memory() -> None:
     class Again(Sources):
         def __getitem__(self, i: int) -> Any:
             memory[:] = self.items[i]
@@ -217,11 +215,11 @@ def test_a_data_set_may_use_its_memory_again() -> None:
     assert np.array_equal(np.stack([*released]), expected)
 
 
-def test_what_is_refused_costs_nothing() -> None:
+def test_refused_items_use_no_key() -> None:
     randomness = Counted()
     deep = random_image(DEEP, (5, 4))
     for items, plan, message in (
-        ([IMAGE, IMAGE / 255], COLOUR, "item 1: floats"),
+        ([IMAGE, IMAGE / 255], COLOUR, "item 1: an image of dtype torch.float32 has no fixed range"),
         ([IMAGE, (IMAGE, 1)], COLOUR, "item 1: .* must agree"),
         ([deep, deep, deep | 4096], DEEP, "item 2: the image has the value"),
     ):
@@ -240,7 +238,7 @@ def test_memory_does_not_grow_with_the_data_set(tmp_path: Path) -> None:
     assert peak < 5e6  # the releases are 9.2 MB
 
 
-def test_the_source_and_the_slicer_are_let_go() -> None:
+def test_sources_and_slicer_are_not_kept() -> None:
     whole = torch.zeros(4, 3 * 8 * 8 + 1, dtype=torch.uint8)  # labels that lie beside the pixels would keep them alive
     sources = Sources([(row[1:].view(3, 8, 8), row[0]) for row in whole])
     slicer = Slicer(COLOUR)
@@ -252,7 +250,7 @@ def test_the_source_and_the_slicer_are_let_go() -> None:
     assert released[0][1].untyped_storage().nbytes() == 1
 
 
-def test_nobody_changes_a_release(tmp_path: Path) -> None:
+def test_changing_an_item_does_not_change_the_release(tmp_path: Path) -> None:
     for store in (None, tmp_path / "s"):
         released = ReleasedDataset(TensorDataset(tensors(), torch.arange(7)), SLICER, store=store)
         image, label = released[2]
@@ -266,7 +264,7 @@ def test_nobody_changes_a_release(tmp_path: Path) -> None:
     assert array[0].any()
 
 
-def test_seeds_change_nothing() -> None:
+def test_seeds_do_not_affect_releases() -> None:
     runs = []
     for _ in range(2):
         torch.manual_seed(0)
@@ -288,7 +286,7 @@ def test_workers_and_epochs_see_the_same_releases(context: str, stored: bool, tm
         images, labels = (torch.cat(parts) for parts in zip(*loader, strict=True))
         assert torch.equal(images, here)
         assert labels.tolist() == list(range(7))
-    assert sources.touched == [1] * 7
+    assert sources.reads == [1] * 7
 
 
 def test_two_ranks_see_disjoint_parts_of_the_same_releases() -> None:
@@ -302,7 +300,7 @@ def test_two_ranks_see_disjoint_parts_of_the_same_releases() -> None:
     assert sorted(seen) == list(range(6))
 
 
-def test_the_transform_comes_after_the_release_on_every_access(tmp_path: Path) -> None:
+def test_the_transform_is_applied_to_the_release_on_every_access(tmp_path: Path) -> None:
     plain = ReleasedDataset(tensors(), SLICER, store=tmp_path / "s")
     calls = []
     released = ReleasedDataset.open(tmp_path / "s", transform=lambda image: calls.append(image) or 255 - image)
@@ -354,7 +352,7 @@ def test_a_store_opens_as_it_was_written(labels: tuple[Any, ...], container: typ
     assert not list(tmp_path.rglob("*.partial"))
 
 
-def test_memory_keeps_any_label() -> None:
+def test_labels_in_memory_may_be_of_many_types() -> None:
     label = {
         "boxes": tv_tensors.BoundingBoxes([[0, 0, 1, 1]], format="XYXY", canvas_size=(8, 6)),
         "lists": [[1, 2, 3, 4], [5, 6, 7, 8]],
@@ -380,7 +378,7 @@ def test_a_store_is_not_released_again(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match=r"already released: use ReleasedDataset.open\(.*spend again"):
         ReleasedDataset(sources, SLICER, store=store)
     assert {path: path.read_bytes() for path in store.iterdir()} == before
-    assert sources.touched == [1] * 7
+    assert sources.reads == [1] * 7
 
 
 def test_an_exception_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -405,7 +403,7 @@ def test_a_crash_leaves_no_store_that_opens(tmp_path: Path) -> None:
     sources = Sources([*tensors()])
     with pytest.raises(ReleaseError, match=r"interrupted.*remove that folder and release again"):
         ReleasedDataset(sources, SLICER, store=tmp_path / "s")
-    assert sources.touched == [0] * 7
+    assert sources.reads == [0] * 7
 
 
 @pytest.mark.parametrize(
@@ -439,7 +437,7 @@ def test_a_damaged_store_does_not_open(
 
 
 @pytest.mark.parametrize("name", ["pixels", "shapes", "labels-0"])
-def test_files_that_do_not_fit_together_do_not_open(name: str, tmp_path: Path) -> None:
+def test_inconsistent_files_do_not_open(name: str, tmp_path: Path) -> None:
     ReleasedDataset([(image, 1) for image in tensors()], SLICER, store=tmp_path / "s")
     path = tmp_path / "s" / f"{name}.npy"
     np.save(path, np.load(path)[:-1])
@@ -452,7 +450,7 @@ def test_seeded_releases_get_no_card_and_no_store(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="not private"):
         ReleasedDataset(tensors(), seeded, store=tmp_path / "s")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(CardError, match="no card for seeded"):
+    with pytest.raises(CardError, match="seeded output gets no card"):
         _ = ReleasedDataset(tensors(), seeded).card
 
 
@@ -466,41 +464,41 @@ class Stream(IterableDataset[Any]):
 
 IMAGE = tensors(1)[0]
 REFUSED: dict[str, tuple[Any, str]] = {
-    "floats": ([IMAGE, IMAGE / 255], r"item 1: floats .*ToTensor \(use v2.PILToTensor"),
+    "floats": ([IMAGE, IMAGE / 255], r"item 1: an image of dtype torch.float32 .*ToTensor \(use v2.PILToTensor"),
     "integers": ([IMAGE.int()], "dtype torch.uint8.*got torch.int32"),
-    "a batch": ([tensors(2)], r"one image has 3 dimensions.*\(2, 3, 8, 6\)"),
-    "a batch of arrays": ([random_image(COLOUR, (2, 5, 4))], "one image has 3 dimensions"),
+    "a batch": ([tensors(2)], r"one image tensor has 3 dimensions.*\(2, 3, 8, 6\)"),
+    "a batch of arrays": ([random_image(COLOUR, (2, 5, 4))], "one image array has 3 dimensions"),
     "H x W x C tensor": ([IMAGE.permute(1, 2, 0)], r"permute\(2, 0, 1\)"),
     "a palette": ([pil(COLOUR).convert("P")], "mode RGB, L or I;16; got 'P'"),
     "grey under a colour plan": ([pil(GREY)], "needs a grey plan"),
-    "a mask as the image": ([tv_tensors.Mask(IMAGE)], "Mask is not an image"),
+    "a mask as the image": ([tv_tensors.Mask(IMAGE)], "a Mask cannot be released"),
     "a dict": ([{"image": IMAGE}], "got dict"),
     "nothing": ([()], "got tuple"),
     "text": (["cat.png"], "got str"),
-    "no items": ([], "has a length, at least 1"),
-    "a stream": (Stream(), "got Stream: make it a list"),
-    "no length": (iter([IMAGE]), "has a length"),
+    "no items": ([], "must have a length of at least 1"),
+    "a stream": (Stream(), "got Stream: turn it into a list"),
+    "no length": (iter([IMAGE]), "must have a length"),
     "two kinds": ([IMAGE, pil(COLOUR)], "item 1: .*all items must agree"),
     "missing label": ([(IMAGE, 1), (IMAGE,)], "item 1: .*all items must agree"),
-    "the image as its own label": ([(IMAGE, IMAGE)], "a Tensor of 3 dimensions among the labels may be a picture"),
-    "a picture deep in a label": ([(IMAGE, {"x": [pil(COLOUR)]})], "among the labels"),
-    "a picture inside an object": (
-        [(IMAGE, Seen(pil(COLOUR)))],
-        "a Seen among the labels may be a picture or hold one",
+    "the image as its own label": ([(IMAGE, IMAGE)], "a Tensor of 3 dimensions among the labels may be an image"),
+    "an image deep in a label": ([(IMAGE, {"x": [pil(COLOUR)]})], "among the labels"),
+    "an image inside an object": (
+        [(IMAGE, Holder(pil(COLOUR)))],
+        "a Holder among the labels may be an image or hold one",
     ),
-    "a picture in an array of objects": ([(IMAGE, np.array([Seen(pil(COLOUR))]))], "a ndarray among the labels"),
-    "a picture in a record": ([(IMAGE, np.zeros(1, [("x", "u1", (8, 6))])[0])], "a void among the labels"),
-    "an encoded picture": ([(IMAGE, {"x": {b"PNG"}})], "a bytes among the labels"),
-    "an encoded picture as a key": ([(IMAGE, {b"PNG": 1})], "a bytes among the labels"),
+    "an image in an array of objects": ([(IMAGE, np.array([Holder(pil(COLOUR))]))], "a ndarray among the labels"),
+    "an image in a record": ([(IMAGE, np.zeros(1, [("x", "u1", (8, 6))])[0])], "a void among the labels"),
+    "an encoded image": ([(IMAGE, {"x": {b"PNG"}})], "a bytes among the labels"),
+    "an encoded image as a key": ([(IMAGE, {b"PNG": 1})], "a bytes among the labels"),
     "the image as lists": ([(IMAGE, IMAGE.tolist())], "a list of 3 dimensions among the labels"),
     "the planes of the image": ([(IMAGE, [*IMAGE])], "a list of 3 dimensions"),
     "the rows of the image": ([(IMAGE, [[*plane] for plane in IMAGE.numpy()])], "a list of 3 dimensions"),
-    "a number with a picture": ([(IMAGE, type("Heir", (int,), {"image": IMAGE})(3))], "a Heir among the labels"),
+    "a number with an image": ([(IMAGE, type("Heir", (int,), {"image": IMAGE})(3))], "a Heir among the labels"),
     "a tensor of an unknown class": (
         [(IMAGE, IMAGE[0].as_subclass(type("Depth", (torch.Tensor,), {})))],
         "a Depth among the labels",
     ),
-    "a tv_tensor picture as a label": ([(IMAGE, tv_tensors.Image(IMAGE))], "among the labels"),
+    "a tv_tensor image as a label": ([(IMAGE, tv_tensors.Image(IMAGE))], "among the labels"),
 }
 
 
@@ -514,7 +512,7 @@ def test_refusals(case: str, stored: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind, (plan, _) in KINDS.items() if not plan.is_colour])
-def test_a_copy_of_a_grey_source_is_no_label(kind: str) -> None:
+def test_a_copy_of_a_grey_source_is_refused_as_a_label(kind: str) -> None:
     plan, make = KINDS[kind]
     source = make()
     copies = values(source).reshape(5, 4)
@@ -526,7 +524,7 @@ def test_a_copy_of_a_grey_source_is_no_label(kind: str) -> None:
     assert line.shape == (4,)
 
 
-def test_a_grey_array_is_no_label_of_a_grey_array() -> None:
+def test_a_grey_array_is_refused_as_a_label_of_a_grey_array() -> None:
     grey = random_image(GREY, (4, 4))
     with pytest.raises(ImageError, match="among the labels"):
         ReleasedDataset([(grey, grey)], Slicer(GREY))
@@ -535,8 +533,8 @@ def test_a_grey_array_is_no_label_of_a_grey_array() -> None:
 @pytest.mark.parametrize(
     "label", ["cat", None, 1 << 63, 1j, torch.tensor(1j), torch.tensor(1.0).bfloat16(), [1], np.array(["a"])]
 )
-def test_labels_that_are_not_numbers_stay_off_the_disk(label: Any, tmp_path: Path) -> None:
-    with pytest.raises(ReleaseError, match=r"item 0: a store on disk takes labels that are numbers.*store=None"):
+def test_only_numbers_can_be_stored_as_labels(label: Any, tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match=r"item 0: labels in a store must be numbers.*store=None"):
         ReleasedDataset([(IMAGE, label)], SLICER, store=tmp_path / "s")
     assert list(tmp_path.iterdir()) == []
 
@@ -555,7 +553,9 @@ def test_other_refusals(tmp_path: Path) -> None:
         ReleasedDataset.open(tmp_path)
 
 
-def test_a_folder_of_privatize_is_no_store_and_is_not_to_be_released_again(tmp_path: Path) -> None:
+def test_a_folder_of_privatize_is_not_a_store(tmp_path: Path) -> None:
     (tmp_path / "card.json").write_text("{}")
-    with pytest.raises(ReleaseError, match=r"holds releases of `privatize`, as files: open them as what they are"):
+    with pytest.raises(
+        ReleaseError, match=r"holds files that `ldp-slicing privatize` released: read them as image files"
+    ):
         ReleasedDataset.open(tmp_path)

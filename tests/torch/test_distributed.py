@@ -1,4 +1,4 @@
-"""Processes that train together take the same releases, which one of them has made."""
+"""Processes that train together share the releases that one of them makes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from torch.utils.data import TensorDataset
 
 from ldp_slicing import Plan, Slicer
 from ldp_slicing.errors import ReleaseError
-from ldp_slicing.torch import ReleasedDataset
-from ldp_slicing.torch import distributed as together
+from ldp_slicing.torch import ReleasedDataset, distributed
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # Python 3.12 on
 
@@ -51,7 +50,7 @@ distributed.destroy_process_group()
 """
 
 
-def test_under_torchrun_one_releases_and_all_see_the_same(tmp_path: Path) -> None:
+def test_torchrun_releases_once_for_all_processes(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     command = [
         sys.executable,
@@ -77,8 +76,8 @@ def two(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("two")
-def test_who_comes_second_waits_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "SAY_AFTER", 0.05)
+def test_the_second_process_waits_and_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "WARN_AFTER_SECONDS", 0.05)
     goes_on, made = threading.Event(), list[ReleasedDataset]()
 
     def first() -> None:
@@ -93,7 +92,7 @@ def test_who_comes_second_waits_and_says_so(tmp_path: Path, monkeypatch: pytest.
     threading.Timer(0.5, goes_on.set).start()
     with pytest.warns(
         UserWarning,
-        match=r"waits for another process that releases to .*store; if there is none, remove .*store.partial",
+        match=r"waiting for another process that releases to .*store; if there is none, remove .*store.partial",
     ):
         second = ReleasedDataset(SOURCES, SLICER, store=tmp_path / "store")
     thread.join()
@@ -101,17 +100,17 @@ def test_who_comes_second_waits_and_says_so(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.usefixtures("two")
-def test_where_the_first_fails_the_others_do(tmp_path: Path) -> None:
+def test_if_the_releasing_process_fails_the_others_fail(tmp_path: Path) -> None:
     (tmp_path / "store.partial").mkdir()
     threading.Timer(0.3, (tmp_path / "store.partial").rmdir).start()
-    with pytest.raises(ReleaseError, match=r"was to release to .*, and has failed"):
+    with pytest.raises(ReleaseError, match=r"another process failed to release to .*store: see its error message"):
         ReleasedDataset(SOURCES, SLICER, store=tmp_path / "store")
 
 
 @pytest.mark.usefixtures("two")
-def test_only_a_store_of_the_same_is_taken_over(tmp_path: Path) -> None:
+def test_a_store_of_other_releases_is_refused(tmp_path: Path) -> None:
     made = ReleasedDataset(SOURCES, SLICER, store=tmp_path / "store")
-    again = ReleasedDataset(SOURCES, SLICER, store=tmp_path / "store")  # as after a restart of all of them
+    again = ReleasedDataset(SOURCES, SLICER, store=tmp_path / "store")  # as after a restart
     assert torch.equal(again[3][0], made[3][0])
     images, labels = SOURCES.tensors
     for others, slicer in (
@@ -123,7 +122,10 @@ def test_only_a_store_of_the_same_is_taken_over(tmp_path: Path) -> None:
         (TensorDataset(images[..., :4], labels), SLICER),
         (TensorDataset(images), SLICER),
     ):
-        with pytest.raises(ReleaseError, match="holds other releases than this process was to make"):
+        with pytest.raises(
+            ReleaseError,
+            match="holds releases of other sources, or by another plan or view, than this process was to make",
+        ):
             ReleasedDataset(others, slicer, store=tmp_path / "store")
     grey = TensorDataset(images[:, :1].contiguous(), labels)
     for _ in range(2):
@@ -131,13 +133,13 @@ def test_only_a_store_of_the_same_is_taken_over(tmp_path: Path) -> None:
     arrays = [(image, np.array(i), np.array([i], ">i4")) for i, image in enumerate(images)]
     for _ in range(2):
         ReleasedDataset(arrays, SLICER, store=tmp_path / "arrays")
-    with pytest.raises(ReleaseError, match="holds other releases"):
+    with pytest.raises(ReleaseError, match="holds releases of other sources"):
         ReleasedDataset([(image, label, label) for image, label, _ in arrays], SLICER, store=tmp_path / "arrays")
-    with pytest.raises(ReleaseError, match=r"2 processes train together, .* adds up to 2 x eps"):
+    with pytest.raises(ReleaseError, match=r"2 processes train together; .* that costs 2 x eps"):
         ReleasedDataset(SOURCES, SLICER)
 
 
-def test_alone_nothing_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_process_does_not_open_an_existing_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ReleasedDataset(SOURCES, SLICER, store=tmp_path / "store")
     for announced in ("1", "", "many", "-1"):
         monkeypatch.setenv("WORLD_SIZE", announced)
@@ -146,13 +148,13 @@ def test_alone_nothing_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ReleasedDataset(SOURCES, SLICER)
 
 
-def count_up(count: together.Count, times: int) -> None:
+def count_up(count: distributed.SharedCounter, times: int) -> None:
     for _ in range(times):
         count.add(1)
 
 
-def test_a_count_is_kept_by_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    count = together.Count()
+def test_processes_and_threads_share_a_counter(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = distributed.SharedCounter()
     children = [
         multiprocessing.get_context(kind).Process(target=count_up, args=(count, 2000))
         for kind in ("fork", "fork", "spawn")
@@ -172,12 +174,12 @@ def test_a_count_is_kept_by_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None
             raise OSError("no shared memory")
 
     monkeypatch.setattr(multiprocessing, "get_context", lambda kind: NoMemory())
-    alone = together.Count(3)
+    alone = distributed.SharedCounter(3)
     assert (alone.add(2), alone.value, copy.copy(alone).value) == (5, 5, 5)
 
 
 @pytest.mark.usefixtures("two")
-def test_a_store_that_was_made_in_between_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_another_process_just_completed_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process finishes just before this one begins: its releases are not made again."""
     mkdir, made = Path.mkdir, list[ReleasedDataset]()
 

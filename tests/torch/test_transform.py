@@ -31,16 +31,16 @@ EPSILON = PLAN.realised_epsilon
 IMAGE = torch.from_numpy(random_image(PLAN, (8, 6)).transpose(2, 0, 1).copy())
 
 
-def pixels(picture: Any) -> np.ndarray:
-    return picture.numpy() if isinstance(picture, torch.Tensor) else np.asarray(picture)
+def pixels(image: Any) -> np.ndarray:
+    return image.numpy() if isinstance(image, torch.Tensor) else np.asarray(image)
 
 
 def quiet(plan: Plan = PLAN, **options: Any) -> Privatize:
-    """One that has nothing to warn of in these tests."""
+    """Return a transform that does not warn in these tests."""
     return Privatize(Slicer(plan, **options), dataset_size=1000)
 
 
-PICTURES: dict[str, tuple[Plan, Any, int]] = {
+IMAGES: dict[str, tuple[Plan, Any, int]] = {
     "tv_tensors.Image": (PLAN, tv_tensors.Image(IMAGE), 1),
     "a batch of tv_tensors.Image": (PLAN, tv_tensors.Image(torch.stack([IMAGE] * 3)), 3),
     "tv_tensors.Video": (PLAN, tv_tensors.Video(torch.stack([IMAGE] * 4)), 4),
@@ -57,20 +57,20 @@ PICTURES: dict[str, tuple[Plan, Any, int]] = {
 }
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_pictures_come_back_released_in_kind(name: str) -> None:
-    plan, picture, count = PICTURES[name]
-    before = pixels(picture).copy()
+@pytest.mark.parametrize("name", IMAGES)
+def test_releases_have_the_type_of_their_sources(name: str) -> None:
+    plan, image, count = IMAGES[name]
+    before = pixels(image).copy()
     privatize = quiet(plan)
-    release = privatize(picture)
-    assert type(release) is type(picture)
+    release = privatize(image)
+    assert type(release) is type(image)
     assert privatize.releases == count
-    assert np.array_equal(pixels(picture), before)
+    assert np.array_equal(pixels(image), before)
     assert pixels(release).shape == before.shape
     assert pixels(release).dtype == before.dtype
     assert not np.array_equal(pixels(release), before)
-    if isinstance(picture, PIL.Image.Image):
-        assert release.mode == picture.mode
+    if isinstance(image, PIL.Image.Image):
+        assert release.mode == image.mode
     else:
         assert release.is_contiguous()
         images = release.flatten(0, -4) if release.ndim > 3 else release[None]
@@ -80,14 +80,14 @@ def test_pictures_come_back_released_in_kind(name: str) -> None:
 def test_the_bytes_are_those_of_the_slicer() -> None:
     batch = torch.stack([IMAGE, IMAGE.flip(1)])
     expected = Slicer(PLAN, randomness=SeededForTests(1))(batch.permute(0, 2, 3, 1).numpy())
-    for picture in (batch, tv_tensors.Video(batch)):
-        assert np.array_equal(quiet(randomness=SeededForTests(1))(picture).permute(0, 2, 3, 1).numpy(), expected)
+    for image in (batch, tv_tensors.Video(batch)):
+        assert np.array_equal(quiet(randomness=SeededForTests(1))(image).permute(0, 2, 3, 1).numpy(), expected)
     assert np.array_equal(
         quiet(randomness=SeededForTests(1))(PIL.Image.fromarray(IMAGE.permute(1, 2, 0).numpy())), expected[0]
     )
 
 
-def test_seeds_change_nothing() -> None:
+def test_seeds_do_not_affect_releases() -> None:
     releases = []
     for _ in range(2):
         torch.manual_seed(0)
@@ -97,14 +97,14 @@ def test_seeds_change_nothing() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_the_device_stays_the_same() -> None:
-    for picture in (IMAGE.cuda(), tv_tensors.Image(IMAGE).cuda()):
-        release = quiet()(picture)
-        assert release.device == picture.device
-        assert type(release) is type(picture)
-        assert not torch.equal(release, picture)
+    for image in (IMAGE.cuda(), tv_tensors.Image(IMAGE).cuda()):
+        release = quiet()(image)
+        assert release.device == image.device
+        assert type(release) is type(image)
+        assert not torch.equal(release, image)
 
 
-def test_everything_but_the_pictures_is_left_alone() -> None:
+def test_everything_but_the_images_stays_the_same() -> None:
     sample = {
         "image": tv_tensors.Image(IMAGE),
         "second": PIL.Image.fromarray(random_image(PLAN, (3, 3))),
@@ -157,7 +157,7 @@ def test_a_label_does_not_take_its_source_along(name: str) -> None:
             assert one.base is None
 
 
-def test_what_a_picture_lies_in_is_no_dimension_of_the_labels() -> None:
+def test_containers_of_an_image_are_not_dimensions_of_labels() -> None:
     boxes = [[1, 2, 3, 4], [5, 6, 7, 8]]
     sample = [
         ({"image": [tv_tensors.Image(IMAGE)], "boxes": boxes}, torch.tensor(boxes)),
@@ -168,44 +168,47 @@ def test_what_a_picture_lies_in_is_no_dimension_of_the_labels() -> None:
     assert words == [[["a", None]]]
 
 
-def test_the_first_plain_tensor_is_the_picture_where_there_is_no_other() -> None:
+def test_the_first_plain_tensor_is_the_image_if_there_is_no_other() -> None:
     image, label = quiet()(IMAGE, torch.tensor([7]))
     assert not torch.equal(image, IMAGE)
     assert label.tolist() == [7]
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "floats": (IMAGE / 255, r"floats .*release before v2.ToDtype.*\(image \* 255\).round\(\).to\(torch.uint8\)"),
-    "a float picture": ({"x": tv_tensors.Image(IMAGE / 255)}, "floats"),
+    "floats": (
+        IMAGE / 255,
+        r"no fixed range: release it before v2.ToDtype.*\(image \* 255\).round\(\).to\(torch.uint8\)",
+    ),
+    "a float image": ({"x": tv_tensors.Image(IMAGE / 255)}, "no fixed range"),
     "integers": (IMAGE.long(), "got torch.int64"),
     "H x W x C": (IMAGE.permute(1, 2, 0), r"got \(8, 6, 3\); image.permute\(2, 0, 1\)"),
     "H x W": (IMAGE[0], "C x H x W"),
     "four channels": (torch.zeros(4, 8, 6, dtype=torch.uint8), "3 channels or 1"),
     "grey under a colour plan": (IMAGE[:1], "needs a grey plan"),
     "a palette": (PIL.Image.new("P", (2, 2)), "mode RGB, L or I;16"),
-    "an array": (random_image(PLAN, (8, 6)), r"no image in this sample, only ndarray: .*v2.ToImage"),
-    "labels alone": ({"label": 3}, "no image in this sample, only int"),
+    "an array": (random_image(PLAN, (8, 6)), r"holds no image, only ndarray: .*v2.ToImage"),
+    "labels alone": ({"label": 3}, "holds no image, only int"),
     "nothing": ([], "only nothing"),
     "a label before an array": ((torch.tensor(3), random_image(PLAN, (8, 6))), "among the labels"),
     "a mask alone": (tv_tensors.Mask(IMAGE), "no image"),
     "a second plain tensor": ((IMAGE, IMAGE.clone()), "Tensor of 3 dimensions among the labels"),
     "the same tensor twice": ((IMAGE, IMAGE), "Tensor of 3 dimensions among the labels"),
-    "an array beside a picture": ((tv_tensors.Image(IMAGE), random_image(PLAN, (8, 6))), "ndarray of 3 dimensions"),
-    "an object that holds a picture": (
+    "an array beside an image": ((tv_tensors.Image(IMAGE), random_image(PLAN, (8, 6))), "ndarray of 3 dimensions"),
+    "an object that holds an image": (
         (IMAGE, SimpleNamespace(x=PIL.Image.new("RGB", (2, 2)))),
         "SimpleNamespace among the labels",
     ),
-    "a set of encoded pictures": ((IMAGE, {b"PNG"}), "bytes among the labels"),
-    "a picture as lists": ((IMAGE, IMAGE.tolist()), "list of 3 dimensions among the labels"),
-    "a picture as planes": ((IMAGE, [*IMAGE]), "list of 3 dimensions"),
-    "a picture as planes in a dict": ({"x": IMAGE, "y": {"z": tuple(IMAGE.numpy())}}, "list of 3 dimensions"),
-    "an encoded picture as a key": ((IMAGE, {b"PNG": 1}), "bytes among the labels"),
-    "an encoded picture as the key of a picture": ({b"PNG": IMAGE}, "bytes among the labels"),
-    "a number that holds a picture": ((IMAGE, type("Heir", (int,), {"image": IMAGE})(3)), "Heir among the labels"),
-    "a string that holds a picture": ((IMAGE, type("Heir", (str,), {"image": IMAGE})("cat")), "Heir among the labels"),
-    "an array that holds a picture": ((IMAGE, np.ma.array([1, 2])), "MaskedArray among the labels"),
-    "a picture in an unknown container": (deque([IMAGE]), "deque among the labels"),
-    "a float beside a picture": ((tv_tensors.Image(IMAGE), IMAGE / 255), "Tensor of 3 dimensions"),
+    "a set of encoded images": ((IMAGE, {b"PNG"}), "bytes among the labels"),
+    "an image as lists": ((IMAGE, IMAGE.tolist()), "list of 3 dimensions among the labels"),
+    "an image as planes": ((IMAGE, [*IMAGE]), "list of 3 dimensions"),
+    "an image as planes in a dict": ({"x": IMAGE, "y": {"z": tuple(IMAGE.numpy())}}, "list of 3 dimensions"),
+    "an encoded image as a key": ((IMAGE, {b"PNG": 1}), "bytes among the labels"),
+    "an encoded image as the key of an image": ({b"PNG": IMAGE}, "bytes among the labels"),
+    "a number that holds an image": ((IMAGE, type("Heir", (int,), {"image": IMAGE})(3)), "Heir among the labels"),
+    "a string that holds an image": ((IMAGE, type("Heir", (str,), {"image": IMAGE})("cat")), "Heir among the labels"),
+    "an array that holds an image": ((IMAGE, np.ma.array([1, 2])), "MaskedArray among the labels"),
+    "an image in an unknown container": (deque([IMAGE]), "deque among the labels"),
+    "a float beside an image": ((tv_tensors.Image(IMAGE), IMAGE / 255), "Tensor of 3 dimensions"),
 }
 
 
@@ -218,13 +221,13 @@ def test_refusals(case: str) -> None:
     assert privatize.releases == 0
 
 
-def test_a_copy_of_a_grey_picture_is_refused() -> None:
-    for picture in (IMAGE[:1], PIL.Image.fromarray(IMAGE[0].numpy()), tv_tensors.Image(IMAGE[:1])):
+def test_a_copy_of_a_grey_image_is_refused() -> None:
+    for image in (IMAGE[:1], PIL.Image.fromarray(IMAGE[0].numpy()), tv_tensors.Image(IMAGE[:1])):
         with pytest.raises(ImageError, match="Tensor of 2 dimensions"):
-            quiet(GREY)(picture, IMAGE[0].float())
+            quiet(GREY)(image, IMAGE[0].float())
         with pytest.raises(ImageError, match="list of 2 dimensions"):
-            quiet(GREY)(picture, IMAGE[0].tolist())
-        _, label = quiet(GREY)(picture, IMAGE[0, 0])
+            quiet(GREY)(image, IMAGE[0].tolist())
+        _, label = quiet(GREY)(image, IMAGE[0, 0])
         assert torch.equal(label, IMAGE[0, 0])
 
 
@@ -246,7 +249,7 @@ def test_options_are_checked(size: Any) -> None:
 
 
 def release_each(privatize: Privatize, images: list[torch.Tensor]) -> list[str]:
-    """What it warned of meanwhile."""
+    """Return the warnings."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for image in images:
@@ -255,18 +258,18 @@ def release_each(privatize: Privatize, images: list[torch.Tensor]) -> list[str]:
     return [str(one.message) for one in told]
 
 
-def test_it_says_once_that_sources_were_released_again() -> None:
+def test_it_warns_once_about_repeated_releases() -> None:
     privatize = Privatize(Slicer(PLAN), dataset_size=3)
     privatize(torch.stack([IMAGE] * 3))  # an epoch: nothing to say
-    told = release_each(privatize, [IMAGE] * 4)
-    (message,) = told
+    messages = release_each(privatize, [IMAGE] * 4)
+    (message,) = messages
     assert privatize.releases == 7
-    assert message.startswith("Privatize made 4 releases of 3 sources, so some source at least 2 times: ")
+    assert message.startswith("Privatize made 4 releases of 3 sources, so some source was released at least 2 times: ")
     assert f"2 x {EPSILON:.6g} = {2 * EPSILON:.6g} epsilon per released pixel" in message
     assert "ReleasedDataset releases each source once" in message
 
 
-def test_without_a_size_it_says_so_at_the_first_release() -> None:
+def test_without_a_size_it_warns_at_the_first_release() -> None:
     privatize = Privatize(Slicer(PLAN))
     (message,) = release_each(privatize, [IMAGE] * 2)
     assert message.startswith("every call of Privatize is a release")
@@ -274,7 +277,7 @@ def test_without_a_size_it_says_so_at_the_first_release() -> None:
     assert privatize.releases == 2
 
 
-def test_a_warning_that_is_an_error_lets_nothing_out() -> None:
+def test_a_warning_that_is_an_error_prevents_the_release() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(RepeatedReleaseWarning):
@@ -288,7 +291,8 @@ def test_compose_pickle_and_repr() -> None:
     assert out.dtype == torch.float32
     assert out.unique().numel() > 2
     assert repr(privatize) == (
-        f"Privatize(epsilon={EPSILON:.6g} per released pixel, word_bits=24, prune='haar', output='rgb', dataset_size=1000, releases=1)"
+        f"Privatize(epsilon={EPSILON:.6g} per released pixel, word_bits=24, prune='haar', output='rgb', "
+        "dataset_size=1000, releases=1)"
     )
 
 
@@ -327,7 +331,7 @@ def test_workers_count_together(start: str, made: Callable[[Privatize], Privatiz
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.parametrize(("size", "words"), [(None, "every call"), (4, "Privatize made 5 releases of 4 sources")])
-def test_of_workers_and_epochs_one_says_so(size: int | None, words: str) -> None:
+def test_only_one_of_all_workers_and_epochs_warns(size: int | None, words: str) -> None:
     privatize = Privatize(Slicer(PLAN), dataset_size=size)
     loader = DataLoader(Transformed(privatize, words), batch_size=1, num_workers=1, multiprocessing_context="fork")
     told = [[int(count) for *_, count in loader] for _ in range(3)]

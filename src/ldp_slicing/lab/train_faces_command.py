@@ -16,12 +16,13 @@ from ldp_slicing.lab.experiment import Row
 from ldp_slicing.lab.learners.accounting import epsilon_per_source
 from ldp_slicing.lab.learners.embedding import embed
 from ldp_slicing.lab.learners.recipes import recipe
-from ldp_slicing.lab.learners.releases import read_releases, stored_images
+from ldp_slicing.lab.learners.releases import stored_images
 from ldp_slicing.lab.learners.run import TrainingRun
 from ldp_slicing.lab.learners.task import ReleaseMode, TrainingTask
 from ldp_slicing.lab.metrics.verification import fold_accuracy, squared_distances
 from ldp_slicing.lab.train_command import changed, plan_of
 from ldp_slicing.plan import PAPER_WEIGHTS
+from ldp_slicing.torch.store import read_release_file
 from ldp_slicing.view import Prune
 
 FOLDS = 10  # of a verification set
@@ -114,4 +115,4 @@ def verifier(sets: Sequence[Path], folder: Path) -> Callable[[TrainingRun], Row]
 
 def _kept_in(path: Path) -> list[str]:
     """Digests of the pictures whose releases are kept there."""
-    return [*read_releases(path)] if path.is_file() else []
+    return [*read_release_file(path)] if path.is_file() else []

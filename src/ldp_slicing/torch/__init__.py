@@ -1,7 +1,10 @@
-"""Releases for PyTorch: a data set that is released once, a decoder for learners, a transform that counts, a simulation for research.
+"""Releases for PyTorch.
 
 >>> from ldp_slicing.torch import ReleasedDataset
->>> released = ReleasedDataset(CIFAR10(root), Slicer(Plan.paper(20.0)), transform=v2.PILToTensor())        # doctest: +SKIP
+>>> released = ReleasedDataset(CIFAR10(root), Slicer(Plan.paper(20.0)))                              # doctest: +SKIP
+
+``ReleasedDataset`` releases each item of a data set once. ``Privatize`` is a transform that releases on every call and
+counts. ``Decoder`` computes expected pixel values from releases. ``simulate`` is the mechanism for research.
 """
 
 from ldp_slicing.torch.dataset import ReleasedDataset

@@ -1,4 +1,4 @@
-"""Processes that work together: training as one group, or loading for one of it."""
+"""Several processes: training processes that share releases, and a counter shared with DataLoader workers."""
 
 from __future__ import annotations
 
@@ -13,48 +13,58 @@ from typing import Any
 from torch import distributed
 
 from ldp_slicing.errors import ReleaseError
+from ldp_slicing.torch.store import INDEX_NAME, partial_folder
 
-SAY_AFTER = 60.0  # seconds
-LOOK_EVERY = 0.1
+WARN_AFTER_SECONDS = 60.0
+POLL_SECONDS = 0.1
 
 
-def processes() -> int:
-    """How many train together: those of this process's group, or those that whoever started it has announced."""
+def process_count() -> int:
+    """Return the number of processes that train together, from the process group or the variable WORLD_SIZE."""
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_world_size()
     announced = os.environ.get("WORLD_SIZE", "")
     return int(announced) if announced.isascii() and announced.isdigit() else 1
 
 
-def refuse_each_its_own() -> None:
-    if (count := processes()) > 1:
+def check_single_process() -> None:
+    """Raise ReleaseError if several processes train together: each would release the same sources for itself."""
+    if (count := process_count()) > 1:
         raise ReleaseError(
-            f"{count} processes train together, and if each releases the same sources for itself, that adds up to {count} x eps. Name a "
-            "folder with store=: one for all of them, to which the first to come releases; or, if their sources differ, one for each"
+            f"{count} processes train together; if each releases the same sources, that costs {count} x eps. "
+            "Name a folder with store=: the same for all of them, so that one process releases and the others open it; "
+            "or, if their sources differ, one for each"
         )
 
 
-def wait_until_made(folder: Path, partial: Path) -> None:
-    """While another process of the group releases."""
-    began, told = time.monotonic(), False
+def wait_for_store(folder: Path) -> None:
+    """Wait until another process has written the release folder; raise ReleaseError if it fails."""
+    began, has_warned = time.monotonic(), False
+    partial = partial_folder(folder)
     while partial.exists():
-        if not told and time.monotonic() - began > SAY_AFTER:
+        if not has_warned and time.monotonic() - began > WARN_AFTER_SECONDS:
             warnings.warn(
-                f"waits for another process that releases to {folder}; if there is none, remove {partial}", stacklevel=4
+                f"waiting for another process that releases to {folder}; if there is none, remove {partial}",
+                stacklevel=4,
             )
-            told = True
-        time.sleep(LOOK_EVERY)
-    if not (folder / "index.json").is_file():
-        raise ReleaseError(f"another process was to release to {folder}, and has failed: see what it says")
+            has_warned = True
+        time.sleep(POLL_SECONDS)
+    if not (folder / INDEX_NAME).is_file():
+        raise ReleaseError(f"another process failed to release to {folder}: see its error message")
 
 
-class Count:
-    """A number that this process and those that load for it count together. A copy, or one from a file, counts on by itself."""
+class SharedCounter:
+    """An integer that a process and its worker processes count together. A copied or unpickled counter is independent.
+
+    >>> counter = SharedCounter()
+    >>> counter.add(2), counter.value
+    (2, 2)
+    """
 
     def __init__(self, value: int = 0) -> None:
         try:
-            self._shared: Any = multiprocessing.get_context("spawn").Value("q", value)  # forked ones know it as well
-        except OSError:  # no shared memory here
+            self._shared: Any = multiprocessing.get_context("spawn").Value("q", value)  # forked processes share it, too
+        except OSError:  # there is no shared memory
             self._shared = None
         self._own = value
 
@@ -63,7 +73,7 @@ class Count:
         return self._own if self._shared is None else int(self._shared.value)
 
     def add(self, more: int) -> int:
-        """What it is then."""
+        """Add ``more`` and return the new value."""
         if self._shared is None:
             self._own += more
             return self._own

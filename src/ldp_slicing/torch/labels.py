@@ -1,4 +1,4 @@
-"""Labels: what is passed on unprotected beside the releases, in memory of its own, and on disk without pickle."""
+"""Labels: data that is passed on unprotected beside the releases."""
 
 from __future__ import annotations
 
@@ -12,49 +12,56 @@ from torch import Tensor
 
 from ldp_slicing.errors import ReleaseError
 
-SCALARS = {int: np.int64, float: np.float64, bool: np.bool_}
+_NUMBER_DTYPES = {int: np.int64, float: np.float64, bool: np.bool_}
 
 
-def own(label: Any) -> Any:  # noqa: ANN401
-    """A label of its own memory: a view would keep alive, send to workers and write to files whatever it is a view of."""
+def copy_label(label: Any) -> Any:  # noqa: ANN401
+    """Return a deep copy whose tensors and arrays have their own memory.
+
+    A label that is a view of its source would keep the source alive, and take it along to workers and files.
+    """
     if isinstance(label, Tensor):
         return label.detach().clone()
     if isinstance(label, np.ndarray):
         return np.array(label)
     if isinstance(label, dict):
-        return {own(key): own(value) for key, value in label.items()}
-    if isinstance(label, tuple | list):
-        parts = [own(part) for part in label]
-        return parts if isinstance(label, list) else type(label)(*parts) if hasattr(label, "_fields") else tuple(parts)
+        return {copy_label(key): copy_label(value) for key, value in label.items()}
+    if isinstance(label, list):
+        return [copy_label(part) for part in label]
+    if isinstance(label, tuple):
+        parts = [copy_label(part) for part in label]
+        return type(label)(*parts) if hasattr(label, "_fields") else tuple(parts)
     if isinstance(label, set | frozenset):
-        return (set if isinstance(label, set) else frozenset)(map(own, label))
+        return (set if isinstance(label, set) else frozenset)(map(copy_label, label))
     return label
 
 
-def stored_kind(label: Any) -> str:  # noqa: ANN401
-    """How a label lies on disk, such as "int" or "tensor torch.float32 (4,)". No pickle is written, so only numbers are taken."""
-    if type(label) in SCALARS and not (type(label) is int and label.bit_length() > 63):
+def storage_kind(label: Any) -> str:  # noqa: ANN401
+    """Return how a label is stored on disk, such as "int" or "tensor torch.float32 (4,)".
+
+    Nothing is pickled, so only numbers and tensors or arrays of numbers can be stored. Others raise ReleaseError.
+    """
+    if type(label) in _NUMBER_DTYPES and not (type(label) is int and label.bit_length() > 63):
         return type(label).__name__
     if isinstance(label, np.generic | np.ndarray) and label.dtype.kind in "biuf":
         return f"array {label.dtype} {label.shape}"
     if type(label) is Tensor and label.dtype != torch.bfloat16 and not label.is_complex():
         return f"tensor {label.dtype} {tuple(label.shape)}"
     raise ReleaseError(
-        f"a store on disk takes labels that are numbers, or tensors or arrays of numbers; got {type(label).__name__}: use store=None"
+        "labels in a store must be numbers, or tensors or arrays of numbers; "
+        f"got {type(label).__name__}: use store=None"
     )
 
 
 def to_column(labels: Sequence[Any]) -> NDArray[Any]:
-    """Labels of one kind as one array."""
-    return (
-        torch.stack([*labels]).cpu().numpy()
-        if isinstance(labels[0], Tensor)
-        else np.array(labels, SCALARS.get(type(labels[0])))
-    )
+    """Return labels of one kind as one array [N, ...]."""
+    if isinstance(labels[0], Tensor):
+        return torch.stack([*labels]).cpu().numpy()
+    return np.array(labels, _NUMBER_DTYPES.get(type(labels[0])))
 
 
 def from_column(column: NDArray[Any], kind: str) -> list[Any]:
-    """Each label as it was."""
-    return (
-        column.tolist() if " " not in kind else list(torch.from_numpy(column) if kind.startswith("tensor") else column)
-    )
+    """Return the labels that ``to_column`` stored, each with its own type. kind: see ``storage_kind``."""
+    if kind.startswith("tensor"):
+        return list(torch.from_numpy(column))
+    return list(column) if kind.startswith("array") else column.tolist()

@@ -16,84 +16,76 @@ from torchvision.transforms import v2  # type: ignore[import-untyped]
 from ldp_slicing.card import number
 from ldp_slicing.errors import ImageError, ReleaseError
 from ldp_slicing.slicer import Slicer
-from ldp_slicing.torch.distributed import Count
-from ldp_slicing.torch.images import EXPLICIT, refuse_picture, release_pixels
-from ldp_slicing.torch.labels import own
+from ldp_slicing.torch.distributed import SharedCounter
+from ldp_slicing.torch.images import IMAGE_TYPES, check_label, release_tensor
+from ldp_slicing.torch.labels import copy_label
 
-PICTURE = object()  # holds the place of one
+_IMAGE_PLACEHOLDER = object()  # stands for an image while its sample is checked
 
 
 class RepeatedReleaseWarning(UserWarning):
-    """Sources are, or may be, released more than once, and that adds up."""
-
-
-def find_pictures(leaves: list[Any]) -> set[int]:
-    """Which leaves of a sample are pictures, by torchvision's rules."""
-    pictures = [i for i, leaf in enumerate(leaves) if isinstance(leaf, EXPLICIT)]
-    if not pictures:
-        plain = (
-            i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and not isinstance(leaf, tv_tensors.TVTensor)
-        )
-        pictures = [*plain][:1]
-    if not pictures:
-        kinds = ", ".join(sorted({type(leaf).__name__ for leaf in leaves})) or "nothing"
-        raise ImageError(
-            f"there is no image in this sample, only {kinds}: turn a NumPy array into one with v2.ToImage()"
-        )
-    return {*pictures}
+    """Sources are, or may be, released more than once, and the costs add up."""
 
 
 class Privatize(v2.Transform):  # type: ignore[misc]
-    """Each picture of a sample becomes a release of it.
+    """Replace each image of a sample by a release of it.
 
     >>> privatize = Privatize(Slicer(Plan.paper(20.0)), dataset_size=1)
-    >>> v2.Compose([v2.PILToTensor(), privatize, v2.ToDtype(torch.float32, scale=True)])(PIL.Image.new("RGB", (4, 4))).shape
+    >>> to_float = v2.ToDtype(torch.float32, scale=True)
+    >>> v2.Compose([v2.PILToTensor(), privatize, to_float])(PIL.Image.new("RGB", (4, 4))).shape
     torch.Size([3, 4, 4])
 
-    Pictures: tv_tensors.Image, tv_tensors.Video (every frame is a release), PIL images (RGB, L, I;16) and, where there is none of these,
-    the first plain tensor. Tensors: uint8 [..., C, H, W] with 3 channels or 1, 0 to 255 (uint16 for grey of 9 to 16 bits). Type, shape,
-    dtype and device stay the same. Boxes, masks, key points and labels come back as equal copies: a view would take its whole source
-    along. An image that cannot be released raises; so does a sample without a picture, or with a further array or nested list of three
-    or more dimensions (two where the plan is grey) or an object that may hold a picture, which would pass unprotected. The dicts, lists and
-    tuples that a picture lies in are the sample's own, and no dimension of the labels beside it.
+    Images are tv_tensors.Image, tv_tensors.Video (every frame is a release) and PIL images (RGB, L, I;16). If a sample
+    has none of these, its first plain tensor is the image. Tensors are uint8 [..., C, H, W] with 3 channels or 1, 0 to
+    255; uint16 for grey of 9 to 16 bits. Type, shape, dtype and device stay the same.
 
-    In a training loop the same sources are released again in every epoch: t epochs cost t x eps. ``releases`` counts, those of DataLoader
-    workers, too, and a RepeatedReleaseWarning says so once: when there were more releases than ``dataset_size``, or, without that number,
-    at the first. A copy counts on by itself. What is done to the picture before (a crop, a flip) is part of the source: crops of one
-    source compose.
+    Boxes, masks, key points and labels are returned as copies; a view could take its whole source along. They are NOT
+    protected, and labels that may be images are refused: see ``ldp_slicing.torch.images.check_label``. The dicts, lists
+    and tuples that hold an image belong to the sample and do not count as dimensions of a label.
+
+    slicer
+        makes the releases.
+    dataset_size
+        the number of sources. The transform warns once (RepeatedReleaseWarning) when it has made more releases than
+        this or, if it is None, at the first release.
+
+    A training loop releases the same sources again in every epoch, so t epochs cost t x eps. ``releases`` counts all
+    releases, including those of DataLoader workers. A copy of the transform counts for itself. What earlier transforms
+    do to an image is part of the source, and several crops of one source compose.
     """
 
     def __init__(self, slicer: Slicer, *, dataset_size: int | None = None) -> None:
         super().__init__()
         if not isinstance(slicer, Slicer):
             raise ReleaseError(f"Privatize needs a Slicer, such as Slicer(Plan.paper(20.0)); got {slicer!r}")
-        if dataset_size is not None and (
-            isinstance(dataset_size, bool) or not isinstance(dataset_size, int) or dataset_size < 1
-        ):
-            raise ReleaseError(f"dataset_size is the number of sources, at least 1; got {dataset_size!r}")
+        is_count = isinstance(dataset_size, int) and not isinstance(dataset_size, bool) and dataset_size >= 1
+        if dataset_size is not None and not is_count:
+            raise ReleaseError(f"dataset_size must be the number of sources, at least 1; got {dataset_size!r}")
         self.slicer = slicer
         self.dataset_size = dataset_size
-        self._made, self._said = Count(), Count()
+        self._made, self._warnings = SharedCounter(), SharedCounter()
 
     @property
     def releases(self) -> int:
+        """The number of releases made so far."""
         return self._made.value
 
     def forward(self, *inputs: Any) -> Any:  # noqa: ANN401
-        """As in every transform; but labels are seen in their lists before anything is released, and are given memory of their own."""
-        flat, spec = tree_flatten(inputs[0] if len(inputs) == 1 else inputs)
-        pictures = find_pictures(flat)
-        self._refuse_beside(tree_unflatten([PICTURE if i in pictures else leaf for i, leaf in enumerate(flat)], spec))
-        return tree_unflatten(
-            [self.transform(leaf, {}) if i in pictures else own(leaf) for i, leaf in enumerate(flat)], spec
-        )
+        """Return the sample with its images released. The whole sample is checked before anything is released."""
+        leaves, spec = tree_flatten(inputs[0] if len(inputs) == 1 else inputs)
+        images = _image_positions(leaves)
+        placeholders = [_IMAGE_PLACEHOLDER if i in images else leaf for i, leaf in enumerate(leaves)]
+        self._check_labels(tree_unflatten(placeholders, spec))
+        released = [self.transform(leaf, {}) if i in images else copy_label(leaf) for i, leaf in enumerate(leaves)]
+        return tree_unflatten(released, spec)
 
     def transform(self, inpt: Any, params: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Return a release of one image."""
         if isinstance(inpt, PIL.Image.Image):
             release: Any = self.slicer(inpt)
             self._count(1)
             return release
-        pixels = release_pixels(inpt, self.slicer)
+        pixels = release_tensor(inpt, self.slicer)
         self._count(int(np.prod(pixels.shape[:-3])))
         release = torch.from_numpy(pixels).to(inpt.device)
         return tv_tensors.wrap(release, like=inpt) if isinstance(inpt, tv_tensors.TVTensor) else release
@@ -101,43 +93,58 @@ class Privatize(v2.Transform):  # type: ignore[misc]
     def extra_repr(self) -> str:
         plan = self.slicer.plan
         return (
-            f"epsilon={number(plan.realised_epsilon)} per released pixel, word_bits={plan.word_bits}, prune={self.slicer.prune!r}, "
-            f"output={self.slicer.output!r}, dataset_size={self.dataset_size}, releases={self.releases}"
+            f"epsilon={number(plan.realised_epsilon)} per released pixel, word_bits={plan.word_bits}, "
+            f"prune={self.slicer.prune!r}, output={self.slicer.output!r}, dataset_size={self.dataset_size}, "
+            f"releases={self.releases}"
         )
 
-    def _refuse_beside(self, part: object) -> None:
-        """Refuse what may be a picture in a sample, or a part of one, where PICTURE stands for those that will be released."""
-        inside = tree_leaves(part)
-        if not any(leaf is PICTURE for leaf in inside):
-            refuse_picture(part, self.slicer)
+    def _check_labels(self, part: object) -> None:
+        """Raise ImageError if a part of a sample, other than a placeholder, may be an image that is not released."""
+        if not any(leaf is _IMAGE_PLACEHOLDER for leaf in tree_leaves(part)):
+            check_label(part, self.slicer)
         elif isinstance(part, dict):
             for key, value in part.items():
-                refuse_picture(key, self.slicer)
-                self._refuse_beside(value)
+                check_label(key, self.slicer)
+                self._check_labels(value)
         elif isinstance(part, list | tuple):
             for one in part:
-                self._refuse_beside(one)
-        elif part is not PICTURE:  # a class that torch can take apart; it may hold more than its parts
-            refuse_picture(part, self.slicer)
+                self._check_labels(one)
+        elif part is not _IMAGE_PLACEHOLDER:  # a container class that torch can take apart; it may hold more
+            check_label(part, self.slicer)
 
     def _count(self, images: int) -> None:
         made, size = self._made.add(images), self.dataset_size
-        again = size is not None and made > size
-        if not (size is None or again) or self._said.value or self._said.add(1) > 1:
+        if size is not None and made <= size:
+            return
+        if self._warnings.value or self._warnings.add(1) > 1:
             return
         epsilon = self.slicer.plan.realised_epsilon
-        message = (
-            f"every call of Privatize is a release: a source that comes t times costs t x {number(epsilon)} epsilon per released pixel "
-            f"(10 epochs: {number(10 * epsilon)})"
-        )
-        if size is not None and again:
+        if size is None:
+            message = (
+                f"every call of Privatize is a release: a source that is transformed t times costs t x "
+                f"{number(epsilon)} epsilon per released pixel (10 epochs: {number(10 * epsilon)})"
+            )
+        else:
             times = -(-made // size)
             message = (
-                f"Privatize made {made} releases of {size} sources, so some source at least {times} times: that costs "
-                f"{times} x {number(epsilon)} = {number(times * epsilon)} epsilon per released pixel, and it grows with every epoch"
+                f"Privatize made {made} releases of {size} sources, so some source was released at least {times} "
+                f"times: that costs {times} x {number(epsilon)} = {number(times * epsilon)} epsilon per released "
+                "pixel, and grows with every epoch"
             )
         warnings.warn(
             f"{message}. ldp_slicing.torch.ReleasedDataset releases each source once",
             RepeatedReleaseWarning,
             stacklevel=2,
         )
+
+
+def _image_positions(leaves: list[Any]) -> set[int]:
+    """Return which leaves of a sample are images, by torchvision's rules."""
+    images = {i for i, leaf in enumerate(leaves) if isinstance(leaf, IMAGE_TYPES)}
+    if images:
+        return images
+    for i, leaf in enumerate(leaves):
+        if isinstance(leaf, Tensor) and not isinstance(leaf, tv_tensors.TVTensor):
+            return {i}
+    types = ", ".join(sorted({type(leaf).__name__ for leaf in leaves})) or "nothing"
+    raise ImageError(f"this sample holds no image, only {types}: convert a NumPy array with v2.ToImage()")

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
 from numpy.typing import NDArray
 
-from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.files import atomic_path
 from ldp_slicing.lab.data.sets import Split, hold_out, image_digest
 from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.slicer import Slicer
+from ldp_slicing.torch.store import release_once
 
 Splits = tuple[Split, Split, Split]  # training, validation and test images
 
@@ -40,17 +37,13 @@ def stored_splits(task: TrainingTask, folder: Path) -> Splits:
     """The task's splits. With "once" the releases are read from ``folder`` if they are there, and stored there if not."""
     if task.release != "once":
         return release_splits(task)
-    path = task_file(task, folder, "releases.npz")
-    with FileLock(path.with_suffix(".lock"), mode=0o666):  # a second process waits and reads what the first one stored
-        if not path.is_file():
-            made = release_splits(task)
-            _store(
-                path,
-                {f"{kind}{i}": getattr(split, kind) for i, split in enumerate(made) for kind in ("images", "labels")},
-            )
-            return made
-    stored = read_releases(path, *(f"{kind}{i}" for i in range(3) for kind in ("images", "labels")))
-    train, validation, test = (Split(stored[f"images{i}"], stored[f"labels{i}"]) for i in range(3))
+    names = [f"{kind}{i}" for i in range(3) for kind in ("images", "labels")]
+
+    def release(missing: list[int]) -> list[NDArray[Any]]:
+        return [array for split in release_splits(task) for array in (split.images, split.labels)]
+
+    stored = release_once(task_file(task, folder, "releases.npz"), names, release)
+    train, validation, test = (Split(images, labels) for images, labels in zip(stored[::2], stored[1::2], strict=True))
     return train, validation, test
 
 
@@ -58,35 +51,11 @@ def stored_images(task: TrainingTask, images: NDArray[np.uint8], path: Path) -> 
     """``release_images``, stored in the file ``path`` by the digest of the source: no image is released twice."""
     if task.release != "once":
         return release_images(task, images)
-    known = read_releases(path) if path.is_file() else {}
     names = [image_digest(image) for image in images]
-    missing = {name: i for i, name in enumerate(names) if name not in known}
-    if missing:
-        known |= zip(missing, release_images(task, images[list(missing.values())]), strict=True)
-        _store(path, known)
-    return np.stack([known[name] for name in names])
-
-
-def read_releases(path: Path, *names: str) -> dict[str, Any]:
-    """All arrays of a file of releases. A damaged file, or one without the arrays ``names``, is refused."""
-    try:
-        with path.open("rb") as file, np.load(file) as stored:
-            found = dict(stored)
-        if missing := {*names} - {*found}:
-            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise LdpSlicingError(
-            f"{path} is damaged, and its releases cannot be made again without spending again: {error}"
-        ) from None
-    return found
+    return np.stack(release_once(path, names, lambda new: release_images(task, images[new]), extend=True))
 
 
 def task_file(task: TrainingTask, folder: Path, suffix: str, *more: object) -> Path:
     """A file name that depends on the task's plan, view and images, and on ``more``."""
     described = repr((task.plan, task.prune, task.validation, task.data.digest, *more))
     return folder / f"{task.name}-{task.seed}-{hashlib.sha256(described.encode()).hexdigest()[:12]}.{suffix}"
-
-
-def _store(path: Path, arrays: dict[str, Any]) -> None:
-    with atomic_path(path) as temporary:
-        np.savez(temporary, **arrays)
