@@ -92,7 +92,7 @@ def test_every_pair_and_every_output_of_a_tiny_word_by_brute_force() -> None:
 
 @pytest.mark.parametrize("name", ["paper 20", "grey 16"])
 @pytest.mark.parametrize("prune", ["haar", "haar4", "dct"])
-def test_the_words_are_those_that_the_engine_randomises(name: str, prune: Prune) -> None:
+def test_the_words_are_those_that_the_slicer_randomises(name: str, prune: Prune) -> None:
     plan, side = PLANS[name], view.block_of(prune)
     keep_all = Plan([Slice(part.bits, 40.0) for part in plan.slices], plan.word_bits)  # flips once in 10^17
     source = random_image(plan, (side, 5 * side))
@@ -134,7 +134,7 @@ def test_the_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not check_blocks(plan, None, plan.tables)[0].holds
 
 
-def test_plain_noise_and_no_noise() -> None:
+def test_uniform_masks_and_missing_masks() -> None:
     plan = Plan.grey(1e-18)  # too little for 64 bits: uniform masks, ratio 1
     assert [check.holds for check in check_blocks(plan, "haar", plan.tables)] == [True, True]
     missing = build_tables([(0x80, 1.0)], 8)

@@ -71,7 +71,7 @@ def test_the_ratio_over_all_pairs_of_words_and_all_outputs_by_brute_force() -> N
             )
 
 
-def test_the_masks_of_a_wide_slice_stand_for_all() -> None:
+def test_all_changes_of_a_wide_slice_are_equally_likely() -> None:
     plan = PLANS["wide: 11 bits as one"]
     (group,) = read_groups(plan.tables)
     zero, other = group.masks.values()
@@ -135,7 +135,7 @@ def test_a_bit_that_is_never_drawn_is_found() -> None:
     assert checks["released pixel"].to_dict()["value"] == "inf"
 
 
-def test_a_mask_that_never_comes_makes_the_ratio_unbounded() -> None:
+def test_a_mask_of_probability_0_makes_the_ratio_unbounded() -> None:
     group = Group({0b00: 1 << 63, 0b01: 1 << 62, 0b10: 1 << 62}, uniform=False)
     assert group.worst_ratio(0b01) is None
     assert group.ratio_for(0b10) is None
@@ -143,7 +143,7 @@ def test_a_mask_that_never_comes_makes_the_ratio_unbounded() -> None:
     assert group.worst_ratio(0b100) == 1
 
 
-def test_tables_that_are_not_tables_are_found() -> None:
+def test_malformed_tables_are_found() -> None:
     plan, narrow = PLANS["wide and narrow"], PLANS["thick, across channels"]
     lowest_too = plan.tables.outcome | np.array([0, 1, 0], np.uint8)[:, None]
     found = by_name(check_tables(plan, None, dataclasses.replace(plan.tables, outcome=lowest_too)))["draws"]
@@ -158,7 +158,7 @@ def test_tables_that_are_not_tables_are_found() -> None:
     assert any("other than hit and miss" in line for line in found.failures)
 
 
-def test_a_card_that_says_less_is_found() -> None:
+def test_a_card_that_understates_epsilon_is_found() -> None:
     plan = PLANS["paper 20"]
     checks = by_name(check_tables(Plan.paper(19.9), "haar", plan.tables))
     assert not checks["released pixel"].holds
@@ -166,7 +166,7 @@ def test_a_card_that_says_less_is_found() -> None:
     assert any("the card says" in line for line in checks["slices"].failures)
 
 
-def test_what_rounding_to_integers_allows() -> None:
+def test_the_rounding_factor() -> None:
     plan = PLANS["paper 20"]
     groups = read_groups(plan.tables)
     smallest = min(groups[0].weights.values())
@@ -203,7 +203,7 @@ def packed_groups(count: int) -> Iterator[list[tuple[int, float]]]:
 
 
 def test_no_part_of_a_packed_group_passes_its_share_by_more_than_rounding_allows() -> None:
-    passed_the_old_factor = 0
+    need_the_zero_mask = 0
     for slices in packed_groups(150):
         (group,) = read_groups(build_tables(sorted(slices, reverse=True), 8))
         smallest = min(group.weights.values())
@@ -215,11 +215,11 @@ def test_no_part_of_a_packed_group_passes_its_share_by_more_than_rounding_allows
                 assert ratio is not None
                 excess = ratio / math.prod((share for _, share in chosen), start=Fraction(1))
                 assert excess <= rounding_factor(group)
-                passed_the_old_factor += excess > 1 + Fraction(1, smallest - 1)
-    assert passed_the_old_factor > 0  # the term for the zero mask is needed
+                need_the_zero_mask += excess > 1 + Fraction(1, smallest - 1)
+    assert need_the_zero_mask > 0  # the term for the zero mask is needed
 
 
-def test_more_than_the_card_says_is_found_though_less_than_was_asked() -> None:
+def test_an_epsilon_above_the_card_is_found_even_if_below_the_request() -> None:
     plan = Plan.paper(5000.0)  # realises a fifth of it, as its card says
     pixel = by_name(check_tables(plan, "haar", less_noise(plan.tables)))["released pixel"]
     assert pixel.value is not None

@@ -61,7 +61,7 @@ def folder(tmp_path: Path) -> Path:
     return target
 
 
-def test_releases_as_they_are_made_hold(folder: Path) -> None:
+def test_untouched_releases_pass(folder: Path) -> None:
     report = audit_releases(folder)
     assert report.holds, str(report)
     assert report.subject == f"6 releases in {folder}"
@@ -86,12 +86,12 @@ def test_one_release_with_its_card(tmp_path: Path) -> None:
         audit_releases(tmp_path / "release.png")
 
 
-def test_nothing_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AuditError, match="neither a folder"):
         audit_releases(tmp_path / "nothing")
 
 
-def test_an_empty_folder_is_no_set_of_releases(tmp_path: Path) -> None:
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         AuditError, match=r"has no card\.json: the run is not finished, or this is not a folder of releases"
     ):
@@ -140,17 +140,17 @@ def test_a_card_whose_sums_are_wrong(folder: Path, tamper: Callable[[dict[str, A
     assert any(failure in line for line in by_name(report)["card"].failures), by_name(report)["card"].failures
 
 
-def test_a_statement_about_releases_that_are_not_there(folder: Path) -> None:
+def test_a_statement_about_missing_releases(folder: Path) -> None:
     (folder / "more" / "grey.png").unlink()
     assert by_name(audit_releases(folder))["card"].failures == ("statement 3, releases: the card says 1, there are 0",)
 
 
-def test_a_card_that_is_no_json(folder: Path) -> None:
+def test_a_card_that_is_not_json(folder: Path) -> None:
     (folder / "card.json").write_text("{")
     assert by_name(audit_releases(folder))["card"].failures == ("card.json is not a card",)
 
 
-def test_words_on_a_card_are_not_judged(folder: Path) -> None:
+def test_prose_on_a_card_is_not_checked(folder: Path) -> None:
     path = folder / "card.json"
     card = json.loads(path.read_text())
     card["remark"] = "more"
@@ -159,7 +159,7 @@ def test_words_on_a_card_are_not_judged(folder: Path) -> None:
     assert audit_releases(folder).holds
 
 
-def test_files_that_are_no_releases(folder: Path) -> None:
+def test_files_that_are_not_releases(folder: Path) -> None:
     (folder / "notes.txt").write_text("x")
     (folder / ".0123.partial").write_bytes(b"")
     Image.fromarray(sample_image(0)).save(folder / "other.png")  # Pillow filters rows
@@ -221,7 +221,7 @@ def test_equal_sources_have_equal_releases_under_an_owners_key(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("name", "why"), [("a.tar", "only PNG files can"), ("a.card.json", "is a card")])
-def test_a_file_that_is_no_png_is_not_judged(name: str, why: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_png_is_refused(name: str, why: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(AuditError, match=why):
         audit_releases(tmp_path / name)
@@ -252,7 +252,7 @@ def test_bits_that_the_plan_drops_are_constant(tmp_path: Path) -> None:
     )
 
 
-def photos(side: int) -> list[NDArray[np.uint8]]:
+def photograph_pieces(side: int) -> list[NDArray[np.uint8]]:
     """Pieces of real photographs."""
     pieces = []
     for photo in photographs().values():
@@ -270,7 +270,7 @@ def releases_of(images: list[NDArray[np.uint8]], plan: Plan, *, shared: bool) ->
 
 @pytest.mark.parametrize("epsilon", [5.2, 20.0])
 def test_shared_masks_of_photographs_are_found_and_fresh_ones_are_not(epsilon: float) -> None:
-    images = photos(128)
+    images = photograph_pieces(128)
     fresh, shared = (releases_of(images, Plan.paper(epsilon), shared=how) for how in (False, True))
     assert fresh.has_power(LIMIT)
     smallest, found = fresh.compare(LIMIT)
@@ -283,7 +283,7 @@ def test_shared_masks_of_photographs_are_found_and_fresh_ones_are_not(epsilon: f
 
 
 def test_fresh_masks_of_one_flat_source_are_not_suspected() -> None:
-    """The worst case of the bounds: equal sources without any detail reach them, and do not pass them."""
+    """Equal sources without detail are the worst case: they reach the bounds and do not pass them."""
     flat = [np.full((128, 128, 3), 128, np.uint8)] * 30
     for plan in (Plan.paper(20.0), Plan.paper(58.0)):
         assert releases_of(flat, plan, shared=False).compare(1e-6 / 3 / 435)[1] == []
@@ -305,7 +305,7 @@ def test_the_bounds_are_those_of_equal_flat_sources() -> None:
 
 
 def test_clamped_colours_do_not_count() -> None:
-    """Where RGB ran out, different words look alike: taken for equal, they would accuse fresh masks."""
+    """Clamping makes different words look alike. Counted as equal, they would raise false alarms about fresh masks."""
     saturated = [np.tile(np.array([255, 0, 255], np.uint8), (128, 128, 1))] * 4
     plan = Plan.paper(58.0)
     releases = [
@@ -319,18 +319,18 @@ def test_clamped_colours_do_not_count() -> None:
     assert pair.certain_pixels == 3
 
 
-def test_what_is_compared_and_how_often_it_may_be_equal() -> None:
+def test_the_probabilities_of_the_equality_tests() -> None:
     plan = Plan.paper(20.0)
     groups = read_groups(plan.tables)
-    questions = releases_of(photos(16)[:2], plan, shared=False).tests
+    tests = releases_of(photograph_pieces(16)[:2], plan, shared=False).tests
     two, four = ([group.zero_xor_probability(masks) for group in groups] for masks in (2, 4))
-    assert [question.probability for question in questions] == pytest.approx(
+    assert [test.probability for test in tests] == pytest.approx(
         [math.prod(two), math.prod(four), math.prod(four[1:])]
     )
 
 
 def test_grey_releases_have_no_chroma_and_a_high_epsilon_no_power() -> None:
-    grey = [image[..., 1] for image in photos(128)]
+    grey = [image[..., 1] for image in photograph_pieces(128)]
     assert len(releases_of(grey, Plan.grey(5.2), shared=True).compare(LIMIT)[1]) > 20
     blind = releases_of([image[:4, :4] for image in grey], Plan.grey(58.0), shared=True)
     assert not blind.has_power(LIMIT)
@@ -346,7 +346,7 @@ def test_which_pairs_are_compared() -> None:
     assert pair_distances(200, 1)[0] == 1
 
 
-def test_a_bounded_number_of_pairs_is_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_states_how_many_pairs_were_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "images").mkdir()
     for number in range(8):
         (tmp_path / "images" / f"{number}.png").write_bytes(png(sample_image(number)[:16, :16]))
@@ -357,10 +357,10 @@ def test_a_bounded_number_of_pairs_is_stated(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("lost", ["0.png", "more/odd.png", "more/grey.png"])
-def test_a_release_that_is_lost_breaks_no_promise(folder: Path, lost: str) -> None:
-    """Of grey releases it is the only one, of colour ones one of four."""
+def test_a_recorded_loss_passes(folder: Path, lost: str) -> None:
+    """The grey release is the only one of its kind; the colour ones are two of four."""
     (folder / lost).unlink()
-    assert failed(audit_releases(folder)) == {"card", "manifest"}  # nobody has said so
+    assert failed(audit_releases(folder)) == {"card", "manifest"}  # the manifest does not record the loss
     release(folder.parent / "images", folder, ReleaseSettings(compression=1))
     assert audit_releases(folder).holds
     card = folder / "card.json"
@@ -381,8 +381,8 @@ def test_a_release_that_is_lost_breaks_no_promise(folder: Path, lost: str) -> No
     assert failed(audit_releases(folder)) == {"card", "manifest"}
 
 
-def test_a_line_about_a_lost_release_covers_no_false_card(folder: Path) -> None:
-    """Whoever invents a lost release has it counted, and everything else is judged as before."""
+def test_an_invented_loss_does_not_hide_a_false_card(folder: Path) -> None:
+    """An invented loss must be counted on the card, and everything else is checked as before."""
     card, manifest = folder / "card.json", folder / "manifest.jsonl"
     true, lines = json.loads(card.read_text()), manifest.read_text()
     invented = {"output": "z.png", "sha256": "", "status": "lost", "width": 1, "height": 1, "word_bits": 24}
@@ -416,7 +416,7 @@ def test_a_line_about_a_lost_release_covers_no_false_card(folder: Path) -> None:
     assert ("z.png", "is missing") in verify(LocalStorage(folder)).problems
 
 
-def test_what_is_left_may_be_smaller_than_a_block(tmp_path: Path) -> None:
+def test_the_remaining_releases_may_be_smaller_than_a_block(tmp_path: Path) -> None:
     for name, side in (("small.png", 1), ("large.png", 40)):
         (tmp_path / "in").mkdir(exist_ok=True)
         (tmp_path / "in" / name).write_bytes(png(sample_image(1)[:side, :side]))
@@ -427,7 +427,7 @@ def test_what_is_left_may_be_smaller_than_a_block(tmp_path: Path) -> None:
     assert [name for name, _ in verify(LocalStorage(tmp_path / "out")).problems] == ["large.png"]
 
 
-def test_no_statement_is_about_what_another_is_about(folder: Path) -> None:
+def test_two_statements_cannot_be_about_the_same_releases(folder: Path) -> None:
     lost = "more/odd.png"
     (folder / lost).unlink()
     release(folder.parent / "images", folder, ReleaseSettings(compression=1))
@@ -436,7 +436,7 @@ def test_no_statement_is_about_what_another_is_about(folder: Path) -> None:
     assert audit_releases(folder).holds
     few = Statement(
         Plan.paper(0.1), "haar", "rgb", ((57, 33),)
-    ).to_dict()  # as if what is lost had been released by another plan
+    ).to_dict()  # as if the lost release had been made with another plan
     for first in (True, False):
         false = true | {"statements": [few, *true["statements"]] if first else [*true["statements"], few]}
         card.write_text(json.dumps(false))

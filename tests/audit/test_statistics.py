@@ -30,7 +30,7 @@ def released(plan: Plan, shape: tuple[int, int]) -> tuple[Words, Words]:
     return masks_of(plan, Slicer(plan, output="ycbcr")(source), words), words.ravel()
 
 
-def test_all_words_come_back_from_rgb_where_nothing_was_clamped() -> None:
+def test_all_words_are_recovered_from_unclamped_rgb() -> None:
     words = np.arange(1 << 24, dtype=np.uint32)
     channels = np.stack([words >> 16 & 255, words >> 8 & 255, words & 255]).astype(np.uint8)
     found, certain = recover_words(np.moveaxis(to_rgb(channels), 0, -1))
@@ -42,7 +42,7 @@ def test_all_words_come_back_from_rgb_where_nothing_was_clamped() -> None:
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_the_law_has_the_change_probabilities_of_the_tables(name: str) -> None:
+def test_the_distribution_has_the_change_probabilities_of_the_tables(name: str) -> None:
     plan = PLANS[name]
     expected = MaskDistribution(plan)
     for part in plan.slices:
@@ -67,13 +67,13 @@ def test_counts() -> None:
     assert (first.tolist(), second.tolist()) == ([0, 1, 4, 5], [2, 3, 6, 7])
 
 
-def test_any_bit_of_one_release_that_has_to_do_with_any_of_another_is_found() -> None:
+def test_dependence_between_bits_of_two_releases_is_found() -> None:
     plan = Plan.paper(20.0)
     expected = MaskDistribution(plan)
     (one, _), (two, _) = released(plan, (300, 300)), released(plan, (300, 300))
     limit = 1e-9
     assert release_pair_tests(expected, one, two).failures(limit) == ()
-    copied = two & np.uint32(~1 & 0xFFFFFF) | one >> np.uint32(8) & np.uint32(1)  # Cr0 of the one is Cb0 of the other
+    copied = two & np.uint32(~1 & 0xFFFFFF) | one >> np.uint32(8) & np.uint32(1)  # Cr0 of one is Cb0 of the other
     failures = release_pair_tests(expected, one, copied).failures(limit)
     assert failures[0].startswith("Cb0 and Cr0 of two releases")
     shifted = one.copy()
@@ -98,7 +98,7 @@ def test_the_measured_epsilons_enclose_the_real_ones(name: str) -> None:
 def test_noise_that_depends_on_the_source_raises_the_measured_epsilon() -> None:
     plan = Plan.paper(20.0)
     masks, words = released(plan, (300, 300))
-    masks &= ~(words & np.uint32(1 << 16))  # the lowest bit of Y is left as it is where it is 1
+    masks &= ~(words & np.uint32(1 << 16))  # the lowest bit of Y is released unchanged where it is 1
     lowest = next(
         interval for interval in measured_epsilons(MaskDistribution(plan), masks, words, 1e-6) if interval.name == "Y0"
     )
@@ -106,14 +106,14 @@ def test_noise_that_depends_on_the_source_raises_the_measured_epsilon() -> None:
 
 
 def test_an_output_that_does_not_depend_on_the_source_has_epsilon_0() -> None:
-    """A two-bit slice released with the expected (.4, .4, .1, .1) whatever the source: the halves change with .6 and .9."""
+    """A two-bit slice with the output law (.4, .4, .1, .1) whatever the source: changed with probability .6 or .9."""
     rng = np.random.default_rng(0)
     plan = Plan([Slice(0b11, 2.0)], 2)
     words = rng.integers(0, 4, 1 << 20).astype(np.uint32)
     released = rng.choice(4, words.size, p=[0.4, 0.4, 0.1, 0.1]).astype(np.uint32)
     (interval,) = measured_epsilons(MaskDistribution(plan), released ^ words, words, 1e-6)
     assert interval.low == 0
-    assert math.log((1 - 0.6) * 3 / 0.9) > 0.28  # what a bound with u and v in place of both would claim
+    assert math.log((1 - 0.6) * 3 / 0.9) > 0.28  # the bound (k - 1)(1 - u) / v would claim this
 
 
 def test_the_implied_ratio_is_never_above_the_true_one() -> None:
@@ -136,7 +136,7 @@ def test_the_implied_ratio_is_never_above_the_true_one() -> None:
     assert reached >= 120  # the constant outputs at least, where both are 1
 
 
-def test_flips_that_only_hide_the_bit_cost_nothing() -> None:
+def test_a_constant_bit_has_measured_epsilon_0() -> None:
     plan = Plan.paper(20.0)
     masks, words = released(plan, (100, 100))
     always_one = masks & np.uint32(0x7FFFFF) | ~words & np.uint32(0x800000)
@@ -163,7 +163,7 @@ def test_repeated_runs_are_found_wherever_they_are() -> None:
     assert len(repeated_runs(masks, length)) > 90
 
 
-def test_how_long_a_run_must_be() -> None:
+def test_run_length() -> None:
     expected = MaskDistribution(Plan.paper(20.0))
     for pixels in (10**4, 10**6, 10**9):
         length = run_length(expected, pixels, 1e-7)

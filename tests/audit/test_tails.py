@@ -66,10 +66,10 @@ def test_clopper_pearson_against_scipy_and_outwards(error_rate: float) -> None:
     assert np.all(stats.binom.sf(counts - 1, trials, low)[low > 0] <= error_rate * (1 + 1e-9))
 
 
-def test_without_trials_anything_is_possible() -> None:
+def test_bounds_without_trials() -> None:
     assert upper_bound(0, 0, 0.05).tolist() == [1]
     assert lower_bound(0, 0, 0.05).tolist() == [0]
 
 
-def test_a_bound_that_the_first_guess_misses_is_found_all_the_same() -> None:
+def test_the_bound_is_right_where_the_first_guess_is_too_low() -> None:
     assert upper_bound(0, 1, 0.999).tolist() == pytest.approx([0.001])

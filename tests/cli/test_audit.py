@@ -54,7 +54,7 @@ def test_another_plan_as_json() -> None:
     assert all(part["epsilon"] <= part["requested"] * (1 + 1e-9) for part in slices["details"]["parts"])
 
 
-def test_releases_that_hold_and_that_do_not(releases: Path) -> None:
+def test_releases_that_pass_and_that_fail(releases: Path) -> None:
     status, out, _ = audit(releases)
     assert status == 0
     assert "audit of 2 releases" in out
@@ -68,7 +68,7 @@ def test_releases_that_hold_and_that_do_not(releases: Path) -> None:
     assert (status, json.loads(out)["holds"]) == (1, False)
 
 
-def test_a_process_of_its_own_ends_with_the_same_status(releases: Path) -> None:
+def test_the_exit_status_of_a_separate_process(releases: Path) -> None:
     (releases / "notes [red].txt").write_text("x")
     done = subprocess.run(
         [sys.executable, "-m", "ldp_slicing", "audit", str(releases)], capture_output=True, text=True, check=False
@@ -81,7 +81,7 @@ def test_a_process_of_its_own_ends_with_the_same_status(releases: Path) -> None:
 def test_the_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         selftest, "INSTALLATION_FAULTS", INSTALLATION_FAULTS[:2]
-    )  # the others take their time in tests/audit
+    )  # the others take long, and tests/audit covers them
     status, out, _ = audit("--self-test")
     assert status == 0
     assert "every fault is found" in out

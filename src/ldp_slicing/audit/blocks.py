@@ -120,7 +120,7 @@ def check_blocks(plan: Plan, prune: Prune, tables: Tables) -> list[Check]:
     side = block_of(prune)
     size = f"{side} x {side}"
     moved = _pixels_moved_outside_block(plan, prune)
-    tested = f"every pixel of a small source changed: view pixels that move outside its {size} block"
+    tested = f"each pixel of a small source changed in turn: view pixels that move outside its {size} block"
     checks = [Check(SECTION, "block", tested, not moved, "moved", moved, "<=", 0)]
     if side == 1:
         return checks
