@@ -324,9 +324,7 @@ def test_the_probabilities_of_the_equality_tests() -> None:
     groups = read_groups(plan.tables)
     tests = releases_of(photograph_pieces(16)[:2], plan, shared=False).tests
     two, four = ([group.zero_xor_probability(masks) for group in groups] for masks in (2, 4))
-    assert [test.probability for test in tests] == pytest.approx(
-        [math.prod(two), math.prod(four), math.prod(four[1:])]
-    )
+    assert [test.probability for test in tests] == pytest.approx([math.prod(two), math.prod(four), math.prod(four[1:])])
 
 
 def test_grey_releases_have_no_chroma_and_a_high_epsilon_no_power() -> None:
