@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ldp_slicing import Card, Plan, Slice, Slicer
-from ldp_slicing.card import Level, Statement, advantage_bound, counted, number
-from ldp_slicing.errors import CardError
+from ldp_slicing.card import Level, Statement, advantage_bound, counted, number, read_card, read_statement
+from ldp_slicing.errors import CardError, LdpSlicingError
 from ldp_slicing.tables import round_up
 from ldp_slicing.view import Prune
 
@@ -31,9 +31,7 @@ def levels(plan: Plan, prune: Prune, width: int, height: int) -> dict[str, Level
         ("dct", (5, 100), 40),
     ],
 )
-def test_each_level_is_the_plan_times_the_pixels_that_depend_on_it(
-    prune: Prune, size: tuple[int, int], dependents: int
-) -> None:
+def test_level_is_the_plan_times_its_dependent_pixels(prune: Prune, size: tuple[int, int], dependents: int) -> None:
     plan = Plan.paper(20.0)
     got, exact = levels(plan, prune, *size), Fraction(plan.realised_epsilon)
     assert got["released pixel"].epsilon == plan.realised_epsilon
@@ -44,14 +42,14 @@ def test_each_level_is_the_plan_times_the_pixels_that_depend_on_it(
     assert str(dependents) in got["source pixel"].why or dependents == 1
 
 
-def test_the_slice_level_is_the_least_private_slice() -> None:
+def test_slice_level_is_that_of_the_least_private_slice() -> None:
     level = levels(Plan.paper(20.0), "haar", 8, 8)["slice"]
     assert level.epsilon == pytest.approx(Plan.paper(20.0).slices[0].epsilon, rel=1e-9)
     assert "Y7" in level.why
     assert not level.is_vacuous
 
 
-def test_vacuous_bounds_are_called_so() -> None:
+def test_vacuous_bounds_are_marked() -> None:
     got = levels(Plan.paper(1.0), None, 100, 100)
     assert not got["released pixel"].is_vacuous
     assert got["image"].is_vacuous
@@ -60,7 +58,7 @@ def test_vacuous_bounds_are_called_so() -> None:
 
 
 @given(st.floats(1e-20, 1e6) | st.just(0.0))
-def test_the_advantage_bound_is_half_tanh_rounded_up(epsilon: float) -> None:
+def test_advantage_bound_is_half_tanh_rounded_up(epsilon: float) -> None:
     with localcontext(prec=60):
         shrink = (-Decimal(epsilon)).exp()
         exact = (1 - shrink) / (1 + shrink) / 2
@@ -68,7 +66,7 @@ def test_the_advantage_bound_is_half_tanh_rounded_up(epsilon: float) -> None:
     assert advantage_bound(epsilon) <= 0.5
 
 
-def test_the_json_says_everything() -> None:
+def test_json_content() -> None:
     card = Slicer(Plan.paper(20.0), prune="haar").card(width=640, height=480)
     content = json.loads(card.to_json())
     (statement,) = content["statements"]
@@ -83,14 +81,14 @@ def test_the_json_says_everything() -> None:
     assert any("t times" in line for line in content["read_this"])
 
 
-def test_the_text_says_what_matters() -> None:
+def test_text_content() -> None:
     text = str(Slicer(Plan.grey(5.2, 12), prune=None).card(30, 20))
     for words in ("12-bit grey", "30 x 20", "released pixel", "source pixel", "image", "not protected", "t times"):
         assert words in text
     assert "remark" in str(Slicer(Plan.grey(200.0)).card(1, 1))
 
 
-def test_a_statement_about_several_sizes_is_about_the_worst() -> None:
+def test_statement_about_several_sizes_states_the_worst() -> None:
     statement = Statement(Plan.paper(2.0), "haar", "rgb", ((10, 1), (4, 4), (1, 1)))
     got = {level.unit: level.epsilon for level in statement.levels}
     assert got["source pixel"] == pytest.approx(8.0)
@@ -99,7 +97,7 @@ def test_a_statement_about_several_sizes_is_about_the_worst() -> None:
     assert "up to 16 pixels" in str(statement)
 
 
-def test_a_card_lists_every_plan() -> None:
+def test_card_lists_every_plan() -> None:
     card = Card(
         tuple(Statement(plan, None, "rgb", ((3, 3),)) for plan in (Plan.paper(1.0), Plan([Slice(0xF0, 1.0)], 8)))
     )
@@ -108,16 +106,16 @@ def test_a_card_lists_every_plan() -> None:
 
 
 @pytest.mark.parametrize("size", [(0, 5), (5, 0), (-1, 5)])
-def test_no_card_for_no_image(size: tuple[int, int]) -> None:
+def test_empty_image_gets_no_card(size: tuple[int, int]) -> None:
     with pytest.raises(CardError, match=str(size[0])):
         Slicer(Plan.paper(1.0)).card(*size)
 
 
 @pytest.mark.parametrize(("size", "most"), [((112, 112), 4), ((1, 9), 2), ((1, 1), 1)])
-def test_releases_of_one_source_add_up(size: tuple[int, int], most: int) -> None:
+def test_releases_of_one_source_are_summed(size: tuple[int, int], most: int) -> None:
     plan = Plan.paper(5.2)
     exact = Fraction(plan.realised_epsilon)
-    for spent in (None, (round_up(3 * exact), round_up(12 * exact))):  # all by this plan, said in two ways
+    for spent in (None, (round_up(3 * exact), round_up(12 * exact))):  # both mean: all by this plan
         statement = Statement(plan, "haar", "rgb", (size,), times=3, spent=spent)
         got = {level.unit: level for level in statement.levels}
         assert Fraction(got["source pixel, 3 releases"].epsilon) == pytest.approx(3 * most * exact)
@@ -126,20 +124,19 @@ def test_releases_of_one_source_add_up(size: tuple[int, int], most: int) -> None
         assert statement == Statement(plan, "haar", "rgb", (size,), times=3)
 
 
-def test_a_source_that_cost_less_than_its_release_is_refused() -> None:
+def test_spending_less_than_one_release_is_refused() -> None:
     with pytest.raises(CardError, match="less than one release"):
         Statement(Plan.paper(5.2), "haar", "rgb", ((8, 8),), times=2, spent=(1.0, 4.0))
 
 
-def test_the_columns_of_a_card_are_aligned_whatever_their_numbers() -> None:
-    """At 1,080,000,000 the bound used to begin further right than in the other lines."""
+def test_columns_are_aligned() -> None:
     text = str(Slicer(Plan.paper(30.0)).card(width=6000, height=6000))
     lines = [line for line in text.split("\n") if "advantage <=" in line]
     assert "1,080,000,000" in text
     assert len({line.index("advantage <=") for line in lines}) == len({line.index("epsilon") for line in lines}) == 1
 
 
-def test_what_was_spent_by_another_view_counts_even_if_the_released_pixels_add_up_to_the_same() -> None:
+def test_spending_through_another_view_counts() -> None:
     plan = Plan.paper(5.0)
     e = Fraction(plan.realised_epsilon)
     statement = Statement(plan, "haar", "rgb", ((64, 64),), times=2, spent=(round_up(2 * e), round_up(68 * e)))
@@ -152,7 +149,7 @@ def test_printed_numbers_are_rounded_up(value: float) -> None:
     assert Fraction(value) <= Fraction(printed) <= Fraction(value) * (1 + Fraction(1, 9_000))
 
 
-def test_a_number_of_few_digits_is_printed_as_it_was_asked_for() -> None:
+def test_numbers_of_few_digits_are_printed_exactly() -> None:
     assert [number(value) for value in (20.0, 5.2, 0.1, 7.7, 12.3, 1e-9, 20.8)] == [
         "20",
         "5.2",
@@ -165,14 +162,52 @@ def test_a_number_of_few_digits_is_printed_as_it_was_asked_for() -> None:
     assert "epsilon 5.2 realised of 5.2 requested" in str(Statement(Plan.grey(5.2), "haar", "rgb", ((64, 64),)))
 
 
-def test_a_bound_is_printed_rounded_up() -> None:
+def test_bounds_are_printed_rounded_up() -> None:
     small = Statement(Plan.paper(0.001), None, "rgb", ((2, 2),))
     assert all(level.advantage_bound > 0 for level in small.levels)
     assert "<= 0.0000" not in str(small)
     assert all(Fraction(level.printed_bound) >= Fraction(level.advantage_bound) for level in small.levels)
 
 
-def test_counts_have_the_right_number() -> None:
+def test_counts_agree_with_their_noun() -> None:
     assert [counted(count, "file") for count in (0, 1, 2, 1000)] == ["0 files", "1 file", "2 files", "1,000 files"]
     assert [counted(count, "copy", "copies") for count in (1, 2)] == ["1 copy", "2 copies"]
     assert "1 pixel, each at" in str(Slicer(Plan.paper(20.0)).card(width=1, height=1))
+
+
+def test_card_is_read_back_and_recomputed() -> None:
+    card = Slicer(Plan.paper(20.0)).card(width=640, height=480)
+    written = read_card(card.to_json().encode())
+    assert (written.owners_key, written.kept) == (False, set())
+    statement = read_statement(written.statements[0])
+    assert (statement.plan, statement.prune, statement.releases, statement.times) == (Plan.paper(20.0), "haar", 1, 1)
+    assert statement.wrong_numbers([(640, 480)]) == []
+    assert statement.wrong_numbers([]) == [("releases", 1, 0)]
+    assert ("width[0]", 640, 320) in statement.wrong_numbers([(320, 480)])
+    assert ("releases", 1, 2) in statement.wrong_numbers([(640, 480)], count=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "not a card"),
+        ("[]", "not a card"),
+        ('{"card": 2}', "not a card"),
+        ('{"card": 2, "statements": 7, "not_protected": [], "kept_beside": []}', "not a card"),
+        ('{"card": 3}', "version 3"),
+        ("[" * 100_000, "not a card"),
+    ],
+)
+def test_malformed_card_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(CardError, match=problem):
+        read_card(text.encode())
+
+
+@pytest.mark.parametrize(
+    "missing", ["view", "plan", "releases", "most_releases_of_one_source", "most_spent_on_one_source"]
+)
+def test_malformed_statement_is_refused(missing: str) -> None:
+    content = Statement(Plan.paper(20.0), "haar", "rgb", ((8, 8),)).to_dict()
+    for wrong in (content | {missing: None}, {key: value for key, value in content.items() if key != missing}):
+        with pytest.raises(LdpSlicingError, match=r"malformed|not a plan"):
+            read_statement(wrong)

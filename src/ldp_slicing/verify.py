@@ -7,7 +7,6 @@ a different question: see ``ldp_slicing.audit``.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from ldp_slicing.card import CARD_VERSION, Statement, counted, differences, promised, spent_on_one
+from ldp_slicing.card import WrittenStatement, counted, read_card, read_statement
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.files import digest_of
 from ldp_slicing.formats import WRITERS, load_format
@@ -130,39 +129,34 @@ def _check_card(place: Storage, contents: _Contents) -> Iterator[str]:
     """Recompute every number on the card from its plans and from the releases that were found."""
     try:
         with place.open(CARD_NAME) as file:
-            card = json.loads(file.read())
-        if card["card"] != CARD_VERSION:
-            yield f"has version {card['card']!r}; this software reads version {CARD_VERSION}"
-            return
+            card = read_card(file.read())
         stated = set[int]()
-        for statement in card["statements"]:
-            bits = promised(statement)[0].word_bits
+        for statement in map(read_statement, card.statements):
+            bits = statement.plan.word_bits
             if bits in stated:
                 yield f"has two statements about {bits}-bit words"
             elif problem := _check_statement(statement, contents.tallies.get(bits, _Tally())):
                 yield problem
             stated.add(bits)
-        if unsaid := sorted(contents.kept - set(card["kept_beside"])):
-            yield f"does not mention data kept beside the images: {', '.join(unsaid)}"
-        for bits, tally in contents.tallies.items():
-            if bits not in stated:
-                yield f"has no statement about {counted(tally.releases, 'release')} of {bits}-bit words"
-    except (LdpSlicingError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except LdpSlicingError as error:
         yield f"is missing or damaged: {error}"
+        return
+    if unsaid := sorted(contents.kept - card.kept):
+        yield f"does not mention data kept beside the images: {', '.join(unsaid)}"
+    for bits, tally in contents.tallies.items():
+        if bits not in stated:
+            yield f"has no statement about {counted(tally.releases, 'release')} of {bits}-bit words"
 
 
-def _check_statement(statement: dict[str, Any], tally: _Tally) -> str | None:
-    plan, prune = promised(statement)
-    times, spent = statement["most_releases_of_one_source"], spent_on_one(statement)
-    if tally.releases != statement["releases"]:
-        stated = counted(statement["releases"], "release")
+def _check_statement(statement: WrittenStatement, tally: _Tally) -> str | None:
+    plan, times, epsilon = statement.plan, statement.times, statement.spent[0]
+    if tally.releases != statement.releases:
+        stated = counted(statement.releases, "release")
         return f"states {stated} of {plan.word_bits}-bit words; found {tally.releases:,}"
-    if times < tally.most_frames or Fraction(spent[0]) < tally.most_frames * Fraction(plan.realised_epsilon):
+    if times < tally.most_frames or Fraction(epsilon) < tally.most_frames * Fraction(plan.realised_epsilon):
         stated, frames = counted(times, "release"), counted(tally.most_frames, "frame")
-        return f"states {stated} of one source, epsilon {spent[0]:g}; one file has {frames}"
-    sizes = tuple(sorted(tally.sizes))
-    right = Statement(plan, prune, statement["output"], sizes, statement["releases"], times, spent).to_dict()
-    right["output"] = statement["output"]
-    if wrong := [f"{where} should be {value!r}" for where, _, value in differences(statement, right)]:
-        return f"has wrong numbers: {', '.join(wrong)}"
+        return f"states {stated} of one source, epsilon {epsilon:g}; one file has {frames}"
+    wrong = statement.wrong_numbers(sorted(tally.sizes), count=tally.releases)
+    if wrong:
+        return f"has wrong numbers: {', '.join(f'{where} should be {right!r}' for where, _, right in wrong)}"
     return None

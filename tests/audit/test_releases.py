@@ -142,7 +142,7 @@ def test_a_card_whose_sums_are_wrong(folder: Path, tamper: Callable[[dict[str, A
 
 def test_a_statement_about_missing_releases(folder: Path) -> None:
     (folder / "more" / "grey.png").unlink()
-    assert by_name(audit_releases(folder))["card"].failures == ("statement 3, releases: the card says 1, there are 0",)
+    assert by_name(audit_releases(folder))["card"].failures == ("statement 3, releases: the card says 1, should be 0",)
 
 
 def test_a_card_that_is_not_json(folder: Path) -> None:

@@ -6,15 +6,13 @@ Every test of pixels is one-sided and valid for any sources: docs/proofs.md, 14.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,8 +21,8 @@ from ldp_slicing.audit.files import ReleaseFile, ReleaseSet, read_set
 from ldp_slicing.audit.report import ERROR_RATE, Check, Report
 from ldp_slicing.audit.shared_masks import TESTS, Comparison, equality_probability
 from ldp_slicing.audit.tails import tail_above
-from ldp_slicing.card import CARD_VERSION, EQUALITY, Statement, counted, differences, promised, spent_on_one
-from ldp_slicing.errors import AuditError, LdpSlicingError, ReleaseError
+from ldp_slicing.card import counted, read_card, read_statement
+from ldp_slicing.errors import AuditError, CardError, LdpSlicingError, ReleaseError
 from ldp_slicing.files import digest_of
 from ldp_slicing.manifest import MANIFEST_NAME, is_lost, read_manifest
 from ldp_slicing.plan import COLOUR_BITS, Plan
@@ -43,13 +41,10 @@ LIMITATIONS = (
 class AuditedStatement:
     """One statement of the card, with the releases that it is about.
 
-    ``recomputed``: the statement computed again for these releases, or None if there are none. ``owners_key``: equal
-    sources have equal releases, as the card says.
+    ``owners_key``: equal sources have equal releases, as the card says.
     """
 
     plan: Plan
-    recomputed: Statement | None
-    written: dict[str, Any]
     releases: list[ReleaseFile]
     owners_key: bool = False
 
@@ -68,7 +63,7 @@ def audit_releases(target: Path | str, *, error_rate: float = ERROR_RATE) -> Rep
         folder = "the run is not finished, or this is not a folder of releases"
         single = "this is not a release, or it was separated from its card"
         raise AuditError(f"{target} has no {found.card_path.name}: {folder if found.folder else single}")
-    statements, problems = read_card(found)
+    statements, problems = read_statements(found)
     checks = [_check_card(found, statements, problems), _check_files(found), _check_metadata(found)]
     if found.folder is not None:
         checks.append(_check_manifest(found.folder, found.releases))
@@ -99,34 +94,35 @@ def _refuse_other_formats(target: Path) -> None:
         )
 
 
-def read_card(found: ReleaseSet) -> tuple[list[AuditedStatement], list[str]]:
+def read_statements(found: ReleaseSet) -> tuple[list[AuditedStatement], list[str]]:
     """The statements of the card, each with its releases, and the problems of the card."""
-    name = found.card_path.name
     try:
-        card = json.loads(found.card_path.read_bytes())
-        version, written, owners_key = card["card"], list(card["statements"]), EQUALITY in card["not_protected"]
+        card = read_card(found.card_path.read_bytes())
     except OSError as error:
-        return [], [f"{name} cannot be read: {error.strerror}"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return [], [f"{name} is not a card"]
-    if version != CARD_VERSION:
-        return [], [f"the card has version {version!r}; this software reads version {CARD_VERSION}"]
+        return [], [f"{found.card_path.name} cannot be read: {error.strerror}"]
+    except CardError as error:
+        return [], [f"{found.card_path.name} {error}"]
     statements, problems = list[AuditedStatement](), list[str]()
     left, lost = list(found.releases), _read_lost(found)
-    for number, one in enumerate(written, 1):
+    for number, content in enumerate(card.statements, 1):
         try:
-            statement = replace(_read_statement(one, left, lost), owners_key=owners_key)
-            wrong = _wrong_sums(statement)
+            written = read_statement(content)
+            plan = written.plan
+            file_bits = COLOUR_BITS if plan.is_colour else 8 * plan.dtype.itemsize
+            mine = [release for release in left if release.word_bits == file_bits]
+            statement = AuditedStatement(plan, mine, card.owners_key)
+            wrong = written.wrong_numbers([*(release.size for release in mine), *lost.get(plan.word_bits, ())])
         except LdpSlicingError as error:
             problems.append(f"statement {number}: {error}")
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            problems.append(f"statement {number} cannot be read: {type(error).__name__}: {error}")
         else:
             statements.append(statement)
             lost.pop(statement.plan.word_bits, None)  # no other statement is about these
             taken = set(statement.releases)
             left = [release for release in left if release not in taken]
-            problems += [f"statement {number}, {line}" for line in wrong]
+            problems += [
+                f"statement {number}, {where}: the card says {said!r}, should be {right!r}"
+                for where, said, right in wrong
+            ]
     if left and not problems:
         problems.append(f"no statement is about {counted(len(left), 'release')}, such as {left[0].path}")
     if lost and not problems:
@@ -144,28 +140,6 @@ def _read_lost(found: ReleaseSet) -> dict[int, list[tuple[int, int]]]:
                 if is_lost(storage, line):
                     lost[line["word_bits"]].append((line["width"], line["height"]))  # a PNG file holds one release
     return lost
-
-
-def _read_statement(
-    written: dict[str, Any], releases: list[ReleaseFile], lost: Mapping[int, list[tuple[int, int]]]
-) -> AuditedStatement:
-    plan, prune = promised(written)
-    file_bits = COLOUR_BITS if plan.is_colour else 8 if plan.word_bits <= 8 else 16
-    mine = [release for release in releases if release.word_bits == file_bits]
-    sizes = (*(release.size for release in mine), *lost.get(plan.word_bits, ()))
-    # Only the owner knows which sources are equal, so these two numbers are taken from the card.
-    times, spent = written["most_releases_of_one_source"], spent_on_one(written)
-    recomputed = Statement(plan, prune, "rgb", sizes, times=times, spent=spent) if sizes else None
-    return AuditedStatement(plan, recomputed, written, mine)
-
-
-def _wrong_sums(statement: AuditedStatement) -> list[str]:
-    if statement.recomputed is None:
-        return [f"releases: the card says {statement.written.get('releases')!r}, there are 0"]
-    return [
-        f"{where}: the card says {said!r}, should be {right!r}"
-        for where, said, right in differences(statement.written, statement.recomputed.to_dict())
-    ]
 
 
 def _check_card(found: ReleaseSet, statements: list[AuditedStatement], problems: list[str]) -> Check:

@@ -23,7 +23,7 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
-from ldp_slicing.card import Card, Statement
+from ldp_slicing.card import Card, Statement, read_card, read_statement
 from ldp_slicing.errors import CardError, LdpSlicingError, ReleaseError
 from ldp_slicing.files import atomic_path, sync_file
 from ldp_slicing.manifest import CARD_NAME
@@ -212,13 +212,12 @@ def open_folder(folder: Path) -> Releases:
         shapes, kinds = np.load(folder / "shapes.npy"), tuple(about["labels"])
         columns = [from_column(np.load(folder / f"labels-{c}.npy"), kind) for c, kind in enumerate(kinds)]
         labels = list(zip(*columns, strict=True)) if columns else [()] * len(shapes)
-        card = json.loads((folder / CARD_NAME).read_text())
-        (statement,) = card["statements"]
-        times = statement["most_releases_of_one_source"]
-        index = Index(about["kind"], about["items"], shapes, kinds, labels, times)
-        plan = Plan.from_dict(statement["plan"])
-        stated = statement["plan"]["epsilon_realised"], card["keystream_layout"], card["software"]
-        prune, output = statement["view"]["prune"], statement["output"]
+        card = read_card((folder / CARD_NAME).read_bytes())
+        (statement,) = map(read_statement, card.statements)
+        index = Index(about["kind"], about["items"], shapes, kinds, labels, statement.times)
+        plan, output = statement.plan, statement.content["output"]
+        realised = statement.content["plan"]["epsilon_realised"]
+        stated = realised, card.content["keystream_layout"], card.content["software"]
     except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
         raise ReleaseError(f"{folder} is damaged: {error}") from error
     if shapes.prod(axis=1).sum() != len(pixels) or pixels.dtype != plan.dtype or len(labels) != len(shapes):
@@ -231,4 +230,4 @@ def open_folder(folder: Path) -> Releases:
             f"{folder} was released by {stated[2]}, whose tables differ from this version's: "
             f"only its own {CARD_NAME} is true"
         )
-    return Releases(index, pixels, plan, None if prune == "none" else prune, "rgb" if output == "grey" else output)
+    return Releases(index, pixels, plan, statement.prune, "rgb" if output == "grey" else output)

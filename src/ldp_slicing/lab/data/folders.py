@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ldp_slicing.card import promised, spent_on_one
+from ldp_slicing.card import read_card, read_statement
 from ldp_slicing.errors import DataError, LdpSlicingError, ReleaseError
 from ldp_slicing.images import read_image
 from ldp_slicing.lab.data.sets import ImageSet, ReleaseInfo, Split, require_file, require_folder
@@ -181,19 +180,15 @@ def _has_manifest(place: LocalStorage) -> bool:
 def _given(card: Path, *, grey: bool) -> ReleaseInfo:
     """What the card says of such images, if it speaks of no others: to decode, their word must be known."""
     try:
-        statements = json.loads(card.read_text())["statements"]
-        promises, spent = (
-            [promised(statement) for statement in statements],
-            [spent_on_one(statement)[0] for statement in statements],
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, LdpSlicingError) as error:
+        statements = [read_statement(one) for one in read_card(card.read_bytes()).statements]
+    except (OSError, LdpSlicingError) as error:
         raise DataError(f"{card} is no card that can be read: {error}") from None
-    if [plan.word_bits for plan, _ in promises] != [8 if grey else COLOUR_BITS]:
-        words = ", ".join(str(plan.word_bits) for plan, _ in promises)
+    if [one.plan.word_bits for one in statements] != [8 if grey else COLOUR_BITS]:
+        words = ", ".join(str(one.plan.word_bits) for one in statements)
         raise DataError(
             f"{card} speaks of words of {words} bits: a set to learn from has colour (24) or 8-bit grey releases, and no others"
         )
-    return ReleaseInfo(*promises[0], max(spent))
+    return ReleaseInfo(statements[0].plan, statements[0].prune, statements[0].spent[0])
 
 
 def _load_folder(root: Path, size: tuple[int, int] | None, *, grey: bool) -> ImageSet:
