@@ -493,23 +493,6 @@ def test_equal_pictures_that_were_each_released_are_named(tmp_path: Path) -> Non
     assert "with its own noise" not in ran.output
 
 
-def test_verify_says_what_is_wrong(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", {f"{i}.png": encoded(picture(4 + i, 4), "PNG") for i in range(25)})
-    privatize(source, tmp_path / "out")
-    for path in (tmp_path / "out").glob("*.png"):
-        path.write_bytes(b"")
-    result = CliRunner().invoke(app, ["verify", str(tmp_path / "out")])
-    assert result.exit_code == 1
-    assert "wrong: 0.png has changed since its release" in result.stderr
-    assert "6 more; --json" in result.stderr
-    assert "25 releases, 25 files: 26 problems" in result.stdout
-    result = CliRunner().invoke(app, ["verify", str(tmp_path / "out"), "--json"])
-    assert len(json.loads(result.stdout)["problems"]) == 26
-    for wrong, why in (("in", "has no manifest"), ("nowhere", "not a folder")):
-        result = CliRunner().invoke(app, ["verify", str(tmp_path / wrong)])
-        assert (result.exit_code, why in result.stderr) == (2, True)
-
-
 def test_an_address_without_its_engine_is_refused(tmp_path: Path) -> None:
     code, _, errors = privatize(plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "out", "--address", "head:6379")
     assert code == 2

@@ -10,7 +10,7 @@ from PIL import Image
 from ldp_slicing import LdpSlicingError, Plan, Slice, Slicer
 from ldp_slicing.errors import ImageError
 from ldp_slicing.torch import Decoder, simulate
-from ldp_slicing.torch.decode import _balanced, _likelihood
+from ldp_slicing.torch.decode import _impose_block_mean, likelihood
 from ldp_slicing.torch.simulate import apply_view, to_rgb
 from ldp_slicing.view import Prune
 from tests.cases import photographs
@@ -58,7 +58,7 @@ def by_hand(plan: Plan, prior: np.ndarray) -> dict[tuple[int, ...], list[float]]
 
 
 @pytest.mark.parametrize("plan", SMALL.values(), ids=SMALL.keys())
-def test_what_is_expected_is_the_mean_over_all_words(plan: Plan) -> None:
+def test_expected_values_are_the_mean_over_all_words(plan: Plan) -> None:
     prior = some_prior(plan)
     decoder = Decoder(plan, torch.from_numpy(prior), prune=None)
     for colour, mean in by_hand(plan, prior).items():
@@ -94,7 +94,7 @@ def explained(found: torch.Tensor, view: torch.Tensor) -> list[float]:
         (Plan.sliced(8.0, "Y7=2,Y6=2,Y5,Cb7,Cr7"), None),
     ],
 )
-def test_decoded_releases_tell_more_than_released_ones(plan: Plan, prune: Prune) -> None:
+def test_decoding_explains_more_variance_than_raw_releases(plan: Plan, prune: Prune) -> None:
     sources = photographs_in_pieces()
     view = apply_view(sources, prune, colour=True).float()
     released = simulate(sources, plan, torch.Generator().manual_seed(1), prune=prune)
@@ -132,10 +132,10 @@ def test_the_prior_that_is_found_is_the_views() -> None:
 @pytest.mark.parametrize(
     "plan", [Plan.paper(20.0), Plan.paper(5.2, (4, 0, 0)), Plan([Slice(0xC08080, 5.2)]), Plan.grey(5.0)]
 )
-def test_the_likelihood_of_released_values_is_the_mechanisms(plan: Plan) -> None:
+def test_the_likelihood_is_that_of_the_mechanism(plan: Plan) -> None:
     device = torch.device("cpu")
     for channel in range(plan.word_bits // 8):
-        likely = _likelihood(plan, channel, device)
+        likely = likelihood(plan, channel, device)
         assert torch.allclose(likely.sum(0), torch.ones(256, dtype=torch.float64))
         source = torch.full((1, plan.word_bits // 8, 300, 300), 77, dtype=torch.uint8)
         view = int(apply_view(source, None, colour=plan.is_colour)[0, channel, 0, 0])
@@ -146,14 +146,14 @@ def test_the_likelihood_of_released_values_is_the_mechanisms(plan: Plan) -> None
 
 @pytest.mark.parametrize(("height", "width"), [(4, 6), (5, 7), (1, 1), (2, 3)])
 @pytest.mark.parametrize("block", [2, 8])
-def test_blocks_keep_their_mean_and_the_uncertain_give_way(height: int, width: int, block: int) -> None:
+def test_the_block_mean_is_imposed_in_proportion_to_variance(height: int, width: int, block: int) -> None:
     rng = torch.Generator().manual_seed(0)
     means, variances = (
         128 + 20 * torch.randn(2, 3, height, width, generator=rng),
         torch.rand(2, 3, height, width, generator=rng) + 0.1,
     )
-    balanced = _balanced(means, variances, block, 0.0)
-    whole = torch.nn.functional.pad(balanced, (0, -width % block, 0, -height % block), mode="replicate")
+    corrected = _impose_block_mean(means, variances, block, 0.0)
+    whole = torch.nn.functional.pad(corrected, (0, -width % block, 0, -height % block), mode="replicate")
     assert torch.allclose(torch.nn.functional.avg_pool2d(whole, block), torch.tensor(128.0), atol=1e-3)
     corner = slice(0, 1), slice(0, 1), slice(0, min(block, height)), slice(0, min(block, width))
     rows, columns = np.minimum(np.arange(block), height - 1), np.minimum(np.arange(block), width - 1)
@@ -165,10 +165,10 @@ def test_blocks_keep_their_mean_and_the_uncertain_give_way(height: int, width: i
         * often.reshape(-1)
         * ((often.reshape(-1) * (mean - 128)).sum() / (often.reshape(-1) ** 2 * variance).sum())
     )
-    assert balanced[corner].numpy().reshape(-1) == pytest.approx(mean - moved, abs=1e-3)
+    assert corrected[corner].numpy().reshape(-1) == pytest.approx(mean - moved, abs=1e-3)
 
 
-def test_it_is_a_transform_of_one_image_and_of_many() -> None:
+def test_one_image_or_a_batch() -> None:
     released = torch.from_numpy(
         np.asarray(Slicer(Plan.sliced(3.0, "Y7+Y4"))(photographs_in_pieces(count=20).permute(0, 2, 3, 1).numpy()))
     )
@@ -183,8 +183,8 @@ def test_it_is_a_transform_of_one_image_and_of_many() -> None:
 
 
 @pytest.mark.parametrize("prune", ["haar", "haar4", "haar8", "dct"])
-def test_the_mean_of_blocks_is_used_as_far_as_it_holds(prune: Prune) -> None:
-    """Where much is clamped it holds less, and must do no harm."""
+def test_imposing_the_block_mean_does_not_increase_the_error(prune: Prune) -> None:
+    """Clamping moves the mean of a block; the correction must still not do harm."""
     sources, plan = photographs_in_pieces(), Plan.sliced(8.0, "Y7+Y6+Y5")
     view = apply_view(sources, prune, colour=True)[:, :1].float()
     released = simulate(sources, plan, torch.Generator().manual_seed(1), prune=prune)
@@ -200,7 +200,7 @@ def test_the_mean_of_blocks_is_used_as_far_as_it_holds(prune: Prune) -> None:
 @pytest.mark.parametrize(
     "plan", [Plan.sliced(0.3, "Y7+Y4+Cb7+Cr7"), Plan.sliced(1.0, "Y7,Y6,Y5"), Plan.sliced(300.0, "Y7,Y6,Y5,Cb7")]
 )
-def test_pictures_are_in_the_middle_whatever_the_budget(plan: Plan, prune: Prune) -> None:
+def test_decoded_images_have_mean_128_for_every_budget(plan: Plan, prune: Prune) -> None:
     released = simulate(photographs_in_pieces(count=20), plan, torch.Generator().manual_seed(1), prune=prune)
     for decoder in (Decoder.fit(released, plan, prune=prune), Decoder(plan, uniform(), prune=prune)):
         found = decoder(released).float().mean((0, 2, 3))
@@ -212,7 +212,7 @@ def test_pictures_are_in_the_middle_whatever_the_budget(plan: Plan, prune: Prune
 
 
 @pytest.mark.parametrize("plan", [Plan.grey(200.0), Plan.grey(5000.0), Plan([Slice(0xFF, 400.0)], 8), Plan.grey(0.01)])
-def test_no_budget_is_too_large_or_too_small(plan: Plan) -> None:
+def test_very_large_and_very_small_budgets(plan: Plan) -> None:
     sources = photographs_in_pieces(count=3)[:, :1].contiguous()
     released = simulate(sources, plan, torch.Generator().manual_seed(1), prune=None)
     found = Decoder.fit(released, plan, prune=None).expect(released)
@@ -229,12 +229,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=["float", "grey", "none"])
-def test_what_is_no_release_is_refused(wrong: torch.Tensor) -> None:
+def test_tensors_that_are_not_releases_are_refused(wrong: torch.Tensor) -> None:
     with pytest.raises(ImageError, match="release"):
         Decoder.fit(wrong, Plan.sliced(3.0, "Y7+Y4"))
 
 
-def test_a_picture_that_is_no_tensor_is_refused() -> None:
+def test_an_image_that_is_not_a_tensor_is_refused() -> None:
     with pytest.raises(ImageError, match="Image"):
         Decoder(Plan.sliced(3.0, "Y7+Y4"), uniform())(Image.new("RGB", (4, 4)))  # type: ignore[arg-type]
 
@@ -249,7 +249,7 @@ def test_a_picture_that_is_no_tensor_is_refused() -> None:
         torch.full((3, 256), float("nan")),
     ],
 )
-def test_what_is_no_prior_is_refused(prior: torch.Tensor) -> None:
+def test_invalid_priors_are_refused(prior: torch.Tensor) -> None:
     with pytest.raises(LdpSlicingError, match="prior"):
         Decoder(Plan.sliced(3.0, "Y7+Y4"), prior)
 
@@ -269,7 +269,7 @@ def test_colours_that_the_plan_never_releases_are_refused(do: object) -> None:
         do(photographs_in_pieces(count=2), Plan.sliced(3.0, "Y7+Y4"))
 
 
-def test_plans_that_it_cannot_decode_are_refused() -> None:
+def test_plans_that_cannot_be_decoded_are_refused() -> None:
     many = Plan([Slice(0x010101 << bit, 0.1) for bit in range(8)])
     with pytest.raises(LdpSlicingError, match="so many slices across channels"):
         Decoder(many, uniform())

@@ -1,0 +1,49 @@
+"""ldp-slicing verify."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ldp_slicing.cli import app
+from tests.markers import encoded, picture
+from tests.release.helpers import plant, release
+
+FILES = 25
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    source = plant(tmp_path / "in", {f"{i}.png": encoded(picture(4 + i, 4), "PNG") for i in range(FILES)})
+    release(source, tmp_path / "out")
+    return tmp_path / "out"
+
+
+def test_a_correct_folder(target: Path) -> None:
+    result = CliRunner().invoke(app, ["verify", str(target)])
+    assert (result.exit_code, result.stdout) == (0, "25 releases, 25 files: OK\n")
+
+
+def test_changed_files_are_listed(target: Path) -> None:
+    for path in target.glob("*.png"):
+        path.write_bytes(b"")
+    result = CliRunner().invoke(app, ["verify", str(target)])
+    assert result.exit_code == 1
+    assert "wrong: 0.png has changed since its release" in result.stderr
+    assert "6 more; --json" in result.stderr
+    assert "25 releases, 25 files: 26 problems" in result.stdout
+    result = CliRunner().invoke(app, ["verify", str(target), "--json"])
+    assert result.exit_code == 1
+    assert len(json.loads(result.stdout)["problems"]) == FILES + 1  # and the card
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("in", "has no manifest"), ("nowhere", "not a folder"), ("in/0.png", "use `ldp-slicing audit`")]
+)
+def test_other_paths_are_refused(name: str, why: str, target: Path) -> None:
+    result = CliRunner().invoke(app, ["verify", str(target.parent / name)])
+    assert result.exit_code == 2
+    assert why in " ".join(result.stderr.split())
