@@ -37,7 +37,7 @@ def blocks(text: str, kind: str) -> list[str]:
 
 
 def command_lines(text: str) -> Iterator[list[str]]:
-    """The arguments of each ``ldp-slicing`` command in the ``sh`` and ``console`` blocks, without the program's name."""
+    """Arguments of each ``ldp-slicing`` command in the ``sh`` and ``console`` blocks, without the program's name."""
     for line in "".join(blocks(text, "sh") + blocks(text, "console")).splitlines():
         command = line.removeprefix("$ ")
         if command.startswith("ldp-slicing "):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +85,12 @@ def test_the_guide_names_every_experiment() -> None:
     text = (ROOT / "docs/guide/reproducing.md").read_text()
     experiments = importlib.import_module("ldp_slicing.lab.experiments").EXPERIMENTS
     assert not [name for name in experiments if f"`{name}`" not in text]
+
+
+def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="needs the extra docs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", tmp_path / "site"]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "site/index.html").is_file()
