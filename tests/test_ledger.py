@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 
@@ -17,10 +18,11 @@ import pytest
 from ldp_slicing import Plan
 from ldp_slicing.card import number
 from ldp_slicing.errors import LedgerError
-from ldp_slicing.ledger import Intent, Ledger, Stream, Verdict, default_ledger
+from ldp_slicing.ledger import Approval, Intent, Ledger, RunPolicy, Spent, default_ledger
+from ldp_slicing.release.ledger_join import LedgerJoin
 
 COLOUR, GREY = Plan.paper(20.0), Plan.grey(5.0)
-FIRST, SECOND = Stream(b"run 1", is_owners=False), Stream(b"run 2", is_owners=False)
+FIRST, SECOND = RunPolicy(b"run 1", is_owners=False), RunPolicy(b"run 2", is_owners=False)
 
 
 def digest(name: str) -> bytes:
@@ -36,9 +38,18 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger(tmp_path / "deep" / "ledger.sqlite")
 
 
-def one(ledger: Ledger, made: Intent, stream: Stream = FIRST) -> Verdict:
-    (verdict,) = ledger.approve([made], stream)
-    return verdict
+def most_spent(ledger: Ledger, sources: list[tuple[bytes, list[int]]]) -> list[Spent]:
+    """Ask the ledger about the releases of some sources, each given by its stream and the numbers of its releases."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None, uri=True)) as database:
+        database.execute("CREATE TABLE run_releases (unit INTEGER, number INTEGER, stream BLOB)")
+        rows = [(unit, number, stream) for unit, (stream, numbers) in enumerate(sources) for number in numbers]
+        database.executemany("INSERT INTO run_releases VALUES (?, ?, ?)", rows)
+        return LedgerJoin(database, ledger).most_spent(("SELECT * FROM run_releases", ()))
+
+
+def one(ledger: Ledger, made: Intent, policy: RunPolicy = FIRST) -> Approval:
+    (approval,) = ledger.approve([made], policy)
+    return approval
 
 
 def test_a_release_is_entered_once_however_often_it_is_tried(ledger: Ledger) -> None:
@@ -64,22 +75,22 @@ def test_a_release_is_entered_once_however_often_it_is_tried(ledger: Ledger) -> 
 )
 def test_what_an_earlier_run_released_is_refused_with_the_sum(again: Intent, ledger: Ledger) -> None:
     ledger.finish([one(ledger, intent("a.png", "a", "A")).entry])
-    verdict = one(ledger, again, SECOND)
+    approval = one(ledger, again, SECOND)
     total = float(Fraction(COLOUR.realised_epsilon) + Fraction(again.plan.realised_epsilon))
-    assert verdict.entry == 0
-    assert verdict.problem is not None
-    assert "1 time," in verdict.problem
-    assert f"add up to epsilon {number(total)}" in verdict.problem
-    assert "--spend" in verdict.problem
+    assert approval.entry == 0
+    assert approval.problem is not None
+    assert "1 time," in approval.problem
+    assert f"add up to epsilon {number(total)}" in approval.problem
+    assert "--spend" in approval.problem
     assert ledger.total().releases == 1
-    spending = Stream(b"run 2", is_owners=False, spend=True)
-    assert ledger.most_of([(spending.identity, [one(ledger, again, spending).entry])])[0].releases == 2
+    spending = RunPolicy(b"run 2", is_owners=False, spend=True)
+    assert most_spent(ledger, [(spending.identity, [one(ledger, again, spending).entry])])[0].releases == 2
     assert ledger.total().epsilon == pytest.approx(total)
 
 
 def test_an_intent_that_nobody_finished_counts(ledger: Ledger) -> None:
     one(ledger, intent("a.png", "a"))
-    assert "1 of them perhaps" in (one(ledger, intent("a.png", "a"), SECOND).problem or "")
+    assert "1 unconfirmed: that run was interrupted" in (one(ledger, intent("a.png", "a"), SECOND).problem or "")
 
 
 def test_what_came_to_nothing_is_withdrawn_unless_it_was_tried_before(ledger: Ledger) -> None:
@@ -99,11 +110,11 @@ def test_what_came_to_nothing_is_withdrawn_unless_it_was_tried_before(ledger: Le
 def test_copies_within_a_run_are_counted_or_listed(ledger: Ledger) -> None:
     first, second = ledger.approve([intent("a.png", "a", "A"), intent("b.png", "a", "A")], FIRST)
     assert first.entry != second.entry
-    assert ledger.most_of([(FIRST.identity, [first.entry])]) == ledger.most_of(
-        [(FIRST.identity, [first.entry, second.entry])]
+    assert most_spent(ledger, [(FIRST.identity, [first.entry])]) == most_spent(
+        ledger, [(FIRST.identity, [first.entry, second.entry])]
     )
-    assert ledger.most_of([(FIRST.identity, [second.entry])])[0].releases == 2
-    once = Stream(b"run 3", is_owners=False, spend=True, duplicates="once")
+    assert most_spent(ledger, [(FIRST.identity, [second.entry])])[0].releases == 2
+    once = RunPolicy(b"run 3", is_owners=False, spend=True, duplicates="once")
     first, second, other = ledger.approve(
         [intent("a.png", "a", "A"), intent("b.png", "a", "B"), intent("c.png", "c")], once
     )
@@ -111,17 +122,17 @@ def test_copies_within_a_run_are_counted_or_listed(ledger: Ledger) -> None:
     assert one(ledger, intent("a.png", "a", "A"), once).entry == first.entry  # resumed, the first is still the first
     assert one(ledger, intent("b.png", "a", "B"), once).is_copy
     frames = [intent("film/1", "same", "F", frame=1), intent("film/2", "same", "F", frame=2)]
-    assert all(verdict.entry for verdict in ledger.approve(frames, once))
+    assert all(approval.entry for approval in ledger.approve(frames, once))
 
 
 def test_under_an_owners_key_the_same_release_costs_nothing_more(ledger: Ledger) -> None:
-    owner = Stream(b"owner", is_owners=True)
+    owner = RunPolicy(b"owner", is_owners=True)
     entry = one(ledger, intent("a.png", "a", "A"), owner).entry
     assert one(ledger, intent("copy.png", "a", "B"), owner).entry == entry
     assert ledger.total().releases == 1
     assert "released before" in (one(ledger, intent("a.png", "a", "A", GREY), owner).problem or "")
     assert "released before" in (
-        one(ledger, intent("a.png", "a", "A"), Stream(b"another owner", is_owners=True)).problem or ""
+        one(ledger, intent("a.png", "a", "A"), RunPolicy(b"another owner", is_owners=True)).problem or ""
     )
     assert "released before" in (one(ledger, intent("a.png", "a", "A"), FIRST).problem or "")
 
@@ -130,8 +141,8 @@ def test_releases_that_it_does_not_know_are_not_counted_as_none(ledger: Ledger) 
     entry = one(ledger, intent("a.png", "a", "A")).entry
     for stream, entered in ((FIRST.identity, entry + 1), (b"run 2", entry)):
         with pytest.raises(LedgerError, match="does not know 1 of these releases"):
-            ledger.most_of([(stream, [entered])])
-    assert ledger.most_of([(FIRST.identity, [entry])])[0].releases == 1
+            most_spent(ledger, [(stream, [entered])])
+    assert most_spent(ledger, [(FIRST.identity, [entry])])[0].releases == 1
 
 
 def test_an_intent_is_on_the_disk_before_anything_is_written(ledger: Ledger) -> None:
@@ -149,18 +160,18 @@ def test_an_intent_is_on_the_disk_before_anything_is_written(ledger: Ledger) -> 
 
 def test_the_source_with_most_is_found_by_either_eps(ledger: Ledger) -> None:
     """Many sources with more eps of a released pixel do not hide one with more of a source pixel."""
-    spending = Stream(b"run 1", is_owners=False, spend=True)
+    spending = RunPolicy(b"run 1", is_owners=False, spend=True)
     many = [one(ledger, intent(f"{i}-{k}.png", f"source {i}"), spending) for i in range(6) for k in range(3)]
     (wide,) = ledger.approve([Intent(b"wide.png", b"w" * 32, None, COLOUR, "dct")], spending)
-    found = ledger.most_of([(spending.identity, [verdict.entry]) for verdict in (*many, wide)])
+    found = most_spent(ledger, [(spending.identity, [approval.entry]) for approval in (*many, wide)])
     assert max(one.source_pixel_epsilon for one in found) == pytest.approx(64 * COLOUR.realised_epsilon)
     assert max(one.epsilon for one in found) == pytest.approx(3 * COLOUR.realised_epsilon)
 
 
 def test_frames_add_up_to_their_file(ledger: Ledger) -> None:
     frames = [intent(f"film/{i}", f"frame {i}", "film", frame=i) for i in range(1, 31)]
-    verdicts = ledger.approve(frames, FIRST)
-    assert ledger.most_of([(FIRST.identity, [verdicts[-1].entry])])[0].releases == 30
+    approvals = ledger.approve(frames, FIRST)
+    assert most_spent(ledger, [(FIRST.identity, [approvals[-1].entry])])[0].releases == 30
     assert ledger.spent(digest("frame 3"), digest("film")).releases == 30
     assert ledger.spent(digest("frame 3")).releases == 1
     assert "30 times" in (one(ledger, intent("film/1", "other", "film", frame=1), SECOND).problem or "")
@@ -168,7 +179,7 @@ def test_frames_add_up_to_their_file(ledger: Ledger) -> None:
 
 def test_the_most_spent_sources_come_first(ledger: Ledger) -> None:
     for count in range(4):
-        spending = Stream(f"run {count}".encode(), is_owners=False, spend=True)
+        spending = RunPolicy(f"run {count}".encode(), is_owners=False, spend=True)
         ledger.approve([intent(f"{i}.png", f"{i}", f"file {i}") for i in range(count + 1)], spending)
     ledger.approve([intent(f"film/{i}", f"frame {i}", "film", frame=i) for i in range(1, 6)], FIRST)
     spent = ledger.most_spent(3)
@@ -177,7 +188,7 @@ def test_the_most_spent_sources_come_first(ledger: Ledger) -> None:
     assert ledger.sources() == 9
     assert ledger.total().releases == 15
     assert [one.releases for _, one in ledger.most_spent(9)] == [5, 4, 3, 2, 1]  # a film is one, not its frames
-    ledger.approve([intent("still.png", "frame 2", "still")], Stream(b"later", is_owners=False, spend=True))
+    ledger.approve([intent("still.png", "frame 2", "still")], RunPolicy(b"later", is_owners=False, spend=True))
     assert [one.releases for _, one in ledger.most_spent(9)] == [
         6,
         4,
@@ -186,14 +197,14 @@ def test_the_most_spent_sources_come_first(ledger: Ledger) -> None:
         2,
         1,
     ]  # but what was also released by itself is
-    assert ledger.spent_on_film([digest("frame 2"), digest("0")], digest("no such")).releases == 6
-    assert ledger.spent_on_film([], digest("film")).releases == 6
+    assert ledger.spent_on_video([digest("frame 2"), digest("0")], digest("no such")).releases == 6
+    assert ledger.spent_on_video([], digest("film")).releases == 6
     for k in range(20):  # most of what was spent on the film was spent on one of its frames, as a still
         ledger.approve(
-            [intent("still.png", "frame 2", "still")], Stream(f"still {k}".encode(), is_owners=False, spend=True)
+            [intent("still.png", "frame 2", "still")], RunPolicy(f"still {k}".encode(), is_owners=False, spend=True)
         )
     assert [one.releases for _, one in ledger.most_spent(1)] == [26]
-    assert ledger.most_of([(FIRST.identity, [])]) is not None  # both use tables of their own
+    assert most_spent(ledger, [(FIRST.identity, [])]) is not None  # both use tables of their own
 
 
 def test_neither_names_nor_digests_of_sources_are_in_it(ledger: Ledger) -> None:
@@ -217,7 +228,7 @@ def test_a_ledger_without_its_key_knows_nothing_and_says_so(tmp_path: Path) -> N
     other = Ledger(tmp_path / "other.sqlite")
     kept = key.read_bytes()
     key.write_bytes((tmp_path / "other.sqlite.key").read_bytes())
-    with pytest.raises(LedgerError, match="not its own"):
+    with pytest.raises(LedgerError, match="belongs to another ledger"):
         Ledger(path)
     key.unlink()
     with pytest.raises(LedgerError, match="cannot be used without its key"):
@@ -264,17 +275,17 @@ MANY = """
 import hashlib, sys
 from pathlib import Path
 from ldp_slicing import Plan
-from ldp_slicing.ledger import Intent, Ledger, Stream
+from ldp_slicing.ledger import Intent, Ledger, RunPolicy
 ledger = Ledger(Path(sys.argv[1]))
-stream = Stream(sys.argv[2].encode(), is_owners=False)
+policy = RunPolicy(sys.argv[2].encode(), is_owners=False)
 got = 0
 plan = Plan.paper(20.0)
 for batch in range(20):
     names = [b"%d" % i for i in range(10 * batch, 10 * batch + 10)]
     intents = [Intent(name, hashlib.sha256(name).digest(), None, plan, "haar") for name in names]
-    verdicts = [verdict for verdict in ledger.approve(intents, stream) if not verdict.problem]
-    ledger.finish([verdict.entry for verdict in verdicts])
-    got += len(verdicts)
+    approvals = [approval for approval in ledger.approve(intents, policy) if not approval.problem]
+    ledger.finish([approval.entry for approval in approvals])
+    got += len(approvals)
 print(got)
 """
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ldp_slicing.errors import ImageError, LdpSlicingError, ReleaseError
-from ldp_slicing.storage import Storage, write_whole
+from ldp_slicing.storage import Storage, write_file
 
 CARD_NAME = "card.json"
 MANIFEST_NAME = "manifest.jsonl"
@@ -45,7 +45,7 @@ def write_manifest(place: Storage, lines: Iterable[dict[str, Any]]) -> None:
     also has ``member``; a video or multi-frame DICOM file has ``frames``; a lost release has ``width``, ``height`` and
     ``word_bits``.
     """
-    write_whole(place, MANIFEST_NAME, (json.dumps(line).encode() + b"\n" for line in lines))
+    write_file(place, MANIFEST_NAME, (json.dumps(line).encode() + b"\n" for line in lines))
 
 
 def read_manifest(place: Storage) -> Iterator[dict[str, Any]]:
@@ -70,7 +70,7 @@ def read_manifest(place: Storage) -> Iterator[dict[str, Any]]:
 
 def is_lost(place: Storage, line: dict[str, Any]) -> bool:
     """Return whether the manifest records the release as lost and no file has taken its path."""
-    return line["status"] == LOST and not place.is_taken(line["output"])
+    return line["status"] == LOST and not place.exists(line["output"])
 
 
 def _is_valid(line: dict[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from ldp_slicing import Plan
 from ldp_slicing.cli import app
 from ldp_slicing.keys import read_key_file
-from ldp_slicing.ledger import Intent, Ledger, Stream
+from ldp_slicing.ledger import Intent, Ledger, RunPolicy
 from tests.formats.videos import video
 from tests.markers import encoded, picture
 from tests.release.helpers import plant
@@ -24,10 +24,10 @@ def run(*arguments: object) -> tuple[int, str, str]:
 def filled(path: Path) -> Ledger:
     ledger = Ledger(path)
     for number in range(3):
-        stream = Stream(bytes([number]), is_owners=False, spend=True)
+        policy = RunPolicy(bytes([number]), is_owners=False, spend=True)
         intents = [Intent(b"name", bytes([i] * 32), None, Plan.paper(20.0), "haar") for i in range(number + 1)]
-        verdicts = ledger.approve(intents, stream)
-        ledger.finish([verdict.entry for verdict in verdicts if number < 2])
+        approvals = ledger.approve(intents, policy)
+        ledger.finish([approval.entry for approval in approvals if number < 2])
     return ledger
 
 
@@ -35,7 +35,7 @@ def test_people_see_totals_and_the_most_spent(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l.sqlite")
     status, out, _ = run("ledger", "--ledger", tmp_path / "l.sqlite", "--most", 2)
     assert status == 0
-    assert "6 releases of 3 pictures, 3 of them perhaps" in out
+    assert "6 releases of 3 images, 3 unconfirmed (interrupted run)" in out
     assert [line.split("│")[1].strip() for line in out.splitlines() if "│" in line] == [
         name for name, _ in ledger.most_spent(2)
     ]
@@ -98,7 +98,7 @@ def test_an_owner_asks_about_a_film_or_a_shard(tmp_path: Path) -> None:
 
 def test_an_empty_ledger_and_none(tmp_path: Path) -> None:
     Ledger(tmp_path / "empty.sqlite")
-    assert "0 releases of 0 pictures" in run("ledger", "--ledger", tmp_path / "empty.sqlite")[1]
+    assert "0 releases of 0 images" in run("ledger", "--ledger", tmp_path / "empty.sqlite")[1]
     assert json.loads(run("ledger", "--ledger", tmp_path / "empty.sqlite", "--json")[1])["releases"] == []
     status, out, err = run("ledger", "--ledger", tmp_path / "none.sqlite")
     assert (status, out) == (2, "")

@@ -30,8 +30,8 @@ from ldp_slicing.errors import ReleaseError
 from ldp_slicing.images import read_image
 from ldp_slicing.ledger import default_ledger
 from ldp_slicing.release.run import Stop, on_this_machine
-from ldp_slicing.release.state import Journal
-from ldp_slicing.release.worker import Gate, Outcome, Setting
+from ldp_slicing.release.state import RunState
+from ldp_slicing.release.worker import FileReport, LedgerClient, WorkerContext
 from tests.markers import PAST, PLANTS, encoded, picture, png_chunks
 
 PNG = encoded(picture(9, 7), "PNG")
@@ -182,13 +182,13 @@ def test_what_systems_leave_in_folders_is_left_out_with_one_notice(tmp_path: Pat
     status, out, err = privatize(source, target)
     assert (status, out.startswith("2 of 2")) == (0, True)  # a picture is one by whatever name
     assert err.split("\n")[0].startswith(
-        "notice: .: 4 files that are no sources are left out (.DS_Store, Thumbs.db, desktop.ini"
+        "notice: .: ignored 4 files that are not sources (.DS_Store, Thumbs.db, desktop.ini"
     )
     assert err.count("\n") == 1
     for name in LITTER:
         (source / name).unlink()
     plant(source, {".DS_Store": b""})
-    assert "notice: .: 1 file that is no source is left out" in privatize(source, target)[2]
+    assert "notice: .: ignored 1 file that is not a source" in privatize(source, target)[2]
     (source / ".DS_Store").unlink()
     assert privatize(source, target)[::2] == (0, "")
     status, _, err = privatize(plant(tmp_path / "only", LITTER), tmp_path / "out2")
@@ -315,7 +315,7 @@ def test_without_a_card_the_exit_status_is_1(tmp_path: Path, monkeypatch: pytest
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("ldp_slicing.release.run.write_manifest", full)
+    monkeypatch.setattr("ldp_slicing.release.closing.write_manifest", full)
     status, out, err = privatize(source, tmp_path / "out")
     assert status == 1
     assert "no card: the card could not be written: No space left on device" in err
@@ -430,7 +430,7 @@ def test_files_add_up_and_members_are_counted_apart(tmp_path: Path) -> None:
         "members_failed": 0,
     }
     assert result.items() >= counts.items()
-    assert result["card_problem"].startswith("1.png is not what was released under that name")
+    assert result["card_problem"].startswith("1.png is not the file that was released under that name")
     assert (result["card"], result["promise"]) == (None, None)
     (target / "1.png").unlink()
     result = json.loads(privatize(source, target, "--json")[1])
@@ -454,7 +454,7 @@ def test_copies_keys_and_many_problems(tmp_path: Path) -> None:
     status, out, err = privatize(source, tmp_path / "out", "--duplicates", "once", "--names", "random")
     assert status == 1
     assert "copy: b.png equals" in err
-    assert "10 more; --json names them all" in err
+    assert "10 more; --json lists them all" in err
     assert "1 of 32 files released" in out
     assert ", 30 not released, 1 copy left out\n" in out
     CliRunner().invoke(app, ["key", "new", str(tmp_path / "key")])
@@ -474,11 +474,11 @@ def test_what_failed_for_want_of_room_is_said_with_what_to_do(tmp_path: Path, mo
 
     source = plant(tmp_path / "in", {"a.png": PNG})
     with monkeypatch.context() as patch:
-        patch.setattr("ldp_slicing.storage.LocalStorage.draft", full)
+        patch.setattr("ldp_slicing.storage.LocalStorage.create", full)
         status, _, err = privatize(source, tmp_path / "out")
     assert status == 1
     assert "not released: a.png: could not be released: No space left on device" in err
-    assert "not complete: run the same command" in err
+    assert "no space left on the target's disk: free some, then run the same command" in err
     assert privatize(source, tmp_path / "out")[0] == 0
 
 
@@ -502,14 +502,16 @@ def test_an_address_without_its_engine_is_refused(tmp_path: Path) -> None:
 def test_a_run_that_breaks_off_is_no_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What has its name by then may not be known to the run: there is no card until it went on."""
 
-    def break_off(setting: Setting, gate: Gate, journal: Journal, stop: Stop) -> Generator[list[Outcome]]:
-        yield from on_this_machine(1)(setting, gate, journal, stop)
+    def break_off(
+        context: WorkerContext, client: LedgerClient, state: RunState, stop: Stop
+    ) -> Generator[list[FileReport]]:
+        yield from on_this_machine(1)(context, client, state, stop)
         raise ReleaseError("the cluster is gone")
 
     monkeypatch.setattr(sys.modules["ldp_slicing.cli.privatize"], "on_this_machine", lambda _: break_off)
     code, _, errors = privatize(plant(tmp_path / "in", {"a.png": PNG, "b.txt": b"?"}), tmp_path / "out")
     assert code == 1
-    assert "broke off: the cluster is gone" in errors
+    assert "aborted: the cluster is gone" in errors
     assert "no card: the cluster is gone" in errors
     assert not (tmp_path / "out" / "card.json").exists()
 
@@ -518,7 +520,7 @@ def test_what_a_machine_is_told_has_the_promise_and_the_warning(tmp_path: Path) 
     source = plant(tmp_path / "in", {"a.png": PNG})
     told = json.loads(privatize(source, tmp_path / "out", "--epsilon", "1e9", "--json")[1])
     assert told["promise"] == json.loads((tmp_path / "out" / "card.json").read_text())["statements"]
-    assert "most releases show what it was" in told["remarks"][0]
+    assert "most releases show the source's value" in told["remarks"][0]
 
 
 def test_names_of_classes_are_no_sources(tmp_path: Path) -> None:
@@ -526,7 +528,7 @@ def test_names_of_classes_are_no_sources(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"train": batch, "meta": pickle.dumps({"fine_label_names": ["apple"]}, 2)})
     status, out, err = privatize(source, tmp_path / "out")
     assert (status, out.startswith("1 of 1 file released")) == (0, True)
-    assert "1 file that is no source is left out" in err
+    assert "ignored 1 file that is not a source" in err
 
 
 def test_the_speed_is_that_of_the_whole_run() -> None:

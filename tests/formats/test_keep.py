@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ldp_slicing.release.inventory import prepare
-from ldp_slicing.release.run import on_this_machine
+from ldp_slicing.release import records
+from ldp_slicing.release.run import on_this_machine, prepare
 from ldp_slicing.release.settings import ReleaseSettings
 from tests.formats.parquet_files import table
 from tests.formats.shards import OTHER, SAMPLES, shard
@@ -41,10 +41,10 @@ def test_a_misspelt_name_is_refused_before_anything_is_spent(
 
 def test_data_that_is_left_out_is_reported(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"s.tar": shard(SAMPLES), "a.parquet": table([OTHER])})
-    job = prepare(source, tmp_path / "out", ReleaseSettings(5.0, keep=("cls", "label")))
-    list(job.run(on_this_machine(1)))
-    notices = dict(job.journal.notices())
-    job.close()
+    run = prepare(source, tmp_path / "out", ReleaseSettings(5.0, keep=("cls", "label")))
+    list(run.run(on_this_machine(1)))
+    notices = dict(records.notices(run.state))
+    run.close()
     assert notices == {
         name: f"left out: {what} (--keep NAME keeps them)"
         for name, what in (("s.tar", "json, txt"), ("a.parquet", "text"))

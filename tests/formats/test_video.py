@@ -25,7 +25,7 @@ def test_a_video_is_released_frame_by_frame_without_loss_or_sound(kind: str, tmp
     source = plant(tmp_path / "in", {"a.mp4": video(frames)})
     ran = release(source, tmp_path / "out", key=key)
     assert ran.problems == {}
-    assert ran.outcomes["a.mp4"].notices == ("left out: 1 other stream (sound, subtitles)",)
+    assert ran.reports["a.mp4"].notices == {"left out: 1 other stream (sound, subtitles)"}
     data = (tmp_path / "out" / "a.mkv").read_bytes()
     assert SECRET not in data
     for got, pixels in zip(frames_of(tmp_path / "out" / "a.mkv"), frames, strict=True):
@@ -76,7 +76,7 @@ def test_a_video_that_is_cut_off_is_refused(kind: str, codec: str, tmp_path: Pat
     ran = release(plant(tmp_path / "in", {"a.mkv": data[: len(data) * 6 // 10], "b.mkv": data}), tmp_path / "out")
     assert re.search("is cut off|is not a video|has no video stream", ran.problems.pop("a.mkv"))
     assert ran.problems == {}
-    assert ran.outcomes["b.mkv"].notices == ()
+    assert ran.reports["b.mkv"].notices == set()
     assert len(frames_of(tmp_path / "out" / "b.mkv")) == spent().releases == 42
 
 
@@ -89,7 +89,7 @@ def test_a_container_without_a_stated_length_gives_a_notice(
     data = in_container(kind, codec, **options)
     ran = release(plant(tmp_path / "in", {"a.ts": data}), tmp_path / "out")
     assert ran.problems == {}
-    assert ran.outcomes["a.ts"].notices == ("may be cut off: this container does not state its length",)
+    assert ran.reports["a.ts"].notices == {"may be cut off: this container does not state its length"}
 
 
 @pytest.mark.parametrize(

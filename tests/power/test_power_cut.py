@@ -23,24 +23,24 @@ WORKLOAD = """
 import os, sys
 from pathlib import Path
 from ldp_slicing import Plan
-from ldp_slicing.ledger import Intent, Ledger, Stream
+from ldp_slicing.ledger import Intent, Ledger, RunPolicy
 
 root = Path(sys.argv[1])
 if sys.argv[2] == "without syncing":  # the control: a ledger that forgets to sync its intents
     original = Ledger._transaction
     Ledger._transaction = lambda self, *, flush=True: original(self, flush=False)
 marks = os.open(root / "marks", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-plan, stream = Plan.paper(20.0), Stream(b"run" * 5 + b"!", is_owners=False)
+plan, policy = Plan.paper(20.0), RunPolicy(b"run" * 5 + b"!", is_owners=False)
 for opened in range(2):
     ledger = Ledger(root / "data" / "ledger.sqlite")
     for batch in range(8):
         names = [f"{opened}-{batch}-{i}".encode() for i in range(1 + 40 * (batch == 3))]
         digests = [name.rjust(32, b"x") for name in names]
-        verdicts = ledger.approve(
-            [Intent(name, digest, None, plan, "haar") for name, digest in zip(names, digests, strict=True)], stream
+        approvals = ledger.approve(
+            [Intent(name, digest, None, plan, "haar") for name, digest in zip(names, digests, strict=True)], policy
         )
         os.write(marks, b"".join(digests))  # from here on somebody may hold these releases
-        ledger.finish([verdict.entry for verdict in verdicts])
+        ledger.finish([approval.entry for approval in approvals])
     ledger.close()
 """
 

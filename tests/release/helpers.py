@@ -1,4 +1,4 @@
-"""What the tests of a release share: files, a run in this process, and the look at what came out."""
+"""Helpers for the tests of a release: source files, a run in this process, and readers of what it wrote."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from PIL import Image
 from ldp_slicing.keys import Secret, read_key_file, source_digest
 from ldp_slicing.ledger import Ledger, Spent, default_ledger
 from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME
-from ldp_slicing.release.inventory import prepare
-from ldp_slicing.release.run import on_this_machine
+from ldp_slicing.release import records
+from ldp_slicing.release.report import FileReport, FileState
+from ldp_slicing.release.run import on_this_machine, prepare
 from ldp_slicing.release.settings import ReleaseSettings
-from ldp_slicing.release.worker import Outcome
 from ldp_slicing.storage import PARTIAL, LocalStorage
 from ldp_slicing.verify import verify
 from tests.markers import encoded, picture
@@ -38,14 +38,14 @@ def plant(folder: Path, files: dict[str, bytes]) -> Path:
 
 
 def pictures(count: int, height: int = 9, width: int = 7) -> dict[str, bytes]:
-    """So many different ones."""
+    """Return ``count`` different small images."""
     base = picture(height, width)
     return {f"{i:05}.png": encoded(base + np.uint8(i % 256) ^ np.uint8(i // 256), "PNG") for i in range(count)}
 
 
 @dataclass
 class Ran:
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    reports: dict[str, FileReport] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     copies: list[str] = field(default_factory=list)
     complete: bool = False
@@ -63,20 +63,20 @@ def release(
     after: int | None = None,
     **options: Any,
 ) -> Ran:
-    """A whole run in this process; ``after`` so many files it is asked to stop."""
+    """Do a whole run in this process. It is asked to stop after ``after`` files."""
     ran = Ran()
-    job = prepare(source, target, settings, **options)
-    ran.kept = job.kept
+    run = prepare(source, target, settings, **options)
+    ran.kept = run.inventory.kept
 
     def stop() -> bool:
-        return after is not None and len(ran.outcomes) >= after
+        return after is not None and len(ran.reports) >= after
 
-    for outcome in job.run(on_this_machine(workers), stop):
-        if not outcome.stopped:
-            ran.outcomes[outcome.task.path] = outcome
-    ran.problems, ran.copies = dict(job.journal.problems()), list(job.journal.copies())
-    ran.complete, ran.stopped, ran.card_problem = job.complete, job.stopped, job.card_problem
-    job.close()
+    for report in run.run(on_this_machine(workers), stop):
+        if report.state is not FileState.WAITING:
+            ran.reports[report.task.path] = report
+    ran.problems, ran.copies = dict(records.problems(run.state)), list(records.copies(run.state))
+    ran.complete, ran.stopped, ran.card_problem = run.result.complete, run.stopped, run.result.problem
+    run.close()
     return ran
 
 
@@ -85,7 +85,7 @@ def tree(folder: Path) -> list[str]:
 
 
 def outputs(folder: Path) -> dict[str, bytes]:
-    """What has its name; drafts come and go."""
+    """Return the outputs by name, without temporary files, card and manifest."""
     named = (name for name in tree(folder) if name not in BESIDE and not name.startswith(f"{PARTIAL}/"))
     return {name: (folder / name).read_bytes() for name in named}
 
@@ -126,7 +126,7 @@ def snapshot(folder: Path, wanted: Callable[[Path], bool] = lambda path: True) -
 def expected(
     path: str, entry: str, pixels: NDArray[Any], bits: int, key: Path, *, settings: ReleaseSettings = SETTINGS
 ) -> NDArray[Any]:
-    """What a run under an owner's key must release for these pixels."""
+    """Return what a run under an owner's key must release for these pixels."""
     slicer, secret = settings.slicer(bits), Secret(read_key_file(key), is_owners=True)
     name = f"{path}\0{entry}".encode()
     digest = source_digest(pixels, 8 if bits == 24 else bits)

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,21 +15,27 @@ import pytest
 from ldp_slicing.card import Card
 from ldp_slicing.errors import LedgerError, ReleaseError
 from ldp_slicing.keys import new_key_file
-from ldp_slicing.ledger import Ledger, Verdict
+from ldp_slicing.ledger import Approval, Ledger
 from ldp_slicing.manifest import CARD_NAME
-from ldp_slicing.release.inventory import prepare
-from ldp_slicing.release.run import Job, Stop, on_this_machine
+from ldp_slicing.release import closing
+from ldp_slicing.release.inventory import Stop
+from ldp_slicing.release.ledger_join import LedgerJoin
+from ldp_slicing.release.report import FileReport, FileState
+from ldp_slicing.release.run import on_this_machine, prepare
 from ldp_slicing.release.settings import ReleaseSettings
-from ldp_slicing.release.state import Journal
-from ldp_slicing.release.worker import Ask, Gate, Outcome, Setting, Worker
-from ldp_slicing.storage import Draft, Found, LocalStorage, write_whole
+from ldp_slicing.release.state import RunState
+from ldp_slicing.release.target import ReleasePaths
+from ldp_slicing.release.worker import LedgerClient, ReleaseRequest, Worker, WorkerContext
+from ldp_slicing.storage import LocalStorage, StoredFile, TemporaryFile, write_file
 from tests.markers import encoded, picture
 from tests.release.helpers import PNG, SETTINGS, card_of, on_card, outputs, pictures, plant, release, spent, verified
 
 
-def lost_in_between(setting: Setting, gate: Gate, journal: Journal, stop: Stop) -> Generator[list[Outcome]]:
+def lost_in_between(
+    context: WorkerContext, client: LedgerClient, state: RunState, stop: Stop
+) -> Generator[list[FileReport]]:
     """Workers that are killed when their files have their names, before they can say so."""
-    list(Worker(setting, gate).run(list(journal.waiting())))
+    list(Worker(context, client).run(list(state.tasks())))
     yield from ()
 
 
@@ -36,11 +43,11 @@ def test_a_file_that_is_there_and_not_counted_costs_the_card(tmp_path: Path) -> 
     source = plant(tmp_path / "in", pictures(3))
     assert release(source, tmp_path / "out").complete
     plant(source, {"large.png": encoded(picture(90, 70), "PNG")})
-    job = prepare(source, tmp_path / "out", SETTINGS)
-    list(job.run(lost_in_between))
-    assert "large.png is there and not counted" in (job.card_problem or "")
-    assert not job.complete
-    job.close()
+    run = prepare(source, tmp_path / "out", SETTINGS)
+    list(run.run(lost_in_between))
+    assert "large.png is in the target but not counted" in (run.result.problem or "")
+    assert not run.result.complete
+    run.close()
     assert not (tmp_path / "out" / CARD_NAME).exists()
     before = outputs(tmp_path / "out")
     assert release(source, tmp_path / "out").complete
@@ -51,10 +58,10 @@ def test_a_file_that_is_there_and_not_counted_costs_the_card(tmp_path: Path) -> 
 
 def test_a_single_file_that_is_not_counted_costs_its_card(tmp_path: Path) -> None:
     plant(tmp_path, {"in.png": PNG, "other.png": PNG})
-    job = prepare(tmp_path / "in.png", tmp_path / "out.png", SETTINGS)
-    list(job.run(lost_in_between))
-    assert "out.png is there and not counted" in (job.card_problem or "")
-    job.close()
+    run = prepare(tmp_path / "in.png", tmp_path / "out.png", SETTINGS)
+    list(run.run(lost_in_between))
+    assert "out.png is in the target but not counted" in (run.result.problem or "")
+    run.close()
     assert release(tmp_path / "in.png", tmp_path / "out.png").complete
 
 
@@ -70,7 +77,7 @@ def test_a_ledger_that_fails_after_files_have_their_names_costs_the_card(
         patch.setattr(Ledger, "finish", fails)
         ran = release(source, tmp_path / "out")
     assert len(outputs(tmp_path / "out")) == 3
-    assert "is there and not counted" in (ran.card_problem or "")
+    assert "is in the target but not counted" in (ran.card_problem or "")
     assert not (tmp_path / "out" / CARD_NAME).exists()
     assert release(source, tmp_path / "out").complete
     assert on_card(tmp_path / "out") == 3
@@ -81,16 +88,16 @@ def test_while_something_is_released_no_earlier_card_lies_there(tmp_path: Path) 
     source = plant(tmp_path / "in", pictures(2))
     assert release(source, tmp_path / "out").complete
     plant(source, pictures(3))
-    job = prepare(source, tmp_path / "out", SETTINGS)
-    assert [(tmp_path / "out" / CARD_NAME).exists() for _ in job.run(on_this_machine(1))] == [False]
-    job.close()
+    run = prepare(source, tmp_path / "out", SETTINGS)
+    assert [(tmp_path / "out" / CARD_NAME).exists() for _ in run.run(on_this_machine(1))] == [False]
+    run.close()
     assert on_card(tmp_path / "out") == 3
 
 
 def test_a_card_that_this_run_did_not_write_is_not_replaced(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(2))
     assert release(source, tmp_path / "out").complete
-    for content, why in (('{"card": 2, "statements": []}', "another run wrote it"), ("notes", "it is no card")):
+    for content, why in (('{"card": 2, "statements": []}', "another run wrote it"), ("notes", "it is not a card")):
         (tmp_path / "out" / CARD_NAME).write_text(content)
         with pytest.raises(ReleaseError, match=why):
             prepare(source, tmp_path / "out", SETTINGS)
@@ -101,13 +108,34 @@ def test_a_card_that_this_run_did_not_write_is_not_replaced(tmp_path: Path) -> N
     assert on_card(tmp_path / "out") == 2
 
 
-def test_a_true_card_stays_where_nothing_new_is_released(tmp_path: Path) -> None:
+def test_a_card_is_not_withdrawn_where_nothing_is_to_be_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = plant(tmp_path / "in", pictures(2))
     release(source, tmp_path / "out")
-    plant(source, {"notes.txt": b"no picture"})
-    job = prepare(source, tmp_path / "out", SETTINGS)
-    assert [(tmp_path / "out" / CARD_NAME).exists() for _ in job.run(on_this_machine(1))] == [True]
-    job.close()
+    before, removed = (tmp_path / "out" / CARD_NAME).read_bytes(), list[str]()
+    monkeypatch.setattr(LocalStorage, "remove", lambda self, path: removed.append(path))
+    assert release(source, tmp_path / "out").complete
+    assert removed == []
+    assert (tmp_path / "out" / CARD_NAME).read_bytes() == before
+
+
+def test_a_card_is_withdrawn_before_the_first_file_and_written_again(tmp_path: Path) -> None:
+    """Also where the new file cannot be released: then the card says the same as before."""
+    source, card = plant(tmp_path / "in", pictures(2)), tmp_path / "out" / CARD_NAME
+    release(source, tmp_path / "out")
+    before = card.read_bytes()
+    plant(source, {"notes.txt": b"no image"})
+    seen = list[bool]()
+
+    def look(context: WorkerContext, client: LedgerClient, state: RunState, stop: Stop) -> Generator[list[FileReport]]:
+        seen.append(card.exists())
+        yield from on_this_machine(1)(context, client, state, stop)
+
+    run = prepare(source, tmp_path / "out", SETTINGS)
+    (report,) = run.run(look)
+    run.close()
+    assert seen == [False]
+    assert report.state is FileState.FAILED
+    assert card.read_bytes() == before
 
 
 def test_a_target_that_was_removed_can_be_made_again(tmp_path: Path) -> None:
@@ -122,7 +150,7 @@ def test_a_target_that_was_removed_can_be_made_again(tmp_path: Path) -> None:
 def test_what_is_refused_lets_go_of_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = plant(tmp_path / "in", pictures(2))
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "forget_remarks", lambda self: (_ for _ in ()).throw(ReleaseError("for a test")))
+        patch.setattr(RunState, "listing", lambda self: (_ for _ in ()).throw(ReleaseError("for a test")))
         with pytest.raises(ReleaseError, match="for a test"):
             prepare(source, tmp_path / "out", SETTINGS)
     assert release(source, tmp_path / "out").complete
@@ -143,13 +171,15 @@ def test_names_with_accents_are_counted_in_every_form(name: str, tmp_path: Path)
 
 def test_a_folder_that_cannot_be_looked_into_costs_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = plant(tmp_path / "in", pictures(2))
-    job = prepare(source, tmp_path / "out", SETTINGS)
+    run = prepare(source, tmp_path / "out", SETTINGS)
     monkeypatch.setattr(
-        LocalStorage, "files", lambda self: iter([Found("deep", problem="folder cannot be read: Permission denied")])
+        LocalStorage,
+        "files",
+        lambda self: iter([StoredFile("deep", problem="folder cannot be read: Permission denied")]),
     )
-    list(job.run(on_this_machine(1)))
-    assert "deep folder cannot be read" in (job.card_problem or "")
-    job.close()
+    list(run.run(on_this_machine(1)))
+    assert "deep folder cannot be read" in (run.result.problem or "")
+    run.close()
     assert not (tmp_path / "out" / CARD_NAME).exists()
 
 
@@ -171,13 +201,13 @@ def test_an_older_ledger_is_told_by_its_numbers_before_anything_is_spent(owners:
     others = {f"{i}.png": encoded(picture(4, 4 + i), "PNG") for i in range(90)}
     release(plant(tmp_path / "others", others), tmp_path / "elsewhere", ledger=ledger, key=key)  # they fill the gap
     for _ in range(2):
-        with pytest.raises(LedgerError, match="an older one seems to have been put in its place"):
+        with pytest.raises(LedgerError, match="it seems to have been replaced by an older one"):
             prepare(source, tmp_path / "out", SETTINGS, ledger=ledger, key=key)
     assert outputs(tmp_path / "out") == before
     shutil.copytree(tmp_path / "out", tmp_path / "kept")
     for name in before:
         (tmp_path / "out" / name).unlink()  # what is lost was spent all the same
-    with pytest.raises(LedgerError, match="an older one seems to have been put in its place"):
+    with pytest.raises(LedgerError, match="it seems to have been replaced by an older one"):
         prepare(source, tmp_path / "out", SETTINGS, ledger=ledger, key=key, spend=True)
     shutil.copytree(tmp_path / "kept", tmp_path / "out", dirs_exist_ok=True)
     assert (tmp_path / "out" / CARD_NAME).read_bytes() == card
@@ -211,7 +241,7 @@ def test_no_card_lies_beside_a_picture_that_is_no_release(tmp_path: Path) -> Non
     assert outputs(tmp_path / "mine") == pictures(2)
     shutil.copytree(source, tmp_path / "out", dirs_exist_ok=True)
     ran = release(source, tmp_path / "out", state=tmp_path / "state")
-    assert "00000.png is not what was released under that name" in (ran.card_problem or "")
+    assert "00000.png is not the file that was released under that name" in (ran.card_problem or "")
     assert not (tmp_path / "out" / CARD_NAME).exists()
     for name in pictures(2):
         (tmp_path / "out" / name).unlink()
@@ -250,7 +280,7 @@ def test_what_comes_back_is_known_again(tmp_path: Path) -> None:
         (tmp_path / "out" / name).unlink()
         (tmp_path / "out" / name).symlink_to(tmp_path / "kept" / name)
     ran = release(source, tmp_path / "out", spend=True)
-    assert all("something else has the name of its release" in problem for problem in ran.problems.values())
+    assert all("another file has the name of its release" in problem for problem in ran.problems.values())
     assert spent().releases == 3
     for name in pictures(3):
         (tmp_path / "out" / name).unlink()
@@ -305,14 +335,14 @@ def test_a_release_of_an_earlier_key_is_looked_into_though_its_size_is_right(tmp
     release(plant(source, many), tmp_path / "out", after=1)  # a new key
     shutil.copy(tmp_path / "weak" / "a.png", tmp_path / "out" / "a.png")
     ran = release(source, tmp_path / "out")
-    assert "a.png is not what was released under that name" in (ran.card_problem or "")
+    assert "a.png is not the file that was released under that name" in (ran.card_problem or "")
 
 
 @pytest.mark.parametrize("target", ["out/again.png", "out/below/again.png", "out/below"])
 def test_nothing_is_released_into_another_runs_target(target: str, tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.png": PNG})
     release(source, tmp_path / "out")
-    with pytest.raises(ReleaseError, match="out is the target of another run, whose card would not count this"):
+    with pytest.raises(ReleaseError, match="out is the target of another run, whose card would not count this release"):
         prepare(source / "a.png" if target.endswith("png") else source, tmp_path / target, SETTINGS, spend=True)
     assert verified(tmp_path / "out") == []
     assert spent().releases == 1
@@ -330,25 +360,25 @@ def test_another_run_that_was_at_work_costs_both_their_card(tmp_path: Path) -> N
         prepare(two, memory, SETTINGS, state=tmp_path / "s2"),
     )
 
-    def slow(setting: Setting, gate: Gate, journal: Journal, stop: Stop) -> Generator[list[Outcome]]:
-        tasks = list(journal.waiting())
-        worker = Worker(setting, gate)
-        approve = gate.approve
+    def slow(context: WorkerContext, client: LedgerClient, state: RunState, stop: Stop) -> Generator[list[FileReport]]:
+        tasks = list(state.tasks())
+        worker = Worker(context, client)
+        approve = client.approve
 
-        def approved(asked: Sequence[Ask]) -> list[Verdict]:
-            verdicts = approve(asked)
+        def approved(requests: Sequence[ReleaseRequest]) -> list[Approval]:
+            approvals = approve(requests)
             list(first.run(on_this_machine(1)))
-            return verdicts
+            return approvals
 
-        gate.approve = approved  # type: ignore[method-assign]
+        client.approve = approved  # type: ignore[method-assign]
         yield list(worker.run(tasks))
 
     list(second.run(slow))
-    assert first.card_problem is None
-    assert "x.png is there and not counted" in (second.card_problem or "")
-    assert first.target.size(CARD_NAME) is None
-    for job in (first, second):
-        job.close()
+    assert first.result.problem is None
+    assert "x.png is in the target but not counted" in (second.result.problem or "")
+    assert first.paths.target.size(CARD_NAME) is None
+    for run in (first, second):
+        run.close()
 
 
 def test_a_card_that_comes_after_another_runs_file_is_taken_back(
@@ -356,19 +386,19 @@ def test_a_card_that_comes_after_another_runs_file_is_taken_back(
 ) -> None:
     """The other one named it after this one had looked, and before its card had its name."""
     memory = f"memory://late-{tmp_path.name}"
-    job = prepare(plant(tmp_path / "in", {"x.png": PNG}), memory, SETTINGS, state=tmp_path / "s1")
-    write = type(job)._write_card
+    run = prepare(plant(tmp_path / "in", {"x.png": PNG}), memory, SETTINGS, state=tmp_path / "s1")
+    write = closing.write_card
 
-    def late(self: Job, card: Card) -> None:
-        write_whole(self.target, "y.png", [PNG])
-        write(self, card)
+    def late(paths: ReleasePaths, state: RunState, card: Card, stated: closing.Stated) -> None:
+        write_file(paths.target, "y.png", [PNG])
+        write(paths, state, card, stated)
 
-    monkeypatch.setattr(Job, "_write_card", late)
-    list(job.run(on_this_machine(1)))
-    assert "y.png is there and not counted" in (job.card_problem or "")
-    assert job.target.size(CARD_NAME) is None
-    assert not job.complete
-    job.close()
+    monkeypatch.setattr(closing, "write_card", late)
+    list(run.run(on_this_machine(1)))
+    assert "y.png is in the target but not counted" in (run.result.problem or "")
+    assert run.paths.target.size(CARD_NAME) is None
+    assert not run.result.complete
+    run.close()
 
 
 @pytest.mark.parametrize("how", ["._b.png", "sub/b.png"])
@@ -379,12 +409,12 @@ def test_a_release_that_is_hard_to_see_costs_the_card(how: str, tmp_path: Path) 
         (tmp_path / "elsewhere").mkdir()
         prepare(source, tmp_path / "out", SETTINGS).close()
         (tmp_path / "out" / "sub").symlink_to(tmp_path / "elsewhere")
-    job = prepare(source, tmp_path / "out", SETTINGS)
-    list(job.run(lost_in_between))
-    job.close()
+    run = prepare(source, tmp_path / "out", SETTINGS)
+    list(run.run(lost_in_between))
+    run.close()
     (source / how).unlink()
     ran = release(source, tmp_path / "out")
-    assert ("sub is a symbolic link" if how.startswith("sub") else "._b.png is there and not counted") in (
+    assert ("sub is a symbolic link" if how.startswith("sub") else "._b.png is in the target but not counted") in (
         ran.card_problem or ""
     )
     assert not (tmp_path / "out" / CARD_NAME).exists()
@@ -394,7 +424,7 @@ def test_an_owners_key_may_not_be_handed_on(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.png": PNG})
     (tmp_path / "out").mkdir()
     new_key_file(tmp_path / "out" / "key")
-    with pytest.raises(ReleaseError, match=r"key would be in .*out, which is handed on"):
+    with pytest.raises(ReleaseError, match=r"key would lie in .*out, which is handed on"):
         prepare(source, tmp_path / "out", SETTINGS, key=tmp_path / "out" / "key")
     for names in (("", tmp_path / "x"), (source, "")):
         with pytest.raises(ReleaseError, match="one of them is empty"):
@@ -404,12 +434,12 @@ def test_an_owners_key_may_not_be_handed_on(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="needs flock")
 def test_two_runs_do_not_work_on_one_target(tmp_path: Path) -> None:
     one, two = plant(tmp_path / "one", pictures(2)), plant(tmp_path / "two", {"b.png": encoded(picture(5, 5), "PNG")})
-    job = prepare(one, tmp_path / "out", SETTINGS)
-    with pytest.raises(ReleaseError, match="another run is at work on"):
+    run = prepare(one, tmp_path / "out", SETTINGS)
+    with pytest.raises(ReleaseError, match="another run is working on"):
         prepare(two, tmp_path / "out", SETTINGS, state=tmp_path / "state")
-    list(job.run(on_this_machine(1)))
-    job.close()
-    assert job.complete
+    list(run.run(on_this_machine(1)))
+    run.close()
+    assert run.result.complete
 
 
 def test_an_older_ledger_that_was_put_back_writes_no_card(tmp_path: Path) -> None:
@@ -423,7 +453,7 @@ def test_an_older_ledger_that_was_put_back_writes_no_card(tmp_path: Path) -> Non
     before = (tmp_path / "two" / CARD_NAME).read_bytes()
     shutil.rmtree(ledger.parent)
     (tmp_path / "backup").rename(ledger.parent)
-    with pytest.raises(LedgerError, match="an older one seems to have been put in its place"):
+    with pytest.raises(LedgerError, match="it seems to have been replaced by an older one"):
         release(source, tmp_path / "two", ledger=ledger, spend=True)
     assert (tmp_path / "two" / CARD_NAME).read_bytes() == before
 
@@ -433,30 +463,33 @@ class Failing(LocalStorage):
 
     number = errno.EACCES
 
-    def draft(self, path: str) -> Draft:
-        draft = super().draft(path)
+    def create(self, path: str) -> TemporaryFile:
+        file = super().create(path)
 
         def refuse(*, replace: bool = False) -> None:
             raise OSError(self.number, os.strerror(self.number))
 
-        draft.commit = refuse  # type: ignore[method-assign]
-        return draft
+        file.commit = refuse  # type: ignore[method-assign]
+        return file
 
 
 @pytest.mark.parametrize(
-    ("number", "passing", "counted"), [("EACCES", True, 0), ("ENAMETOOLONG", False, 0), ("EIO", True, 1)]
+    ("number", "state", "counted"),
+    [("EACCES", FileState.RETRY, 0), ("ENAMETOOLONG", FileState.FAILED, 0), ("EIO", FileState.RETRY, 1)],
 )
 def test_what_surely_has_no_name_is_not_counted(
-    number: str, passing: bool, counted: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: str, state: FileState, counted: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder without the right to write, a name that is too long; of a disk that fails nobody knows."""
     source = plant(tmp_path / "in", {"a.png": PNG})
     monkeypatch.setattr(Failing, "number", getattr(errno, number))
-    job = prepare(source, tmp_path / "out", SETTINGS)
-    job.target = Failing(job.target.root, job.target.scratch)  # type: ignore[attr-defined]
-    (outcome,) = job.run(on_this_machine(1))
-    assert outcome.passing == passing
-    job.close()
+    run = prepare(source, tmp_path / "out", SETTINGS)
+    target = run.paths.target
+    assert isinstance(target, LocalStorage)
+    run.paths = replace(run.paths, target=Failing(target.root, target.scratch))
+    (report,) = run.run(on_this_machine(1))
+    assert report.state is state
+    run.close()
     assert spent().releases == counted
 
 
@@ -464,11 +497,11 @@ def test_no_card_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     """What cannot be told of a run must not cost its key."""
     source = plant(tmp_path / "in", pictures(3))
 
-    def fails(self: Ledger, sources: object) -> list[object]:
+    def fails(self: LedgerJoin, asked: object) -> list[object]:
         raise LedgerError("the ledger cannot be read: for a test")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "most_of", fails)
+        patch.setattr(LedgerJoin, "most_spent", fails)
         ran = release(source, tmp_path / "out")
     assert not ran.complete
     assert "for a test" in (ran.card_problem or "")

@@ -15,7 +15,7 @@ from ldp_slicing.keys import new_key_file
 from ldp_slicing.release.settings import ReleaseSettings
 from tests.formats.shards import shard
 from tests.release.helpers import outputs, pictures, plant, release
-from tests.release.test_crashes import Watch, command, running, wait_for
+from tests.release.processes import Watch, command, running, wait_for
 
 # Its own process, so that Ray's threads, warnings and files stay out of this one: says the address, then loses a node when told.
 CLUSTER = """

@@ -20,55 +20,10 @@ from ldp_slicing.keys import new_key_file
 from ldp_slicing.release.worker import BATCH_SOURCES
 from tests.formats.shards import shard
 from tests.markers import encoded, picture
-from tests.release.helpers import outputs, pictures, plant, release, spent, tree, verified
+from tests.release.helpers import outputs, pictures, plant, release, spent, verified
+from tests.release.processes import Watch, children, command, running, wait_for
 
 COUNT = 200
-
-
-def command(source: Path, target: Path, ledger: Path, *options: str) -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "ldp_slicing",
-        "privatize",
-        str(source),
-        str(target),
-        "--ledger",
-        str(ledger),
-        "--json",
-        *options,
-    ]
-
-
-class Watch:
-    """Keeps the first content seen under every name: whatever is there later must be the same."""
-
-    def __init__(self, target: Path, ledger: Path) -> None:
-        self.target, self.ledger = target, ledger
-        self.seen: dict[str, bytes] = {}
-
-    def look(self) -> int:
-        """Only whole files, no second version of any, and all of them in the ledger."""
-        now = outputs(self.target) if self.target.exists() else {}
-        now = {name: data for name, data in now.items() if not name.startswith(".ldp-slicing-partial/")}
-        for name, data in now.items():
-            assert self.seen.setdefault(name, data) == data, f"{name} has two different releases"
-            assert data.endswith(b"IEND\xaeB`\x82") or name.endswith(".tar"), f"{name} is not whole"
-        if now:
-            assert spent(self.ledger).releases >= len(now)
-        return len(now)
-
-    def at_the_end(self, files: int, releases: int | None = None) -> None:
-        self.look()
-        assert len(outputs(self.target)) == files
-        assert verified(self.target) == []
-        total = spent(self.ledger)
-        assert (total.releases, total.unfinished) == (releases or files, 0)
-        assert not [
-            name
-            for name in tree(self.target.parent)
-            if "drafts" in name or "partial" in name or name.endswith("owner/key")
-        ]
 
 
 # The run itself, killed before or after the n-th call of what it does to disk, ledger and journal
@@ -104,21 +59,22 @@ for line in sys.stdin:                          # a child for each, since starti
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 POINTS = [
-    ("ldp_slicing.release.state:Journal.set_durably", 1),
-    ("ldp_slicing.release.state:Journal.list_files", 1),
-    ("ldp_slicing.release.state:Journal.secret", 1),
-    ("ldp_slicing.release.state:Journal.name_files", 1),
+    ("ldp_slicing.release.state:RunState.set_durably", 1),
+    ("ldp_slicing.release.state:RunState.listing", 1),
+    ("ldp_slicing.release.state:RunState.enter", 100),
+    ("ldp_slicing.release.state:RunState.secret", 1),
+    ("ldp_slicing.release.state:RunState.choose_names", 1),
     ("ldp_slicing.ledger:Ledger.approve", 1),
-    ("ldp_slicing.storage:_LocalDraft.commit", 1),
-    ("ldp_slicing.storage:_LocalDraft.commit", 30),
-    ("ldp_slicing.storage:Draft.write", 100),
+    ("ldp_slicing.storage.local:LocalTemporaryFile.commit", 1),
+    ("ldp_slicing.storage.local:LocalTemporaryFile.commit", 30),
+    ("ldp_slicing.storage.base:TemporaryFile.write", 100),
     ("ldp_slicing.ledger:Ledger.finish", 1),
-    ("ldp_slicing.release.state:Journal.record", 1),
+    ("ldp_slicing.release.state:RunState.record", 1),
     ("ldp_slicing.ledger:Ledger.approve", 2),
-    ("ldp_slicing.release.state:Journal.record", 2),
-    ("ldp_slicing.release.run:write_manifest", 1),
-    ("ldp_slicing.release.run:write_whole", 1),
-    ("ldp_slicing.release.state:Journal.settle", 1),
+    ("ldp_slicing.release.state:RunState.record", 2),
+    ("ldp_slicing.release.closing:write_manifest", 1),
+    ("ldp_slicing.release.closing:write_file", 1),
+    ("ldp_slicing.release.state:RunState.mark_flushed", 1),
     ("ldp_slicing.release.state:destroy_key_file", 1),
 ]
 
@@ -155,15 +111,6 @@ def test_the_run_is_killed_at_every_kind_of_point_again_and_again(many: Path, tm
     watch.at_the_end(COUNT - 50 + 2, COUNT - 50 + 60)
 
 
-def running(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([*arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for(done: int, target: Path, run: subprocess.Popen[str]) -> None:
-    while run.poll() is None and sum(1 for name in target.rglob("*.png")) < done:
-        time.sleep(0.005)
-
-
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_the_run_is_killed_at_any_moment(workers: str, tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(500, 60, 50))
@@ -182,19 +129,6 @@ def test_the_run_is_killed_at_any_moment(workers: str, tmp_path: Path) -> None:
         json.loads(out)["kept"] >= done - int(workers) * BATCH_SOURCES
     )  # of each worker a batch that the killed run never heard of
     watch.at_the_end(500)
-
-
-def children(process: int) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, IndexError):
-                continue
-            if parent == process:
-                found.append(int(entry.name))
-    return found
 
 
 def test_workers_are_killed_again_and_again(tmp_path: Path) -> None:

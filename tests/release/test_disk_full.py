@@ -12,7 +12,7 @@ import pytest
 from ldp_slicing.ledger import Ledger
 from ldp_slicing.release.worker import BATCH_SOURCES
 from tests.release.helpers import pictures, plant, spent, tree
-from tests.release.test_crashes import Watch, command
+from tests.release.processes import Watch, command
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from tests.release.helpers import BESIDE, pictures, plant, spent, tree, verified
-from tests.release.test_crashes import command, running, wait_for
+from tests.release.processes import command, running, wait_for
 
 
 def test_ten_thousand_small_files_and_a_kill_among_them(tmp_path: Path) -> None:

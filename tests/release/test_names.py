@@ -12,22 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ldp_slicing.keys import Secret
-from ldp_slicing.release.names import SCHEMA, Namer, random_name
-from ldp_slicing.storage import Found, LocalStorage
+from ldp_slicing.release.names import SCHEMA, OutputNames, random_name
+from ldp_slicing.storage import LocalStorage, StoredFile
 
 
 def names_of(*sources: str, suffix: str = ".png") -> dict[str, str]:
     database = sqlite3.connect(":memory:")
     database.executescript(SCHEMA)
-    namer = Namer(database.execute)
+    namer = OutputNames(database.execute)
     for source in sources:
-        namer.wish(source, suffix)
-    names = {source: namer.name(source, suffix) for source in sorted(sources)}
+        namer.request(source, suffix)
+    names = {source: namer.choose(source, suffix) for source in sorted(sources)}
     database.close()
     return names
 
 
-def find_files(folder: Path) -> list[Found]:
+def find_files(folder: Path) -> list[StoredFile]:
     return sorted(LocalStorage(folder).files(), key=lambda found: found.path)
 
 
@@ -104,13 +104,13 @@ def test_no_two_releases_share_a_name_on_any_file_system(paths: set[PurePath]) -
 def test_what_was_named_before_keeps_its_name_and_new_ones_make_way() -> None:
     database = sqlite3.connect(":memory:")
     database.executescript(SCHEMA)
-    namer = Namer(database.execute)
-    namer.wish("a.jpg", ".png")
-    assert namer.name("a.jpg", ".png") == "a.png"
-    namer.forget_wishes()
+    namer = OutputNames(database.execute)
+    namer.request("a.jpg", ".png")
+    assert namer.choose("a.jpg", ".png") == "a.png"
+    namer.forget_requests()
     for later in ("a.gif", "a.png"):
-        namer.wish(later, ".png")
-    assert [namer.name(later, ".png") for later in ("a.gif", "a.png")] == ["a.gif.png", "a.png.png"]
+        namer.request(later, ".png")
+    assert [namer.choose(later, ".png") for later in ("a.gif", "a.png")] == ["a.gif.png", "a.png.png"]
     database.close()
 
 

@@ -26,135 +26,137 @@ import pytest
 from ldp_slicing.errors import ImageError, LedgerError, ReleaseError
 from ldp_slicing.formats import image
 from ldp_slicing.keys import Secret
-from ldp_slicing.ledger import Ledger, Stream, Verdict
+from ldp_slicing.ledger import Approval, Ledger, RunPolicy
 from ldp_slicing.release import pool as workers_module
-from ldp_slicing.release.cluster import Station, on_ray
-from ldp_slicing.release.inventory import prepare
-from ldp_slicing.release.pool import BATCH_FILE_BYTES, Message, batches, run_crew
-from ldp_slicing.release.run import on_this_machine
-from ldp_slicing.release.worker import Ask, LedgerGate, Outcome, Setting, Task, Worker
-from ldp_slicing.storage import LocalStorage, write_whole
+from ldp_slicing.release.cluster import WorkerActor, on_ray
+from ldp_slicing.release.pool import BATCH_FILE_BYTES, CRASHED, Message, batches, run_pool
+from ldp_slicing.release.report import FileReport, FileState, FileTask
+from ldp_slicing.release.run import on_this_machine, prepare
+from ldp_slicing.release.worker import LocalLedgerClient, ReleaseRequest, Worker, WorkerContext
+from ldp_slicing.storage import LocalStorage, write_file
 from tests.formats.videos import FRAMES, video
 from tests.markers import encoded, picture
 from tests.release.helpers import SETTINGS, outputs, pictures, plant, release, spent, verified
-from tests.release.test_crashes import children
+from tests.release.processes import children
 
 
-class Stations:
+class LocalActors:
     """The stations that Ray's actors run, hired in this process. One whose batch holds a killer never answers: it is dead."""
 
-    def __init__(self, setting: Setting, killer: str = "") -> None:
-        self._setting, self._killer = setting, killer
-        self._dead: set[Station] = set()
-        self.hired: list[Station] = []
+    def __init__(self, context: WorkerContext, killer: str = "") -> None:
+        self._setting, self._killer = context, killer
+        self._dead: set[WorkerActor] = set()
+        self.started: list[WorkerActor] = []
 
-    def hire(self) -> Station:
-        self.hired.append(Station(self._setting))
-        self.hired[-1].greet()
-        return self.hired[-1]
+    def start(self) -> WorkerActor:
+        self.started.append(WorkerActor(self._setting))
+        self.started[-1].handshake()
+        return self.started[-1]
 
-    def has_come(self, worker: Station) -> bool:
-        return worker in self.hired
+    def ready(self, worker: WorkerActor) -> bool:
+        return worker in self.started
 
-    def give(self, worker: Station, message: Any) -> None:
-        if isinstance(message, list) and any(isinstance(task, Task) and task.path == self._killer for task in message):
+    def send(self, worker: WorkerActor, message: Any) -> None:
+        if isinstance(message, list) and any(
+            isinstance(task, FileTask) and task.path == self._killer for task in message
+        ):
             self._dead.add(worker)
         else:
             worker._inbox.put(message)
 
-    def hear(self, busy: list[Station]) -> list[tuple[Station, Message]]:
-        heard: list[tuple[Station, Message]] = []
+    def poll(self, busy: list[WorkerActor]) -> list[tuple[WorkerActor, Message]]:
+        messages: list[tuple[WorkerActor, Message]] = []
         for worker in busy:
             if worker in self._dead:
-                heard.append((worker, None))
+                messages.append((worker, None))
             else:
                 with contextlib.suppress(queue.Empty):
-                    heard.append((worker, worker._outbox.get(timeout=0.02)))
-        return heard
+                    messages.append((worker, worker._outbox.get(timeout=0.02)))
+        return messages
 
-    def dismiss(self, worker: Station, *, at_once: bool) -> None:
-        self.hired.remove(worker)
+    def stop(self, worker: WorkerActor, *, at_once: bool) -> None:
+        self.started.remove(worker)
 
-    def ask_to_stop(self) -> None:
-        for worker in self.hired:
+    def request_stop(self) -> None:
+        for worker in self.started:
             worker.stop()
 
 
 @pytest.fixture
-def setting(tmp_path: Path) -> Setting:
+def context(tmp_path: Path) -> WorkerContext:
     plant(tmp_path / "in", pictures(150))
     (tmp_path / "out").mkdir()
-    return Setting(
+    return WorkerContext(
         LocalStorage(tmp_path / "in"),
-        LocalStorage(tmp_path / "out", tmp_path / "drafts"),
+        LocalStorage(tmp_path / "out", tmp_path / "temporary"),
         SETTINGS,
         Secret(bytes(32), is_owners=False),
     )
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> LedgerGate:
-    return LedgerGate(Ledger(tmp_path / "ledger.sqlite"), Stream(b"run", is_owners=False), SETTINGS)
+def client(tmp_path: Path) -> LocalLedgerClient:
+    return LocalLedgerClient(Ledger(tmp_path / "ledger.sqlite"), RunPolicy(b"run", is_owners=False), SETTINGS)
 
 
-def tasks(names: Sequence[str]) -> list[Task]:
-    return [Task(name, "image", name, 100) for name in names]
+def tasks(names: Sequence[str]) -> list[FileTask]:
+    return [FileTask(name, "image", name, 100) for name in names]
 
 
 def test_a_file_that_kills_its_readers_is_found_and_the_others_are_made(
-    setting: Setting, gate: LedgerGate, tmp_path: Path
+    context: WorkerContext, client: LocalLedgerClient, tmp_path: Path
 ) -> None:
     killer = "00070.png"
-    crew = Stations(setting, killer)
+    pool = LocalActors(context, killer)
     results = [
-        outcome
-        for some in run_crew(crew, 3, gate, batches(tasks(list(pictures(150)))), lambda: False)
-        for outcome in some
+        report
+        for some in run_pool(pool, 3, client, batches(tasks(list(pictures(150)))), lambda: False)
+        for report in some
     ]
-    assert {outcome.task.path for outcome in results} == set(pictures(150))
-    assert {outcome.task.path: outcome.problem for outcome in results if outcome.problem} == {
-        killer: workers_module._KILLS
-    }
+    assert {report.task.path for report in results} == set(pictures(150))
+    assert {report.task.path: report.problem for report in results if report.problem} == {killer: CRASHED}
     assert len(outputs(tmp_path / "out")) == 149
-    assert (gate.ledger.total().releases, gate.ledger.total().unfinished) == (149, 0)
-    assert crew.hired == []
+    assert (client.ledger.total().releases, client.ledger.total().unfinished) == (149, 0)
+    assert pool.started == []
 
 
-def test_workers_that_cannot_be_started_are_said(setting: Setting, gate: LedgerGate) -> None:
-    class Full(Stations):
-        def hire(self) -> Station:
-            if len(self.hired) == 2:
+def test_workers_that_cannot_be_started_are_said(context: WorkerContext, client: LocalLedgerClient) -> None:
+    class Full(LocalActors):
+        def start(self) -> WorkerActor:
+            if len(self.started) == 2:
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            return super().hire()
+            return super().start()
 
-    crew = Full(setting)
+    pool = Full(context)
     with pytest.raises(ReleaseError, match=r"no more workers can be started .Too many open files.: use fewer"):
-        list(run_crew(crew, 3, gate, iter([]), lambda: False))
-    assert crew.hired == []
+        list(run_pool(pool, 3, client, iter([]), lambda: False))
+    assert pool.started == []
 
 
-class Stillborn(Stations):
+class Stillborn(LocalActors):
     """Every worker is dead when it comes."""
 
-    def give(self, worker: Station, message: Any) -> None:
+    def send(self, worker: WorkerActor, message: Any) -> None:
         self._dead.add(worker)
 
 
-def test_workers_that_all_die_are_not_hired_for_ever(setting: Setting, gate: LedgerGate, tmp_path: Path) -> None:
+def test_workers_that_all_die_are_not_hired_for_ever(
+    context: WorkerContext, client: LocalLedgerClient, tmp_path: Path
+) -> None:
     with pytest.raises(ReleaseError, match="31 workers in a row"):
-        list(run_crew(Stillborn(setting), 2, gate, batches(tasks(list(pictures(150)))), lambda: False))
+        list(run_pool(Stillborn(context), 2, client, batches(tasks(list(pictures(150)))), lambda: False))
     assert outputs(tmp_path / "out") == {}
-    assert gate.ledger.total().releases == 0
+    assert client.ledger.total().releases == 0
 
 
 SCRIPT = """
 import sys
 from pathlib import Path
-from ldp_slicing.release.inventory import prepare
+from ldp_slicing.release.run import prepare
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.run import on_this_machine
-job = prepare(sys.argv[1], sys.argv[2], ReleaseSettings())
-list(job.run(on_this_machine(2)))
+run = prepare(sys.argv[1], sys.argv[2], ReleaseSettings())
+list(run.run(on_this_machine(2)))
 """
 
 
@@ -172,57 +174,59 @@ def test_a_script_without_its_guard_is_told_so(tmp_path: Path) -> None:
     assert spent().releases == 0
 
 
-def test_workers_in_one_process_do_not_mix_up_their_keys(setting: Setting, gate: LedgerGate, tmp_path: Path) -> None:
+def test_workers_in_one_process_do_not_mix_up_their_keys(
+    context: WorkerContext, client: LocalLedgerClient, tmp_path: Path
+) -> None:
     """As many as there are batches, at the same time, and the same bytes as one alone: a mask used for two images would show both."""
-    todo = [Task(name, "image", name, BATCH_FILE_BYTES // 3) for name in pictures(150)]
+    todo = [FileTask(name, "image", name, BATCH_FILE_BYTES // 3) for name in pictures(150)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        for _ in run_crew(Stations(setting), 8, gate, batches(todo), lambda: False):
+        for _ in run_pool(LocalActors(context), 8, client, batches(todo), lambda: False):
             pass
     finally:
         sys.setswitchinterval(interval)
-    alone = replace(setting, target=LocalStorage(tmp_path / "alone", tmp_path / "drafts"))
-    other = LedgerGate(Ledger(tmp_path / "other.sqlite"), gate.stream, SETTINGS)
-    assert all(outcome.problem is None for outcome in Worker(alone, other).run(todo))
+    alone = replace(context, target=LocalStorage(tmp_path / "alone", tmp_path / "temporary"))
+    other = LocalLedgerClient(Ledger(tmp_path / "other.sqlite"), client.policy, SETTINGS)
+    assert all(report.problem is None for report in Worker(alone, other).run(todo))
     assert outputs(tmp_path / "alone") == outputs(tmp_path / "out")
 
 
-def test_workers_stop_between_two_files(setting: Setting, gate: LedgerGate, tmp_path: Path) -> None:
-    seen: list[Outcome] = []
+def test_workers_stop_between_two_files(context: WorkerContext, client: LocalLedgerClient, tmp_path: Path) -> None:
+    seen: list[FileReport] = []
 
     def stop() -> bool:
         return bool(seen)
 
-    for some in run_crew(Stations(setting), 2, gate, batches(tasks(list(pictures(150)))), stop):
+    for some in run_pool(LocalActors(context), 2, client, batches(tasks(list(pictures(150)))), stop):
         seen.extend(some)
     assert 0 < len(outputs(tmp_path / "out")) <= 150
-    assert len([outcome for outcome in seen if outcome.problem is None]) == len(outputs(tmp_path / "out"))
+    assert len([report for report in seen if report.problem is None]) == len(outputs(tmp_path / "out"))
 
 
 def test_a_worker_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(700))
-    job, killed = prepare(source, tmp_path / "out", SETTINGS), 0
-    for number, _ in enumerate(job.run(on_this_machine(2))):
+    run, killed = prepare(source, tmp_path / "out", SETTINGS), 0
+    for number, _ in enumerate(run.run(on_this_machine(2))):
         if number in (0, 200):
             for server in children(os.getpid()):
                 for worker in children(server)[:1]:
                     os.kill(worker, signal.SIGKILL)
                     killed += 1
     assert killed
-    assert job.complete
-    job.close()
+    assert run.result.complete
+    run.close()
     assert len(outputs(tmp_path / "out")) == spent().releases == 700
     assert verified(tmp_path / "out") == []
 
 
-class Failing(LedgerGate):
+class Failing(LocalLedgerClient):
     """A ledger that gives out at one kind of question."""
 
     at = ""
 
-    def approve(self, asked: Sequence[Ask]) -> list[Verdict]:
-        return self._or_fail("approve", asked)
+    def approve(self, requests: Sequence[ReleaseRequest]) -> list[Approval]:
+        return self._or_fail("approve", requests)
 
     def finish(self, entries: Sequence[int]) -> None:
         self._or_fail("finish", entries)
@@ -230,64 +234,66 @@ class Failing(LedgerGate):
     def _or_fail(self, kind: str, content: Any) -> Any:
         if kind == self.at:
             raise LedgerError("the ledger cannot be written: disk I/O error")
-        return getattr(LedgerGate, kind)(self, content)
+        return getattr(LocalLedgerClient, kind)(self, content)
 
 
 @pytest.mark.parametrize("far", [False, True], ids=["here", "far"])
 @pytest.mark.parametrize("at", ["approve", "finish"])
 def test_a_ledger_that_gives_out_leaves_everything_to_be_tried_again(
-    at: str, far: bool, setting: Setting, gate: LedgerGate, tmp_path: Path
+    at: str, far: bool, context: WorkerContext, client: LocalLedgerClient, tmp_path: Path
 ) -> None:
-    failing = Failing(gate.ledger, gate.stream, SETTINGS)
+    failing = Failing(client.ledger, client.policy, SETTINGS)
     failing.at = at
     todo = tasks(list(pictures(5)))
     if far:
         results = [
-            outcome
-            for some in run_crew(Stations(setting), 1, failing, batches(todo), lambda: False)
-            for outcome in some
+            report
+            for some in run_pool(LocalActors(context), 1, failing, batches(todo), lambda: False)
+            for report in some
         ]
     else:
-        results = list(Worker(setting, failing).run(todo))
-    assert all(outcome.passing and "disk I/O" in (outcome.problem or "") for outcome in results)
+        results = list(Worker(context, failing).run(todo))
+    assert all(report.state is FileState.RETRY and "disk I/O" in (report.problem or "") for report in results)
     assert len(outputs(tmp_path / "out")) == (5 if at == "finish" else 0)  # they have their names, and count as intents
-    assert gate.ledger.total().unfinished == len(outputs(tmp_path / "out"))
+    assert client.ledger.total().unfinished == len(outputs(tmp_path / "out"))
     before = outputs(tmp_path / "out")
-    assert [outcome.problem for outcome in Worker(setting, gate).run(todo)] == [None] * 5
+    assert [report.problem for report in Worker(context, client).run(todo)] == [None] * 5
     assert outputs(tmp_path / "out") | before == outputs(tmp_path / "out")
-    assert gate.ledger.total().unfinished == 0
+    assert client.ledger.total().unfinished == 0
 
 
-def test_a_stop_after_the_intents_withdraws_them(setting: Setting, gate: LedgerGate, tmp_path: Path) -> None:
+def test_a_stop_after_the_intents_withdraws_them(
+    context: WorkerContext, client: LocalLedgerClient, tmp_path: Path
+) -> None:
     asked = iter([False] * 11 + [True] * 100)  # five are read, then the first is written
-    results = list(Worker(setting, gate, lambda: next(asked)).run(tasks(list(pictures(5)))))
-    assert {outcome.stopped for outcome in results} == {False, True}
+    results = list(Worker(context, client, lambda: next(asked)).run(tasks(list(pictures(5)))))
+    assert {report.state for report in results} == {FileState.RELEASED, FileState.WAITING}
     assert (
-        gate.ledger.total().releases
+        client.ledger.total().releases
         == len(outputs(tmp_path / "out"))
-        == sum(1 for outcome in results if not outcome.stopped)
+        == sum(1 for report in results if report.state is FileState.RELEASED)
     )
 
 
 def test_a_writer_that_refuses_and_a_name_that_cannot_be_given(
-    setting: Setting, gate: LedgerGate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, client: LocalLedgerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
         raise ImageError("not this one")
 
     (tmp_path / "out" / "00001.png").mkdir()
-    (outcome,) = Worker(setting, gate).run(tasks(["00001.png"]))
-    assert (outcome.passing, outcome.problem) == (
-        True,
+    (report,) = Worker(context, client).run(tasks(["00001.png"]))
+    assert (report.state, report.problem) == (
+        FileState.RETRY,
         f"could not be released: another file has its name, {tmp_path / 'out' / '00001.png'}: nothing is overwritten",
     )
     monkeypatch.setattr(image.Writer, "add", refuse)
-    (outcome,) = Worker(setting, gate).run(tasks(["00002.png"]))
-    assert (outcome.passing, outcome.problem) == (False, "not this one")
-    assert not list((tmp_path / "drafts").iterdir())
+    (report,) = Worker(context, client).run(tasks(["00002.png"]))
+    assert (report.state, report.problem) == (FileState.FAILED, "not this one")
+    assert not list((tmp_path / "temporary").iterdir())
 
 
-def test_half_a_film_is_refused_whole(tmp_path: Path) -> None:
+def test_half_a_video_is_refused_whole(tmp_path: Path) -> None:
     """One of its later frames was released before, as a picture: what was written of the film goes, and so do its intents."""
     frames = [np.roll(picture(24, 32), i, axis=0) for i in range(24)] + [
         np.roll(picture(24, 32), i, axis=1) for i in range(1, 32)
@@ -321,7 +327,7 @@ def test_a_worker_that_is_killed_while_it_looks_whether_to_stop_holds_up_nobody(
     assert flag()
 
 
-def test_films_without_pictures_or_of_two_sizes(tmp_path: Path) -> None:
+def test_a_video_without_a_video_stream_and_a_torn_one(tmp_path: Path) -> None:
     sound = io.BytesIO()
     with av.open(sound, mode="w", format="wav") as container:
         voice = container.add_stream("pcm_s16le", rate=8000)
@@ -338,7 +344,7 @@ def test_films_without_pictures_or_of_two_sizes(tmp_path: Path) -> None:
         container.mux(stream.encode(None))
     data = mp4.getvalue()
     ran = release(plant(tmp_path / "in", {"a.avi": sound.getvalue(), "b.mp4": data}), tmp_path / "out")
-    assert ran.problems == {"a.avi": "has no pictures"}
+    assert ran.problems == {"a.avi": "has no video stream"}
     assert len(outputs(tmp_path / "out")) == 1
     start = data.index(b"mdat")
     torn = data[: start + 4] + bytes(200) + data[start + 204 :]
@@ -352,7 +358,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
         raise OSError("no more")
 
     with pytest.raises(OSError, match="no more"):
-        write_whole(LocalStorage(tmp_path), "a", torn())
+        write_file(LocalStorage(tmp_path), "a", torn())
     assert [path.name for path in tmp_path.rglob("*")] == [".ldp-slicing-partial"]
 
 
@@ -396,9 +402,9 @@ HEAVY = """
 import os
 import ldp_slicing.release.worker as work
 write = work.Worker._write
-def heavy(self, output, entry, ask, verdict):
+def heavy(self, output, entry, request, approval):
     if entry.pixels.shape[:2] == (31, 31):
         os.kill(os.getpid(), 9)
-    write(self, output, entry, ask, verdict)
+    write(self, output, entry, request, approval)
 work.Worker._write = heavy
 """

@@ -12,10 +12,9 @@ import pytest
 
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.keys import new_key_file
-from ldp_slicing.release.inventory import prepare
-from ldp_slicing.release.run import on_this_machine
+from ldp_slicing.release.run import on_this_machine, prepare
 from ldp_slicing.release.settings import ReleaseSettings
-from ldp_slicing.release.state import Journal
+from ldp_slicing.release.state import RunState
 from tests.formats.videos import FRAMES, video
 from tests.markers import encoded, picture
 from tests.release.helpers import (
@@ -53,13 +52,13 @@ def test_a_stopped_run_is_resumed_and_nothing_is_made_twice(workers: int, source
     assert verified(target) == []
     kept = {name: (target / name).stat().st_mtime_ns for name in before}
     ran = release(source, target, workers=workers)
-    assert (ran.complete, ran.kept, len(ran.outcomes)) == (True, len(before), 150 - len(before))
+    assert (ran.complete, ran.kept, len(ran.reports)) == (True, len(before), 150 - len(before))
     after = outputs(target)
     assert len(after) == on_card(target) == 150
     assert {name: after[name] for name in before} == before
     assert {name: (target / name).stat().st_mtime_ns for name in before} == kept
     assert not key.exists()
-    assert tree(tmp_path / "out.owner") == ["journal.sqlite"]
+    assert tree(tmp_path / "out.owner") == ["state.sqlite"]
     assert verified(target) == []
     assert (spent().releases, spent().unfinished) == (150, 0)
 
@@ -73,18 +72,18 @@ def test_what_a_power_cut_took_is_made_again_with_the_same_bytes(source: Path, t
     (target / empty).write_bytes(b"")
     (target / cut).write_bytes(before[cut][:-7])
     (target / zeros).write_bytes(before[zeros][:60] + bytes(40) + before[zeros][100:])  # the size is right
-    plant(tmp_path / "out.owner" / "drafts", {"left over": b"half a file"})
+    plant(tmp_path / "out.owner" / "temporary", {"left over": b"half a file"})
     assert release(source, target).complete
     after = outputs(target)
     assert {name: after[name] for name in before} == before
     assert len(after) == spent().releases == 150
-    assert not (tmp_path / "out.owner" / "drafts").exists()
+    assert not (tmp_path / "out.owner" / "temporary").exists()
 
 
 def test_what_was_flushed_to_the_disk_is_not_read_again(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ldp_slicing.release.run.SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("ldp_slicing.release.run.FLUSH_SECONDS", 0.0)
     target = tmp_path / "out"
     release(source, target, after=1)
     name = next(iter(outputs(target)))
@@ -99,11 +98,11 @@ def test_on_a_finished_target_only_what_is_new_is_released(source: Path, tmp_pat
     release(source, target)
     before, beside = outputs(target), (tmp_path / "out" / "manifest.jsonl").read_bytes()
     ran = release(source, target)
-    assert (ran.complete, ran.outcomes, ran.problems) == (True, {}, {})
+    assert (ran.complete, ran.reports, ran.problems) == (True, {}, {})
     assert (outputs(target), (target / "manifest.jsonl").read_bytes()) == (before, beside)
     plant(source, {"new/a.png": PNG[:0] + OTHER, "00000.jpg": encoded(picture(6, 6), "JPEG")})
     ran = release(source, target)
-    assert set(ran.outcomes) == {"new/a.png", "00000.jpg"}
+    assert set(ran.reports) == {"new/a.png", "00000.jpg"}
     after = outputs(target)
     assert {name: after[name] for name in before} == before
     assert set(after) - set(before) == {"new/a.png", "00000.jpg.png"}
@@ -122,11 +121,11 @@ def test_a_lost_release_is_made_again_only_by_spending(how: str, source: Path, t
     ran = release(source, target)
     said = {
         "lost": "is lost, and cannot be made again without spending again; --spend allows it",
-        "damaged": "00007.png: move it away",
+        "damaged": "00007.png: move that file away",
     }
     assert said[how] in ran.problems["00007.png"]
     if how == "damaged":
-        assert "00007.png is not what was released under that name" in (ran.card_problem or "")
+        assert "00007.png is not the file that was released under that name" in (ran.card_problem or "")
         assert not (target / "card.json").exists()  # whatever it is, no card is true of it
     else:
         assert [line["status"] for line in manifest_of(target)] == ["released"] * 7 + [how] + ["released"] * 142
@@ -137,10 +136,10 @@ def test_a_lost_release_is_made_again_only_by_spending(how: str, source: Path, t
         (target / "card.json").write_text(text)
     assert spent().releases == 150
     if how == "damaged":
-        assert release(source, target, spend=True).outcomes == {}  # nothing is overwritten, whatever is paid
+        assert release(source, target, spend=True).reports == {}  # nothing is overwritten, whatever is paid
         (target / "00007.png").unlink()
     ran = release(source, target, spend=True)
-    assert set(ran.outcomes) == {"00007.png"}
+    assert set(ran.reports) == {"00007.png"}
     assert outputs(target)["00007.png"] not in (first, b"\0" * len(first))
     assert manifest_of(target)[7]["status"] == "released again"
     assert card_of(target)["statements"][0]["most_releases_of_one_source"] == 2
@@ -207,10 +206,11 @@ def test_another_source_ledger_or_key_is_another_parameter(source: Path, tmp_pat
         release(plant(tmp_path / "other", {"a.png": PNG}), tmp_path / "out")
     release(plant(tmp_path / "third", {"a.png": PNG}), tmp_path / "out3", ledger=tmp_path / "other.sqlite")
     with pytest.raises(
-        ReleaseError, match=r"begun with the ledger .*ledger.sqlite, not with .*other.sqlite: name it with --ledger"
+        ReleaseError,
+        match=r"begun with the ledger .*ledger.sqlite, not with .*other.sqlite: name the right one with --ledger",
     ):
         release(source, tmp_path / "out", ledger=tmp_path / "other.sqlite")
-    with pytest.raises(ReleaseError, match=r"begun with the ledger .*ledger.sqlite, and .*third.sqlite is not there"):
+    with pytest.raises(ReleaseError, match=r"begun with the ledger .*ledger.sqlite, and .*third.sqlite does not exist"):
         release(source, tmp_path / "out", ledger=tmp_path / "third.sqlite")
     new_key_file(tmp_path / "key")
     with pytest.raises(ReleaseError, match="key: run then, "):
@@ -245,11 +245,11 @@ def test_a_crash_just_before_the_key_was_destroyed(source: Path, tmp_path: Path)
 
 
 def test_two_runs_at_once_on_one_target(source: Path, tmp_path: Path) -> None:
-    job = prepare(source, tmp_path / "out", SETTINGS)
-    with pytest.raises(ReleaseError, match="another process is at work"):
+    run = prepare(source, tmp_path / "out", SETTINGS)
+    with pytest.raises(ReleaseError, match="another process is working on this release"):
         prepare(source, tmp_path / "out", SETTINGS)
-    list(job.run(on_this_machine(1)))
-    job.close()
+    list(run.run(on_this_machine(1)))
+    run.close()
     assert len(outputs(tmp_path / "out")) == 150
 
 
@@ -287,7 +287,8 @@ def test_a_source_that_was_replaced_is_named_and_its_release_stays(source: Path,
     (source / "00003.png").unlink()
     ran = release(source, target)
     assert ran.problems == dict.fromkeys(
-        ["00001.png", "00002.png"], "has changed since it was released; to release what it is now, give it another name"
+        ["00001.png", "00002.png"],
+        "has changed since it was released; to release its new content, give it another name",
     )
     assert outputs(target) == before
     (source / "00001.png").rename(source / "renamed.png")
@@ -425,10 +426,10 @@ def test_a_stop_while_releases_are_checked_changes_nothing(source: Path, tmp_pat
     release(source, tmp_path / "out")
     before = snapshot(tmp_path / "out")
     plant(source, {"new.png": OTHER})
-    job = prepare(source, tmp_path / "out", SETTINGS, stop=lambda: True)
-    assert list(job.run(on_this_machine(1))) == []
-    assert (job.stopped, job.complete) == (True, False)
-    job.close()
+    run = prepare(source, tmp_path / "out", SETTINGS, stop=lambda: True)
+    assert list(run.run(on_this_machine(1))) == []
+    assert (run.stopped, run.result.complete) == (True, False)
+    run.close()
     assert snapshot(tmp_path / "out") == before
     assert release(source, tmp_path / "out").complete
 
@@ -438,7 +439,7 @@ def test_the_folder_one_stands_in(source: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path / "here")
     release(source, Path())
     assert len(outputs(tmp_path / "here")) == 150
-    assert (tmp_path / "here.owner" / "journal.sqlite").exists()
+    assert (tmp_path / "here.owner" / "state.sqlite").exists()
 
 
 def test_a_target_on_another_file_system_than_its_state(source: Path, tmp_path: Path) -> None:
@@ -457,12 +458,12 @@ def test_a_target_on_another_file_system_than_its_state(source: Path, tmp_path: 
 
 def test_a_state_of_another_version_or_none_at_all(source: Path, tmp_path: Path) -> None:
     release(source, tmp_path / "out")
-    journal = Journal(tmp_path / "out.owner")
+    journal = RunState(tmp_path / "out.owner")
     journal.set_durably("version", 99)
     journal.close()
-    with pytest.raises(ReleaseError, match=r"another version of this software \(99, not"):
+    with pytest.raises(ReleaseError, match=r"another version of this software \(format 99, not"):
         release(source, tmp_path / "out")
-    (tmp_path / "out.owner" / "journal.sqlite").write_bytes(b"no database" * 100)
+    (tmp_path / "out.owner" / "state.sqlite").write_bytes(b"no database" * 100)
     with pytest.raises(ReleaseError, match="cannot be used"):
         release(source, tmp_path / "out")
 

@@ -26,8 +26,8 @@ from ldp_slicing.images import read_image
 from ldp_slicing.keys import new_key_file
 from ldp_slicing.ledger import Ledger, default_ledger
 from ldp_slicing.manifest import CARD_NAME
-from ldp_slicing.release.inventory import prepare
-from ldp_slicing.release.run import on_this_machine
+from ldp_slicing.release import records
+from ldp_slicing.release.run import on_this_machine, prepare
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.storage import PARTIAL, LocalStorage
 from tests.markers import encoded, picture, png_16
@@ -62,12 +62,12 @@ MIXED = {
 def test_a_mixed_folder_is_mirrored_and_each_image_gets_the_plan_that_fits(tmp_path: Path) -> None:
     source, target = plant(tmp_path / "in", MIXED), tmp_path / "new" / "out"
     ran = release(source, target)
-    assert set(ran.outcomes) == set(MIXED)
+    assert set(ran.reports) == set(MIXED)
     assert ran.complete
     assert tree(target) == sorted([*(str(PurePath(name).with_suffix(".png")) for name in MIXED), *BESIDE])
-    for name, outcome in ran.outcomes.items():
-        assert outcome.problem is None
-        before, after = read_image(source / name).pixels, pixels(target / outcome.task.output)
+    for name, report in ran.reports.items():
+        assert report.problem is None
+        before, after = read_image(source / name).pixels, pixels(target / report.task.output)
         assert (after.shape, after.dtype) == (before.shape, before.dtype)
         assert before.size == 3 or np.mean(before != after) > 0.5
     statements = {statement["plan"]["word_bits"]: statement for statement in card_of(target)["statements"]}
@@ -89,7 +89,7 @@ def test_slices_of_ones_own_are_for_colour_pictures(tmp_path: Path) -> None:
     assert (statement["plan"]["word_bits"], statement["releases"]) == (24, 6)
     assert statement["plan"]["epsilon_realised"] == Plan.sliced(5.0, "Y7+Y4+Cb7+Cr7").realised_epsilon <= 5.0
     assert set(ran.problems) == {"album/grey.png", "album/deep.tif"}
-    assert all("it is grey, and these slices are of colour pixels" in problem for problem in ran.problems.values())
+    assert all("is grey, and these slices are for colour pixels" in problem for problem in ran.problems.values())
     assert (spent().releases, spent().unfinished) == (6, 0)  # the others cost nothing
     assert len(tree(target)) == 6 + len(BESIDE)
     assert audit_releases(target).holds
@@ -110,27 +110,27 @@ def test_slices_of_grey_pixels(tmp_path: Path) -> None:
     )
     ran = release(source, tmp_path / "out", ReleaseSettings(5.0, slices="11+10"))
     assert {name: problem.partition(":")[0] for name, problem in ran.problems.items()} == {
-        "a.png": "'11' is not a bit of a grey pixel of 8 bits, which has 7 to 0",
-        "colour.png": "it is in colour, and these slices are of grey pixels",
+        "a.png": "there is no bit '11'",
+        "colour.png": "is in colour, and these slices are for grey pixels",
     }
     (statement,) = card_of(tmp_path / "out")["statements"]
     assert [part["bits"] for part in statement["plan"]["slices"]] == ["0xc00"]
     assert verified(tmp_path / "out") == []
     with pytest.raises(ReleaseError, match=r"slices: bit 11.bit 10 5\.0 then, bit 11.bit 9 5\.0 now"):
         release(source, tmp_path / "out", ReleaseSettings(5.0, slices="11+9"))
-    with pytest.raises(LdpSlicingError, match="'17' is not a bit"):
+    with pytest.raises(LdpSlicingError, match="there is no bit '17'"):
         release(source, tmp_path / "out2", ReleaseSettings(5.0, slices="17"))
 
 
 def test_a_budget_that_is_spent_on_nothing_is_said(tmp_path: Path) -> None:
     grey = np.repeat(picture(9, 7)[..., :1], 3, axis=2)
     source = plant(tmp_path / "in", {"x-ray.png": encoded(grey, "PNG"), "colour.png": PNG})
-    job = prepare(source, tmp_path / "out", SETTINGS)
-    list(job.run(on_this_machine(1)))
-    assert [(path, notice.partition(",")[0]) for path, notice in job.journal.notices()] == [
+    run = prepare(source, tmp_path / "out", SETTINGS)
+    list(run.run(on_this_machine(1)))
+    assert [(path, notice.partition(",")[0]) for path, notice in records.notices(run.state)] == [
         ("x-ray.png", "all three channels are equal")
     ]
-    job.close()
+    run.close()
 
 
 def test_what_is_released_does_not_hang_on_the_number_of_workers_but_differs_each_time(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_what_is_released_does_not_hang_on_the_number_of_workers_but_differs_eac
 def test_sources_with_one_stem_do_not_overwrite_one_another(tmp_path: Path) -> None:
     sizes = {"a.jpg": (5, 4), "a.png": (6, 4), "A.PNG": (7, 4), "a.webp": (8, 4)}
     source = plant(tmp_path / "in", {name: encoded(picture(*size), "PNG") for name, size in sizes.items()})
-    made = {name: outcome.task.output for name, outcome in release(source, tmp_path / "out").outcomes.items()}
+    made = {name: report.task.output for name, report in release(source, tmp_path / "out").reports.items()}
     assert len({output.casefold() for output in made.values()}) == 4
     for name, size in sizes.items():
         assert pixels(tmp_path / "out" / made[name]).shape == (*size, 3)
@@ -168,7 +168,7 @@ def test_bad_files_are_named_and_the_others_go_on(tmp_path: Path) -> None:
     os.mkfifo(source / "pipe.png")
     ran = release(source, tmp_path / "out")
     assert set(ran.problems) == {*bad, "link.png", "pipe.png"}
-    assert set(ran.outcomes) == {*bad, "good.png", "also good.png"}
+    assert set(ran.reports) == {*bad, "good.png", "also good.png"}
     assert ran.complete
     assert list(outputs(tmp_path / "out")) == ["also good.png", "good.png"]
     assert on_card(tmp_path / "out") == 2
@@ -178,20 +178,20 @@ def test_bad_files_are_named_and_the_others_go_on(tmp_path: Path) -> None:
 def test_files_that_change_between_listing_and_reading(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"good.png": PNG, "vanished.png": PNG, "pipe.png": PNG, "folder.png": PNG})
     plant(source, {"turned.png": PNG})
-    job = prepare(source, tmp_path / "out", SETTINGS)
+    run = prepare(source, tmp_path / "out", SETTINGS)
     for name in ("vanished.png", "pipe.png", "folder.png", "turned.png"):
         (source / name).unlink()
     os.mkfifo(source / "pipe.png")
     (source / "folder.png").mkdir()
     (source / "turned.png").symlink_to("good.png")
-    list(job.run(on_this_machine(1)))
-    assert dict(job.journal.problems()) == {
+    list(run.run(on_this_machine(1)))
+    assert dict(records.problems(run.state)) == {
         "vanished.png": "No such file or directory",
         "pipe.png": "is not a regular file",
         "folder.png": "Is a directory",
         "turned.png": "is a symbolic link; links are not followed",
     }
-    job.close()
+    run.close()
     assert tree(tmp_path / "out") == ["card.json", "good.png", "manifest.jsonl"]
 
 
@@ -342,13 +342,13 @@ def test_a_disk_that_gives_out_in_the_middle_of_a_file(tmp_path: Path) -> None:
 
 def test_a_target_that_turns_into_something_else(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.png": PNG, "x/b.png": PNG, "c.png": PNG})
-    job = prepare(source, tmp_path / "out", SETTINGS)
+    run = prepare(source, tmp_path / "out", SETTINGS)
     plant(tmp_path / "out", {"x": b"a file where a folder should go"})
     (tmp_path / "out" / "c.png").mkdir()
-    list(job.run(on_this_machine(1)))
-    assert set(dict(job.journal.problems())) == {"x/b.png", "c.png"}
-    assert not job.complete
-    job.close()
+    list(run.run(on_this_machine(1)))
+    assert set(dict(records.problems(run.state))) == {"x/b.png", "c.png"}
+    assert not run.result.complete
+    run.close()
     assert tree(tmp_path / "out") == ["a.png", *BESIDE, "x"]
     assert on_card(tmp_path / "out") == 1
     assert verified(tmp_path / "out") == [("x", "is not in the manifest")]
@@ -370,12 +370,12 @@ def test_an_error_that_nobody_foresaw_concerns_one_source_only(tmp_path: Path, m
 
 def test_a_card_that_cannot_be_written_is_a_problem(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.png": PNG})
-    job = prepare(source, tmp_path / "out", SETTINGS)
-    for _ in job.run(on_this_machine(1)):
+    run = prepare(source, tmp_path / "out", SETTINGS)
+    for _ in run.run(on_this_machine(1)):
         (tmp_path / "out" / CARD_NAME).mkdir()
-    assert job.card_problem == "the card could not be written: Is a directory"
-    assert not job.complete
-    job.close()
+    assert run.result.problem == "the card could not be written: Is a directory"
+    assert not run.result.complete
+    run.close()
     assert tree(tmp_path / "out") == ["a.png", "manifest.jsonl"]
     (tmp_path / "out" / CARD_NAME).rmdir()
     assert release(source, tmp_path / "out").complete
@@ -394,8 +394,8 @@ def test_a_run_that_is_stopped_leaves_whole_files_and_a_card_that_is_true(
     names = list(outputs(tmp_path / "out"))
     assert after <= len(names) < 150
     assert ran.stopped
-    assert len(ran.outcomes) == len(names)
-    sizes = Counter((made.height, made.width) for outcome in ran.outcomes.values() for made in outcome.made)
+    assert len(ran.reports) == len(names)
+    sizes = Counter((made.height, made.width) for report in ran.reports.values() for made in report.releases)
     assert Counter(pixels(tmp_path / "out" / name).shape[:2] for name in names) == sizes
     assert (on_card(tmp_path / "out") if names else 0) == len(names)
     assert (spent().releases, spent().unfinished) == (len(names), 0)
@@ -431,8 +431,8 @@ def test_the_card_adds_up_what_was_released_before_whatever_the_plan(tmp_path: P
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"state": "out/state"}, "holds its key"),
-        ({"state": "out"}, "holds its key"),
+        ({"state": "out/state"}, "holds the run key"),
+        ({"state": "out"}, "holds the run key"),
         ({"ledger": "out/ledger.sqlite"}, "handed on"),
         ({"ledger": "link/deep/ledger.sqlite"}, "handed on"),
     ],
@@ -459,9 +459,9 @@ def test_an_address_of_this_machine_is_a_path(tmp_path: Path) -> None:
 def test_hashing_goes_on_after_a_fork(tmp_path: Path) -> None:
     """In a process of its own, which forks and must come to an end."""
     script = (
-        "import os\nfrom pathlib import Path\nfrom ldp_slicing.storage import LocalStorage, write_whole\n"
-        "write_whole(LocalStorage(Path('.')), 'a', [bytes(1 << 20)])\nchild = os.fork()\n"
-        "write_whole(LocalStorage(Path('.')), f'b{child}', [bytes(1 << 20)])\n"
+        "import os\nfrom pathlib import Path\nfrom ldp_slicing.storage import LocalStorage, write_file\n"
+        "write_file(LocalStorage(Path('.')), 'a', [bytes(1 << 20)])\nchild = os.fork()\n"
+        "write_file(LocalStorage(Path('.')), f'b{child}', [bytes(1 << 20)])\n"
         "child and os.waitpid(child, 0)\n"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], cwd=tmp_path, check=True, timeout=60)
@@ -498,16 +498,16 @@ def test_a_folder_that_is_somebodys_is_not_a_runs_own(tmp_path: Path) -> None:
         if name == "key":
             (tmp_path / "state").mkdir()
             (tmp_path / "state.key").rename(tmp_path / "state" / "file")
-        with pytest.raises(ReleaseError, match="the run's own"):
+        with pytest.raises(ReleaseError, match="the state folder of the run"):
             release(source, tmp_path / "out", **options)
 
 
 def test_what_came_to_nothing_takes_only_its_own_away(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"b.txt": b"?"})
-    job = prepare(source, tmp_path / "out", SETTINGS)
+    run = prepare(source, tmp_path / "out", SETTINGS)
     plant(tmp_path / "out.owner", {"letter.txt": b"put here meanwhile"})
-    list(job.run(on_this_machine(1)))
-    job.close()
+    list(run.run(on_this_machine(1)))
+    run.close()
     assert tree(tmp_path / "out.owner") == ["letter.txt"]
     assert not (tmp_path / "out").exists()
 
@@ -516,10 +516,10 @@ def test_two_names_of_one_target_are_one_run(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(2))
     (tmp_path / "out").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "out")
-    job = prepare(source, tmp_path / "out", SETTINGS)
-    with pytest.raises(ReleaseError, match="another process is at work"):
+    run = prepare(source, tmp_path / "out", SETTINGS)
+    with pytest.raises(ReleaseError, match="another process is working on this release"):
         prepare(source, tmp_path / "link", SETTINGS)
-    job.close()
+    run.close()
 
 
 def test_a_file_that_somebody_put_there_is_not_overwritten(tmp_path: Path) -> None:
@@ -550,13 +550,13 @@ def test_drafts_that_others_may_see_count(tmp_path: Path) -> None:
     """Where the state lies on another file system, unfinished files lie in the target."""
     for scratch in (tmp_path / "scratch", None):
         place = LocalStorage(tmp_path / "target", scratch, partial=f"{PARTIAL}/run")
-        draft = place.draft("a.png")
-        assert draft.is_seen == (scratch is None)
-        other = LocalStorage(tmp_path / "target", scratch and tmp_path / "other", partial=f"{PARTIAL}/other").draft(
+        draft = place.create("a.png")
+        assert draft.is_visible == (scratch is None)
+        other = LocalStorage(tmp_path / "target", scratch and tmp_path / "other", partial=f"{PARTIAL}/other").create(
             "b.png"
         )
         draft.abort()
-        place.clear_drafts()  # its own
+        place.remove_temporary_files()  # its own
         other.write(b"b")
         other.commit()
         assert (tmp_path / "target" / "b.png").read_bytes() == b"b"
@@ -593,7 +593,7 @@ def test_another_file_is_not_overwritten_however_often_it_is_tried(before: bool,
         ran = release(source, tmp_path / "out")
         assert "nothing is overwritten" in ran.problems["new.png"]
         assert (tmp_path / "out" / "new.png").read_bytes() == mine
-        assert "new.png is there and not counted" in (ran.card_problem or "")
+        assert "new.png is in the target but not counted" in (ran.card_problem or "")
         assert not (tmp_path / "out" / CARD_NAME).exists()
     (tmp_path / "out" / "new.png").unlink()
     assert release(source, tmp_path / "out").complete

@@ -16,7 +16,7 @@ from ldp_slicing.cli.plan import plan
 from ldp_slicing.cli.privatize import privatize
 from ldp_slicing.cli.show import show
 from ldp_slicing.cli.verify import verify
-from ldp_slicing.release.pool import hush
+from ldp_slicing.release.pool import silence_decoders
 from ldp_slicing.version import __version__
 
 app = typer.Typer(
@@ -49,7 +49,7 @@ def main(
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a file's name must not stop the report that names it
-    hush()
+    silence_decoders()
 
 
 for command, summary in (

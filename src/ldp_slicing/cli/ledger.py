@@ -22,51 +22,68 @@ from ldp_slicing.plan import COLOUR_BITS
 
 @refusals_exit
 def ledger(
-    picture: Annotated[
+    image: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", help="Only what was spent on this picture or film.", show_default=False),
+        typer.Argument(metavar="FILE", help="Show only what was spent on this image or video.", show_default=False),
     ] = None,
     file: LedgerOption = None,
-    most: Annotated[int, typer.Option("--most", min=1, help="How many of the sources with most spent are shown.")] = 10,
+    most: Annotated[int, typer.Option("--most", min=1, help="Number of sources to list, most spent first.")] = 10,
     as_json: Json = False,
 ) -> None:
     """`ldp-slicing ledger` or `ldp-slicing ledger photo.jpg`
 
-    Show what was released so far: totals, and the sources with most spent; or what was spent on one. `--json` exports every release.
+    Show what was released so far: totals, and the sources on which most was spent; or what was spent on one source.
+    `--json` exports every release.
 
-    A source is shown by the beginning of a keyed digest of its pixels, or of its file if that is a film. Ledger and key together let
-    their holder ask whether a given picture was released: keep them as you keep the sources.
+    A source is shown by the beginning of a keyed digest of its pixels; a video, of its file. Somebody who has both the
+    ledger and its key can test whether a given image was released: keep them as private as the sources.
     """
     opened = Ledger(file or default_ledger(), must_exist=True)
-    if picture is not None:
-        one = spent_on(opened, picture)
-        if as_json:
-            print_json({"source": str(picture), **as_dict(one)})
-        elif one.releases:
-            perhaps = f" ({one.unfinished:,} of them perhaps: their run did not finish)" if one.unfinished else ""
-            added = (
-                f"epsilon {number(one.epsilon)} per released pixel, {number(one.source_pixel_epsilon)} per source pixel"
-            )
-            out.print(
-                f"{plain(str(picture))}: {counted(one.releases, 'release')}{perhaps}, {added}, last on {_day(one)}"
-            )
-        else:
-            out.print(f"{plain(str(picture))}: not in {plain(str(opened.path))}")
-        return
-    total, sources, spent = opened.total(), opened.sources(), opened.most_spent(most)
+    if image is not None:
+        show_one(opened, image, as_json=as_json)
+    elif as_json:
+        export(opened, most)
+    else:
+        show_all(opened, most)
+
+
+def show_one(opened: Ledger, image: Path, *, as_json: bool) -> None:
+    spent = spent_on(opened, image)
     if as_json:
-        head = {"ledger": opened.identity, "sources": sources, "total": as_dict(total), "plans": opened.plans()}
-        head["most_spent"] = [{"source": name, **as_dict(one)} for name, one in spent]
-        typer.echo(json.dumps(head, indent=2)[:-2] + ',\n  "releases": [', nl=False)
-        for position, row in enumerate(opened.rows()):  # one at a time: there may be many millions
-            typer.echo(f"{',' * (position > 0)}\n    {json.dumps(row)}", nl=False)
-        typer.echo("\n  ]\n}")
-        return
+        print_json({"source": str(image), **as_dict(spent)})
+    elif spent.releases:
+        unconfirmed = f" ({spent.unfinished:,} unconfirmed: interrupted run)" if spent.unfinished else ""
+        out.print(
+            f"{plain(str(image))}: {counted(spent.releases, 'release')}{unconfirmed}, "
+            f"epsilon {number(spent.epsilon)} per released pixel, {number(spent.source_pixel_epsilon)} per source pixel, "
+            f"last on {_day(spent)}"
+        )
+    else:
+        out.print(f"{plain(str(image))}: not in {plain(str(opened.path))}")
+
+
+def export(opened: Ledger, most: int) -> None:
+    """Print everything as JSON, one release at a time: there may be many millions."""
+    head = {
+        "ledger": opened.identity,
+        "sources": opened.sources(),
+        "total": as_dict(opened.total()),
+        "plans": opened.plans(),
+        "most_spent": [{"source": name, **as_dict(one)} for name, one in opened.most_spent(most)],
+    }
+    typer.echo(json.dumps(head, indent=2)[:-2] + ',\n  "releases": [', nl=False)
+    for position, row in enumerate(opened.rows()):
+        typer.echo(f"{',' if position else ''}\n    {json.dumps(row)}", nl=False)
+    typer.echo("\n  ]\n}")
+
+
+def show_all(opened: Ledger, most: int) -> None:
+    total, spent = opened.total(), opened.most_spent(most)
+    unconfirmed = f", {total.unfinished:,} unconfirmed (interrupted run)" if total.unfinished else ""
     out.print(
-        f"{plain(str(opened.path))}: {total.releases:,} release{'s' * (total.releases != 1)} of {counted(sources, 'picture')}",
-        end="",
+        f"{plain(str(opened.path))}: {counted(total.releases, 'release')} of {counted(opened.sources(), 'image')}"
+        f"{unconfirmed}"
     )
-    out.print(f", {total.unfinished:,} of them perhaps (their run did not finish)" if total.unfinished else "")
     columns = (
         Column("source", no_wrap=True),
         "releases",
@@ -81,22 +98,22 @@ def ledger(
         out.print(table)
 
 
-def spent_on(opened: Ledger, picture: Path) -> Spent:
-    """On a picture, a scan or a film; a shard holds many sources."""
+def spent_on(opened: Ledger, path: Path) -> Spent:
+    """Return what was spent on an image, a DICOM file or a video. Other files hold many sources and are refused."""
     try:
-        kind = detect_kind(picture.name, lambda: read_head(open_regular(picture)))
+        kind = detect_kind(path.name, lambda: read_head(open_regular(path)))
         if kind == "video":
-            with open_regular(picture) as film:
-                frames = load_format(KINDS[kind].reader, KINDS[kind].extra).read(film, Options())
-                return opened.spent_on_film(map(_digest, frames), digest_of(open_regular(picture)))
+            with open_regular(path) as video:
+                frames = load_format(KINDS[kind].reader, KINDS[kind].extra).read(video, Options())
+                return opened.spent_on_video(map(_digest, frames), digest_of(open_regular(path)))
         if kind in ("tar", "parquet", "cifar"):
-            raise ImageError("holds many sources: ask for one of its pictures, as a file of its own")
-        source = read_single(picture)
-        digest = digest_of(open_regular(picture))
+            raise ImageError("holds many sources: ask about one of its images, as a file of its own")
+        source = read_single(path)
+        digest = digest_of(open_regular(path))
     except LdpSlicingError as error:
-        raise type(error)(f"{picture}: {error}") from None
+        raise type(error)(f"{path}: {error}") from None
     except OSError as error:
-        raise ImageError(f"{picture}: {error.strerror or error}") from None
+        raise ImageError(f"{path}: {error.strerror or error}") from None
     return opened.spent(_digest(source), digest)
 
 

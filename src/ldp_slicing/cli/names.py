@@ -9,28 +9,28 @@ from typing import Annotated
 import typer
 
 from ldp_slicing.cli.common import refusals_exit
-from ldp_slicing.release.inventory import open_state
+from ldp_slicing.release.records import output_names
+from ldp_slicing.release.run import open_state
 
 
 @refusals_exit
 def names(
-    target: Annotated[
-        str, typer.Argument(metavar="DST", help="A folder of releases that you made.", show_default=False)
-    ],
+    target: Annotated[str, typer.Argument(metavar="DST", help="A folder of releases of yours.", show_default=False)],
     state: Annotated[
-        Path | None, typer.Option("--state", metavar="FOLDER", help="The run's own folder.", show_default="DST.owner")
+        Path | None,
+        typer.Option("--state", metavar="FOLDER", help="The state folder of the run.", show_default="DST.owner"),
     ] = None,
 ) -> None:
     """`ldp-slicing names releases/ > names.csv`
 
-    Which release was made from which source, as CSV: to join labels to releases, above all where their names are random.
+    List which release was made from which source, as CSV, for example to join labels to releases with random names.
 
-    Of a shard, `member` is the release within the file, and `entry` what its source was called there; of a film, or a scan with frames,
-    there is one line.
+    For files of many images, `member` is the name of the release within its file, and `entry` the name of its source. A
+    video, or a DICOM file with frames, has one line.
 
-    It is read from the run's own folder. For the owner: whoever has the table knows the names of the sources.
+    The table is read from the state folder of the run. It is private: it reveals the names of the sources.
     """
-    with closing(open_state(target, state)) as journal:
+    with closing(open_state(target, state)) as opened:
         table = csv.writer(sys.stdout, lineterminator="\n")
         table.writerow(("release", "member", "source", "entry"))
-        table.writerows(journal.names())
+        table.writerows(output_names(opened))

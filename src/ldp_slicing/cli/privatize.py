@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from contextlib import closing
@@ -32,12 +33,12 @@ from ldp_slicing.cli.common import (
     stop_signals,
 )
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
-from ldp_slicing.release.inventory import prepare
-from ldp_slicing.release.run import Engine, Job, on_this_machine
+from ldp_slicing.release import records
+from ldp_slicing.release.records import FileCounts
+from ldp_slicing.release.run import Engine, Run, on_this_machine, prepare
 from ldp_slicing.release.settings import ReleaseSettings
-from ldp_slicing.release.state import Tally
 
-SHOWN = 20  # problems by name; the rest are counted, and --json has them all
+SHOWN = 20  # problems listed by name; the rest are counted, and --json lists all of them
 
 
 class NamesChoice(StrEnum):
@@ -67,16 +68,17 @@ class Remaining(ProgressColumn):
 
 
 def _pace(task: Task) -> float:
-    """Seconds for a file, over the whole run: they come in batches, so that the last few say nothing."""
+    """Return the seconds per file over the whole run. Files are done in batches, so the last few say nothing."""
     return (task.elapsed or 0.0) / task.completed if task.completed else 0.0
 
 
 @refusals_exit
 def privatize(
     context: typer.Context,
-    source: Annotated[str, typer.Argument(metavar="SRC", help="A file, or a folder of them.", show_default=False)],
+    source: Annotated[str, typer.Argument(metavar="SRC", help="A file, or a folder of files.", show_default=False)],
     target: Annotated[
-        str, typer.Argument(metavar="DST", help="A new file or folder; or one to go on with.", show_default=False)
+        str,
+        typer.Argument(metavar="DST", help="A new file or folder, or one to resume.", show_default=False),
     ],
     epsilon: Epsilon = 20.0,
     weights: Weights = "4:1:1",
@@ -85,61 +87,73 @@ def privatize(
     workers: Annotated[
         int | None,
         typer.Option(
-            "--workers", min=1, help="Processes at work.", show_default="all processors of machine or cluster"
+            "--workers",
+            min=1,
+            help="Number of worker processes.",
+            show_default="all processors of the machine or cluster",
         ),
     ] = None,
-    engine: Annotated[EngineChoice, typer.Option("--engine", help="Where the work is done.")] = EngineChoice.local,
+    engine: Annotated[EngineChoice, typer.Option("--engine", help="Where the workers run.")] = EngineChoice.local,
     address: Annotated[
         str | None,
         typer.Option(
-            "--address", help="Of the Ray cluster; it must see SRC and DST.", show_default="a Ray of this machine"
+            "--address",
+            help="Address of the Ray cluster, which must see SRC and DST.",
+            show_default="a new Ray on this machine",
         ),
     ] = None,
     compress: Annotated[
         int,
         typer.Option(
-            "--compress", min=0, max=9, help="PNG compression. Releases are noise: 0 is fastest and loses little."
+            "--compress", min=0, max=9, help="PNG compression level. Releases are noise: 0 is fastest and costs little."
         ),
     ] = 0,
     names: Annotated[
-        NamesChoice, typer.Option("--names", help="Names of releases: those of the sources, or random ones.")
+        NamesChoice, typer.Option("--names", help="Names of the releases: those of the sources, or random ones.")
     ] = NamesChoice.keep,
     duplicates: Annotated[
-        DuplicatesChoice, typer.Option("--duplicates", help="Equal pictures in a run: release each, or the first only.")
+        DuplicatesChoice,
+        typer.Option("--duplicates", help="Equal images in a run: release each one, or only the first."),
     ] = DuplicatesChoice.spend,
     keep: Annotated[
         list[str] | None,
         typer.Option(
-            "--keep", metavar="NAME", help="What else to keep of a shard: an ending, a column.", show_default=False
+            "--keep",
+            metavar="NAME",
+            help="Other data to keep: an ending in a shard, a column in a table.",
+            show_default=False,
         ),
     ] = None,
     key: Annotated[
         Path | None,
-        typer.Option("--key", metavar="FILE", help="Your own key: equal pixels, equal releases.", show_default=False),
+        typer.Option(
+            "--key", metavar="FILE", help="An owner's key: equal pixels give equal releases.", show_default=False
+        ),
     ] = None,
     spend: Annotated[
-        bool, typer.Option("--spend", help="Release again what was released before; the ledger adds it up.")
+        bool,
+        typer.Option("--spend", help="Release again what was released before; the ledger adds up the budgets."),
     ] = False,
     ledger: LedgerOption = None,
     state: Annotated[
-        Path | None, typer.Option("--state", metavar="FOLDER", help="The run's own folder.", show_default="DST.owner")
+        Path | None,
+        typer.Option("--state", metavar="FOLDER", help="The state folder of the run.", show_default="DST.owner"),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """`ldp-slicing privatize photos/ releases/ --epsilon 20`
 
-    Release a file, or every file of a folder tree, each source once.
+    Release a file, or every file in a folder tree, each source once.
 
-    Images become PNG: JPEG, PNG, WebP, TIFF, BMP and GIF are read, orientation and colour profile applied, then all metadata is gone. Also
-    WebDataset shards (.tar), Parquet, CIFAR's pickles, DICOM and video; SRC and DST may be remote (s3://...). A file that cannot be read
-    is named, nothing is written for it, the others go on, and the exit status is 1. A card beside the releases says what is promised
-    about them, a manifest lists them.
+    Images (JPEG, PNG, WebP, TIFF, BMP, GIF) become PNG: orientation and colour profile are applied, and all metadata is
+    removed. WebDataset shards (.tar), Parquet, CIFAR pickles, DICOM and video are read too. SRC and DST may be remote
+    (s3://...). A file that cannot be read is reported and nothing is written for it; the other files are released, and
+    the exit status is 1. A card beside the releases states their privacy, and a manifest lists them.
 
-    Run the same command again to go on after an interruption, or to release what is new. The folder DST.owner is yours: until the run
-    completes it holds the key that could remove the noise. Do not hand it on.
+    Run the same command again to resume after an interruption, or to release new files. The folder DST.owner is private:
+    until the run completes it holds the key that could remove the noise. Do not hand it on.
     """
     check_slices(context, slices)
-    kept = tuple(sorted({name.lstrip(".") for name in keep or ()}))
     settings = ReleaseSettings(
         epsilon,
         parse_weights(weights),
@@ -147,16 +161,16 @@ def privatize(
         compress,
         names=names.value,
         duplicates=duplicates.value,
-        keep=kept,
+        keep=tuple(sorted({name.lstrip(".") for name in keep or ()})),
         slices=slices,
     )
     on_ray = engine is EngineChoice.ray
     if address is not None and not on_ray:
-        raise ReleaseError("--address is that of a Ray cluster: say --engine ray, too")
-    place_of_work = choose_ray(address, workers) if on_ray else on_this_machine(workers or processors())
+        raise ReleaseError("--address is the address of a Ray cluster: add --engine ray")
+    chosen = choose_ray(address, workers) if on_ray else on_this_machine(workers or processors())
     started = time.monotonic()
     with stop_signals() as received:
-        job = prepare(
+        run = prepare(
             source,
             target,
             settings,
@@ -167,17 +181,17 @@ def privatize(
             shared=on_ray,
             stop=lambda: bool(received),
         )
-        with closing(job):
-            run(job, place_of_work, received, quiet=as_json)
+        with closing(run):
+            release(run, chosen, received, quiet=as_json)
             seconds = time.monotonic() - started
-            problems = list(job.journal.problems())
+            problems = list(records.problems(run.state))
             if as_json:
-                print_json(summary(job, seconds, problems))
+                print_json(summary(run, seconds, problems))
             else:
-                report(job, seconds, problems, target)
-    if job.stopped and received:
+                print_report(run, seconds, problems, target)
+    if run.stopped and received:
         raise typer.Exit(128 + received[0])
-    raise typer.Exit(1 if problems or job.card_problem or job.stopped else 0)
+    raise typer.Exit(1 if problems or run.result.problem or run.stopped else 0)
 
 
 def choose_ray(address: str | None, workers: int | None) -> Engine:
@@ -186,102 +200,117 @@ def choose_ray(address: str | None, workers: int | None) -> Engine:
     return on_ray(address, workers)
 
 
-def run(job: Job, engine: Engine, received: list[int], *, quiet: bool) -> None:
+def release(run: Run, engine: Engine, received: list[int], *, quiet: bool) -> None:
+    """Do the run, with a progress bar on a terminal."""
     columns = (TextColumn("releasing"), BarColumn(), MofNCompleteColumn(), Rate(), Remaining())
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as progress:
-        bar = progress.add_task("releasing", total=job.waiting)
+        bar = progress.add_task("releasing", total=run.inventory.waiting)
         try:
-            for _ in job.run(engine, stop=lambda: bool(received)):
+            for _ in run.run(engine, stop=lambda: bool(received)):
                 progress.advance(bar)
-        except LdpSlicingError as error:  # no refusal: something may have been released by now
-            err.print(f"[bold red]broke off:[/bold red] {plain(str(error))}")
+        except LdpSlicingError as error:  # not a refusal: something may have been released by now
+            err.print(f"[bold red]aborted:[/bold red] {plain(str(error))}")
 
 
-def summary(job: Job, seconds: float, problems: list[tuple[str, str]]) -> dict[str, Any]:
-    tally = job.journal.tally()
+def summary(run: Run, seconds: float, problems: list[tuple[str, str]]) -> dict[str, Any]:
+    """Return the content of --json."""
+    counts, card = records.count_files(run.state), run.result.card
     return {
-        "released": tally.released,
-        "kept": job.kept,
-        "lost": tally.lost,
-        "failed": tally.failed,
-        "waiting": tally.waiting,
-        "total": tally.total,
-        "changed": tally.changed,
-        "members_failed": tally.members_failed,
-        "copies": list(job.journal.copies()),
-        "stopped": job.stopped,
-        "complete": job.complete,
+        "released": counts.released,
+        "kept": run.inventory.kept,
+        "lost": counts.lost,
+        "failed": counts.failed,
+        "waiting": counts.waiting,
+        "total": counts.total,
+        "changed": counts.changed,
+        "members_failed": counts.members_failed,
+        "copies": list(records.copies(run.state)),
+        "stopped": run.stopped,
+        "complete": run.result.complete,
         "seconds": round(seconds, 3),
-        "card": job.card_path if job.last_card else None,
-        "card_problem": job.card_problem,
-        "promise": job.last_card.to_dict()["statements"] if job.last_card else None,
-        "remarks": [
-            remark for one in (job.last_card.statements if job.last_card else ()) if (remark := one.plan.remark)
-        ],
+        "card": run.paths.card_path if card else None,
+        "card_problem": run.result.problem,
+        "promise": card.to_dict()["statements"] if card else None,
+        "remarks": [remark for one in (card.statements if card else ()) if (remark := one.plan.remark)],
         "problems": [{"source": source, "problem": problem} for source, problem in problems],
-        "notices": [{"source": source, "notice": notice} for source, notice in job.journal.notices()],
+        "notices": [{"source": source, "notice": notice} for source, notice in records.notices(run.state)],
     }
 
 
-def sum_up(tally: Tally, kept: int, seconds: float) -> str:
-    """Files, which add up; then what there is to say of the released ones."""
-    files = [
-        f"{tally.released:,} of {counted(tally.total, 'file')} released in {seconds:.1f} s"
-        + f", {kept:,} of them before" * bool(kept),
-        f"{tally.lost:,} lost or damaged" * bool(tally.lost),
-        f"{tally.failed:,} not released" * bool(tally.failed),
-        f"{counted(tally.copies, 'copy', 'copies')} left out" * bool(tally.copies),
-        f"{tally.waiting:,} still waiting" * bool(tally.waiting),
-    ]
-    released = [
-        f"{tally.changed:,} changed since" * bool(tally.changed),
-        f"without {counted(tally.members_failed, 'member')} that cannot be released" * bool(tally.members_failed),
-        f"without {counted(tally.members_copies, 'member')} that {'is a copy' if tally.members_copies == 1 else 'are copies'}"
-        * bool(tally.members_copies),
-    ]
-    return "; of the released: ".join(", ".join(filter(None, part)) for part in (files, released) if any(part))
+def describe_counts(counts: FileCounts, kept: int, seconds: float) -> str:
+    """Return a line about all files, which add up, and about the released ones."""
+    before = f", {kept:,} of them before" if kept else ""
+    files = [f"{counts.released:,} of {counted(counts.total, 'file')} released in {seconds:.1f} s{before}"]
+    if counts.lost:
+        files.append(f"{counts.lost:,} lost or damaged")
+    if counts.failed:
+        files.append(f"{counts.failed:,} not released")
+    if counts.copies:
+        files.append(f"{counted(counts.copies, 'copy', 'copies')} left out")
+    if counts.waiting:
+        files.append(f"{counts.waiting:,} still waiting")
+    released = []
+    if counts.changed:
+        released.append(f"{counts.changed:,} changed since")
+    if counts.members_failed:
+        released.append(f"without {counted(counts.members_failed, 'member')} that cannot be released")
+    if counts.members_copies:
+        are = "is a copy" if counts.members_copies == 1 else "are copies"
+        released.append(f"without {counted(counts.members_copies, 'member')} that {are}")
+    return "; of the released: ".join(", ".join(part) for part in (files, released) if part)
 
 
-def report(job: Job, seconds: float, problems: list[tuple[str, str]], target: str) -> None:
+def print_report(run: Run, seconds: float, problems: list[tuple[str, str]], target: str) -> None:
+    """Print what was released and what was not, then the promise."""
     for source, problem in problems[:SHOWN]:
         err.print(f"[bold red]not released:[/bold red] {plain(source)}: {plain(problem)}")
     if len(problems) > SHOWN:
-        err.print(f"[bold red]not released:[/bold red] {len(problems) - SHOWN:,} more; --json names them all")
-    first: dict[str, str] = {}
-    notices = Counter[str]()
-    for source, notice in job.journal.notices():
-        first.setdefault(notice, source)
-        notices[notice] += 1
-    for notice, count in notices.items():
+        err.print(f"[bold red]not released:[/bold red] {len(problems) - SHOWN:,} more; --json lists them all")
+    print_notices(run)
+    print_ending(run)
+    out.print(describe_counts(records.count_files(run.state), run.inventory.kept, seconds))
+    if run.result.problem:
         err.print(
-            f"[yellow]notice:[/yellow] {plain(first[notice])}{f' and {count - 1:,} more' if count > 1 else ''}: {plain(notice)}"
+            f"[bold red]no card:[/bold red] {plain(run.result.problem)}; do not hand these releases on without a card"
         )
-    equal = [] if job.secret.is_owners else list(job.journal.equal_files())
+    elif card := run.result.card:
+        out.print(f"to {plain(target)}; the promise is in {plain(run.paths.card_path)}:\n")
+        for statement in card.statements:
+            out.print(str(statement), markup=False)
+
+
+def print_notices(run: Run) -> None:
+    """Print each notice once, with the first file it is about; then equal files and copies."""
+    first: dict[str, str] = {}
+    counts = Counter[str]()
+    for source, notice in records.notices(run.state):
+        first.setdefault(notice, source)
+        counts[notice] += 1
+    for notice, count in counts.items():
+        more = f" and {count - 1:,} more" if count > 1 else ""
+        err.print(f"[yellow]notice:[/yellow] {plain(first[notice])}{more}: {plain(notice)}")
+    equal = [] if run.secret.is_owners else list(records.equal_files(run.state))
     for path, other in equal[:1]:
         such = f" ({len(equal):,} such files)" if len(equal) > 1 else ""
         err.print(
-            f"[yellow]notice:[/yellow] {plain(path)} equals {plain(other)}{such}: each was released with its own noise, and they add up; "
-            "--duplicates once releases only the first"
+            f"[yellow]notice:[/yellow] {plain(path)} equals {plain(other)}{such}: each was released with its own noise, "
+            "and their budgets add up; --duplicates once releases only the first"
         )
-    copies = list(job.journal.copies())
-    for copy in copies[:SHOWN]:
-        err.print(f"[yellow]copy:[/yellow] {plain(copy)} equals a picture that was released")
-    if job.is_full:
+    for copy in itertools.islice(records.copies(run.state), SHOWN):
+        err.print(f"[yellow]copy:[/yellow] {plain(copy)} equals an image that was released")
+
+
+def print_ending(run: Run) -> None:
+    """Say why a run is not complete, and what to do."""
+    if run.disk_full:
         err.print(
-            "[bold red]no space left[/bold red] on the target's disk: make some, then run the same command to go on"
+            "[bold red]no space left[/bold red] on the target's disk: free some, then run the same command to resume"
         )
-    elif job.stopped:
-        whole = "; what was released is whole and on the card" if job.last_card else ""
-        err.print(f"[bold red]stopped[/bold red] before the end{whole}. Run the same command to go on")
-    elif job.journal.unfinished:
+    elif run.stopped:
+        whole = "; what was released is whole and on the card" if run.result.card else ""
+        err.print(f"[bold red]stopped[/bold red] before the end{whole}. Run the same command to resume")
+    elif records.is_unfinished(run.state):
         err.print(
-            "[bold red]not complete[/bold red]: run the same command to try again what failed, or take it away from the sources; "
-            "until then the run's own folder keeps the key that could remove the noise"
+            "[bold red]not complete[/bold red]: run the same command to retry what failed, or remove it from the sources; "
+            "until then the state folder keeps the key that could remove the noise"
         )
-    out.print(sum_up(job.journal.tally(), job.kept, seconds))
-    if job.card_problem:
-        err.print(f"[bold red]no card:[/bold red] {plain(job.card_problem)}; do not hand these releases on without one")
-    elif card := job.last_card:
-        out.print(f"to {plain(target)}; the promise is in {plain(job.card_path)}:\n")
-        for statement in card.statements:
-            out.print(str(statement), markup=False)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ldp_slicing.errors import ImageError
 from ldp_slicing.images import Decoded
 from ldp_slicing.plan import COLOUR_BITS
-from ldp_slicing.storage import Draft
+from ldp_slicing.storage import TemporaryFile
 
 Pixels = NDArray[np.unsignedinteger]
 
@@ -62,14 +62,14 @@ class Reader(Protocol):
 
 
 class Writer(Protocol):
-    """Write the releases of one file to a draft, one at a time.
+    """Write the releases of one file to a temporary file, one at a time.
 
     canvas: the class of the buffer that releases are made in, ``PixelBuffer`` or one with the same attributes.
     """
 
     canvas: type[Any]
 
-    def __init__(self, draft: Draft, options: Options) -> None: ...
+    def __init__(self, file: TemporaryFile, options: Options) -> None: ...
 
     def add(self, entry: Entry, name: str, identity: str, canvas: Any) -> str | None:  # noqa: ANN401
         """Write the release in ``canvas``; return the name of the member that was written, if members have names.
@@ -83,7 +83,7 @@ class Writer(Protocol):
         """Complete the file."""
 
     def abort(self) -> None:
-        """Free resources. The caller discards the draft."""
+        """Free resources. The caller discards the file."""
 
 
 class PixelBuffer:

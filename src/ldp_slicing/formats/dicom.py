@@ -22,7 +22,7 @@ from pydicom.uid import ExplicitVRLittleEndian, RLELossless
 
 from ldp_slicing.errors import ImageError
 from ldp_slicing.formats.base import Content, Entry, Options, PixelBuffer
-from ldp_slicing.storage import Draft
+from ldp_slicing.storage import TemporaryFile
 from ldp_slicing.version import __version__
 
 _SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7"
@@ -179,8 +179,8 @@ class Writer:
 
     canvas = PixelBuffer
 
-    def __init__(self, draft: Draft, options: Options) -> None:
-        self._draft = draft
+    def __init__(self, file: TemporaryFile, options: Options) -> None:
+        self._file = file
         self._frames: list[bytes] = []
         self._first: tuple[Entry, str] | None = None
 
@@ -193,7 +193,7 @@ class Writer:
             raise ImageError("has no frames")
         encoded = io.BytesIO()
         _secondary_capture(*self._first, self._frames).save_as(encoded, enforce_file_format=True)
-        self._draft.write(encoded.getbuffer())
+        self._file.write(encoded.getbuffer())
 
     def abort(self) -> None:
         self._frames.clear()

@@ -12,7 +12,7 @@ from ldp_slicing.images import decode_image
 from ldp_slicing.integrity import NO_IMAGE, read_whole
 from ldp_slicing.plan import COLOUR_BITS
 from ldp_slicing.png import Canvas, read_release_png
-from ldp_slicing.storage import Draft
+from ldp_slicing.storage import TemporaryFile
 
 NOT_RECOGNISED = (  # files that no other reader claims end up here
     f"{NO_IMAGE}, and its name does not say that it is a shard (.tar), Parquet (.parquet), DICOM (.dcm), "
@@ -31,11 +31,11 @@ class Writer:
 
     canvas = Canvas
 
-    def __init__(self, draft: Draft, options: Options) -> None:
-        self._draft, self._compression = draft, options.compression
+    def __init__(self, file: TemporaryFile, options: Options) -> None:
+        self._file, self._compression = file, options.compression
 
     def add(self, entry: Entry, name: str, identity: str, canvas: Canvas) -> None:
-        self._draft.writelines(canvas.encode(self._compression))
+        self._file.writelines(canvas.encode(self._compression))
 
     def close(self) -> None:
         """Do nothing: the file is complete."""

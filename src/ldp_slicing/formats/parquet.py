@@ -19,7 +19,7 @@ from ldp_slicing.formats.base import Content, Damaged, Entry, Options, check_kee
 from ldp_slicing.formats.image import inspect_png
 from ldp_slicing.images import decode_image
 from ldp_slicing.png import Canvas
-from ldp_slicing.storage import Draft
+from ldp_slicing.storage import TemporaryFile
 
 IMAGE_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 ROW_GROUP = 100  # what the Hugging Face writer uses for images
@@ -163,8 +163,8 @@ class Writer:
 
     canvas = Canvas
 
-    def __init__(self, draft: Draft, options: Options) -> None:
-        self._draft, self._compression = draft, options.compression
+    def __init__(self, file: TemporaryFile, options: Options) -> None:
+        self._file, self._compression = file, options.compression
         self._writer: Any = None
         self._rows: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
@@ -185,7 +185,7 @@ class Writer:
         info = {"info": {"features": {column: {"_type": "Image"}, **features}}}
         table = pa.table(columns).replace_schema_metadata({_FEATURES_KEY: json.dumps(info).encode()})
         if self._writer is None:
-            self._writer = pq.ParquetWriter(pa.PythonFile(self._draft, mode="w"), table.schema, compression="none")
+            self._writer = pq.ParquetWriter(pa.PythonFile(self._file, mode="w"), table.schema, compression="none")
         self._writer.write_table(table, row_group_size=ROW_GROUP)
         self._rows = []
 
@@ -194,7 +194,7 @@ class Writer:
         self._writer.close()
 
     def abort(self) -> None:
-        """Do nothing: the caller discards the draft."""
+        """Do nothing: the caller discards the file."""
 
 
 def inspect(file: BinaryIO) -> Iterator[Content]:

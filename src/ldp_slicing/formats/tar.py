@@ -21,7 +21,7 @@ from ldp_slicing.formats.image import inspect_png
 from ldp_slicing.images import decode_image
 from ldp_slicing.integrity import begins_as_picture
 from ldp_slicing.png import Canvas
-from ldp_slicing.storage import Draft
+from ldp_slicing.storage import TemporaryFile
 
 RELEASED = re.compile("jpe?g|png|webp|tiff?|bmp|gif|ppm|pgm")
 NEVER_KEPT = re.compile(  # images and videos that are not read here
@@ -157,9 +157,9 @@ class Writer:
 
     canvas = Canvas
 
-    def __init__(self, draft: Draft, options: Options) -> None:
+    def __init__(self, file: TemporaryFile, options: Options) -> None:
         self._compression = options.compression
-        self._tar = tarfile.open(fileobj=cast("BinaryIO", draft), mode="w", format=tarfile.GNU_FORMAT)  # noqa: SIM115
+        self._tar = tarfile.open(fileobj=cast("BinaryIO", file), mode="w", format=tarfile.GNU_FORMAT)  # noqa: SIM115
         self._sample, self._taken = "", set[str]()  # the sample being written, and the member names it uses
 
     def add(self, entry: Entry, name: str, identity: str, canvas: Canvas) -> str:
@@ -186,7 +186,7 @@ class Writer:
         self._tar.close()
 
     def abort(self) -> None:
-        """Do nothing: the caller discards the draft."""
+        """Do nothing: the caller discards the file."""
 
 
 def inspect(file: BinaryIO) -> Iterator[Content]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ldp_slicing.errors import ImageError
 from ldp_slicing.formats.base import Content, Entry, Options, PixelBuffer
 from ldp_slicing.plan import COLOUR_BITS
-from ldp_slicing.storage import Draft
+from ldp_slicing.storage import TemporaryFile
 
 _CHUNK_BYTES = 1 << 20
 _CONTAINER_METADATA = {"encoder", "duration"}  # what FFmpeg itself writes into the container
@@ -132,9 +132,9 @@ class Writer:
 
     canvas = PixelBuffer
 
-    def __init__(self, draft: Draft, options: Options) -> None:
-        self._draft = draft
-        self._spool = tempfile.TemporaryFile()  # noqa: SIM115  # Matroska seeks back to fill in sizes; a draft cannot
+    def __init__(self, file: TemporaryFile, options: Options) -> None:
+        self._file = file
+        self._spool = tempfile.TemporaryFile()  # noqa: SIM115  # Matroska seeks back to fill in sizes; the output cannot
         spool = cast("BinaryIO", self._spool)
         self._video = av.open(spool, mode="w", format="matroska", options={"fflags": "+bitexact"})
         self._stream: Any = None
@@ -154,7 +154,7 @@ class Writer:
         self._video.mux(self._stream.encode(None))
         self._video.close()
         self._spool.seek(0)
-        shutil.copyfileobj(self._spool, self._draft, _CHUNK_BYTES)
+        shutil.copyfileobj(self._spool, self._file, _CHUNK_BYTES)
         self._spool.close()
 
     def abort(self) -> None:

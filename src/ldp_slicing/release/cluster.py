@@ -1,8 +1,8 @@
-"""Workers on a Ray cluster: actors that do the same work in the same way, wherever Ray puts them.
+"""Workers on a Ray cluster: actors that do the same work in the same way, wherever Ray places them.
 
-The run stays here, with its ledger and journal; an actor gets a batch, asks the run what it may release, and says what came of it. All
-nodes must see the source and the target under the same path or address. A node that is lost costs nothing: what its actors were at is
-done again by others, with the same bytes. The secret travels to the actors: a cluster is part of what the owner trusts.
+The run stays here, with its ledger and its state. An actor gets a batch, asks the run what it may release, and reports.
+All nodes must see the source and the target under the same path or address. A lost node costs nothing: other actors
+release its files, with the same bytes. The secret is sent to the actors, so the owner must trust the cluster.
 """
 
 from __future__ import annotations
@@ -19,38 +19,44 @@ from importlib import import_module
 from typing import Any
 
 from ldp_slicing.errors import ReleaseError
-from ldp_slicing.release.pool import Message, Stop, batches, run_crew, serve
+from ldp_slicing.release.pool import Message, Stop, batches, run_pool, serve
+from ldp_slicing.release.report import FileReport
 from ldp_slicing.release.run import Engine
-from ldp_slicing.release.state import Journal
-from ldp_slicing.release.worker import Gate, Outcome, Setting
+from ldp_slicing.release.state import RunState
+from ldp_slicing.release.worker import LedgerClient, WorkerContext
 
 
 def on_ray(address: str | None = None, workers: int | None = None) -> Engine:
-    """An engine on the cluster at ``address`` (by default one of this machine); as many workers as it has processors, unless named."""
+    """Return an engine on the cluster at ``address``, by default a new one on this machine.
+
+    ``workers`` defaults to the number of processors of the cluster.
+    """
     try:
         ray: Any = import_module("ray")
     except ModuleNotFoundError as error:
         raise ReleaseError(f"--engine ray needs {error.name}: pip install 'ldp-slicing[ray]'") from None
     if address is not None and address not in ("auto", "local"):
-        _knock(address)
+        _ping(address)
 
-    def engine(setting: Setting, gate: Gate, journal: Journal, stop: Stop) -> Generator[list[Outcome]]:
-        with contextlib.redirect_stdout(sys.stderr):  # Ray tells of lost nodes wherever it likes
+    def engine(
+        context: WorkerContext, ledger: LedgerClient, state: RunState, stop: Stop
+    ) -> Generator[list[FileReport]]:
+        with contextlib.redirect_stdout(sys.stderr):  # Ray prints messages about lost nodes
             try:
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise ReleaseError(f"the Ray cluster {address} cannot be used: {error}") from None
             try:
                 count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-                yield from run_crew(Actors(ray, setting), count, gate, batches(journal.waiting()), stop)
+                yield from run_pool(ActorPool(ray, context), count, ledger, batches(state.tasks()), stop)
             finally:
                 ray.shutdown()
 
     return engine
 
 
-def _knock(address: str) -> None:
-    """Refuse an address where nobody answers, before anything is written: Ray itself would try for minutes."""
+def _ping(address: str) -> None:
+    """Refuse an address that does not answer, before anything is written. Ray itself would retry for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=10).close()
@@ -58,22 +64,22 @@ def _knock(address: str) -> None:
         raise ReleaseError(f"the Ray cluster {address} cannot be reached: {error}") from None
 
 
-class Station:
-    """Runs inside an actor: the worker in a thread of its own, spoken to in turns."""
+class WorkerActor:
+    """The actor: a worker in a thread of its own, with which it exchanges one message at a time."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, context: WorkerContext) -> None:
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._stopped = threading.Event()
-        threading.Thread(target=serve, args=(self, setting, self._stopped.is_set), daemon=True).start()
+        threading.Thread(target=serve, args=(self, context, self._stopped.is_set), daemon=True).start()
 
     def step(self, message: Any) -> Any:  # noqa: ANN401
-        """Give the worker a batch or an answer; what it says next."""
+        """Hand a batch or an answer to the worker, and return its next message."""
         self._inbox.put(message)
         return self._outbox.get()
 
-    def greet(self) -> None:
-        """It has come."""
+    def handshake(self) -> None:
+        """Return once the actor runs."""
 
     def stop(self) -> None:
         self._stopped.set()
@@ -85,43 +91,45 @@ class Station:
         self._outbox.put(message)
 
 
-class Actors:
-    def __init__(self, ray: Any, setting: Setting) -> None:  # noqa: ANN401
-        self._ray, self._setting = ray, ray.put(setting)
-        self._kind = ray.remote(Station).options(num_cpus=1, max_concurrency=2)
-        self._said: dict[Any, Any] = {}  # what each was last given, as Ray's promise of an answer
+class ActorPool:
+    """Workers as Ray actors."""
 
-    def hire(self) -> Any:  # noqa: ANN401
-        worker = self._kind.remote(self._setting)
-        self._said[worker] = worker.greet.remote()
+    def __init__(self, ray: Any, context: WorkerContext) -> None:  # noqa: ANN401
+        self._ray, self._context = ray, ray.put(context)
+        self._actor = ray.remote(WorkerActor).options(num_cpus=1, max_concurrency=2)
+        self._replies: dict[Any, Any] = {}  # the reference to each worker's next message
+
+    def start(self) -> Any:  # noqa: ANN401
+        worker = self._actor.remote(self._context)
+        self._replies[worker] = worker.handshake.remote()
         return worker
 
-    def has_come(self, worker: Any) -> bool:  # noqa: ANN401
-        """Whether Ray has found a place for it, which after the loss of a node may take long, or for ever."""
-        ready, _ = self._ray.wait([self._said[worker]], timeout=0)
+    def ready(self, worker: Any) -> bool:  # noqa: ANN401
+        """Return whether Ray has placed the actor. After the loss of a node that may take long, or never happen."""
+        ready, _ = self._ray.wait([self._replies[worker]], timeout=0)
         return bool(ready)
 
-    def give(self, worker: Any, message: Any) -> None:  # noqa: ANN401
-        self._said[worker] = worker.step.remote(message)
+    def send(self, worker: Any, message: Any) -> None:  # noqa: ANN401
+        self._replies[worker] = worker.step.remote(message)
 
-    def hear(self, busy: list[Any]) -> list[tuple[Any, Message]]:
-        waiting = {self._said[worker]: worker for worker in busy}
+    def poll(self, busy: list[Any]) -> list[tuple[Any, Message]]:
+        waiting = {self._replies[worker]: worker for worker in busy}
         if not waiting:
             time.sleep(0.1)
             return []
         ready, _ = self._ray.wait(list(waiting), num_returns=len(waiting), timeout=0.1, fetch_local=False)
-        heard: list[tuple[Any, Message]] = []
-        for promise in ready:
+        messages: list[tuple[Any, Message]] = []
+        for reply in ready:
             try:
-                heard.append((waiting[promise], self._ray.get(promise)))
+                messages.append((waiting[reply], self._ray.get(reply)))
             except self._ray.exceptions.RayError:
-                heard.append((waiting[promise], None))
-        return heard
+                messages.append((waiting[reply], None))
+        return messages
 
-    def dismiss(self, worker: Any, *, at_once: bool) -> None:  # noqa: ANN401
-        self._said.pop(worker, None)
+    def stop(self, worker: Any, *, at_once: bool) -> None:  # noqa: ANN401
+        self._replies.pop(worker, None)
         self._ray.kill(worker)
 
-    def ask_to_stop(self) -> None:
-        for worker in self._said:
+    def request_stop(self) -> None:
+        for worker in self._replies:
             worker.stop.remote()

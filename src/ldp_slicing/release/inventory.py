@@ -1,363 +1,162 @@
-"""Everything before the first release: may this be done, what is there already, what is left to do."""
+"""What is to be done: list the sources, compare them with earlier releases, and name the outputs of the rest."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
-from ldp_slicing.errors import ImageError, ReleaseError
+from ldp_slicing.errors import ImageError
 from ldp_slicing.files import digest_of
 from ldp_slicing.formats import KINDS, detect_kind
-from ldp_slicing.keys import Secret, frame, read_key_file
-from ldp_slicing.ledger import Ledger, default_ledger
-from ldp_slicing.manifest import AGAIN, CARD_NAME, LOST, MANIFEST_NAME
+from ldp_slicing.keys import Secret, frame
+from ldp_slicing.ledger import Ledger
 from ldp_slicing.release.names import random_name
-from ldp_slicing.release.run import Job, check_card
+from ldp_slicing.release.records import count_files, count_states
+from ldp_slicing.release.report import FileState
 from ldp_slicing.release.settings import ReleaseSettings
-from ldp_slicing.release.state import WAITING, Journal, Kept
-from ldp_slicing.release.target import (
-    Route,
-    check_above,
-    check_new,
-    check_new_target,
-    default_state,
-    hold,
-    peek,
-    route_of,
-    same_place,
-)
-from ldp_slicing.storage import (
-    PARTIAL,
-    Found,
-    LocalStorage,
-    RemoteStorage,
-    Storage,
-    is_apple_double,
-    is_remote,
-    local_path,
-)
+from ldp_slicing.release.state import Finding, KnownOutput, RunState
+from ldp_slicing.release.target import ReleasePaths, is_whole, read_start, reserved_name
+from ldp_slicing.storage import StoredFile, is_apple_double
 
-LITTER = (".ds_store", "thumbs.db", "desktop.ini")
-CLASSES = ("meta", "batches.meta")  # CIFAR's files that name the classes, and hold no pictures
+SYSTEM_FILES = (".ds_store", "thumbs.db", "desktop.ini")
+CLASS_NAME_FILES = ("meta", "batches.meta")  # CIFAR's names of classes, without images
+
+Stop = Callable[[], bool]
 
 
-def prepare(
-    source: str | Path,
-    target: str | Path,
-    settings: ReleaseSettings,
-    *,
-    ledger: Path | None = None,
-    key: Path | None = None,
-    state: Path | None = None,
-    spend: bool = False,
-    shared: bool = False,
-    stop: Callable[[], bool] = lambda: False,
-) -> Job:
-    """Check everything that can be checked before the first source is opened; then see what there is to do.
+@dataclass(frozen=True)
+class Inventory:
+    """What there is to do: files that wait, and files whose earlier releases are kept.
 
-    shared: workers on other machines write to the target, so nothing of theirs may lie beside it.
+    ``interrupted`` is set if the owner stopped before everything was known; then nothing may be released.
     """
-    settings.check()
-    source, target = local_path(str(source)), local_path(str(target))
-    if not (source and target):
-        raise ReleaseError("a source and a target must be named; one of them is empty")
-    owners = None if key is None else Secret(read_key_file(key), is_owners=True)
-    if owners and settings.duplicates == "once":
-        raise ReleaseError(
-            "under an owner's key copies have equal releases and cost nothing more: leave out --duplicates once"
-        )
-    try:
-        route = route_of(source, target, state, shared=shared)
-        ledger = ledger or default_ledger()
-        known = (route.state / "journal.sqlite").exists()
-        for file in (ledger, *([key] if key else [])):
-            if not is_remote(target) and any(
-                same_place(Path(target).resolve(), folder) for folder in file.resolve().parents
-            ):
-                raise ReleaseError(f"{file} would be in {target}, which is handed on: keep it elsewhere")
-            if any(same_place(route.state.resolve(), folder) for folder in file.resolve().parents):
-                raise ReleaseError(
-                    f"{file} is in {route.state}, which is the run's own and goes when it is not needed: keep it elsewhere"
-                )
-        if not known:
-            check_new(route)
-        check_above(route)
-        parameters = {
-            **settings.parameters(),
-            "source": route.source_name,
-            "key": owners.identity().hex() if owners else "run",
-        }
-        if not known and all(_is_litter(route, found) for found in route.source.files()):
-            raise ReleaseError(f"{source} holds no files")
-        if known and not ledger.exists():
-            raise ReleaseError(
-                f"this release was begun with the ledger {_ledger_of(route)}, and {ledger} is not there: name it with --ledger"
-            )
-        opened = Ledger(ledger, must_exist=known)
-        journal = _open_journal(route, {**parameters, "ledger": opened.identity}, ledger)
-        with contextlib.ExitStack() as undo:
-            undo.callback(opened.close)
-            undo.callback(journal.close)
-            if let_go := hold(route):
-                undo.callback(let_go)
-            job = _begin(route, settings, opened, journal, owners, let_go, spend=spend, stop=stop)
-            undo.pop_all()
-            return job
-    except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to one another
-        where = f" ({error.filename})" if isinstance(error, OSError) and error.filename else ""
-        raise ReleaseError(
-            f"{source} cannot be released to {target}: {getattr(error, 'strerror', None) or error}{where}"
-        ) from None
+
+    waiting: int
+    kept: int
+    interrupted: bool
 
 
-def _begin(
-    route: Route,
+def take_inventory(
+    paths: ReleasePaths,
     settings: ReleaseSettings,
+    state: RunState,
     ledger: Ledger,
-    journal: Journal,
-    owners: Secret | None,
-    let_go: Callable[[], None] | None,
-    *,
-    spend: bool,
-    stop: Callable[[], bool],
-) -> Job:
-    try:
-        check_card(route.target, route.card_path, journal)
-    except ImageError as error:
-        raise ReleaseError(f"{route.card_path} cannot be read: {error}") from None
-    _check_moved(route, journal)
-    ledger.check_knows(journal.numbers())  # an older one that was put back is refused before anything is spent
-    if isinstance(
-        route.target, LocalStorage | RemoteStorage
-    ):  # where drafts must lie in the target, not where another run's do
-        route = replace(route, target=replace(route.target, partial=f"{PARTIAL}/{journal.salt().hex()[:16]}"))
-    job = _take_stock(route, settings, ledger, journal, owners, spend=spend, stop=stop)
-    job.let_go = let_go
-    return job
-
-
-def open_state(target: str, state: Path | None) -> Journal:
-    """The journal of a run that was made, for its owner to look at."""
-    folder = state or default_state(local_path(target))
-    if not (folder / "journal.sqlite").exists():
-        raise ReleaseError(
-            f"there is no {folder}, the folder that a run of `ldp-slicing privatize` leaves beside {target}"
-        )
-    try:
-        return Journal(folder)
-    except OSError as error:
-        raise ReleaseError(f"{folder} cannot be opened: {error.strerror}") from None
-
-
-def _check_moved(route: Route, journal: Journal) -> None:
-    """A run goes on where it was, or where its releases have been moved to; any other place would be mixed with them, or with sources."""
-    target = route.target
-    here = (
-        target.address
-        if isinstance(target, RemoteStorage)
-        else os.path.realpath(target.root)
-        if isinstance(target, LocalStorage)
-        else ""
-    )
-    here, told = f"{here}/{route.output or ''}", journal.get("target")
-    if told is None or (told != here and next(journal.released(), None) is None):
-        check_new_target(route)
-    elif told != here and not any(_is_whole(target, kept) for kept in journal.released()):
-        raise ReleaseError(
-            f"{route.state} is the state of a run to {told.rstrip('/')}, and none of its releases is here: name that target"
-        )
-    if told != here:
-        journal.set_durably("target", here)
-
-
-def _ledger_of(route: Route) -> str:
-    """Where the ledger lay that the run was begun with."""
-    journal = Journal(route.state)
-    try:
-        return str(journal.get("ledger path"))
-    finally:
-        journal.close()
-
-
-def _open_journal(route: Route, parameters: dict[str, Any], ledger: Path) -> Journal:
-    """The run's journal, new or found again; then its parameters must be these."""
-    journal = Journal(route.state)
-    try:
-        _check_parameters(route, journal, parameters, ledger)
-    except BaseException:
-        journal.close()
-        raise
-    return journal
-
-
-def _check_parameters(route: Route, journal: Journal, parameters: dict[str, Any], ledger: Path) -> None:
-    before = journal.get("parameters")
-    if before is None:  # new, or it was killed before it had begun
-        if isinstance(route.target, LocalStorage) and not route.target.root.exists():
-            route.target.root.mkdir(parents=True)
-            journal.set_durably("made target", True)
-        journal.set_durably("ledger path", str(ledger.resolve()))
-        journal.set_durably("parameters", parameters)
-    elif before.get("ledger") != parameters["ledger"]:
-        begun = journal.get("ledger path")
-        raise ReleaseError(f"this release was begun with the ledger {begun}, not with {ledger}: name it with --ledger")
-    elif before != parameters:
-        differing = [name for name in parameters if before.get(name) != parameters[name]]
-        values = "; ".join(
-            f"{name}: {_shown(before.get(name))} then, {_shown(parameters[name])} now" for name in differing
-        )
-        raise ReleaseError(f"this release was begun with other parameters ({values}); use the same, or another target")
-
-
-def _shown(value: Any) -> str:  # noqa: ANN401
-    return (
-        ":".join(f"{part:g}" if isinstance(part, float) else str(part) for part in value)
-        if isinstance(value, list)
-        else str(value)
-    )
-
-
-def _take_stock(
-    route: Route,
-    settings: ReleaseSettings,
-    ledger: Ledger,
-    journal: Journal,
     owners: Secret | None,
     *,
     spend: bool,
-    stop: Callable[[], bool],
-) -> Job:
-    """Which of the releases that were made are still there and whole, what the source holds now, and so what is left to do."""
-    if journal.get("complete"):
-        journal.destroy_key()  # in case a crash came just before it
-    here = owners or (journal.secret() if journal.has_key else None)
-    alive = None if here is None else here.identity()  # what was made with this key can be made again, the same
-    route.target.clear_drafts()
-    journal.forget_remarks()
-    for kept in journal.missed():
-        if _is_whole(route.target, kept):
-            journal.has_come_back(kept.path)
-    for kept in journal.released():
+    stop: Stop,
+) -> tuple[Inventory, Secret]:
+    """Bring the state up to date with source and target. Return what is to be done, and the key to do it with."""
+    if state.get("complete"):
+        state.destroy_key()  # in case the run crashed just before it did so
+    paths.target.remove_temporary_files()
+    list_sources(paths, settings, state)
+    check_outputs(paths, state, owners, spend=spend, stop=stop)
+    check_sources(paths, state, ledger)
+    waits = count_states(state)[FileState.WAITING] > 0
+    if waits:
+        state.set_durably("complete", False)
+    secret = owners or (state.secret() if waits else Secret(b"", is_owners=False))
+    choose_names(paths, settings, state, secret)
+    counts = count_files(state)
+    return Inventory(counts.waiting, counts.released, stop()), secret
+
+
+def list_sources(paths: ReleasePaths, settings: ReleaseSettings, state: RunState) -> None:
+    """Enter every file of the source. Files without a release wait again, copies only if the first may still fail."""
+    retry_copies, ignored = state.has_key, 0
+    with state.listing() as number:
+        for found in paths.source.files():
+            if is_ignored(paths, found):
+                ignored += 1
+            elif not state.keep_listed(found, number, retry_copies=retry_copies):
+                problem = found.problem
+                if problem is None and not paths.is_single:
+                    problem = reserved_name(found.path, keeps_names=settings.names == "keep")
+                kind = "" if problem else source_kind(paths, found.path)
+                state.enter(found, number, kind, problem)
+                if kind:
+                    state.names.request(found.path, suffix_of(kind))
+    state.set_durably("ignored", ignored)
+
+
+def is_ignored(paths: ReleasePaths, found: StoredFile) -> bool:
+    """Return whether a file is no source: left by the operating system, or CIFAR's names of classes.
+
+    A file that the owner names by itself is always a source.
+    """
+    name = found.path.rpartition("/")[2]
+    if paths.is_single or found.problem is not None:
+        return False
+    if name in CLASS_NAME_FILES:
+        return source_kind(paths, found.path) == "cifar"
+    return name.casefold() in SYSTEM_FILES or is_apple_double(paths.source, found.path)
+
+
+def source_kind(paths: ReleasePaths, path: str) -> str:
+    return detect_kind(path, lambda: read_start(paths.source, path))
+
+
+def suffix_of(kind: str) -> str:
+    """Return the usual suffix of what is written for a kind of source."""
+    return next(iter(KINDS[kind].writers))
+
+
+def check_outputs(paths: ReleasePaths, state: RunState, owners: Secret | None, *, spend: bool, stop: Stop) -> None:
+    """Look for every earlier release. What is lost or damaged is made again where that is allowed."""
+    key = owners or (state.secret() if state.has_key else None)
+    stream = None if key is None else key.identity()  # what this key made can be made again, the same
+    for known in state.known_outputs():
         if stop():
-            break
-        _check_kept(
-            route.target,
-            journal,
-            kept,
-            can_repeat=kept.run == alive,
-            spend=spend,
-            thorough=owners is not None or kept.run != alive,
-        )
-    waiting = bool(journal.counts()[WAITING])
-    journal.list_files(
-        route.source.files(),
-        lambda found: _kind(route, found),
-        lambda path: None if route.single else _in_the_way(path, names_are_kept=settings.names == "keep"),
-        lambda found: _is_litter(route, found),
-        copies_again=journal.has_key,
-    )
-    _check_changed(route.source, journal, ledger)
-    waiting = waiting or bool(journal.counts()[WAITING])
-    if waiting:
-        journal.set_durably("complete", False)
-    secret = owners or (journal.secret() if waiting else Secret(b"", is_owners=False))
-    salt = (
-        journal.salt() if owners and settings.names == "random" else b""
-    )  # else one path would have one name in all runs of that key
-    suffixes = {kind: next(iter(about.writers)) for kind, about in KINDS.items()}
-
-    def name(path: str, kind: str) -> str:
-        if route.output is not None:
-            return route.output
-        if settings.names == "random":
-            return random_name(lambda item: secret.output_name(frame(salt, item)), path, suffixes[kind])
-        return journal.namer.name(path, suffixes[kind])
-
-    journal.name_files(name)
-    tally = journal.tally()
-    return Job(
-        route.source,
-        route.target,
-        settings,
-        journal,
-        ledger,
-        secret,
-        spend,
-        route.card_path,
-        route.single,
-        tally.waiting,
-        tally.released,
-        stop(),
-    )
+            return
+        if known.state is not FileState.RELEASED:  # it was lost, and has not been made again yet
+            if is_whole(paths.target, known.name, known.size, known.sha256):
+                state.mark_present(known.path)
+            continue
+        can_repeat = known.stream == stream
+        # On disk for certain, by the key of this unfinished run: then the size is enough.
+        trusted = known.flushed and can_repeat and owners is None
+        finding = _check_output(paths, known, trusted=trusted)
+        if finding is None:
+            continue
+        may_spend = spend and finding is Finding.LOST  # nothing is overwritten
+        if known.has_source and (can_repeat or may_spend):
+            state.wait_again(known.path, source_kind(paths, known.path))
+        else:
+            state.find(known.path, finding)
 
 
-def _is_whole(target: Storage, kept: Kept) -> bool:
-    return target.size(kept.output) == kept.size and digest_of(target.open(kept.output)) == kept.sha256
+def _check_output(paths: ReleasePaths, known: KnownOutput, *, trusted: bool) -> Finding | None:
+    if not paths.target.exists(known.name):
+        return Finding.LOST
+    if trusted and paths.target.size(known.name) == known.size:
+        return None
+    return None if is_whole(paths.target, known.name, known.size, known.sha256) else Finding.DAMAGED
 
 
-def _check_kept(
-    target: Storage, journal: Journal, kept: Kept, *, can_repeat: bool, spend: bool, thorough: bool
-) -> None:
-    """A release that was made: whole, or to be made again, or lost. Of what is surely on the disk a resumed run only looks at the size."""
-    size = target.size(kept.output)
-    if not target.is_taken(kept.output):
-        wrong = LOST
-    elif size == kept.size and ((kept.settled and not thorough) or digest_of(target.open(kept.output)) == kept.sha256):
-        return
-    else:
-        wrong = "damaged"
-    if can_repeat:
-        journal.wait_again(kept.path, "released")
-    elif wrong == "damaged":
-        journal.remark(kept.path, f"something else has the name of its release, {kept.output}: move it away", wrong)
-    elif spend:
-        journal.wait_again(kept.path, AGAIN)
-    else:
-        remark = (
-            f"its release {kept.output} is {wrong}, and cannot be made again without spending again; --spend allows it"
-        )
-        journal.remark(kept.path, remark, wrong)
-
-
-def _check_changed(source: Storage, journal: Journal, ledger: Ledger) -> None:
-    """Files that were released and look different now: touched, or other files under the old name."""
-    for path, digest, stamp in journal.changed():
+def check_sources(paths: ReleasePaths, state: RunState, ledger: Ledger) -> None:
+    """Tell released sources that were only touched from those whose content has changed."""
+    for path, digest in state.changed_sources():
         try:
-            same = digest is not None and ledger.keyed("file", digest_of(source.open(path))) == digest
+            same = digest is not None and ledger.keyed("file", digest_of(paths.source.open(path))) == digest
         except ImageError:
             same = False
         if same:
-            journal.unchanged_after_all(path, stamp)
+            state.accept_stamp(path)
         else:
-            journal.remark(path, "has changed since it was released; to release what it is now, give it another name")
+            state.find(path, Finding.CHANGED)
 
 
-def _kind(route: Route, found: Found) -> tuple[str, str]:
-    kind = detect_kind(found.path, lambda: peek(route.source, found.path))
-    return kind, next(iter(KINDS[kind].writers))
+def choose_names(paths: ReleasePaths, settings: ReleaseSettings, state: RunState, secret: Secret) -> None:
+    """Give every waiting file the name of its output."""
+    # Under an owner's key, a path would otherwise have the same random name in every run.
+    salt = state.salt() if secret.is_owners and settings.names == "random" else b""
 
+    def choose(path: str, kind: str) -> str:
+        if paths.output is not None:
+            return paths.output
+        if settings.names == "random":
+            return random_name(lambda item: secret.output_name(frame(salt, item)), path, suffix_of(kind))
+        return state.names.choose(path, suffix_of(kind))
 
-def _is_litter(route: Route, found: Found) -> bool:
-    """Whether nobody means to release it: what systems leave in folders, or names of classes. A file that is named by itself is meant."""
-    name = found.path.rpartition("/")[2]
-    if route.single or found.problem is not None:
-        return False
-    if name in CLASSES:
-        return _kind(route, found)[0] == "cifar"
-    return name.casefold() in LITTER or is_apple_double(route.source, found.path)
-
-
-def _in_the_way(path: str, *, names_are_kept: bool) -> str | None:
-    if ".." in path.split("/") or path.startswith("/"):  # whatever a server says that it holds
-        return "has a name that leads out of its folder"
-    folder, separator, _ = path.partition("/")
-    taken = names_are_kept and separator and folder.casefold() in (CARD_NAME, MANIFEST_NAME, PARTIAL)
-    return (
-        f"is in a folder that has the name of something else here, {folder.casefold()}: rename the folder"
-        if taken
-        else None
-    )
+    state.choose_names(choose)

@@ -1,4 +1,4 @@
-"""Under which names releases go. On disk, in the run's journal, so that a million of them need no memory."""
+"""The names of outputs. Requests and names in use are tables of the run's database, so a million of them need no memory."""
 
 from __future__ import annotations
 
@@ -11,51 +11,57 @@ from pathlib import PurePosixPath
 from ldp_slicing.storage import printable
 
 SCHEMA = """
-CREATE TABLE taken (name TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE wished (name TEXT PRIMARY KEY, uses INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE names_used (name TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE names_requested (name TEXT PRIMARY KEY, requests INTEGER NOT NULL) WITHOUT ROWID;
 """
 
 
-def same_name(path: str) -> str:
-    """Equal for two names that some file system takes for one: those that differ only in case or in how accents are composed."""
-    folded = (
-        path.lower() if path.isascii() else unicodedata.normalize("NFD", unicodedata.normalize("NFD", path).casefold())
-    )
-    return printable(folded)
+def folded(path: str) -> str:
+    """Return the form in which names are compared.
+
+    Names that differ only in case, or in how accents are composed, are the same name on some file systems.
+    """
+    if path.isascii():
+        return path.lower()
+    return printable(unicodedata.normalize("NFD", unicodedata.normalize("NFD", path).casefold()))
 
 
-class Namer:
-    """``a/b.jpg`` goes to ``a/b.png``; where two sources would share a name, or a folder has it, to ``a/b.jpg.png``.
+class OutputNames:
+    """Choose output names: ``a/b.jpg`` becomes ``a/b.png``, or ``a/b.jpg.png`` if that name is contested.
 
-    Where the longer names are still shared (``b.jpg`` and ``B.JPG``), all but the first get a number: ``B.JPG.2.png``. First ``wish`` for
-    every source, then ``name`` each, in the order of their paths. What was named in an earlier run keeps its name.
+    A name is contested when two sources would get it or a folder has it. If the longer names collide too (``b.jpg`` and
+    ``B.JPG``), all but the first get a number: ``B.JPG.2.png``. Call ``request`` for every source first, then ``choose``
+    for each in the order of their paths. Sources that were named in an earlier run keep their names.
     """
 
-    def __init__(self, run: Callable[..., sqlite3.Cursor]) -> None:
-        self._run = run  # a statement of the journal's database
+    def __init__(self, execute: Callable[..., sqlite3.Cursor]) -> None:
+        self._execute = execute
 
-    def wish(self, path: str, suffix: str) -> None:
-        """A source that has no name yet. The folders it lies in are taken: their releases go there."""
-        key = same_name(str(PurePosixPath(path).with_suffix(suffix)))
-        self._run("INSERT INTO wished VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET uses = uses + 1", (key,))
+    def request(self, path: str, suffix: str) -> None:
+        """Count a source that has no name yet, and reserve the names of its folders: their releases go there."""
+        key = folded(str(PurePosixPath(path).with_suffix(suffix)))
+        self._execute(
+            "INSERT INTO names_requested VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET requests = requests + 1", (key,)
+        )
         for folder in itertools.takewhile(lambda folder: str(folder) != ".", PurePosixPath(path).parents):
-            if not self.take(str(folder)):
-                break  # then those above are, too
+            if not self.reserve(str(folder)):
+                break  # the folders above it are reserved too
 
-    def name(self, path: str, suffix: str) -> str:
-        return next(name for name in self._candidates(PurePosixPath(path), suffix) if self.take(name))
+    def choose(self, path: str, suffix: str) -> str:
+        """Return the first free name for a source, and reserve it."""
+        return next(name for name in self._candidates(PurePosixPath(path), suffix) if self.reserve(name))
 
-    def take(self, name: str) -> bool:
-        """Whether ``name`` was free; now it is not."""
-        return self._run("INSERT OR IGNORE INTO taken VALUES (?)", (same_name(name),)).rowcount == 1
+    def reserve(self, name: str) -> bool:
+        """Reserve ``name``; return whether it was free."""
+        return self._execute("INSERT OR IGNORE INTO names_used VALUES (?)", (folded(name),)).rowcount == 1
 
-    def forget_wishes(self) -> None:
-        self._run("DELETE FROM wished")
+    def forget_requests(self) -> None:
+        self._execute("DELETE FROM names_requested")
 
     def _candidates(self, path: PurePosixPath, suffix: str) -> Iterator[str]:
         short = str(path.with_suffix(suffix))
-        wished = self._run("SELECT uses FROM wished WHERE name = ?", (same_name(short),)).fetchone()
-        if wished is None or wished[0] == 1:
+        found = self._execute("SELECT requests FROM names_requested WHERE name = ?", (folded(short),)).fetchone()
+        if found is None or found[0] == 1:
             yield short
         yield f"{path}{suffix}"
         for number in itertools.count(2):
@@ -63,6 +69,6 @@ class Namer:
 
 
 def random_name(secret_name: Callable[[bytes], str], path: str, suffix: str) -> str:
-    """A name that tells nothing, in one of 256 folders that tell nothing."""
+    """Return a name that reveals nothing about the source, in one of 256 folders."""
     digits = secret_name(path.encode("utf-8", "surrogateescape"))
     return f"{digits[:2]}/{digits}{suffix}"

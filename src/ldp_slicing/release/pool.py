@@ -1,9 +1,9 @@
-"""Workers: the run's own process, several processes of this machine, or whatever else can be hired (cluster.py).
+"""Where workers run: in the run's own process, in several processes of this machine, or in any other ``WorkerPool``.
 
-Processes rather than threads, because a file that crashes its decoder then takes a worker with it and not the run, and because a
-cluster's workers are processes too. That may cost some speed: on a busy machine of two processors, threads were faster in three rounds of
-four. The ledger stays with the run, and workers ask it. Each has one batch at a time, so nothing piles up. A worker that dies costs
-nothing: its files are made again by another, under the same keys, so with the same bytes.
+Workers are processes rather than threads: a file that crashes its decoder then takes down a worker and not the run, and
+the workers of a cluster are processes too. This can cost some speed: on a busy machine with two processors, threads were
+faster in three rounds of four. The ledger stays with the run, and workers ask it. Each worker has one batch at a time. A
+worker that dies costs nothing: another one releases its files under the same keys, so with the same bytes.
 """
 
 from __future__ import annotations
@@ -14,28 +14,32 @@ import multiprocessing
 import signal
 import time
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 from ldp_slicing.errors import LedgerError, ReleaseError
 from ldp_slicing.formats import KINDS
-from ldp_slicing.ledger import Verdict
-from ldp_slicing.release.worker import BATCH_SOURCES, Ask, Gate, Outcome, Setting, Task, Worker
+from ldp_slicing.ledger import Approval
+from ldp_slicing.release.report import FileReport, FileState, FileTask
+from ldp_slicing.release.worker import BATCH_SOURCES, LedgerClient, ReleaseRequest, Worker, WorkerContext
 
 BATCH_FILE_BYTES = 8 << 20
-ATTEMPTS = 3  # before a file is taken for one that kills whoever reads it
-IN_A_ROW = 30  # workers that die before any says a word: then it is not the files
-PATIENCE = 1.0  # seconds that workers have to come to an end when the run is stopped
+ATTEMPTS = 3  # deaths of its worker after which a file is given up
+DEATHS_IN_A_ROW = 30  # deaths before any worker answers; more, and the files are not to blame
+STOP_SECONDS = 1.0  # how long workers may take to stop
 
 Stop = Callable[[], bool]
-Message = tuple[str, Any] | None  # from a worker; None: it died
+Message = tuple[str, Any] | None  # from a worker; None if it died
+
+_GUARD = "a script that starts several workers must run under `if __name__ == '__main__':`"
+CRASHED = f"its worker died {ATTEMPTS} times: out of memory, or a file that crashes its decoder"
 
 
-def batches(tasks: Iterable[Task]) -> Iterator[list[Task]]:
-    """Small files together, so that they share an intent's flush to the disk; shards and large files alone."""
-    batch: list[Task] = []
+def batches(tasks: Iterable[FileTask]) -> Iterator[list[FileTask]]:
+    """Group small files, so that they share the flush of an intent; files of many images are batches of their own."""
+    batch: list[FileTask] = []
     held = 0
     for task in tasks:
         if KINDS[task.kind].goes_alone:
@@ -50,9 +54,11 @@ def batches(tasks: Iterable[Task]) -> Iterator[list[Task]]:
         yield batch
 
 
-def run_here(setting: Setting, gate: Gate, tasks: Iterable[Task], stop: Stop) -> Generator[list[Outcome]]:
-    """One batch after the other, in this process."""
-    worker = Worker(setting, gate, stop)
+def run_here(
+    context: WorkerContext, ledger: LedgerClient, tasks: Iterable[FileTask], stop: Stop
+) -> Generator[list[FileReport]]:
+    """Release one batch after the other in this process."""
+    worker = Worker(context, ledger, stop)
     for batch in batches(tasks):
         yield list(worker.run(batch))
         if stop():
@@ -60,111 +66,142 @@ def run_here(setting: Setting, gate: Gate, tasks: Iterable[Task], stop: Stop) ->
 
 
 def run_in_processes(
-    setting: Setting, gate: Gate, tasks: Iterable[Task], stop: Stop, workers: int
-) -> Generator[list[Outcome]]:
-    """The same in ``workers`` processes; where there is only one batch, none is started."""
+    context: WorkerContext, ledger: LedgerClient, tasks: Iterable[FileTask], stop: Stop, workers: int
+) -> Generator[list[FileReport]]:
+    """Release in ``workers`` processes, or in this one if there is only one batch."""
     waiting = batches(tasks)
     first = list(itertools.islice(waiting, 2))
     if len(first) < 2:
-        yield from run_here(setting, gate, itertools.chain.from_iterable(first), stop)
+        yield from run_here(context, ledger, itertools.chain.from_iterable(first), stop)
     else:
-        yield from run_crew(Processes(setting), workers, gate, itertools.chain(first, waiting), stop)
+        yield from run_pool(ProcessPool(context), workers, ledger, itertools.chain(first, waiting), stop)
 
 
-class Crew(Protocol):
-    """Workers that can be hired. ``hear`` gives what some of the ``busy`` ones say, within 0.1 s; where none is busy, it waits as long."""
+class WorkerPool(Protocol):
+    """Something that runs workers. A worker is whatever ``start`` returns.
 
-    def hire(self) -> Any: ...  # noqa: ANN401
-    def has_come(self, worker: Any) -> bool: ...  # noqa: ANN401
-    def give(self, worker: Any, message: Any) -> None: ...  # noqa: ANN401
-    def hear(self, busy: list[Any]) -> list[tuple[Any, Message]]: ...
-    def dismiss(self, worker: Any, *, at_once: bool) -> None: ...  # noqa: ANN401
-    def ask_to_stop(self) -> None: ...
+    ``poll`` returns messages of some of the ``busy`` workers within 0.1 s. ``at_once`` kills a worker that is busy.
+    """
+
+    def start(self) -> Any: ...  # noqa: ANN401
+    def ready(self, worker: Any) -> bool: ...  # noqa: ANN401
+    def send(self, worker: Any, message: Any) -> None: ...  # noqa: ANN401
+    def poll(self, busy: list[Any]) -> list[tuple[Any, Message]]: ...
+    def stop(self, worker: Any, *, at_once: bool) -> None: ...  # noqa: ANN401
+    def request_stop(self) -> None: ...
 
 
-def run_crew(
-    crew: Crew, workers: int, gate: Gate, waiting: Iterator[list[Task]], stop: Stop
-) -> Generator[list[Outcome]]:
-    """Give batches to idle workers, answer what they ask the gate, and yield what they come to."""
-    hands: dict[Any, list[Task]] = {}  # what each worker is at
-    again: deque[list[Task]] = deque(itertools.islice(waiting, 1))
-    deaths: dict[str, int] = {}
-    entered = set[str]()  # files of which something is in the ledger
-    silent, spoken = 0, False
-    deadline = float("inf")
+def run_pool(
+    pool: WorkerPool, workers: int, ledger: LedgerClient, waiting: Iterator[list[FileTask]], stop: Stop
+) -> Generator[list[FileReport]]:
+    """Send batches to idle workers, answer their questions to the ledger, and yield their reports."""
+    dispatcher = _Dispatcher(pool, ledger, waiting)
+    deadline: float | None = None
     try:
         for _ in range(workers):
-            hands[_hired(crew)] = []
+            dispatcher.start_worker()
         while True:
-            if deadline == float("inf") and stop():
-                crew.ask_to_stop()
-                deadline = time.monotonic() + PATIENCE
-            for worker in [idle for idle, hand in hands.items() if not hand]:
-                if again and deadline == float("inf") and crew.has_come(worker):
-                    hands[worker] = again.popleft()
-                    crew.give(worker, hands[worker])
-                    if not again:
-                        again.extend(itertools.islice(waiting, 1))
-            busy = [worker for worker, hand in hands.items() if hand]
-            if time.monotonic() > deadline or (not busy and (not again or deadline < float("inf"))):
+            if deadline is None and stop():
+                pool.request_stop()
+                deadline = time.monotonic() + STOP_SECONDS
+            if deadline is None:
+                dispatcher.send_batches()
+            elif time.monotonic() > deadline:
                 return
-            for worker, message in crew.hear(busy):
-                silent, spoken = (silent + 1, spoken) if message is None else (0, True)
-                if silent > IN_A_ROW:
-                    raise ReleaseError(
-                        f"{silent} workers in a row died before they had done anything: look for what kills them (memory?), or use "
-                        f"--workers 1; {_GUARD}"
-                    )
-                if message is None:
-                    tasks = hands.pop(worker)
-                    crew.dismiss(worker, at_once=True)
-                    hands[_hired(crew)] = []
-                    if len(tasks) == 1:
-                        deaths[tasks[0].path] = deaths.get(tasks[0].path, 0) + 1
-                    hopeless = [task for task in tasks if deaths.get(task.path, 0) >= ATTEMPTS]
-                    again.extend(
-                        [task] for task in tasks if task not in hopeless
-                    )  # one by one: one that kills its reader is found
-                    if hopeless:
-                        problem = _KILLS if spoken else f"{_KILLS}; or {_GUARD}"
-                        # What was entered can only be made again under this run's key, so that the run must not end without it.
-                        yield [Outcome(task, problem, passing=task.path in entered) for task in hopeless]
-                elif message[0] == "outcomes":
-                    hands[worker] = []
-                    yield message[1]
-                else:
-                    if message[0] == "approve":
-                        entered.update(ask.path for ask in message[1])
-                    crew.give(worker, _answer(gate, *message))
+            if not dispatcher.busy and (deadline is not None or not dispatcher.queue):
+                return
+            for worker, message in pool.poll(dispatcher.busy):
+                if reports := dispatcher.handle(worker, message):
+                    yield reports
     finally:
-        for worker, hand in hands.items():
-            crew.dismiss(worker, at_once=bool(hand))  # nothing half-made has a name
+        dispatcher.stop_workers()
 
 
-_GUARD = "a script that starts several workers needs `if __name__ == '__main__':` around what it does"
-_KILLS = f"its worker died {ATTEMPTS} times: out of memory, or a file that crashes its decoder"
+class _Dispatcher:
+    """Which worker has which batch, and what is left to send."""
 
+    def __init__(self, pool: WorkerPool, ledger: LedgerClient, waiting: Iterator[list[FileTask]]) -> None:
+        self._pool, self._ledger, self._waiting = pool, ledger, waiting
+        self._assigned: dict[Any, list[FileTask]] = {}
+        self.queue: deque[list[FileTask]] = deque(itertools.islice(waiting, 1))
+        self._deaths = Counter[str]()  # of workers, by the file they had alone
+        self._deaths_in_a_row = 0
+        self._has_answered = False
+        self._in_ledger = set[str]()  # files of which something was sent to the ledger
 
-def _hired(crew: Crew) -> Any:  # noqa: ANN401
-    try:
-        return crew.hire()
-    except OSError as error:  # too many processes or open files
-        raise ReleaseError(
-            f"no more workers can be started ({error.strerror or error}): use fewer (--workers)"
-        ) from None
+    @property
+    def busy(self) -> list[Any]:
+        return [worker for worker, batch in self._assigned.items() if batch]
 
+    def start_worker(self) -> None:
+        try:
+            self._assigned[self._pool.start()] = []
+        except OSError as error:  # too many processes or open files
+            raise ReleaseError(
+                f"no more workers can be started ({error.strerror or error}): use fewer (--workers)"
+            ) from None
 
-def _answer(gate: Gate, kind: str, content: Any) -> Any:  # noqa: ANN401
-    try:
-        return getattr(gate, kind)(content)
-    except LedgerError as error:
-        return error
+    def stop_workers(self) -> None:
+        for worker, batch in self._assigned.items():
+            self._pool.stop(worker, at_once=bool(batch))  # an unfinished file has no name
+
+    def send_batches(self) -> None:
+        """Send a batch to every worker that is ready and idle."""
+        for worker in [idle for idle, batch in self._assigned.items() if not batch]:
+            if self.queue and self._pool.ready(worker):
+                self._assigned[worker] = self.queue.popleft()
+                self._pool.send(worker, self._assigned[worker])
+                if not self.queue:
+                    self.queue.extend(itertools.islice(self._waiting, 1))
+
+    def handle(self, worker: Any, message: Message) -> list[FileReport]:  # noqa: ANN401
+        """Act on a message of a worker, and return the reports that follow from it."""
+        if message is None:
+            return self._replace(worker)
+        self._deaths_in_a_row, self._has_answered = 0, True
+        kind, content = message
+        if kind == "reports":
+            self._assigned[worker] = []
+            reports: list[FileReport] = content
+            return reports
+        if kind == "approve":
+            self._in_ledger.update(request.path for request in content)
+        self._pool.send(worker, self._answer(kind, content))
+        return []
+
+    def _answer(self, kind: str, content: Any) -> Any:  # noqa: ANN401
+        try:
+            return getattr(self._ledger, kind)(content)
+        except LedgerError as error:
+            return error
+
+    def _replace(self, worker: Any) -> list[FileReport]:  # noqa: ANN401
+        """Start another worker for one that died, and send its files again one by one, to find the one that kills."""
+        self._deaths_in_a_row += 1
+        if self._deaths_in_a_row > DEATHS_IN_A_ROW:
+            raise ReleaseError(
+                f"{self._deaths_in_a_row} workers in a row died before they had done anything: "
+                f"find out what kills them (memory?), or use --workers 1; {_GUARD}"
+            )
+        tasks = self._assigned.pop(worker)
+        self._pool.stop(worker, at_once=True)
+        self.start_worker()
+        if len(tasks) == 1:
+            self._deaths[tasks[0].path] += 1
+        given_up = [task for task in tasks if self._deaths[task.path] >= ATTEMPTS]
+        self.queue.extend([task] for task in tasks if task not in given_up)
+        problem = CRASHED if self._has_answered else f"{CRASHED}; or {_GUARD}"
+        return [FileReport(task, self._state_given_up(task), problem) for task in given_up]
+
+    def _state_given_up(self, task: FileTask) -> FileState:
+        """What is in the ledger can only be made again under this run's key, so the run must not end without it."""
+        return FileState.RETRY if task.path in self._in_ledger else FileState.FAILED
 
 
 class _Flag:
-    """A byte that processes share, and whether it is set.
+    """A byte that processes share.
 
-    An Event has a lock, and a worker that is killed while it looks would hold it for ever: the others, and the run, would wait for it.
+    An Event has a lock, and a worker that is killed while it looks would hold that lock for ever.
     """
 
     def __init__(self, context: Any) -> None:  # noqa: ANN401
@@ -177,74 +214,74 @@ class _Flag:
         self._byte.value = 1
 
 
-class Processes:
+class ProcessPool:
     """Worker processes of this machine, each at the end of a pipe."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, context: WorkerContext) -> None:
         method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-        self._context: Any = multiprocessing.get_context(method)
+        self._processes: Any = multiprocessing.get_context(method)
         if method == "forkserver":
-            self._context.set_forkserver_preload(["ldp_slicing.release.pool"])
-        self._setting, self._stopped = setting, _Flag(self._context)
-        self._processes: dict[Connection, Any] = {}
+            self._processes.set_forkserver_preload(["ldp_slicing.release.pool"])
+        self._context, self._stopped = context, _Flag(self._processes)
+        self._workers: dict[Connection, Any] = {}
 
-    def hire(self) -> Connection:
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=serve, args=(theirs, self._setting, self._stopped), daemon=True)
+    def start(self) -> Connection:
+        ours, theirs = self._processes.Pipe()
+        process = self._processes.Process(target=serve, args=(theirs, self._context, self._stopped), daemon=True)
         process.start()
         theirs.close()
-        self._processes[ours] = process
+        self._workers[ours] = process
         connection: Connection = ours
         return connection
 
-    def has_come(self, worker: Connection) -> bool:
-        return worker in self._processes
+    def ready(self, worker: Connection) -> bool:
+        return worker in self._workers
 
-    def give(self, worker: Connection, message: Any) -> None:  # noqa: ANN401
-        with contextlib.suppress(OSError):  # it died: ``hear`` notices
+    def send(self, worker: Connection, message: Any) -> None:  # noqa: ANN401
+        with contextlib.suppress(OSError):  # it died: ``poll`` notices
             worker.send(message)
 
-    def hear(self, busy: list[Connection]) -> list[tuple[Connection, Message]]:
-        heard: list[tuple[Connection, Message]] = []
+    def poll(self, busy: list[Connection]) -> list[tuple[Connection, Message]]:
+        messages: list[tuple[Connection, Message]] = []
         for worker in wait(busy, timeout=0.1):
             assert isinstance(worker, Connection)  # noqa: S101
             try:
-                heard.append((worker, worker.recv()))
+                messages.append((worker, worker.recv()))
             except (EOFError, OSError):
-                heard.append((worker, None))
-        return heard
+                messages.append((worker, None))
+        return messages
 
-    def dismiss(self, worker: Connection, *, at_once: bool) -> None:
-        process = self._processes.pop(worker)
+    def stop(self, worker: Connection, *, at_once: bool) -> None:
+        process = self._workers.pop(worker)
         if at_once:
             process.kill()
         worker.close()
         process.join()
 
-    def ask_to_stop(self) -> None:
+    def request_stop(self) -> None:
         self._stopped.set()
 
 
-def hush() -> None:
-    """What matters of what decoders warn of is a refusal or a notice."""
+def silence_decoders() -> None:
+    """Silence the warnings of decoders; anything important is raised or recorded."""
     for module in ("PIL", "pydicom"):
         warnings.filterwarnings("ignore", module=module)
 
 
-def serve(connection: Any, setting: Setting, stopped: Stop) -> None:  # noqa: ANN401
-    """A worker: batches in, questions and outcomes out, until the run is gone."""
-    with contextlib.suppress(ValueError):  # not in a main thread, where nothing interrupts it anyway
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run is asked, and tells its workers
-    hush()
-    worker = Worker(setting, _FarGate(connection), stopped)
+def serve(connection: Any, context: WorkerContext, stopped: Stop) -> None:  # noqa: ANN401
+    """Run a worker: receive batches, send questions and reports, until the run is gone."""
+    with contextlib.suppress(ValueError):  # outside the main thread, signals cannot be set and do not arrive
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run handles interrupts and tells its workers
+    silence_decoders()
+    worker = Worker(context, _PipeLedgerClient(connection), stopped)
     with contextlib.suppress(EOFError, OSError):
         while True:
             batch = connection.recv()
-            connection.send(("outcomes", list(worker.run(batch))))
+            connection.send(("reports", list(worker.run(batch))))
 
 
-class _FarGate:
-    """The ledger is at the other end."""
+class _PipeLedgerClient:
+    """The ledger at the other end of a pipe."""
 
     def __init__(self, connection: Any) -> None:  # noqa: ANN401
         self._connection = connection
@@ -259,9 +296,9 @@ class _FarGate:
             raise answer
         return answer
 
-    def approve(self, asked: Sequence[Ask]) -> list[Verdict]:
-        verdicts: list[Verdict] = self._ask("approve", asked)
-        return verdicts
+    def approve(self, requests: Sequence[ReleaseRequest]) -> list[Approval]:
+        approvals: list[Approval] = self._ask("approve", requests)
+        return approvals
 
     def finish(self, entries: Sequence[int]) -> None:
         self._ask("finish", entries)

@@ -1,254 +1,280 @@
-"""A set of sources to a set of releases, each source once, whatever happens in between.
+"""A run: a set of sources to a set of releases, each source once, whatever happens in between.
 
-A run has a state folder beside its target (state.py). Order of writing, for every source: the intent is in the ledger, on the disk; the
-release is written without a name; it gets its name; the ledger says done; the journal says released. Whatever is interrupted is made
-again from the same key, with the same bytes. Outputs are not flushed to the disk one by one, which would cost more than making them:
-a power cut can take some, but the key is destroyed only after everything was flushed at once, and until then they are found out and
-made again. docs/proofs.md, 13.
+A run has a state folder beside its target (state.py). The order of writing for every source: the intent enters the ledger,
+on disk; the release is written to a temporary file; the file gets its name; the ledger says done; the state says released.
+Whatever is interrupted is released again under the same key, with the same bytes. Outputs are not flushed to disk one by
+one, which would cost more than making them. A power cut can take some of them, but the key is destroyed only after
+everything was flushed; until then they are noticed and made again. docs/proofs.md, 13.
 """
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import time
-import unicodedata
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import closing
-from dataclasses import dataclass, field
-from fractions import Fraction
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
-from ldp_slicing.card import Card, Statement
-from ldp_slicing.errors import LdpSlicingError, ReleaseError
-from ldp_slicing.formats import WRITERS, kept_names
-from ldp_slicing.keys import Secret
-from ldp_slicing.ledger import Ledger, Stream
-from ldp_slicing.manifest import BLANK, has_card, read_or_empty, write_manifest
+from ldp_slicing.errors import ReleaseError
+from ldp_slicing.keys import Secret, read_key_file
+from ldp_slicing.ledger import Ledger, RunPolicy, default_ledger
+from ldp_slicing.release import records
+from ldp_slicing.release.closing import Closing, close_run, withdraw_card
+from ldp_slicing.release.inventory import Inventory, Stop, is_ignored, take_inventory
+from ldp_slicing.release.ledger_join import LedgerJoin
 from ldp_slicing.release.pool import run_here, run_in_processes
+from ldp_slicing.release.report import FileReport, FileState
 from ldp_slicing.release.settings import ReleaseSettings
-from ldp_slicing.release.state import RELEASED, WAITING, Journal
-from ldp_slicing.release.worker import Gate, LedgerGate, Outcome, Setting, Task
-from ldp_slicing.storage import PARTIAL, Found, Storage, is_apple_double, write_whole
-from ldp_slicing.tables import round_up
-from ldp_slicing.view import block_of
+from ldp_slicing.release.state import DATABASE_NAME, RunState
+from ldp_slicing.release.target import (
+    ReleasePaths,
+    check_above,
+    check_location,
+    check_new,
+    check_own_card,
+    check_private_files,
+    default_state,
+    lock,
+    resolve_paths,
+)
+from ldp_slicing.release.worker import LedgerClient, LocalLedgerClient, WorkerContext
+from ldp_slicing.storage import PARTIAL, LocalStorage, RemoteStorage, local_path
 
-SETTLE_SECONDS = 30.0
-NO_ROOM = 5  # files in a row that find the disk full: it is
-Stop = Callable[[], bool]
-Engine = Callable[[Setting, Gate, Journal, Stop], Generator[list[Outcome]]]
-
-
-def check_card(target: Storage, path: str, journal: Journal) -> None:
-    """Refuse a target whose card is not one that this run wrote: what it promises would be lost."""
-    content = read_or_empty(target, path)
-    if content.strip(BLANK) and hashlib.sha256(content).hexdigest() not in (journal.get("cards") or ()):
-        what = "another run wrote it, or somebody changed it" if has_card(target, path) else "it is no card"
-        raise ReleaseError(f"{path} is there, and {what}: one target is one run's. Move it away if it is of no use")
+FLUSH_SECONDS = 30.0
+Engine = Callable[[WorkerContext, LedgerClient, RunState, Stop], Generator[list[FileReport]]]
 
 
 def on_this_machine(workers: int) -> Engine:
+    """Return an engine that releases in this process, or in ``workers`` processes."""
     if workers < 1:
         raise ReleaseError(f"workers must be at least 1; got {workers}")
 
-    def engine(setting: Setting, gate: Gate, journal: Journal, stop: Stop) -> Generator[list[Outcome]]:
-        tasks = journal.waiting()
-        return (
-            run_here(setting, gate, tasks, stop)
-            if workers == 1
-            else run_in_processes(setting, gate, tasks, stop, workers)
-        )
+    def engine(
+        context: WorkerContext, ledger: LedgerClient, state: RunState, stop: Stop
+    ) -> Generator[list[FileReport]]:
+        if workers == 1:
+            return run_here(context, ledger, state.tasks(), stop)
+        return run_in_processes(context, ledger, state.tasks(), stop, workers)
 
     return engine
 
 
 @dataclass
-class Job:
-    """A release to be made. ``run`` makes it; when it ends, card and manifest are true of whatever was released by then.
+class Run:
+    """A run that is ready. ``run`` releases; when it ends, card and manifest are true of whatever was released by then.
 
-    ``waiting``: files to do; ``kept``: files with a release from before. ``card_problem`` says why card or manifest could not be written.
+    ``result`` says how the run ended. ``unlock`` unlocks the target; it is None if the target cannot be locked.
     """
 
-    source: Storage
-    target: Storage
+    paths: ReleasePaths
     settings: ReleaseSettings
-    journal: Journal
+    state: RunState
     ledger: Ledger
+    joined: LedgerJoin
     secret: Secret
     spend: bool
-    card_path: str
-    single: bool
-    waiting: int = 0
-    kept: int = 0
-    interrupted: bool = False  # before it was known what is to be done
-    is_full: bool = False  # the target's disk
-    done: int = 0
+    inventory: Inventory
+    unlock: Callable[[], None] | None
+    disk_full: bool = False
     stopped: bool = False
-    complete: bool = False
-    card_problem: str | None = None
-    last_card: Card | None = None  # as it was written
-    let_go: Callable[[], None] | None = None  # of the target; without it another run may be at work there
-    _settled: float = field(default_factory=time.monotonic)
-    _without_room: list[Task] = field(default_factory=list)  # files in a row
-    _withdrawn: bool = False
-    _said: dict[str, tuple[int, float, float]] = field(default_factory=dict)  # of each kind of word, on the card
+    result: Closing = field(default_factory=Closing)
 
-    def run(self, engine: Engine, stop: Stop = lambda: False) -> Generator[Outcome]:
-        """Yields the outcome of each file as it is done. Stopping leaves whole files, and a run that can be resumed."""
-        stream = Stream(self.secret.identity(), self.secret.is_owners, self.spend, self.settings.duplicates)
-        setting = Setting(self.source, self.target, self.settings, self.secret)
-        gate = LedgerGate(self.ledger, stream, self.settings, self._withdraw_card)
-        if self.interrupted:
+    def run(self, engine: Engine, stop: Stop = lambda: False) -> Generator[FileReport]:
+        """Yield a report on each file as it is done. After a stop, all files are whole and the run can be resumed."""
+        if self.inventory.interrupted:
             self.stopped = True
             return
+        problem = None
         try:
-            if self.waiting:
-                with closing(engine(setting, gate, self.journal, lambda: stop() or self.is_full)) as results:
-                    for outcomes in results:
-                        self._look_for_room(outcomes)
-                        self.journal.record(outcomes, stream.identity, lambda file: self.ledger.keyed("file", file))
-                        self._settle()
-                        for outcome in outcomes:
-                            self.done += not outcome.stopped
-                            yield outcome
+            if self.inventory.waiting:
+                withdraw_card(self.paths)
+                yield from self._release(engine, stop)
         except ReleaseError as error:
-            self.card_problem = str(error)  # what has its name may not be known: no card can be true of it
+            problem = str(error)  # files may have their names without being recorded: no card can be true of them
             raise
         finally:
-            self._end()
+            self._close_run(problem)
 
-    def _settle(self) -> None:
-        """From time to time flush everything, so that resuming after a power cut need not read all of it again."""
-        if time.monotonic() - self._settled > SETTLE_SECONDS:
-            self.target.sync()
-            self.journal.settle()
-            self._settled = time.monotonic()
+    def _release(self, engine: Engine, stop: Stop) -> Generator[FileReport]:
+        policy = RunPolicy(self.secret.identity(), self.secret.is_owners, self.spend, self.settings.duplicates)
+        context = WorkerContext(self.paths.source, self.paths.target, self.settings, self.secret)
+        client = LocalLedgerClient(self.ledger, policy, self.settings)
+        flushed = time.monotonic()
+        with closing(engine(context, client, self.state, lambda: self.disk_full or stop())) as batches:
+            for reports in batches:
+                self.disk_full = self.disk_full or any(report.disk_full for report in reports)
+                self.state.record(reports, policy.identity, lambda file: self.ledger.keyed("file", file))
+                if time.monotonic() - flushed > FLUSH_SECONDS:  # so that resuming need not read every output
+                    self.paths.target.sync()
+                    self.state.mark_flushed()
+                    flushed = time.monotonic()
+                yield from reports
 
-    def _end(self) -> None:
-        counts = self.journal.counts()
-        self.stopped = counts[WAITING] > 0
-        try:
-            self.target.clear_drafts()
-            if self._all_is_counted() and (card := self.card()):
-                self._write_card(card)
-                if not self.let_go:  # another run, if one is at work here, lists after it has named something, and this one now: one sees it
-                    self._all_is_counted()
-            if not self.card_problem and not self.journal.unfinished:
-                self._complete()
-        except (OSError, LdpSlicingError) as error:
-            self.card_problem = f"the card could not be written: {getattr(error, 'strerror', None) or error}"
-
-    def _all_is_counted(self) -> bool:
-        """Whether a card would be true of what lies there. If not, none may lie there, whoever wrote it."""
-        if not self.card_problem and (problem := self._not_counted()):
-            self.card_problem, self.last_card = problem, None
-            if has_card(self.target, self.card_path):
-                self.target.remove(self.card_path)
-        return not self.card_problem
-
-    def _write_card(self, card: Card) -> None:
-        content = card.to_json().encode() + b"\n"
-        check_card(self.target, self.card_path, self.journal)
-        self.journal.set_durably(
-            "cards", [*(self.journal.get("cards") or [])[-9:], hashlib.sha256(content).hexdigest()]
-        )
-        self.journal.set_durably("said", self._said)
-        if not self.single:
-            write_manifest(self.target, self.journal.manifest())
-        write_whole(self.target, self.card_path, [content])
-        self.last_card = card
-        self.target.clear_drafts()
-
-    def _look_for_room(self, outcomes: Sequence[Outcome]) -> None:
-        """Where one file after the other finds the disk full, so will the rest, unless most of them are smaller."""
-        for outcome in outcomes:
-            if outcome.no_room:
-                self._without_room.append(outcome.task)
-            elif not outcome.stopped:
-                self._without_room.clear()
-        if len(self._without_room) >= NO_ROOM:
-            larger, waiting = self.journal.waiting_from(min(task.size for task in self._without_room))
-            self.is_full = 2 * larger >= waiting
-
-    def _withdraw_card(self) -> None:
-        """An earlier card does not count what is released from now on, and whatever happens nobody may be left with it."""
-        if self._withdrawn:
+    def _close_run(self, problem: str | None) -> None:
+        self.stopped = records.count_states(self.state)[FileState.WAITING] > 0
+        if problem is not None:
+            with contextlib.suppress(OSError):
+                self.paths.target.remove_temporary_files()
+            self.result = Closing(problem=problem)
             return
-        try:
-            self.target.remove(self.card_path)
-            self._withdrawn = True
-        except OSError as error:
-            raise ReleaseError(
-                f"{self.card_path} cannot be removed, and would not count what comes: {error.strerror or error}"
-            ) from None
-
-    def _not_counted(self) -> str | None:
-        """What lies among the releases and is not known as one: of it no card would be true.
-
-        A worker that was killed, or a ledger that failed, may leave files that have their names and are made again, the same, next time.
-        """
-        if other := self.journal.damaged():
-            return f"{other} is not what was released under that name: move it away, or bring the release back, and run the same command again"
-        for found in map(Found, self.journal.outputs()) if self.single else self.target.files():
-            if found.problem:  # there may be anything behind it
-                return f"{found.path} {found.problem}"
-            path = found.path
-            ending = path[path.rfind(".") :].lower()
-            if ending not in WRITERS or path.startswith(f"{PARTIAL}/") or is_apple_double(self.target, path):
-                continue
-            if any(
-                map(
-                    self.journal.is_released,
-                    (path, unicodedata.normalize("NFC", path), unicodedata.normalize("NFD", path)),
-                )
-            ):
-                continue  # some disks give accents another form
-            if not self.single or self.target.size(path) is not None:
-                return f"{path} is there and not counted: run the same command again, or, if it is no release of this run, move it away"
-        return None
-
-    def _complete(self) -> None:
-        """Everything is on the disk; from now on nothing can be made again without spending."""
-        self.target.sync()
-        self.journal.settle()
-        self.journal.set_durably("complete", True)
-        self.journal.destroy_key()
-        self.complete = True
+        is_owners, locked = self.secret.is_owners, self.unlock is not None
+        self.result = close_run(self.paths, self.settings, self.state, self.joined, owners_key=is_owners, locked=locked)
 
     def close(self) -> None:
-        """Of a single file nothing is left to know once it is released, and of a run that came to nothing neither."""
-        nothing = self.complete and not self.journal.counts()[RELEASED]
-        made_target = bool(self.journal.get("made target"))
+        """Close ledger and state. The state is deleted if nothing was released, or one file, once the run is complete."""
+        released_nothing = self.result.complete and not records.count_states(self.state)[FileState.RELEASED]
+        created_target = bool(self.state.get("created target"))
         self.ledger.close()
-        if nothing or (self.complete and self.single):
-            self.journal.remove()
+        if released_nothing or (self.result.complete and self.paths.is_single):
+            self.state.remove()
         else:
-            self.journal.close()
-        if nothing and made_target:
-            self.target.remove_if_empty()
-        if self.let_go:
-            self.let_go()
+            self.state.close()
+        if released_nothing and created_target:
+            self.paths.target.remove_if_empty()
+        if self.unlock:
+            self.unlock()
 
-    def card(self) -> Card | None:
-        """The statement about what was released, if anything was. What its sources have cost is asked of the ledger, now."""
-        statements = []
-        for bits, count, frames, sizes in self.journal.statements():
-            slicer, known = self.settings.slicer(bits), self.ledger.most_of(self.journal.numbers(bits))
-            film = Fraction(slicer.plan.realised_epsilon) * frames  # under an owner's key equal frames are one entry
-            spent = (
-                max([round_up(film), *(one.epsilon for one in known)]),
-                max([round_up(film * block_of(slicer.prune) ** 2), *(one.source_pixel_epsilon for one in known)]),
-            )
-            times = max([frames, *(one.releases for one in known)])
-            before = (self.journal.get("said") or {}).get(
-                str(bits), (0, 0.0, 0.0)
-            )  # no card says less than the one before it
-            times, spent = max(times, before[0]), (max(spent[0], before[1]), max(spent[1], before[2]))
-            self._said[str(bits)] = (times, *spent)
-            statements.append(Statement(slicer.plan, slicer.prune, slicer.output, tuple(sizes), count, times, spent))
-        if not statements:
-            return None
-        return Card(
-            tuple(statements),
-            random_names=self.settings.names == "random",
-            owners_key=self.secret.is_owners,
-            kept=kept_names(self.settings.keep),
+
+def prepare(
+    source: str | Path,
+    target: str | Path,
+    settings: ReleaseSettings,
+    *,
+    ledger: Path | None = None,
+    key: Path | None = None,
+    state: Path | None = None,
+    spend: bool = False,
+    shared: bool = False,
+    stop: Stop = lambda: False,
+) -> Run:
+    """Check everything that can be checked before a source is opened, then find out what there is to do.
+
+    ``shared``: workers on other machines write to the target.
+    """
+    settings.check()
+    source, target = local_path(str(source)), local_path(str(target))
+    if not (source and target):
+        raise ReleaseError("a source and a target must be named; one of them is empty")
+    owners = None if key is None else Secret(read_key_file(key), is_owners=True)
+    if owners and settings.duplicates == "once":
+        raise ReleaseError(
+            "under an owner's key, copies have equal releases and cost nothing more: leave out --duplicates once"
         )
+    try:
+        paths = resolve_paths(source, target, state, shared=shared)
+        ledger = ledger or default_ledger()
+        check_private_files(paths, target, [ledger, *([key] if key else [])])
+        check_above(paths)
+        is_known = (paths.state / DATABASE_NAME).exists()
+        if not is_known:
+            check_new(paths)
+            if all(is_ignored(paths, found) for found in paths.source.files()):
+                raise ReleaseError(f"{source} holds no files")
+        return _open_run(paths, settings, ledger, owners, is_known=is_known, spend=spend, stop=stop)
+    except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to one another
+        where = f" ({error.filename})" if isinstance(error, OSError) and error.filename else ""
+        raise ReleaseError(
+            f"{source} cannot be released to {target}: {getattr(error, 'strerror', None) or error}{where}"
+        ) from None
+
+
+def _open_run(
+    paths: ReleasePaths,
+    settings: ReleaseSettings,
+    ledger_path: Path,
+    owners: Secret | None,
+    *,
+    is_known: bool,
+    spend: bool,
+    stop: Stop,
+) -> Run:
+    with contextlib.ExitStack() as undo:
+        ledger, state = _open_databases(paths, ledger_path, undo, is_known=is_known)
+        key = owners.identity().hex() if owners else "run"
+        parameters = {**settings.parameters(), "source": paths.source_name, "key": key, "ledger": ledger.identity}
+        _check_parameters(paths, state, parameters, ledger_path)
+        unlock = lock(paths)
+        if unlock:
+            undo.callback(unlock)
+        check_own_card(paths, state.get("cards") or [])
+        check_location(paths, state.get("target"), lambda: _releases(state))
+        if state.get("target") != paths.location:
+            state.set_durably("target", paths.location)
+        joined = state.attach(ledger)
+        joined.check_knows(records.ledger_entries())  # an older ledger is refused before anything is spent
+        if isinstance(paths.target, LocalStorage | RemoteStorage):  # not the temporary files of another run
+            own = replace(paths.target, partial=f"{PARTIAL}/{state.salt().hex()[:16]}")
+            paths = replace(paths, target=own)
+        inventory, secret = take_inventory(paths, settings, state, ledger, owners, spend=spend, stop=stop)
+        undo.pop_all()
+        return Run(paths, settings, state, ledger, joined, secret, spend, inventory, unlock)
+
+
+def _releases(state: RunState) -> Generator[tuple[str, int, bytes]]:
+    """Yield name, size and SHA-256 of each recorded release."""
+    for known in state.known_outputs():
+        if known.state is FileState.RELEASED:
+            yield known.name, known.size, known.sha256
+
+
+def _open_databases(
+    paths: ReleasePaths, ledger_path: Path, undo: contextlib.ExitStack, *, is_known: bool
+) -> tuple[Ledger, RunState]:
+    """Open ledger and state. A new state folder is created only if the ledger can be used."""
+    ledger = None if is_known else Ledger(ledger_path)
+    if ledger is not None:
+        undo.callback(ledger.close)
+    state = RunState(paths.state)
+    undo.callback(state.close)
+    if ledger is None:
+        if not ledger_path.exists():
+            raise _wrong_ledger(state, f"and {ledger_path} does not exist")
+        ledger = Ledger(ledger_path, must_exist=True)
+        undo.callback(ledger.close)
+    return ledger, state
+
+
+def _wrong_ledger(state: RunState, but: str) -> ReleaseError:
+    begun = state.get("ledger path")
+    return ReleaseError(f"this release was begun with the ledger {begun}, {but}: name the right one with --ledger")
+
+
+def _check_parameters(paths: ReleasePaths, state: RunState, parameters: dict[str, Any], ledger_path: Path) -> None:
+    """Record the parameters of a new run; refuse other parameters for one that is resumed."""
+    before = state.get("parameters")
+    if before is None:  # new, or killed before it had begun
+        if isinstance(paths.target, LocalStorage) and not paths.target.root.exists():
+            paths.target.root.mkdir(parents=True)
+            state.set_durably("created target", True)
+        state.set_durably("ledger path", str(ledger_path.resolve()))
+        state.set_durably("parameters", parameters)
+    elif before.get("ledger") != parameters["ledger"]:
+        raise _wrong_ledger(state, f"not with {ledger_path}")
+    elif before != parameters:
+        values = "; ".join(
+            f"{name}: {_shown(before.get(name))} then, {_shown(value)} now"
+            for name, value in parameters.items()
+            if before.get(name) != value
+        )
+        raise ReleaseError(f"this release was begun with other parameters ({values}); use the same, or another target")
+
+
+def _shown(value: Any) -> str:  # noqa: ANN401
+    if not isinstance(value, list):
+        return str(value)
+    return ":".join(f"{part:g}" if isinstance(part, float) else str(part) for part in value)
+
+
+def open_state(target: str, state: Path | None) -> RunState:
+    """Open the state of an earlier run, for its owner to look at."""
+    folder = state or default_state(local_path(target))
+    if not (folder / DATABASE_NAME).exists():
+        raise ReleaseError(
+            f"there is no {folder}, the state folder that `ldp-slicing privatize` leaves beside {target}"
+        )
+    try:
+        return RunState(folder)
+    except OSError as error:
+        raise ReleaseError(f"{folder} cannot be opened: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""How sources are released."""
+"""The settings of a run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from ldp_slicing.view import Prune
 
 @dataclass(frozen=True)
 class ReleaseSettings:
-    """The plan that fits each image, the paper's if no slices are named, and what else decides how the set of releases looks.
+    """The settings of a run: plan and view for each kind of image, and the form of the set of releases.
 
-    names: "keep", or "random" for names that tell nothing. duplicates: equal pictures within a run are released each ("spend"), or only
-    the first ("once"). keep: what besides the pixels travels along, where a source holds such things.
+    slices: the bits to randomise, or None for the paper's plan.
+    names: "keep" the names of the sources, or "random" names, which reveal nothing.
+    duplicates: release equal images of a run each ("spend"), or only the first ("once").
+    keep: names of data that is kept besides the pixels, where a source has such data.
     """
 
     epsilon: float = 20.0
@@ -35,18 +37,19 @@ class ReleaseSettings:
         if self.slices is not None and self._is_for_grey != (word_bits != COLOUR_BITS):
             kind, other = ("grey", "colour") if word_bits != COLOUR_BITS else ("in colour", "grey")
             raise PlanError(
-                f"it is {kind}, and these slices are of {other} pixels: release it in a run of its own, with other slices or none"
+                f"is {kind}, and these slices are for {other} pixels: release it in a run of its own, "
+                "with other slices or none"
             )
         return _slicer(self.epsilon, self.weights, self.slices, self.prune, word_bits)
 
     @property
     def _is_for_grey(self) -> bool:
-        """Whether the slices name bits of grey pixels, "11+10", not of colours, "Y7+Y6"."""
+        """Whether the slices name bits of grey pixels ("11+10") rather than of colours ("Y7+Y6")."""
         return self.slices is not None and not any(map(str.isalpha, self.slices.casefold().replace("bit", "")))
 
     @property
     def _widest(self) -> int:
-        """A word that has all bits that slices can name."""
+        """The length of a word that has every bit these slices can name."""
         return 16 if self._is_for_grey else COLOUR_BITS
 
     def check(self) -> None:
@@ -59,17 +62,17 @@ class ReleaseSettings:
             )
 
     def parameters(self) -> dict[str, Any]:
-        """As JSON keeps them."""
-        told = {
+        """Return the settings as the state of a run records them, in JSON."""
+        shown = {
             "weights": list(self.weights),
             "keep": sorted(self.keep),
             "prune": self.prune or "none",
             "slices": "each bit",
         }
-        if self.slices is not None:  # however they were spelled
+        if self.slices is not None:  # in one spelling
             plan = self.slicer(self._widest).plan
-            told["slices"] = ", ".join(f"{plan.slice_name(part)} {part.epsilon!r}" for part in plan.slices)
-        return asdict(self) | told
+            shown["slices"] = ", ".join(f"{plan.slice_name(part)} {part.epsilon!r}" for part in plan.slices)
+        return asdict(self) | shown
 
 
 @lru_cache(maxsize=16)

@@ -1,30 +1,40 @@
-"""From where to where, and whether nothing is in the way: sources, target and the run's own folder lie apart, and a target is one run's."""
+"""May a run write here? Every question about the places of a run is answered in this module.
+
+Sources, target and state folder lie apart. A target belongs to one run, nothing in it is overwritten, and no card lies
+beside a file that it does not count.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
-import sys
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ldp_slicing.errors import ImageError, ReleaseError
-from ldp_slicing.formats import KINDS, detect_kind, read_head
+from ldp_slicing.files import digest_of, lock_folder
+from ldp_slicing.formats import KINDS, WRITERS, detect_kind, read_head
 from ldp_slicing.ledger import default_ledger
-from ldp_slicing.manifest import CARD_NAME, has_card
-from ldp_slicing.storage import LocalStorage, RemoteStorage, Storage, is_remote, remote
-
-if sys.platform != "win32":
-    import fcntl
+from ldp_slicing.manifest import BLANK, CARD_NAME, MANIFEST_NAME, has_card, read_or_empty
+from ldp_slicing.storage import (
+    PARTIAL,
+    LocalStorage,
+    RemoteStorage,
+    Storage,
+    is_apple_double,
+    is_remote,
+    remote,
+)
 
 STATE_SUFFIX = ".owner"
 
 
 @dataclass(frozen=True)
-class Route:
-    """From where to where. ``output``: the name of a single release, or none for a set."""
+class ReleasePaths:
+    """Where a run reads and writes. ``output`` is the name of a single release, or None for a set."""
 
     source: Storage
     target: Storage
@@ -34,180 +44,279 @@ class Route:
     output: str | None = None
 
     @property
-    def single(self) -> bool:
+    def is_single(self) -> bool:
         return self.output is not None
 
+    @property
+    def location(self) -> str:
+        """The address or real path of the target."""
+        target = self.target
+        if isinstance(target, RemoteStorage):
+            folder = target.address
+        else:
+            folder = os.path.realpath(target.root) if isinstance(target, LocalStorage) else ""
+        return f"{folder}/{self.output or ''}"
 
-def route_of(source: str, target: str, state: Path | None, *, shared: bool) -> Route:
-    from_place, only, source_name = _source(source)
+
+# Where to read and write
+
+
+def resolve_paths(source: str, target: str, state: Path | None, *, shared: bool) -> ReleasePaths:
+    """Return the places of a run; refuse places that overlap.
+
+    With ``shared``, workers on other machines write to the target, so their temporary files must lie inside it.
+    """
+    source_storage, only, source_name = _open_source(source)
+    state = state or default_state(target)
     if is_remote(target):
-        name = target.rstrip("/")
-        if is_remote(source) and (
-            f"{name}/".startswith(f"{source.rstrip('/')}/") or f"{source.rstrip('/')}/".startswith(f"{name}/")
-        ):
-            raise ReleaseError(
-                f"{target} and {source} overlap: releases go to a place of their own, outside the sources"
-            )
-        folder, output = (name, None) if only is None else name.rsplit("/", 1)
-        state = state or default_state(name)
-        to_place: Storage = remote(folder)
+        _check_remote_overlap(source, target)
+        folder, output = (target.rstrip("/"), None) if only is None else target.rstrip("/").rsplit("/", 1)
+        target_storage: Storage = remote(folder)
     else:
         path = Path(target)
-        output = None if only is None else path.name
-        state = state or default_state(target)
-        if not is_remote(source):
-            for place in (path, state):
-                if _overlap(Path(source), place):
-                    raise ReleaseError(
-                        f"{place} and {source} overlap: releases go to a place of their own, outside the sources"
-                    )
-        if _overlap(path, state):
-            raise ReleaseError(
-                f"{state} and {target} overlap: the run's own folder holds its key, and a target is handed on"
-            )
-        root = path if only is None else path.parent
-        to_place = LocalStorage(root, None if shared or not _one_file_system(state, root) else state / "drafts")
-    if only is not None and output is not None:
-        suffix, kind = os.path.splitext(output)[1].lower(), detect_kind(only, lambda: peek(from_place, only))  # noqa: PTH122
-        if suffix not in KINDS[kind].writers:
-            raise ReleaseError(
-                f"{target} must end in {' or '.join(KINDS[kind].writers)}: a release is written without loss"
-            )
-        return Route(from_place, to_place, source_name, state, f"{output}.card.json", output)
-    return Route(from_place, to_place, source_name, state, CARD_NAME)
+        _check_local_overlap(source, path, state)
+        root, output = (path, None) if only is None else (path.parent, path.name)
+        in_target = shared or not _same_file_system(state, root)
+        target_storage = LocalStorage(root, None if in_target else state / "temporary")
+    if only is None or output is None:
+        return ReleasePaths(source_storage, target_storage, source_name, state, CARD_NAME)
+    suffix = os.path.splitext(output)[1].lower()  # noqa: PTH122
+    writers = KINDS[detect_kind(only, lambda: read_start(source_storage, only))].writers
+    if suffix not in writers:
+        raise ReleaseError(f"{target} must end in {' or '.join(writers)}: a release is written without loss")
+    return ReleasePaths(source_storage, target_storage, source_name, state, f"{output}.card.json", output)
 
 
 def default_state(target: str) -> Path:
-    """Where the state of a run lies: beside its target, or in the owner's data folder where that is remote."""
+    """Return the state folder: beside the target, or in the owner's data folder if the target is remote."""
     if is_remote(target):
         return default_ledger().parent / "runs" / hashlib.sha256(os.fsencode(target.rstrip("/"))).hexdigest()[:32]
-    return Path(f"{os.path.realpath(target)}{STATE_SUFFIX}")  # one target has one state, by whatever name
+    return Path(f"{os.path.realpath(target)}{STATE_SUFFIX}")  # one target has one state, whatever name it is given by
 
 
-def _source(source: str) -> tuple[Storage, str | None, str]:
-    """The place of the sources; the one file of it that is meant, if one is; and how it is called."""
+def read_start(storage: Storage, path: str) -> bytes:
+    """Return the first bytes of a file, or nothing if it cannot be read."""
+    try:
+        return read_head(storage.open(path))
+    except (ImageError, OSError):
+        return b""
+
+
+def _open_source(source: str) -> tuple[Storage, str | None, str]:
+    """Return the storage of the sources, the one file that is meant (or None for all), and the name of the source."""
     if is_remote(source):
-        place = remote(source)
-        if not place.is_folder():
-            folder, only = source.rstrip("/").rsplit("/", 1)
-            if not remote(folder).has(only):
-                raise ReleaseError(f"{source} does not exist")
-            return remote(folder, only), only, source
-        return place, None, source
+        storage = remote(source)
+        if storage.is_folder():
+            return storage, None, source
+        folder, only = source.rstrip("/").rsplit("/", 1)
+        if not remote(folder).exists(only):
+            raise ReleaseError(f"{source} does not exist")
+        return remote(folder, only), only, source
     path = Path(source)
     if not path.exists():
         raise ReleaseError(f"{source} does not exist")
     name = str(path.resolve())
-    return (
-        (LocalStorage(path), None, name)
-        if path.is_dir()
-        else (LocalStorage(path.parent, only=path.name), path.name, name)
+    if path.is_dir():
+        return LocalStorage(path), None, name
+    return LocalStorage(path.parent, only=path.name), path.name, name
+
+
+def _check_remote_overlap(source: str, target: str) -> None:
+    one, two = f"{source.rstrip('/')}/", f"{target.rstrip('/')}/"
+    if is_remote(source) and (one.startswith(two) or two.startswith(one)):
+        raise ReleaseError(f"{target} and {source} overlap: releases go to a separate place, outside the sources")
+
+
+def _check_local_overlap(source: str, target: Path, state: Path) -> None:
+    for place in (target, state):
+        if not is_remote(source) and _overlap(Path(source), place):
+            raise ReleaseError(f"{place} and {source} overlap: releases go to a separate place, outside the sources")
+    if _overlap(target, state):
+        raise ReleaseError(
+            f"{state} and {target} overlap: the state folder holds the run key, and a target is handed on"
+        )
+
+
+def _overlap(one: Path, two: Path) -> bool:
+    return _is_inside(one, two) or _is_inside(two, one)
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    """Return whether ``path`` is the folder or lies in it, by name or because two names are one place on disk."""
+    folder, path = folder.resolve(), path.resolve()
+    return any(
+        place == folder or (place.exists() and folder.exists() and place.samefile(folder))
+        for place in (path, *path.parents)
     )
 
 
-def _one_file_system(one: Path, two: Path) -> bool:
-    """Whether a file can be renamed from one to the other, by the nearest folders that exist."""
+def _same_file_system(one: Path, two: Path) -> bool:
+    """Return whether a file can be renamed from one folder to the other, judged by the nearest existing folders."""
     devices = [
         next(place for place in (path, *path.absolute().parents) if place.exists()).stat().st_dev for path in (one, two)
     ]
     return devices[0] == devices[1]
 
 
-def _overlap(source: Path, target: Path) -> bool:
-    """Whether one is, or is inside, the other: by name, or because the file system says that two names are one place."""
-    inside, outside = source.resolve(), target.resolve()
-    return any(
-        same_place(place, whole)
-        for whole, part in ((inside, outside), (outside, inside))
-        for place in (part, *part.parents)
-    )
+# Checks before a run
 
 
-def same_place(one: Path, two: Path) -> bool:
-    return one == two or (one.exists() and two.exists() and one.samefile(two))
-
-
-def check_new(route: Route) -> None:
-    """A target without a state must be new, and the state, too."""
-    if os.path.lexists(route.state) and (not route.state.is_dir() or any(route.state.iterdir())):
-        raise ReleaseError(
-            f"{route.state} is not an empty folder, and no run left it: a run's own folder is new (--state names another)"
-        )
-    check_new_target(route)
-
-
-def check_new_target(route: Route) -> None:
-    """So that nothing is overwritten and no release is mixed with other files."""
-    target = route.target
-    if isinstance(target, LocalStorage):
-        if route.output is not None:
-            for path in (target.root / route.output, target.root / route.card_path):
-                if os.path.lexists(path):
-                    raise ReleaseError(f"{path} exists already: nothing is overwritten")
-        elif os.path.lexists(target.root) and (not target.root.is_dir() or any(target.root.iterdir())):
+def check_private_files(paths: ReleasePaths, target: str, files: Iterable[Path]) -> None:
+    """Refuse a ledger or key inside the target, which is handed on, or inside the state folder, which is deleted."""
+    for file in files:
+        if not is_remote(target) and _is_inside(file.resolve().parent, Path(target)):
+            raise ReleaseError(f"{file} would lie in {target}, which is handed on: keep it elsewhere")
+        if _is_inside(file.resolve().parent, paths.state):
             raise ReleaseError(
-                f"{target.root} is not an empty folder, and there is no {route.state} to say that a run left it: releases go to a new or "
-                "empty one, so that none is mixed with other files"
+                f"{file} lies in {paths.state}, the state folder of the run, which is deleted when no longer needed: "
+                "keep it elsewhere"
             )
-    elif any(target.size(name) is not None for name in (route.output, route.card_path) if name) or (
-        not route.single and next(target.files(), None) is not None
-    ):
-        raise ReleaseError(f"{route.output or 'the target'} exists already: nothing is overwritten")
 
 
-def check_above(route: Route) -> None:
-    """No release goes into a folder that has a card of another run, nor into one below it."""
-    target, places = route.target, list[Storage]()
+def check_new(paths: ReleasePaths) -> None:
+    """Refuse a state folder or target that exists, if no run has left its state there."""
+    if os.path.lexists(paths.state) and (not paths.state.is_dir() or any(paths.state.iterdir())):
+        raise ReleaseError(
+            f"{paths.state} is not an empty folder, and no run left it: a state folder is new (--state chooses another)"
+        )
+    _check_new_target(paths)
+
+
+def _check_new_target(paths: ReleasePaths) -> None:
+    """Refuse a target that is not empty: nothing is overwritten, and releases are not mixed with other files."""
+    target = paths.target
+    if not isinstance(target, LocalStorage):
+        names = [name for name in (paths.output, paths.card_path) if name]
+        if any(target.size(name) is not None for name in names) or (
+            not paths.is_single and next(target.files(), None) is not None
+        ):
+            raise ReleaseError(f"{paths.output or 'the target'} exists already: nothing is overwritten")
+    elif paths.output is not None:
+        for path in (target.root / paths.output, target.root / paths.card_path):
+            if os.path.lexists(path):
+                raise ReleaseError(f"{path} exists already: nothing is overwritten")
+    elif os.path.lexists(target.root) and (not target.root.is_dir() or any(target.root.iterdir())):
+        raise ReleaseError(
+            f"{target.root} is not an empty folder, and there is no {paths.state} of a run that left it: "
+            "releases go to a new or empty folder, so that they are not mixed with other files"
+        )
+
+
+def check_location(
+    paths: ReleasePaths, recorded: str | None, releases: Callable[[], Iterable[tuple[str, int, bytes]]]
+) -> None:
+    """Refuse a target that is neither the recorded one nor holds the run's releases, which were then moved there.
+
+    Anything else would mix releases with other files. ``releases`` gives their names, sizes and SHA-256.
+    """
+    if recorded == paths.location:
+        return
+    if recorded is None or next(iter(releases()), None) is None:
+        _check_new_target(paths)
+    elif not any(is_whole(paths.target, *release) for release in releases()):
+        raise ReleaseError(
+            f"{paths.state} is the state of a run to {recorded.rstrip('/')}, and none of its releases is here: "
+            "name that target"
+        )
+
+
+def check_own_card(paths: ReleasePaths, written: Sequence[str]) -> None:
+    """Refuse a target whose card this run did not write: the promise on it would be lost.
+
+    ``written`` are the SHA-256 of the cards that the run wrote, in hexadecimal.
+    """
+    try:
+        content = read_or_empty(paths.target, paths.card_path)
+    except ImageError as error:
+        raise ReleaseError(f"{paths.card_path} cannot be read: {error}") from None
+    if content.strip(BLANK) and hashlib.sha256(content).hexdigest() not in written:
+        is_card = has_card(paths.target, paths.card_path)
+        what = "another run wrote it, or somebody changed it" if is_card else "it is not a card"
+        raise ReleaseError(
+            f"{paths.card_path} exists, and {what}: a target belongs to one run. Move the file away if you do not need it"
+        )
+
+
+def check_above(paths: ReleasePaths) -> None:
+    """Refuse a target in a folder that has another run's card, or anywhere below one."""
+    target, places = paths.target, list[tuple[str, Storage]]()
     if isinstance(target, LocalStorage):
-        places += map(LocalStorage, ((target.root,) if route.single else ()) + tuple(target.root.resolve().parents))
+        folders = ((target.root,) if paths.is_single else ()) + tuple(target.root.resolve().parents)
+        places += ((str(folder), LocalStorage(folder)) for folder in folders)
     elif isinstance(target, RemoteStorage):
         scheme, _, path = target.address.partition("://")
         parts = path.split("/")
-        for end in () if "::" in path else range(len(parts) - (not route.single), 0, -1):
+        first = len(parts) if paths.is_single else len(parts) - 1
+        for end in () if "::" in path else range(first, 0, -1):
+            address = f"{scheme}://{'/'.join(parts[:end])}"
             with contextlib.suppress(Exception):  # above a share there may be nothing that can be asked
-                above = remote(f"{scheme}://{'/'.join(parts[:end])}")
+                above = remote(address)
                 above.size(CARD_NAME)
-                places.append(above)
-    for place in places:
+                places.append((address, above))
+    for name, place in places:
         if has_card(place):
-            where = (
-                place.root
-                if isinstance(place, LocalStorage)
-                else place.address
-                if isinstance(place, RemoteStorage)
-                else place
-            )
             raise ReleaseError(
-                f"{where} is the target of another run, whose card would not count this: release to another place"
+                f"{name} is the target of another run, whose card would not count this release: choose another target"
             )
 
 
-def hold(route: Route) -> Callable[[], None] | None:
-    """Nobody else works on this folder until the result is called: one with another state folder would not know of this run.
+def lock(paths: ReleasePaths) -> Callable[[], None] | None:
+    """Lock the target folder and return what unlocks it. A run with another state folder would not know of this one.
 
-    The system lets go of it when the process ends, however it ends. None where it cannot be held: remote places, some network disks.
+    The system unlocks it when the process ends, however it ends. Returns None where it cannot be locked: remote places,
+    single files, some network disks.
     """
-    if (
-        sys.platform == "win32"
-        or route.single
-        or not isinstance(route.target, LocalStorage)
-        or not route.target.root.is_dir()
-    ):
+    target = paths.target
+    if paths.is_single or not isinstance(target, LocalStorage) or not target.root.is_dir():
         return None
-    held = os.open(route.target.root, os.O_RDONLY)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock_folder(target.root)
     except BlockingIOError:
-        os.close(held)
-        raise ReleaseError(f"another run is at work on {route.target.root}; wait for it, or stop it") from None
-    except OSError:
-        os.close(held)
-        return None
-    return lambda: os.close(held)
+        raise ReleaseError(f"another run is working on {target.root}; wait for it, or stop it") from None
 
 
-def peek(source: Storage, path: str) -> bytes:
-    try:
-        return read_head(source.open(path))
-    except (ImageError, OSError):
-        return b""
+# Files in the target
+
+
+def reserved_name(path: str, *, keeps_names: bool) -> str | None:
+    """Return why no release can have this source's name, if so."""
+    if ".." in path.split("/") or path.startswith("/"):  # a server may list any name
+        return "has a name that leads out of its folder"
+    folder, separator, _ = path.partition("/")
+    if keeps_names and separator and folder.casefold() in (CARD_NAME, MANIFEST_NAME, PARTIAL):
+        return f"is in a folder whose name is reserved here, {folder.casefold()}: rename the folder"
+    return None
+
+
+def is_whole(target: Storage, name: str, size: int, sha256: bytes) -> bool:
+    """Return whether a file is there, as it was released."""
+    return target.size(name) == size and digest_of(target.open(name)) == sha256
+
+
+def uncounted_file(paths: ReleasePaths, is_released: Callable[[str], bool], outputs: Iterable[str]) -> str | None:
+    """Return why no card would be true of what lies in the target, if so: a file that the run does not count.
+
+    A worker that was killed, or a ledger that failed, may leave outputs that the run has not recorded. They are made again,
+    the same, when the run is resumed. Of a single release, only ``outputs`` are looked at.
+    """
+    if paths.is_single:
+        present = [output for output in outputs if paths.target.size(output) is not None]
+        return next((_not_counted(output) for output in present if not is_released(output)), None)
+    for found in paths.target.files():
+        path = found.path
+        if found.problem:  # anything may lie behind it
+            return f"{path} {found.problem}"
+        suffix = path[path.rfind(".") :].lower()
+        if suffix not in WRITERS or path.startswith(f"{PARTIAL}/") or is_apple_double(paths.target, path):
+            continue
+        # Some file systems change how accents are composed.
+        if not any(map(is_released, (path, unicodedata.normalize("NFC", path), unicodedata.normalize("NFD", path)))):
+            return _not_counted(path)
+    return None
+
+
+def _not_counted(path: str) -> str:
+    return (
+        f"{path} is in the target but not counted: run the same command again, "
+        "or move it away if it is not a release of this run"
+    )

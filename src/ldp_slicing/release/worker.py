@@ -1,7 +1,8 @@
-"""The work itself, the same wherever it is done: files in, files out, batch by batch.
+"""A worker: source files in, output files out, batch by batch. It is the same wherever it runs.
 
-For each batch of sources: read and decode, ask the gate (which enters intents into the ledger, durably), release under derived keys,
-write. A file gets its name when all of its entries are in it; then the gate is told. Nothing here keeps more than a batch in memory.
+For each batch of images the worker reads and decodes, asks the ledger (which enters the intents durably), releases under
+derived keys, and writes. A file gets its name once all of its images are in it; then the ledger is told. A worker never
+holds more than a batch in memory.
 """
 
 from __future__ import annotations
@@ -16,70 +17,22 @@ from ldp_slicing.files import digest_of_open
 from ldp_slicing.formats import KINDS, WRITERS, load_format
 from ldp_slicing.formats.base import Damaged, Entry, Options, Reader, Writer
 from ldp_slicing.keys import Secret, frame, source_digest, tables_digest
-from ldp_slicing.ledger import Intent, Ledger, Stream, Verdict
+from ldp_slicing.ledger import Approval, Intent, Ledger, RunPolicy
 from ldp_slicing.plan import COLOUR_BITS
+from ldp_slicing.release.report import FileReport, FileState, FileTask, MemberRelease, SkippedMember
 from ldp_slicing.release.settings import ReleaseSettings
-from ldp_slicing.storage import Draft, LocalStorage, Storage
+from ldp_slicing.storage import LocalStorage, Storage, TemporaryFile
 
-NEVER_NAMED = (errno.EINVAL, errno.ENAMETOOLONG)  # what a name is refused with that the disk cannot have
-NOT_NAMED = (*NEVER_NAMED, errno.EACCES, errno.EROFS)  # a file that is refused its name with these does not get it
-BATCH_SOURCES = 64  # an intent costs a flush of the disk; so many share one
-BATCH_BYTES = 32 << 20  # of decoded pixels that wait for it
-
-
-@dataclass(frozen=True)
-class Task:
-    """One file to release: its path, kind, and the path of what is made from it."""
-
-    path: str
-    kind: str
-    output: str
-    size: int = 0
+NAME_IMPOSSIBLE = (errno.EINVAL, errno.ENAMETOOLONG)  # the file system cannot have such a name
+NAME_REFUSED = (*NAME_IMPOSSIBLE, errno.EACCES, errno.EROFS)  # after these errors a file certainly has no name
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+BATCH_SOURCES = 64  # images that share one intent, since each intent is flushed to disk
+BATCH_BYTES = 32 << 20  # of decoded pixels that wait for their intent
 
 
 @dataclass(frozen=True)
-class Made:
-    """A release within an output: its member's name, size, word and frames, and its numbers in the ledger: of a film all frames'."""
-
-    member: str | None
-    width: int
-    height: int
-    bits: int
-    numbers: tuple[int, ...]
-    entry: str = ""  # what its source is called within its file
-    frames: int = 1
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A member of a shard that was left out."""
-
-    member: str
-    problem: str
-    is_copy: bool = False
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one file. ``problem``: why nothing was written; ``passing``: trying again may help; ``skipped``: members left out."""
-
-    task: Task
-    problem: str | None = None
-    passing: bool = False
-    is_copy: bool = False
-    stopped: bool = False
-    notices: tuple[str, ...] = ()
-    made: tuple[Made, ...] = ()
-    skipped: tuple[Skipped, ...] = ()
-    sha256: bytes = b""
-    size: int = 0
-    file: bytes | None = None
-    no_room: bool = False  # the disk was full
-
-
-@dataclass(frozen=True)
-class Ask:
-    """An intent as it travels: the settings, which both sides have, gives the plan for a word of ``bits``."""
+class ReleaseRequest:
+    """An intent as a worker sends it. Settings, which both sides have, give the plan for words of ``bits`` bits."""
 
     item: bytes
     source: bytes
@@ -89,31 +42,31 @@ class Ask:
 
     @property
     def path(self) -> str:
-        """Of the file that it is in."""
+        """The path of the file that the image is in."""
         return self.item.partition(b"\0")[0].decode("utf-8", "surrogateescape")
 
 
-class Gate(Protocol):
-    """The way to the ledger, from wherever the work is done."""
+class LedgerClient(Protocol):
+    """The ledger, as a worker reaches it from wherever it runs."""
 
-    def approve(self, asked: Sequence[Ask]) -> list[Verdict]: ...
+    def approve(self, requests: Sequence[ReleaseRequest]) -> list[Approval]: ...
     def finish(self, entries: Sequence[int]) -> None: ...
     def withdraw(self, entries: Sequence[int]) -> None: ...
 
 
-class LedgerGate:
-    """The ledger is here."""
+class LocalLedgerClient:
+    """The ledger in the run's own process."""
 
-    def __init__(
-        self, ledger: Ledger, stream: Stream, settings: ReleaseSettings, before: Callable[[], None] = lambda: None
-    ) -> None:
-        self.ledger, self.stream, self.settings, self._before = ledger, stream, settings, before
+    def __init__(self, ledger: Ledger, policy: RunPolicy, settings: ReleaseSettings) -> None:
+        self.ledger, self.policy, self.settings = ledger, policy, settings
 
-    def approve(self, asked: Sequence[Ask]) -> list[Verdict]:
-        self._before()
-        plans = {bits: self.settings.slicer(bits) for bits in {ask.bits for ask in asked}}
-        intents = [Intent(a.item, a.source, a.file, plans[a.bits].plan, plans[a.bits].prune, a.frame) for a in asked]
-        return self.ledger.approve(intents, self.stream)
+    def approve(self, requests: Sequence[ReleaseRequest]) -> list[Approval]:
+        slicers = {bits: self.settings.slicer(bits) for bits in {request.bits for request in requests}}
+        intents = [
+            Intent(one.item, one.source, one.file, slicers[one.bits].plan, slicers[one.bits].prune, one.frame)
+            for one in requests
+        ]
+        return self.ledger.approve(intents, self.policy)
 
     def finish(self, entries: Sequence[int]) -> None:
         self.ledger.finish(entries)
@@ -123,8 +76,8 @@ class LedgerGate:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What a worker needs to know. It travels to other processes and machines, the secret with it."""
+class WorkerContext:
+    """What a worker needs to know. It is sent to other processes and machines, secret included."""
 
     source: Storage
     target: Storage
@@ -138,52 +91,74 @@ class Setting:
 
 @dataclass
 class _Output:
-    """A file on its way: its draft is opened with its first release."""
+    """An output in progress: its report so far, its temporary file and writer, and its entries in the ledger.
 
-    task: Task
-    draft: Draft | None = None
+    ``rename_started`` is set while it is unknown whether the file has its name.
+    """
+
+    report: FileReport
+    file: TemporaryFile | None = None
     writer: Writer | None = None
-    problem: str | None = None
-    passing: bool = False
-    is_copy: bool = False
-    stopped: bool = False
-    file: bytes | None = None
     entries: list[int] = field(default_factory=list)
-    made: list[Made] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
-    notices: set[str] = field(default_factory=set)
+    releases: list[MemberRelease] = field(default_factory=list)
     frames: int = 0
-    attempted: bool = False
-    named: bool = False
-    no_room: bool = False
+    rename_started: bool = False
+    has_name: bool = False
 
     @property
-    def is_out(self) -> bool:
-        """Whether somebody may have got some of it."""
-        return self.attempted or (self.draft is not None and self.draft.is_seen)
+    def failed(self) -> bool:
+        return self.report.problem is not None
 
-    def fail(self, problem: str, *, passing: bool = False, no_room: bool = False) -> None:
-        self.problem, self.passing, self.no_room = (
-            self.problem or problem,
-            self.passing or passing,
-            self.no_room or no_room,
-        )
+    @property
+    def may_be_seen(self) -> bool:
+        """Whether somebody else may have read some of it."""
+        return self.rename_started or (self.file is not None and self.file.is_visible)
+
+    def stop(self) -> None:
+        """Leave the file to be released when the run is resumed."""
+        self.report.problem = self.report.problem or "stopped"
+
+    def fail(self, problem: str, state: FileState = FileState.FAILED) -> None:
+        """Give the file up. The first problem is the one that is reported; RETRY outweighs FAILED."""
+        if self.report.problem is None:
+            self.report.problem, self.report.state = problem, state
+        elif self.report.state is FileState.FAILED:
+            self.report.state = state
+
+    def fail_writing(self, error: Exception) -> None:
+        """Give the file up because it could not be written. Trying again helps unless the name is impossible."""
+        number = getattr(error, "errno", None)
+        may_help = self.may_be_seen or number not in NAME_IMPOSSIBLE
+        self.report.disk_full = self.report.disk_full or number in DISK_FULL
+        self.fail(_describe(error, "could not be released"), FileState.RETRY if may_help else FileState.FAILED)
+
+    def complete(self) -> FileReport:
+        """Return the report of an output that is finished, one way or another."""
+        report = self.report
+        if not self.failed:
+            assert self.file is not None  # noqa: S101
+            report.state, report.releases = FileState.RELEASED, tuple(self.releases)
+            report.sha256, report.size = self.file.sha256, self.file.size
+        elif report.state is FileState.FAILED and self.may_be_seen and self.entries:
+            report.state = FileState.RETRY  # what is in the ledger can only be made again under this run's key
+        return report
 
 
 class Worker:
-    """Releases files, one task list after the other, in one thread. Keeps memory for releases between them, never a source."""
+    """Releases files, one list of tasks after the other, in one thread. Reuses memory for releases, never for sources."""
 
-    def __init__(self, setting: Setting, gate: Gate, stop: Callable[[], bool] = lambda: False) -> None:
-        self.setting, self.gate, self._stop = setting, gate, stop
+    def __init__(self, context: WorkerContext, ledger: LedgerClient, stop: Callable[[], bool] = lambda: False) -> None:
+        self.context, self.ledger, self._stop = context, ledger, stop
+        self._is_disk_full = False
         self._canvases: dict[tuple[Any, ...], Any] = {}
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
-        """The outcome of each task, in order; after a stop the rest come back as stopped."""
+    def run(self, tasks: Sequence[FileTask]) -> Iterator[FileReport]:
+        """Yield the report on each task, in order. After a stop, the remaining tasks come back as waiting."""
         waiting: list[tuple[_Output, Entry]] = []
         outputs: list[_Output] = []
         held = 0
         for task in tasks:
-            output = _Output(task)
+            output = _Output(FileReport(task))
             outputs.append(output)
             for entry in self._read(output):
                 waiting.append((output, entry))
@@ -197,216 +172,188 @@ class Worker:
         self._release(waiting)
         yield from self._close(outputs)
 
+    def _must_stop(self) -> bool:
+        return self._is_disk_full or self._stop()
+
     def _read(self, output: _Output) -> Iterator[Entry]:
-        """The entries of a file, until it is known that nothing of it will be released."""
-        kind = KINDS[output.task.kind]
+        """Yield the entries of a file, as long as anything of it may be released."""
+        report, source = output.report, self.context.source
+        kind = KINDS[report.task.kind]
         try:
-            if self._stop():
-                raise _StopError
+            if self._must_stop():
+                output.stop()
+                return
             read: Reader = load_format(kind.reader, kind.extra).read
-            with self.setting.source.open(output.task.path) as file:
-                if kind.is_container and isinstance(self.setting.source, LocalStorage):  # from afar it would come twice
-                    output.file = digest_of_open(file)
-                for entry in read(file, self.setting.options):
-                    if self._stop():
-                        raise _StopError
-                    if output.problem is not None:
+            with source.open(report.task.path) as file:
+                if kind.is_container and isinstance(source, LocalStorage):  # a remote file would be fetched twice
+                    report.source_sha256 = digest_of_open(file)
+                for entry in read(file, self.context.options):
+                    if self._must_stop():
+                        output.stop()
+                    if output.failed:
                         return
                     if isinstance(entry, Damaged):
-                        output.skipped.append(Skipped(entry.name, entry.problem))
-                    else:
-                        if not self._fits(output, entry):
-                            continue
+                        report.skipped.append(SkippedMember(entry.name, entry.problem))
+                    elif self._has_plan(output, entry):
                         if entry.frame or not entry.name:
-                            output.file = entry.file  # it was decoded from the whole file
+                            report.source_sha256 = entry.file  # it was decoded from the whole file
                         yield entry
-        except _StopError:
-            output.stopped = True
-            output.fail("stopped")
         except LdpSlicingError as error:
             output.fail(str(error))
-        except Exception as error:  # whatever it is, it concerns this source: it is named, and the others go on
-            output.fail(_words(error, "could not be read"), passing=isinstance(error, OSError))
+        except Exception as error:  # concerns this source only: it is reported, and the others go on
+            state = FileState.RETRY if isinstance(error, OSError) else FileState.FAILED
+            output.fail(_describe(error, "could not be read"), state)
 
-    def _fits(self, output: _Output, entry: Entry) -> bool:
-        """Whether there is a plan for such pixels. Asked before anything is spent; of a shard, what does not fit is left out and named."""
+    def _has_plan(self, output: _Output, entry: Entry) -> bool:
+        """Return whether the settings have a plan for such pixels, before anything is spent.
+
+        A member that has none is left out; a file of its own is refused.
+        """
         try:
-            self.setting.settings.slicer(entry.bits)
+            self.context.settings.slicer(entry.bits)
         except PlanError as error:
             if not entry.name:
                 raise
-            output.skipped.append(Skipped(entry.name, str(error)))
+            output.report.skipped.append(SkippedMember(entry.name, str(error)))
             return False
         return True
 
     def _release(self, waiting: list[tuple[_Output, Entry]]) -> None:
-        """Ask for a batch, then write what was allowed."""
-        if not waiting:
+        """Ask the ledger about a batch, then write what was approved."""
+        wanted = [(output, entry, _request(output, entry)) for output, entry in waiting if not output.failed]
+        if not wanted:
             return
-        wanted = [(output, entry, self._ask(output, entry)) for output, entry in waiting if output.problem is None]
         try:
-            verdicts = self.gate.approve([ask for _, _, ask in wanted])
+            approvals = self.ledger.approve([request for _, _, request in wanted])
         except LedgerError as error:
             for output, _, _ in wanted:
-                output.fail(str(error), passing=True)
+                output.fail(str(error), FileState.RETRY)
             return
-        for (output, entry, ask), verdict in zip(wanted, verdicts, strict=True):
-            if verdict.problem is not None:
-                self._refuse(output, entry, verdict)
+        for (output, entry, request), approval in zip(wanted, approvals, strict=True):
+            if approval.problem is not None:
+                _refuse(output, entry, approval)
                 continue
-            output.entries.append(verdict.entry)
-            if self._stop():
-                output.stopped = True
-                output.fail("stopped")
-            if output.problem is None:
-                try:
-                    self._write(output, entry, ask, verdict)
-                    if not KINDS[output.task.kind].is_container:
-                        self._commit(output)  # there is no more to come
-                except LdpSlicingError as error:
-                    output.fail(str(error))
-                except Exception as error:  # a full disk, most often: to be tried again
-                    output.fail(
-                        _words(error, "could not be released"), passing=_passes(error, output), no_room=_is_full(error)
-                    )
+            output.entries.append(approval.entry)
+            if self._must_stop():
+                output.stop()
+            if not output.failed:
+                self._write_approved(output, entry, request, approval)
 
-    def _refuse(self, output: _Output, entry: Entry, verdict: Verdict) -> None:
-        """A copy is left out of a shard; a source that was released before stops its file, or that file could never be completed."""
-        if verdict.is_copy and entry.name:
-            output.skipped.append(Skipped(entry.name, verdict.problem or "", is_copy=True))
-        else:
-            output.is_copy = verdict.is_copy
-            named = f"its frame {entry.frame}" if entry.frame else entry.name
-            output.fail(f"{named} {verdict.problem}".strip())
+    def _write_approved(self, output: _Output, entry: Entry, request: ReleaseRequest, approval: Approval) -> None:
+        try:
+            self._write(output, entry, request, approval)
+            if not KINDS[output.report.task.kind].is_container:
+                self._finish(output)  # nothing more will come
+        except LdpSlicingError as error:
+            output.fail(str(error))
+        except Exception as error:
+            output.fail_writing(error)
+            self._is_disk_full = self._is_disk_full or output.report.disk_full
 
-    def _ask(self, output: _Output, entry: Entry) -> Ask:
-        name = f"{output.task.path}\0{entry.name}".encode("utf-8", "surrogateescape")
-        digest = source_digest(entry.pixels, 8 if entry.bits == COLOUR_BITS else entry.bits)
-        return Ask(name, digest, entry.file, entry.bits, entry.frame)
-
-    def _write(self, output: _Output, entry: Entry, ask: Ask, verdict: Verdict) -> None:
+    def _write(self, output: _Output, entry: Entry, request: ReleaseRequest, approval: Approval) -> None:
+        name, settings, secret = output.report.task.output, self.context.settings, self.context.secret
         if output.writer is None:
-            suffix = output.task.output[output.task.output.rindex(".") :].lower()
-            kind: type[Writer] = load_format(WRITERS[suffix]).Writer
-            output.draft = self.setting.target.draft(output.task.output)
-            output.writer = kind(output.draft, self.setting.options)
-        slicer, secret = self.setting.settings.slicer(entry.bits), self.setting.secret
+            kind: type[Writer] = load_format(WRITERS[name[name.rindex(".") :].lower()]).Writer
+            output.file = self.context.target.create(name)
+            output.writer = kind(output.file, self.context.options)
+        slicer = settings.slicer(entry.bits)
         canvas = self._canvas(output.writer.canvas, entry)
-        key = secret.image_key(ask.item, ask.source, slicer.plan, slicer.prune)
+        key = secret.image_key(request.item, request.source, slicer.plan, slicer.prune)
         slicer.release_into(entry.pixels, canvas.pixels, key=key)
-        made_of = (
-            ask.item,
-            ask.file or b"",
-            ask.source,
-            tables_digest(slicer.plan.tables),
-            (slicer.prune or "none").encode(),
-        )
-        identity = secret.output_name(
-            frame(*made_of)
-        )  # under one key, what differs in anything is called by another name
-        member = output.writer.add(
-            entry, entry.name if self.setting.settings.names == "keep" else identity, identity, canvas
-        )
-        output.notices.update(entry.notices)
+        # Under one key, releases that differ in anything have different identities.
+        made_from = (request.item, request.file or b"", request.source, tables_digest(slicer.plan.tables))
+        identity = secret.output_name(frame(*made_from, (slicer.prune or "none").encode()))
+        member = output.writer.add(entry, entry.name if settings.names == "keep" else identity, identity, canvas)
+        output.report.notices.update(entry.notices)
         height, width = entry.pixels.shape[:2]
         output.frames = entry.frame
         if entry.frame < 2:
-            output.made.append(Made(member, width, height, entry.bits, (verdict.entry,), entry.name))
+            output.releases.append(MemberRelease(member, width, height, entry.bits, (approval.entry,), entry.name))
 
     def _canvas(self, kind: type[Any], entry: Entry) -> Any:  # noqa: ANN401
-        """Memory for a release: the last one where it fits, since fresh memory costs more than the kernel."""
+        """Return memory for a release: the last one if it fits, since fresh memory costs more than the kernel."""
         wanted = (kind, entry.pixels.shape, entry.pixels.dtype)
         if wanted not in self._canvases:
             self._canvases = {wanted: kind(entry.pixels.shape, entry.pixels.dtype.newbyteorder("="))}
         return self._canvases[wanted]
 
-    def _close(self, outputs: list[_Output]) -> Iterator[Outcome]:
-        """Give each file that is whole its name; then tell the gate, once for all of them."""
+    def _close(self, outputs: list[_Output]) -> Iterator[FileReport]:
+        """Give each whole file its name, then tell the ledger about all of them at once."""
         for output in outputs:
             try:
-                self._commit(output)
+                self._finish(output)
             except Exception as error:
-                output.fail(
-                    _words(error, "could not be released"), passing=_passes(error, output), no_room=_is_full(error)
-                )
-        self._tell(outputs)
+                output.fail_writing(error)
+                self._is_disk_full = self._is_disk_full or output.report.disk_full
+        self._tell_ledger(outputs)
         for output in outputs:
-            yield Outcome(
-                output.task,
-                output.problem,
-                output.passing
-                or (
-                    output.is_out and bool(output.entries)
-                ),  # what was entered can only be made again under this run's key
-                output.is_copy,
-                output.stopped,
-                tuple(sorted(output.notices)),
-                tuple(output.made) if output.problem is None else (),
-                tuple(output.skipped),
-                output.draft.sha256 if output.draft and output.problem is None else b"",
-                output.draft.size if output.draft else 0,
-                output.file,
-                output.no_room,
-            )
+            yield output.complete()
 
-    def _commit(self, output: _Output) -> None:
-        if output.problem is None and output.writer is None:
-            output.is_copy = bool(output.skipped) and all(one.is_copy for one in output.skipped)
-            output.fail(
-                f"holds nothing that can be released{f': {output.skipped[0].problem}' if output.skipped else ''}"
-            )
-        if output.draft is None or output.named:
+    def _finish(self, output: _Output) -> None:
+        """Give a whole output its name, and remove the temporary file of any other."""
+        report = output.report
+        if not output.failed and output.writer is None:
+            reason = f": {report.skipped[0].problem}" if report.skipped else ""
+            only_copies = bool(report.skipped) and all(one.is_copy for one in report.skipped)
+            state = FileState.COPY if only_copies else FileState.FAILED
+            output.fail(f"holds nothing that can be released{reason}", state)
+        if output.file is None or output.has_name:
             return
         try:
-            if output.writer is not None and output.problem is None:
+            if output.writer is not None and not output.failed:
                 output.writer.close()
-                output.attempted = True
-                try:
-                    output.draft.commit()
-                except FileExistsError:
-                    output.attempted = False  # another file has it
-                    raise
-                except OSError as error:
-                    there = (
-                        self.setting.target.size(output.task.output) is not None
-                    )  # where renaming is copying, all the same
-                    output.attempted = there or error.errno not in NOT_NAMED
-                    raise
-                output.named = True
+                self._rename(output, output.file)
             elif output.writer is not None:
                 output.writer.abort()
         finally:
-            if not output.named:
-                output.draft.abort()
+            if not output.has_name:
+                output.file.abort()
 
-    def _tell(self, outputs: list[_Output]) -> None:
-        """What was named is done; what was never on its way to a name is withdrawn; whatever is in doubt, or was seen, stays an intent."""
+    def _rename(self, output: _Output, file: TemporaryFile) -> None:
+        output.rename_started = True
         try:
-            if done := [entry for output in outputs if output.problem is None for entry in output.entries]:
-                self.gate.finish(done)
-            if undone := [entry for output in outputs if not output.is_out for entry in output.entries]:
-                self.gate.withdraw(undone)
+            file.commit()
+        except FileExistsError:
+            output.rename_started = False  # another file has the name
+            raise
+        except OSError as error:
+            # Where renaming is copying, the file may be there after all.
+            is_there = self.context.target.size(output.report.task.output) is not None
+            output.rename_started = is_there or error.errno not in NAME_REFUSED
+            raise
+        output.has_name = True
+
+    def _tell_ledger(self, outputs: list[_Output]) -> None:
+        """Finish the entries of named files, and withdraw those that were never seen. The others stay intents."""
+        try:
+            if done := [entry for output in outputs if not output.failed for entry in output.entries]:
+                self.ledger.finish(done)
+            if undone := [entry for output in outputs if not output.may_be_seen for entry in output.entries]:
+                self.ledger.withdraw(undone)
             for output in outputs:
-                if output.problem is None and output.frames:
-                    (first,) = output.made
-                    output.made = [replace(first, frames=output.frames, numbers=tuple(output.entries))]
-        except LedgerError as error:  # what has its name keeps it, and is made again, the same, when the run is resumed
+                if not output.failed and output.frames:
+                    (first,) = output.releases
+                    output.releases = [replace(first, frames=output.frames, numbers=tuple(output.entries))]
+        except LedgerError as error:  # named files keep their names, and are made again, the same, by a resumed run
             for output in outputs:
-                output.fail(str(error), passing=True)
+                output.fail(str(error), FileState.RETRY)
 
 
-class _StopError(Exception):
-    """Between two entries somebody asked to stop."""
+def _request(output: _Output, entry: Entry) -> ReleaseRequest:
+    name = f"{output.report.task.path}\0{entry.name}".encode("utf-8", "surrogateescape")
+    digest = source_digest(entry.pixels, 8 if entry.bits == COLOUR_BITS else entry.bits)
+    return ReleaseRequest(name, digest, entry.file, entry.bits, entry.frame)
 
 
-def _passes(error: Exception, output: _Output) -> bool:
-    """Whether trying again may help: a full disk, most often; not with a name that the disk cannot have, if nothing of it got out."""
-    return output.is_out or getattr(error, "errno", None) not in NEVER_NAMED
+def _refuse(output: _Output, entry: Entry, approval: Approval) -> None:
+    """Leave a copy out of a file of many. A source that was released before stops its file, which could not be completed."""
+    if approval.is_copy and entry.name:
+        output.report.skipped.append(SkippedMember(entry.name, approval.problem or "", is_copy=True))
+        return
+    named = f"its frame {entry.frame}" if entry.frame else entry.name
+    state = FileState.COPY if approval.is_copy else FileState.FAILED
+    output.fail(f"{named} {approval.problem}".strip(), state)
 
 
-def _is_full(error: Exception) -> bool:
-    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
-
-
-def _words(error: Exception, what: str) -> str:
+def _describe(error: Exception, what: str) -> str:
     return f"{what}: {getattr(error, 'strerror', None) or repr(error)}"

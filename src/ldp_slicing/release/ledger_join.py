@@ -1,0 +1,96 @@
+"""Questions about the releases of a run that the ledger answers, as SQL joins between the two databases.
+
+The run's database is locked for the run's own process, so the ledger is attached to it, for reading only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ldp_slicing.errors import LedgerError
+from ldp_slicing.ledger import Ledger, Selection, Spent, add_up, spent_query
+
+# Per asked source: its pixels, the pixels of every other frame of its files, and what was spent on all of these.
+_SPENT_PER_SOURCE = """
+CREATE TEMP TABLE held (unit INTEGER, pixels BLOB, PRIMARY KEY (unit, pixels)) WITHOUT ROWID;
+INSERT OR IGNORE INTO held SELECT unit, pixels FROM asked CROSS JOIN ledger.releases AS own ON own.id = asked.number;
+INSERT OR IGNORE INTO held SELECT unit, others.pixels
+    FROM asked CROSS JOIN ledger.releases AS own ON own.id = asked.number
+    CROSS JOIN ledger.releases AS others INDEXED BY by_file ON others.file = own.file AND others.file IS NOT NULL;
+CREATE TEMP TABLE totals (pixels BLOB PRIMARY KEY, times INTEGER, epsilon REAL, source REAL) WITHOUT ROWID;
+INSERT INTO totals SELECT mine.pixels, COUNT(*), SUM(epsilon), SUM(epsilon * dependents)
+    FROM (SELECT DISTINCT pixels FROM held) AS mine
+    CROSS JOIN ledger.releases AS every INDEXED BY by_pixels ON every.pixels = mine.pixels
+    CROSS JOIN ledger.plans AS plans ON plans.id = plan GROUP BY mine.pixels;
+CREATE TEMP TABLE added AS SELECT unit, SUM(times) AS times, SUM(epsilon) AS epsilon, SUM(source) AS source
+    FROM held CROSS JOIN totals ON totals.pixels = held.pixels GROUP BY unit
+"""
+_CANDIDATES = "SELECT unit FROM added ORDER BY {} DESC LIMIT 4"  # more than one: SQLite sums in floating point
+
+
+class LedgerJoin:
+    """The ledger as seen from a run's database. ``asked`` is SQL for (unit, number, stream) of releases.
+
+    A unit is a source; the releases of one video share a unit. ``number`` is the release's number in the ledger.
+    A ledger that lacks one of them, or has it from another stream, is older than the run and is refused.
+    """
+
+    def __init__(self, database: sqlite3.Connection, ledger: Ledger) -> None:
+        self._database, self._path = database, ledger.path
+        try:
+            database.execute("ATTACH ? AS ledger", (f"{ledger.path.absolute().as_uri()}?mode=ro",))
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from None
+
+    def check_knows(self, asked: Selection) -> None:
+        """Refuse a ledger that does not know these releases: it was replaced by an older one."""
+        with self._asked(asked):
+            pass
+
+    def most_spent(self, asked: Selection) -> list[Spent]:
+        """Return what was spent on the sources that have most: most releases, or the largest eps of either kind.
+
+        SQLite finds candidates in floating point; what is returned about them is added up exactly.
+        """
+        run = self._database.execute
+        with self._asked(asked):
+            for statement in _SPENT_PER_SOURCE.split(";"):
+                run(statement)
+            orders = ("times", "epsilon", "source")
+            units = {unit for order in orders for (unit,) in run(_CANDIDATES.format(order)).fetchall()}
+            chosen = "(SELECT * FROM ledger.releases WHERE pixels IN (SELECT pixels FROM held WHERE unit = ?))"
+            query = spent_query(chosen, plans="ledger.plans")
+            return [add_up(run(query, (unit,)).fetchall()) for unit in sorted(units)]
+
+    @contextmanager
+    def _asked(self, asked: Selection) -> Iterator[None]:
+        """Provide the temporary table ``asked``, all of whose releases the ledger knows."""
+        run = self._database.execute
+        try:
+            run("CREATE TEMP TABLE asked (unit INTEGER, number INTEGER, stream BLOB)")
+            run("BEGIN")  # one view of the ledger for all statements
+            run(f"INSERT INTO asked {asked[0]}", asked[1])
+            unknown = (
+                "SELECT COUNT(*) FROM asked LEFT JOIN ledger.releases AS known ON known.id = asked.number "
+                "WHERE known.stream IS NOT asked.stream"
+            )
+            if missing := run(unknown).fetchone()[0]:
+                raise LedgerError(
+                    f"the ledger {self._path} does not know {missing} of these releases: it seems to have been "
+                    "replaced by an older one. Restore the newest; this one counts less than was spent"
+                )
+            yield
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from None
+        finally:
+            with contextlib.suppress(sqlite3.Error):
+                if self._database.in_transaction:
+                    run("COMMIT")
+                for table in ("asked", "held", "totals", "added"):
+                    run(f"DROP TABLE IF EXISTS temp.{table}")
+
+    def _unreadable(self, error: sqlite3.Error) -> LedgerError:
+        return LedgerError(f"the ledger {self._path} cannot be read: {error}")
