@@ -107,8 +107,13 @@ WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "00001.png",
         "pixels than its header states",
     ),
-    "no card": (lambda t: (t / "card.json").unlink(), "card.json", "missing"),
-    "a torn card": (lambda t: (t / "card.json").write_text("{"), "card.json", "damaged"),
+    "no card": (lambda t: (t / "card.json").unlink(), "card.json", "is missing"),
+    "a torn card": (lambda t: (t / "card.json").write_text("{"), "card.json", "cannot be read: is not a card"),
+    "a card of odd types": (
+        change_card(lambda card: card.update(kept_beside=[[]], statements=[])),
+        "card.json",
+        "has no statement about 5 releases of 24-bit words",
+    ),
     "a card of the future": (change_card(lambda card: card.update(card=3)), "card.json", "version 3"),
     "a wrong count": (
         change_card(lambda card: card["statements"][0].update(releases=4)),

@@ -319,7 +319,7 @@ class WrittenCard:
 
     @property
     def kept(self) -> set[str]:
-        return set(self.content["kept_beside"])
+        return {name for name in self.content["kept_beside"] if isinstance(name, str)}
 
 
 def read_card(data: bytes) -> WrittenCard:

@@ -127,6 +127,9 @@ def _check_file(place: Storage, output: str, lines: list[dict[str, Any]], conten
 
 def _check_card(place: Storage, contents: _Contents) -> Iterator[str]:
     """Recompute every number on the card from its plans and from the releases that were found."""
+    if place.size(CARD_NAME) is None:
+        yield "is missing"
+        return
     try:
         with place.open(CARD_NAME) as file:
             card = read_card(file.read())
@@ -139,7 +142,7 @@ def _check_card(place: Storage, contents: _Contents) -> Iterator[str]:
                 yield problem
             stated.add(bits)
     except LdpSlicingError as error:
-        yield f"is missing or damaged: {error}"
+        yield f"cannot be read: {error}"
         return
     if unsaid := sorted(contents.kept - card.kept):
         yield f"does not mention data kept beside the images: {', '.join(unsaid)}"

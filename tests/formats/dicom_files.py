@@ -1,22 +1,25 @@
-"""DICOM files for tests."""
+"""DICOM files for tests. A test that uses them is skipped where pydicom is not installed."""
 
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pydicom
+import pytest
 from numpy.typing import NDArray
-from pydicom.dataset import Dataset, FileMetaDataset
 
 from tests.release.helpers import SECRET
+
+if TYPE_CHECKING:
+    from pydicom.dataset import Dataset
 
 
 def dicom(pixels: NDArray[Any], bits: int, **about: Any) -> Dataset:
     """Return a dataset with the marker in every kind of attribute: names, icon, overlay, private tags, window."""
-    made = Dataset()
-    made.file_meta = FileMetaDataset()
+    pydicom = pytest.importorskip("pydicom")
+    made: Dataset = pydicom.Dataset()
+    made.file_meta = pydicom.dataset.FileMetaDataset()
     made.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
     made.SOPClassUID = made.file_meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.2"
     made.SOPInstanceUID = made.file_meta.MediaStorageSOPInstanceUID = "1.2.3.4.5"
@@ -25,7 +28,7 @@ def dicom(pixels: NDArray[Any], bits: int, **about: Any) -> Dataset:
     made.PatientBirthDate, made.StudyDate = "19700101", "20200101"
     made.WindowCenter, made.WindowWidth, made.RescaleSlope, made.RescaleIntercept = 40, 400, 1, -1024
     made.SmallestImagePixelValue, made.LargestImagePixelValue = int(pixels.min()), int(pixels.max())
-    icon = Dataset()
+    icon = pydicom.Dataset()
     icon.Rows, icon.Columns, icon.BitsAllocated, icon.PixelData = 2, 2, 8, SECRET + b"\0"
     made.IconImageSequence = [icon]
     made.add_new(0x60003000, "OW", SECRET + b"\0")

@@ -97,7 +97,7 @@ def test_verify_finds_metadata(tmp_path: Path) -> None:
 
 def test_a_kept_column_holds_nothing_of_rows_that_are_left_out(tmp_path: Path) -> None:
     names = pa.array(["PATIENT-LEFT-OUT", "somebody"]).dictionary_encode()
-    source = plant(tmp_path / "in", {"a.parquet": table([b"no picture", PNG], more=names)})
+    source = plant(tmp_path / "in", {"a.parquet": table([b"not an image", PNG], more=names)})
     assert len(release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("more",))).problems) == 1
     written = (tmp_path / "out" / "a.parquet").read_bytes()
     assert b"somebody" in written

@@ -68,7 +68,7 @@ def test_a_shard_is_released_as_a_shard_with_the_members_that_are_kept(tmp_path:
         name for name in made if name.endswith(".png")
     ]
     assert verified(tmp_path / "out") == []
-    assert spent().releases == 5  # c.png equals a picture of the shard, and under an owner's key they are one release
+    assert spent().releases == 5  # c.png equals an image of the shard, and under an owner's key they are one release
 
 
 def test_a_single_shard_with_random_names(tmp_path: Path) -> None:

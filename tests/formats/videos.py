@@ -1,12 +1,12 @@
-"""Videos for tests."""
+"""Videos for tests. A test that uses them is skipped where PyAV is not installed."""
 
 from __future__ import annotations
 
 import io
 from pathlib import Path
 
-import av
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from tests.markers import picture
@@ -14,7 +14,8 @@ from tests.release.helpers import SECRET
 
 
 def video(frames: list[NDArray[np.uint8]], *, sound: bool = True, codec: str = "ffv1", rate: int = 12) -> bytes:
-    file = io.BytesIO()
+    """Return a Matroska file with a title and, if ``sound``, an audio stream."""
+    av, file = pytest.importorskip("av"), io.BytesIO()
     with av.open(file, mode="w", format="matroska") as container:
         container.metadata["title"] = SECRET.decode()
         stream = container.add_stream(codec, rate=rate)
@@ -37,7 +38,8 @@ FRAMES = [np.roll(picture(24, 32), i, axis=1) for i in range(7)]
 
 
 def frames_of(path: Path) -> list[NDArray[np.uint8]]:
-    with av.open(path) as container:
+    """Return the frames of a video, uint8 [H, W, 3] or, for grey, [H, W]."""
+    with pytest.importorskip("av").open(path) as container:
         return [
             frame.to_ndarray(format="gray" if frame.format.name == "gray" else "rgb24")
             for frame in container.decode(video=0)
