@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,13 @@ def rows_of(name: str) -> list[dict[str, Any]]:
     return [row for row in rows if row["finished"]]
 
 
+def without_markers(document: str) -> str:
+    return re.sub(r"<!-- /?quote.*?-->", "", (ROOT / document).read_text())
+
+
 def table_after(path: str, head: str) -> list[list[str]]:
     """The cells of the table whose first cell is ``head``, line by line, head and rule first."""
-    lines = [line.strip() for line in (ROOT / path).read_text().split("\n")]
+    lines = [line.strip() for line in without_markers(path).split("\n")]
     start = next(i for i, line in enumerate(lines) if line.startswith(f"| {head} |"))
     end = next(i for i in range(start, len(lines)) if not lines[i].startswith("|"))
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[start:end]]
@@ -39,7 +44,7 @@ def rank_1(attack: str, run: str) -> dict[str, float]:
 
 def words_of(document: str) -> str:
     """The text of a document without its line breaks."""
-    return " ".join((ROOT / document).read_text().split())
+    return " ".join(without_markers(document).split())
 
 
 @pytest.mark.parametrize(
@@ -67,7 +72,7 @@ def test_the_threat_model_compares_pruning_and_networks() -> None:
 def right(run: str) -> str:
     """How many of 100 pairs an adversary tells rightly."""
     mine = [row for row in rows_of("identity") if row["run"].removesuffix("-first").removesuffix("-second") == run]
-    return f"{100 * sum(row['right'] for row in mine) / sum(row['pairs'] for row in mine):.1f}"
+    return f"{statistics.fmean(row['right'] / row['pairs'] for row in mine):.1%}".removesuffix("%")
 
 
 def test_the_threat_model_quotes_who_links() -> None:
