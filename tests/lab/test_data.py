@@ -80,18 +80,18 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     make_cifar(tmp_path)
     (tmp_path / "cifar-10-batches-py" / "data_batch_3").unlink()
     with pytest.raises(
-        DataError, match=r"data_batch_3 is not there: it should be one of the files of the set's python version"
+        DataError, match=r"data_batch_3 does not exist: it should be one of the files of the set's python version"
     ):
         load_cifar("cifar10", tmp_path)
     with pytest.raises(
-        DataError, match=r"cifar-100-python is not there: put the CIFAR-100 python version \(www.cs.toronto.edu/~kriz"
+        DataError, match=r"cifar-100-python does not exist: put the CIFAR-100 python version \(www.cs.toronto.edu/~kriz"
     ):
         load_cifar("cifar100", tmp_path / "elsewhere")
     Image.new("RGB", (8, 8)).save(tmp_path / "one.png")
     (tmp_path / "train.txt").write_text("one.png 0\n")
-    with pytest.raises(DataError, match=r"test.txt is not there: it should be a list of images and classes"):
+    with pytest.raises(DataError, match=r"test.txt does not exist: it should be a list of images and classes"):
         load_folder(tmp_path)
     (tmp_path / "lfw112" / "A_B").mkdir(parents=True)
     Image.new("RGB", (112, 112)).save(tmp_path / "lfw112" / "A_B" / "A_B_0001.png")
-    with pytest.raises(DataError, match=r"pairs.txt is not there: it should be LFW's list of pairs"):
+    with pytest.raises(DataError, match=r"pairs.txt does not exist: it should be LFW's list of pairs"):
         load_lfw(tmp_path)

@@ -73,7 +73,7 @@ def test_folds_of_neighbours() -> None:
 @pytest.mark.parametrize(
     ("distances", "same", "folds", "message"),
     [
-        ([1.0, 2.0], [True], 2, "not of one length"),
+        ([1.0, 2.0], [True], 2, "differ in length"),
         ([1.0, np.nan], [True, False], 2, "not finite"),
         ([1.0, 2.0], [True, False], [0, 0], "1 folds"),
         ([1.0, 2.0], [True, False], 3, "3 folds cannot"),
@@ -228,10 +228,10 @@ def test_read_bin_runs_nothing(tmp_path: Path, protocol: int) -> None:
         ([], "a pair of images and answers"),
         (([b"a"], [True]), "1 images for 1 pairs"),
         (([], []), "0 images for 0 pairs"),
-        (([b"a", "b"], [True]), "a str where the bytes"),
-        (([b"a", np.zeros((2, 2), np.uint8)], [True]), "a ndarray where the bytes"),
-        (([b"a", b"b"], [2]), "2 where true or false"),
-        (([b"a", b"b"], [None]), "None where true or false"),
+        (([b"a", "b"], [True]), "a str instead of the bytes"),
+        (([b"a", np.zeros((2, 2), np.uint8)], [True]), "a ndarray instead of the bytes"),
+        (([b"a", b"b"], [2]), "2 instead of true or false"),
+        (([b"a", b"b"], [None]), "None instead of true or false"),
         ((7, [None]), "0 images"),
     ],
 )
@@ -259,7 +259,7 @@ def test_decode_faces() -> None:
     ("content", "message"),
     [
         (encode(some_images(1)[0], "BMP"), "image 1 cannot be decoded"),
-        (encode(some_images(1)[0, :96]), "image 1: is 112 x 96 of mode RGB"),
+        (encode(some_images(1)[0, :96]), "image 1: is 112 x 96, mode RGB"),
         (encode(np.zeros((112, 112, 4), np.uint8)), "mode RGBA"),
         (encode(some_images(1)[0])[:2000], "image 1 cannot be decoded"),
         (b"", "image 1 cannot be decoded"),

@@ -183,7 +183,7 @@ def test_dlib_file_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         network.load_dlib(path)
     content = path.read_bytes()
     path.write_bytes(content[:-100])
-    with pytest.raises(DataError, match="cut short"):
+    with pytest.raises(DataError, match="truncated"):
         network.load_dlib(path, check=False)
     path.write_bytes(content[:-11] + np.float32(np.nan).tobytes() + content[-7:])
     with pytest.raises(DataError, match="damaged"):

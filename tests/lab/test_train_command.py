@@ -27,6 +27,7 @@ from ldp_slicing.lab.data.sets import ImageSet, Split
 from ldp_slicing.lab.learners.accounting import epsilon_per_source
 from ldp_slicing.lab.learners.models import EMBEDDERS, MODELS
 from ldp_slicing.lab.learners.recipes import recipe
+from ldp_slicing.lab.learners.releases import release_splits
 from ldp_slicing.lab.learners.run import Epoch
 from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.lab.learners.training import checkpoint_path
@@ -129,7 +130,7 @@ def test_it_learns_from_releases_that_somebody_made(data: Path, tmp_path: Path) 
     images = open_set("pets", data)
     first = np.asarray(Image.open(data / "pets" / "train" / "cat" / "0.png"))
     assert any(
-        np.array_equal(first, one) for one in make_task(images, epsilon=20.0).released()[0].images
+        np.array_equal(first, one) for one in release_splits(make_task(images, epsilon=20.0))[0].images
     )  # as they are
     for option in (("--epsilon", "20"), ("--release", "once"), ("--prune", "haar")):
         refused = run(data, tmp_path / "other", *option)
@@ -209,13 +210,13 @@ def test_releases_and_sources_are_not_mixed(data: Path) -> None:
     (data / "pets" / "train" / "cat" / "card.json").unlink()
     privatize("train", "mixed", "5")
     shutil.copytree(data / "pets" / "test", data / "mixed" / "test")
-    with pytest.raises(DataError, match="others have no card: they are not mixed"):
+    with pytest.raises(DataError, match="others have no card: keep sources"):
         open_set("mixed", data)
-    with pytest.raises(DataError, match="others have no card: they are not mixed"):
+    with pytest.raises(DataError, match="others have no card: keep sources"):
         open_people("mixed", data)
     for part, eps in (("train", "5"), ("test", "6")):
         privatize(part, "different", eps)
-    with pytest.raises(DataError, match="name different plans or views"):
+    with pytest.raises(DataError, match="have different plans or views"):
         open_set("different", data)
 
 
@@ -242,7 +243,7 @@ def test_a_card_that_speaks_of_other_words_is_refused(data: Path, tmp_path: Path
     with pytest.raises(DataError, match="words of 24, 8 bits"):
         open_set("released", data)
     (data / "released" / "card.json").write_text("{}")
-    with pytest.raises(DataError, match="no card that can be read"):
+    with pytest.raises(DataError, match="is not a readable card"):
         open_set("released", data)
 
 
@@ -297,7 +298,7 @@ def test_stopped_it_goes_on_and_ended_it_stays(data: Path, tmp_path: Path) -> No
 
 
 def test_what_is_refused_leaves_the_folder_free(data: Path, tmp_path: Path) -> None:
-    for options, word in ((("--validation", "0.999"), "cannot be held out"), (("--seed", "-1"), "seed")):
+    for options, word in ((("--validation", "0.999"), "cannot hold out"), (("--seed", "-1"), "seed")):
         ran = run(data, tmp_path / "out", *options)
         assert ran.exit_code == 2
         assert word in ran.output
@@ -374,10 +375,10 @@ def test_what_cannot_be_done_is_refused(data: Path, tmp_path: Path) -> None:
         (("--validation", "0"), "between 0 and 1"),
         (("--recipe", "faces-arcface"), "lab train-faces"),
         (("--recipe", "nothing"), "no recipe"),
-        (("--model", "vgg"), "no model 'vgg'"),
+        (("--model", "vgg"), "no classifier 'vgg'"),
         (("--model", "resnet50-grey"), "'resnet50-grey' does not take images in colour"),
-        (("--device", "gpu"), "there is no device 'gpu' here, but cpu"),
-        (("--device", "cuda:77"), "there is no device 'cuda:77' here, but cpu"),
+        (("--device", "gpu"), "no device 'gpu' on this machine; available: cpu"),
+        (("--device", "cuda:77"), "no device 'cuda:77' on this machine; available: cpu"),
     ):
         ran = run(data, tmp_path / "out", *options)
         assert ran.exit_code == 2, ran.output
@@ -507,17 +508,17 @@ def test_what_a_recogniser_cannot_be_trained_on_is_refused(tmp_path: Path) -> No
     for options, word in (
         (("--recipe", "cifar-once"), "does not train a recogniser"),
         (("--verify", str(data / "people" / "p0" / "0.png")), "verification set"),
-        (("--start", str(data / "nothing.pt")), "weights to start from"),
+        (("--start", str(data / "nothing.pt")), "the initial weights"),
         (
             ("--start", str(data / "other.pt")),
             "holds weights of another network: weight, ... instead of 0.weight, 1.weight",
         ),
-        (("--start", str(data / "junk.pt")), "holds no weights that can be read"),
-        (("--start", str(data / "list.pt")), "holds no weights: tensors by their names"),
-        (("--start", str(data / "dlib.dat")), "dlib's own are what the recipe faces-arcface starts from"),
+        (("--start", str(data / "junk.pt")), "holds no readable weights"),
+        (("--start", str(data / "list.pt")), "holds no weights: expected tensors by name"),
+        (("--start", str(data / "dlib.dat")), "dlib's weights fit only the recipe faces-arcface"),
         (
             ("--verify", str(data / "nothing.bin")),
-            "nothing.bin is not there: it should be an InsightFace verification set",
+            "nothing.bin does not exist: it should be an InsightFace verification set",
         ),
         (("--verify", str(data / "few.bin")), "few.bin holds 4 pairs, of which 10 folds cannot be made"),
     ):

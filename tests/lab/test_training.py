@@ -144,7 +144,7 @@ def test_who_is_held_out_is_not_trained_on() -> None:
     assert not np.array_equal(hold_out(split, 15, seed=2)[1].labels, hold_out(split, 15, seed=1)[1].labels)
     pair = Split(split.images[:4], split.labels[:4], np.array([7, 7, 7, 2]))
     assert {len(hold_out(pair, 1, seed)[1].labels) for seed in range(10)} == {1, 3}  # some group is always left
-    with pytest.raises(LdpSlicingError, match="one group"):
+    with pytest.raises(LdpSlicingError, match="of one group"):
         hold_out(Split(split.images[:4], split.labels[:4], np.zeros(4, np.int64)), 1, seed=1)
 
 

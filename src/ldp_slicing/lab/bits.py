@@ -1,4 +1,4 @@
-"""The bits of releases, and what each of them is worth to somebody who knows the plan."""
+"""The bits of releases, and the evidence that each gives to somebody who knows the plan."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.decode import channel_count
 
-MOST = 12.0  # log-odds beyond this are as good as certain
+MAX_LOG_ODDS = 12.0  # beyond this a bit is practically certain
 
 
 def flip_probabilities(plan: Plan) -> NDArray[np.float64]:
-    """float64 [C, 8]: how likely bit b of channel c (Y, Cb, Cr) is released flipped, from the tables; 1/2 for a dropped bit."""
+    """float64 [C, 8]: the probability that bit b of channel c (Y, Cb, Cr) is flipped; 1/2 if it is dropped."""
     channels = channel_count(plan)
     flips = np.full((channels, 8), 0.5)
     for part in plan.slices:
@@ -25,9 +25,9 @@ def flip_probabilities(plan: Plan) -> NDArray[np.float64]:
 
 
 def log_odds(plan: Plan) -> NDArray[np.float64]:
-    """float64 [C, 8], 0..12: ln of (released as it was / flipped)."""
+    """float64 [C, 8], 0..12: ln P(unchanged) / P(flipped)."""
     flips = flip_probabilities(plan)
-    odds: NDArray[np.float64] = np.minimum(np.log1p(-flips) - np.log(flips), MOST)
+    odds: NDArray[np.float64] = np.minimum(np.log1p(-flips) - np.log(flips), MAX_LOG_ODDS)
     return odds
 
 
@@ -38,19 +38,19 @@ def to_bits(words: Tensor) -> Tensor:
 
 
 def mean_words(likely: Tensor) -> Tensor:
-    """[N, 8 C, H, W] probabilities (or bits) to float32 [N, C, H, W]: the mean of the channels, 0..255."""
+    """[N, 8 C, H, W] bits, or probabilities that they are 1, to float32 [N, C, H, W]: the channels' means, 0..255."""
     count, planes, height, width = likely.shape
-    worth = torch.exp2(torch.arange(8.0, device=likely.device)).view(1, 1, 8, 1, 1)
-    return (likely.float().reshape(count, planes // 8, 8, height, width) * worth).sum(2)
+    values = torch.exp2(torch.arange(8.0, device=likely.device)).view(1, 1, 8, 1, 1)
+    return (likely.float().reshape(count, planes // 8, 8, height, width) * values).sum(2)
 
 
 def lowered(words: Tensor, gain: int) -> Tensor:
-    """float [N, C, H, W] of a view whose detail was made stronger, as it was before."""
+    """float [N, C, H, W] of a view whose detail was amplified by ``gain``, at its original amplitude."""
     return 128 + (words - 128) / gain
 
 
 def float_rgb(ycbcr: Tensor) -> Tensor:
-    """float [N, 3, H, W] Y, Cb, Cr to R, G, B of the same range, not clamped; [N, 1, H, W] stays."""
+    """float [N, 3, H, W] Y, Cb, Cr to R, G, B of the same range, not clamped; [N, 1, H, W] is unchanged."""
     if ycbcr.shape[1] == 1:
         return ycbcr
     y, cb, cr = ycbcr.unbind(1)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ldp_slicing import LdpSlicingError, Plan, Slice
-from ldp_slicing.lab.bits import MOST, flip_probabilities, float_rgb, log_odds, mean_words, to_bits
+from ldp_slicing.lab.bits import MAX_LOG_ODDS, flip_probabilities, float_rgb, log_odds, mean_words, to_bits
 from ldp_slicing.torch.simulate import simulate, to_rgb
 
 THICK = Plan([Slice(0xC08080, 5.2)])
@@ -37,7 +37,7 @@ def test_one_bit_slices_flip_as_the_paper_says() -> None:
     highest = max(plan.slices, key=lambda part: part.epsilon)
     assert flip_probabilities(plan)[0, 7] == pytest.approx(1 / (np.exp(highest.epsilon) + 1), rel=1e-9)
     assert log_odds(plan)[0, 7] == pytest.approx(highest.epsilon, rel=1e-9)
-    assert log_odds(Plan.paper(200.0)).max() == MOST
+    assert log_odds(Plan.paper(200.0)).max() == MAX_LOG_ODDS
     assert float(THICK.tables.miss_probability(THICK.slices[0].bits)) == pytest.approx(1 - 16 / (np.exp(5.2) + 15))
 
 

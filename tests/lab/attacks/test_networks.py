@@ -27,7 +27,7 @@ def test_both_adversaries_give_pictures_back(channels: int) -> None:
     plan = Plan.paper(20.0) if channels == 3 else Plan.grey(8.0, 8)
     releases = torch.randint(256, (2, channels, 21, 18), dtype=torch.uint8)
     for network in (BlackBox(channels, width=4, scales=2), WhiteBox(channels, width=8, scales=2)):
-        guess, bits = network(releases, torch.tensor([network.knows(plan)] * 2))
+        guess, bits = network(releases, torch.tensor([network.plan_features(plan)] * 2))
         assert guess.shape == releases.shape
         assert bits is None if isinstance(network, BlackBox) else bits.shape == (2, 8 * channels, 21, 18)
         (guess.sum() + (0 if bits is None else bits.sum())).backward()
@@ -65,7 +65,7 @@ def test_an_untrained_white_box_believes_certain_bits() -> None:
         ):
             parameter.zero_()
         seen = apply_view(sources, None, colour=True).to(torch.uint8)
-        guess, bits = network(seen, torch.tensor([network.knows(plan)] * 2))
+        guess, bits = network(seen, torch.tensor([network.plan_features(plan)] * 2))
     assert torch.equal(bits > 0, to_bits(seen) == 1)
     assert (mean_words(torch.sigmoid(bits)) - seen).abs().max() < 2
     assert (guess - sources).abs().max() < 4
@@ -73,9 +73,9 @@ def test_an_untrained_white_box_believes_certain_bits() -> None:
 
 def test_what_each_knows_of_a_plan() -> None:
     thick = Plan([Slice(0xC08080, 5.2)])
-    assert len(BlackBox(width=4).knows(thick)) == 1
-    assert WhiteBox(width=8).knows(thick) == log_odds(thick).flatten().tolist()
-    known = WhiteBox(width=8).knows(thick)
+    assert len(BlackBox(width=4).plan_features(thick)) == 1
+    assert WhiteBox(width=8).plan_features(thick) == log_odds(thick).flatten().tolist()
+    known = WhiteBox(width=8).plan_features(thick)
     assert [i for i, value in enumerate(known) if value] == [6, 7, 15, 23]
 
 

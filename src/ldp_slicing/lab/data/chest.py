@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from ldp_slicing.lab.data.folders import SUFFIXES, read_folder, read_release_info
+from ldp_slicing.lab.data.folders import list_images, read_folder, read_release_info
 from ldp_slicing.lab.data.sets import ImageSet, Split, require_folder
 
 
 def load_chest(folder: Path) -> ImageSet:
-    """The chest X-rays of Kermany et al. 2018, grey, 224 x 224; the 16 images of the official validation split go to the training set.
+    """Load the set as grey images of 224 x 224. The 16 images of the official validation split join the training set.
 
-    The groups of the training set are patients, or examinations where that is all that a file's name says.
+    The groups of the training set are patients, or examinations if the file name tells no more.
     """
     root = require_folder(
         folder / "chest_xray",
@@ -23,24 +23,18 @@ def load_chest(folder: Path) -> ImageSet:
     (first, classes), (second, _), (test, _) = (
         read_folder(root / name, size=(224, 224), grey=True) for name in ("train", "val", "test")
     )
-    paths = [path for part in ("train", "val") for kind in classes for path in sorted((root / part / kind).rglob("*"))]
-    patients = [patient(path) for path in paths if path.suffix.lower() in SUFFIXES]
-    groups = np.unique(patients, return_inverse=True)[1].astype(np.int64)
+    paths = [path for part in ("train", "val") for kind in classes for path in list_images(root / part / kind)]
+    groups = np.unique([patient(path) for path in paths], return_inverse=True)[1].astype(np.int64)
     train = Split(np.concatenate([first.images, second.images]), np.concatenate([first.labels, second.labels]), groups)
-    files = [*paths, *(path for kind in classes for path in (root / "test" / kind).rglob("*"))]
-    return ImageSet(
-        "chest",
-        2,
-        train,
-        test,
-        read_release_info([file for file in files if file.suffix.lower() in SUFFIXES], grey=True),
-    )
+    tested = [path for kind in classes for path in list_images(root / "test" / kind)]
+    return ImageSet("chest", 2, train, test, read_release_info([*paths, *tested], grey=True))
 
 
 def patient(file: Path) -> str:
-    """Whose X-ray a file is: "person7_virus" or "NORMAL2-IM-0401". The virus, bacteria, IM and NORMAL2 files are each numbered apart.
+    """Whose X-ray a file is, such as "person7_virus" or "NORMAL2-IM-0401".
 
-    That they are is seen from the official test set: it shares numbers with the training set, but none of the same kind.
+    The virus, bacteria, IM and NORMAL2 files are numbered separately: the official test set shares numbers with the
+    training set, but none of the same kind.
     """
     found = re.match(r"person\d+_[a-z]+|(NORMAL\d*-)?IM-\d+", file.name)
-    return found[0] if found else str(file)  # one of its own
+    return found[0] if found else str(file)  # a patient of its own

@@ -1,4 +1,4 @@
-"""Face verification: the pairs, the InsightFace sets, embeddings and the ten-fold protocol."""
+"""Pairs of faces for verification: LFW's pairs.txt and the InsightFace sets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ldp_slicing.errors import DataError
 from ldp_slicing.lab.data.sets import require_file
 from ldp_slicing.pickles import DataOnlyUnpickler
 
-FORMATS = ("JPEG", "PNG")  # nothing else is tried on bytes from outside
+FORMATS = ("JPEG", "PNG")  # other decoders are not tried on untrusted bytes
 
 
 class Face(NamedTuple):
@@ -24,13 +24,13 @@ class Face(NamedTuple):
     number: int
 
     def file(self, suffix: str = ".jpg") -> Path:
-        """Where LFW keeps it, relative to the set: ``Aaron_Peirsol/Aaron_Peirsol_0001.jpg``."""
+        """Its path in LFW, such as ``Aaron_Peirsol/Aaron_Peirsol_0001.jpg``."""
         return Path(self.name) / f"{self.name}_{self.number:04d}{suffix}"
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """N pairs of faces, bool [N] whether they are one person, int64 [N] the fold of each, from 0."""
+    """N pairs of faces. same: bool [N], whether both are one person. folds: int64 [N], from 0."""
 
     first: tuple[Face, ...]
     second: tuple[Face, ...]
@@ -39,9 +39,10 @@ class Pairs:
 
 
 def read_pairs(path: Path) -> Pairs:
-    """N = folds x 2 x count pairs from LFW's ``pairs.txt`` (View 2: 10 folds of 300 pairs of one person, then 300 of two).
+    """Read LFW's ``pairs.txt``: for each fold ``count`` pairs of one person, then ``count`` pairs of two people.
 
-    The first line says ``folds count`` (or, in View 1, only ``count``). A name that could lead out of the set's folder is refused.
+    The first line is ``folds count``, in View 2 "10 300", or only ``count`` in View 1. A name that leads outside the
+    set's folder is refused.
     """
     lines = [
         line.split()
@@ -51,7 +52,7 @@ def read_pairs(path: Path) -> Pairs:
     folds, count = _header(lines[0] if lines else [], path)
     rows = lines[1:]
     if len(rows) != folds * 2 * count:
-        raise DataError(f"{path} holds {len(rows)} pairs; its first line promises {folds} x 2 x {count}")
+        raise DataError(f"{path} holds {len(rows)} pairs; its first line announces {folds} x 2 x {count}")
     same = np.arange(len(rows)) % (2 * count) < count
     pairs = [_pair(row, bool(one), f"{path}, pair {i}") for i, (row, one) in enumerate(zip(rows, same, strict=True), 1)]
     first, second = zip(*pairs, strict=True)
@@ -61,7 +62,7 @@ def read_pairs(path: Path) -> Pairs:
 def _header(fields: list[str], path: Path) -> tuple[int, int]:
     if len(fields) not in (1, 2) or not all(field.isascii() and field.isdigit() and int(field) for field in fields):
         raise DataError(
-            f"{path} begins with {' '.join(fields)!r}; the number of folds and of pairs is expected, as in '10 300'"
+            f"{path} begins with {' '.join(fields)!r}; expected the number of folds and of pairs, such as '10 300'"
         )
     numbers = [int(field) for field in fields]
     return (1, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
@@ -83,10 +84,10 @@ def _face(name: str, number: str, where: str) -> Face:
 
 
 def read_bin(path: Path) -> tuple[list[bytes], NDArray[np.bool_]]:
-    """2 N encoded images and bool [N], whether images 2 i and 2 i + 1 show one person, from an InsightFace ``.bin`` set.
+    """Read an InsightFace ``.bin`` set: 2 N encoded images, and bool [N], whether 2 i and 2 i + 1 show one person.
 
-    Such a file is a pickle of (images, same). It is read as data: a file that names anything to be called, other than what makes up an
-    array or bytes, is refused before it is called.
+    The file is a pickle of (images, same). It is read as data: anything callable in it, other than what makes up arrays
+    and bytes, is refused and not called.
     """
     encoded = require_file(path, "an InsightFace verification set").read_bytes()
     try:
@@ -96,10 +97,10 @@ def read_bin(path: Path) -> tuple[list[bytes], NDArray[np.bool_]]:
     except Exception as error:  # a damaged pickle raises anything
         raise DataError(f"{path} is not a pickled verification set: {type(error).__name__}: {error}") from None
     if not isinstance(content, tuple | list) or len(content) != 2:
-        raise DataError(f"{path} is not a verification set: a pair of images and answers is expected")
+        raise DataError(f"{path} is not a verification set: expected a pair of images and answers")
     images, same = ([*part] if isinstance(part, list | tuple | np.ndarray) else [] for part in content)
     if not same or len(images) != 2 * len(same):
-        raise DataError(f"{path} holds {len(images)} images for {len(same)} pairs; two for each pair are expected")
+        raise DataError(f"{path} holds {len(images)} images for {len(same)} pairs; expected two per pair")
     return [_encoded(image, path) for image in images], np.array([_answer(value, path) for value in same], np.bool_)
 
 
@@ -108,17 +109,17 @@ def _encoded(image: Any, path: Path) -> bytes:  # noqa: ANN401 - whatever the fi
         return image
     if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 1:
         return image.tobytes()
-    raise DataError(f"{path} holds a {type(image).__name__} where the bytes of an image are expected")
+    raise DataError(f"{path} holds a {type(image).__name__} instead of the bytes of an image")
 
 
 def _answer(value: Any, path: Path) -> bool:  # noqa: ANN401 - whatever the file holds
     if isinstance(value, bool | np.bool_ | int | np.integer) and value in (0, 1):
         return bool(value)
-    raise DataError(f"{path} holds {value!r} where true or false is expected")
+    raise DataError(f"{path} holds {value!r} instead of true or false")
 
 
 def decode_faces(encoded: Sequence[bytes], *, size: int = 112) -> NDArray[np.uint8]:
-    """uint8 [N, size, size, 3], RGB, from N JPEG or PNG images of exactly that size, in colour or grey."""
+    """Decode N JPEG or PNG images of exactly that size, colour or grey, to uint8 [N, size, size, 3], RGB."""
     images = np.empty((len(encoded), size, size, 3), np.uint8)
     for i, content in enumerate(encoded):
         try:
@@ -134,6 +135,6 @@ def _decode(content: bytes, size: int) -> NDArray[np.uint8]:
     with Image.open(io.BytesIO(content), formats=FORMATS) as image:
         if image.size != (size, size) or image.mode not in ("RGB", "L"):  # before anything large is allocated
             raise DataError(
-                f"is {image.width} x {image.height} of mode {image.mode}; {size} x {size} in 8-bit colour or grey is expected"
+                f"is {image.width} x {image.height}, mode {image.mode}; expected {size} x {size}, 8-bit colour or grey"
             )
         return np.asarray(image.convert("RGB"), np.uint8)

@@ -26,9 +26,10 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"}
 def read_images(
     paths: Sequence[Path], *, size: tuple[int, int] | None = None, grey: bool | None = False
 ) -> NDArray[np.uint8]:
-    """uint8 [N, H, W, 3], or [N, H, W, 1] with ``grey``, from N files of one size; ``size`` (width, height) resizes them to it.
+    """Read N files as uint8 [N, H, W, 3], or [N, H, W, 1] if ``grey``.
 
-    ``grey`` None: as they are, if all are; where some are colour, all become so.
+    size: (width, height) to resize to; without it all files must have one size.
+    grey: None means grey if all images are grey, and colour otherwise.
     """
     if not paths:
         raise DataError("no images to read")
@@ -38,26 +39,26 @@ def read_images(
     images = np.empty((len(paths), *first.shape), np.uint8)
 
     def fill(i: int) -> None:
-        picture = _read(paths[i], size, grey)
-        if picture.shape != first.shape:
-            found, wanted = (f"{shape[1]} x {shape[0]}" for shape in (picture.shape, first.shape))
-            raise DataError(f"{paths[i]} is {found}, the first image {wanted}: images of one set are of one size")
-        images[i] = picture
+        image = _read(paths[i], size, grey)
+        if image.shape != first.shape:
+            found, expected = (f"{shape[1]} x {shape[0]}" for shape in (image.shape, first.shape))
+            raise DataError(f"{paths[i]} is {found}, but the first image is {expected}: resize them to one size")
+        images[i] = image
 
-    with ThreadPoolExecutor() as pool:  # decoding runs without Python's lock
+    with ThreadPoolExecutor() as pool:  # decoding releases Python's lock
         deque(pool.map(fill, range(len(paths))), maxlen=0)
     return images
 
 
 def all_grey(paths: Iterable[Path]) -> bool:
-    """Whether `privatize` would take each of them for grey, by their heads."""
+    """Whether `privatize` would read each of these files as grey, judging by its header."""
 
     def is_grey(path: Path) -> bool:
         try:
-            with Image.open(path) as picture:
-                return picture.mode in ("1", "L", "LA") or picture.mode.startswith("I;16")
+            with Image.open(path) as image:
+                return image.mode in ("1", "L", "LA") or image.mode.startswith("I;16")
         except (OSError, ValueError):
-            return False  # whoever reads it says what is wrong
+            return False  # reading the file reports what is wrong
 
     return all(map(is_grey, paths))
 
@@ -68,39 +69,38 @@ def _read(path: Path, size: tuple[int, int] | None, grey: bool) -> NDArray[np.ui
     except LdpSlicingError as error:
         raise DataError(f"{path}: {error}") from None
     if pixels.dtype != np.uint8:
-        raise DataError(f"{path} is deeper than 8 bits; such images are not trained on here")
-    picture = Image.fromarray(pixels).convert("L" if grey else "RGB")
-    if size is not None and picture.size != size:
-        picture = picture.resize(size, Image.Resampling.BILINEAR)
-    return np.asarray(picture).reshape(picture.height, picture.width, -1)
+        raise DataError(f"{path} has more than 8 bits per channel: convert it to 8 bits")
+    image = Image.fromarray(pixels).convert("L" if grey else "RGB")
+    if size is not None and image.size != size:
+        image = image.resize(size, Image.Resampling.BILINEAR)
+    return np.asarray(image).reshape(image.height, image.width, -1)
 
 
 def read_folder(
     root: Path, *, size: tuple[int, int] | None = None, grey: bool | None = False
 ) -> tuple[Split, list[str]]:
-    """``root/CLASS/*`` in the order of names, as torchvision's ImageFolder has it, and the names of the classes."""
+    """Read ``root/CLASS/*`` in the order of names, like torchvision's ImageFolder. Returns the classes' names too."""
     folders = [
         path for path in sorted(require_folder(root, "a folder with one folder per class").iterdir()) if path.is_dir()
     ]
-    pictures = {path.name: found for path in folders if (found := list_images(path))}
-    classes = list(pictures)
-    files = [(path, i) for i, found in enumerate(pictures.values()) for path in found]
+    by_class = {path.name: found for path in folders if (found := list_images(path))}
+    files = [(path, i) for i, found in enumerate(by_class.values()) for path in found]
     if not files:
-        raise DataError(
-            f"{root} holds no images in folders of their class; DICOM and more than 8 bits are not learnt from here"
-        )
-    return Split(
-        read_images([path for path, _ in files], size=size, grey=grey),
-        np.array([label for _, label in files], np.int64),
-    ), classes
+        raise DataError(f"{root} has no folders of 8-bit images, one per class (DICOM files cannot be trained on)")
+    images = read_images([path for path, _ in files], size=size, grey=grey)
+    return Split(images, np.array([label for _, label in files], np.int64)), list(by_class)
 
 
 def list_images(root: Path) -> list[Path]:
+    """All image files in a folder and its subfolders, by name."""
     return [path for path in sorted(root.rglob("*")) if path.suffix.lower() in SUFFIXES]
 
 
 def read_list(path: Path, *, size: tuple[int, int] | None = None, grey: bool | None = False) -> Split:
-    """Lines of ``relative/path.jpg 7``: an image beside the list, or below it, or its release, and the number of its class."""
+    """Read a list with lines such as ``relative/path.jpg 7``: an image in the list's folder and its class number.
+
+    If the image does not exist, its release is read: the same path with the suffix .png.
+    """
     files, labels = zip(*_listed(path), strict=True)
     return Split(read_images(files, size=size, grey=grey), np.array(labels, np.int64))
 
@@ -114,22 +114,21 @@ def _listed(path: Path) -> list[tuple[Path, int]]:
             continue
         name, _, label = line.strip().rpartition(" ")
         if not name or not (label.isascii() and label.isdigit()):
-            raise DataError(f"{path}, line {number}: {line!r} is not a path and the number of a class")
+            raise DataError(f"{path}, line {number}: {line!r} should be a path and the number of a class")
         file = (path.parent / name).resolve()
         if not file.is_relative_to(path.parent.resolve()):
-            raise DataError(f"{path}, line {number}: {name!r} leads out of the list's folder")
-        found.append(
-            (file if file.exists() or not file.with_suffix(".png").is_file() else file.with_suffix(".png"), int(label))
-        )
+            raise DataError(f"{path}, line {number}: {name!r} is outside the list's folder")
+        release = file.with_suffix(".png")
+        found.append((release if not file.exists() and release.is_file() else file, int(label)))
     if not found:
         raise DataError(f"{path} names no images")
     return found
 
 
 def load_folder(root: Path, *, size: tuple[int, int] | None = None) -> ImageSet:
-    """``root/train`` and ``root/test``, each a folder of classes, or ``train.txt`` and ``test.txt``, each a list.
+    """Load ``root/train`` and ``root/test`` (one folder per class), or the lists ``train.txt`` and ``test.txt``.
 
-    Grey where all images are. What a card of `privatize` covers is a release.
+    The set is grey if all images are. Images that a card of `privatize` covers are releases.
     """
     if (root / "train.txt").is_file():
         files = [file for name in ("train", "test") for file, _ in _listed(root / f"{name}.txt")]
@@ -141,52 +140,45 @@ def load_folder(root: Path, *, size: tuple[int, int] | None = None) -> ImageSet:
 
 
 def read_release_info(files: Sequence[Path], *, grey: bool) -> ReleaseInfo | None:
-    """What cards say of these files, each by the nearest one above it; None where they are sources. Both together are refused."""
-    folders = {file.parent for file in files}
-    cards = {_card_over(folder.resolve()) for folder in folders}
+    """What the nearest card above each file says; None if the files are sources. A mixture of both is refused."""
+    cards = {_find_card(folder.resolve()) for folder in {file.parent for file in files}}
     if cards <= {None}:
         return None
     found = sorted(card for card in cards if card)
     if None in cards:
-        raise DataError(
-            f"{found[0]} says that some of the images are releases, and others have no card: they are not mixed"
-        )
-    first, *more = (_given(card, grey=grey) for card in found)
+        raise DataError(f"{found[0]} covers some images, and others have no card: keep sources and releases apart")
+    first, *more = (_read_card(card, grey=grey) for card in found)
     if any((other.plan, other.prune) != (first.plan, first.prune) for other in more):
-        raise DataError(f"{found[0]} and {found[1]} name different plans or views: a set to learn from has one")
-    return replace(first, spent=sum(one.spent for one in (first, *more)))  # a source may be on each of them
+        raise DataError(f"{found[0]} and {found[1]} have different plans or views: train on one plan at a time")
+    return replace(first, spent=sum(info.spent for info in (first, *more)))  # all may cover the same source
 
 
-def _card_over(folder: Path) -> Path | None:
-    """Where its card lies, or should: where a manifest does there are releases, too."""
-    return next(
-        (
-            place.root / CARD_NAME
-            for place in map(LocalStorage, (folder, *folder.parents))
-            if has_card(place) or _has_manifest(place)
-        ),
-        None,
-    )
+def _find_card(folder: Path) -> Path | None:
+    """The card of the folder or of its nearest parent. A manifest shows that there should be a card beside it."""
+    for place in map(LocalStorage, (folder, *folder.parents)):
+        if has_card(place) or _has_manifest(place):
+            return place.root / CARD_NAME
+    return None
 
 
 def _has_manifest(place: LocalStorage) -> bool:
-    """Whether it is one of `privatize`: others have files of that name, too."""
+    """Whether there is a manifest of `privatize`. Other software uses the same file name."""
     try:
         return place.size(MANIFEST_NAME) is not None and next(read_manifest(place), None) is not None
     except ReleaseError:
         return False
 
 
-def _given(card: Path, *, grey: bool) -> ReleaseInfo:
-    """What the card says of such images, if it speaks of no others: to decode, their word must be known."""
+def _read_card(card: Path, *, grey: bool) -> ReleaseInfo:
+    """The card's one statement. A card with several does not tell which of them covers an image."""
     try:
         statements = [read_statement(one) for one in read_card(card.read_bytes()).statements]
     except (OSError, LdpSlicingError) as error:
-        raise DataError(f"{card} is no card that can be read: {error}") from None
+        raise DataError(f"{card} is not a readable card: {error}") from None
     if [one.plan.word_bits for one in statements] != [8 if grey else COLOUR_BITS]:
         words = ", ".join(str(one.plan.word_bits) for one in statements)
         raise DataError(
-            f"{card} speaks of words of {words} bits: a set to learn from has colour (24) or 8-bit grey releases, and no others"
+            f"{card} covers words of {words} bits: train on releases that are all colour (24) or all 8-bit grey"
         )
     return ReleaseInfo(statements[0].plan, statements[0].prune, statements[0].spent[0])
 

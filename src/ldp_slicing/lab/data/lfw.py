@@ -1,4 +1,4 @@
-"""Labeled Faces in the Wild: the images, and two-way cross-fitting, so that nobody who is tested was trained on."""
+"""Labeled Faces in the Wild, and two-way cross-fitting: nobody who is tested was trained on."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from ldp_slicing.lab.data.sets import require_folder
 
 @dataclass(frozen=True)
 class FaceSet:
-    """uint8 [N, 112, 112, 3] faces, where each is, and the pairs of View 2."""
+    """uint8 [N, 112, 112, 3] faces, the index of each face, and the pairs of View 2."""
 
     images: NDArray[np.uint8]
     index: Mapping[Face, int]
     pairs: Pairs
 
     def of(self, faces: tuple[Face, ...]) -> NDArray[np.int64]:
+        """int64 [P]: the indices of these faces."""
         return np.array([self.index[face] for face in faces], np.int64)
 
     def tested(self, folds: ArrayLike) -> NDArray[np.bool_]:
@@ -33,7 +34,10 @@ class FaceSet:
 
 @dataclass(frozen=True)
 class Side:
-    """One half of the ten folds. Trained on: int64 [M] images of people who are in no pair of it, and who is on each, from 0."""
+    """One half of the ten folds.
+
+    images: int64 [M], the images to train on: those of people who are in none of its pairs. people: int64 [M], from 0.
+    """
 
     folds: tuple[int, ...]
     images: NDArray[np.int64]
@@ -42,7 +46,10 @@ class Side:
 
 
 def load_lfw(folder: Path) -> FaceSet:
-    """``folder/lfw112/Person_Name/Person_Name_0001.webp`` (or .jpg, .png), aligned to the ArcFace template, and ``pairs.txt``."""
+    """Load ``folder/lfw112``: faces aligned to the ArcFace template, and ``pairs.txt``.
+
+    The files are called ``Person_Name/Person_Name_0001.webp`` (or .jpg, .png).
+    """
     root = require_folder(
         folder / "lfw112",
         "LFW (vis-www.cs.umass.edu/lfw) aligned to 112 x 112, one folder per person, with its pairs.txt",
@@ -57,7 +64,7 @@ def load_lfw(folder: Path) -> FaceSet:
 
 
 def sides(faces: FaceSet) -> tuple[Side, Side]:
-    """The first and the second half of the folds; each is tested by a network trained on people in none of its pairs."""
+    """The two halves of the folds. Each is tested by a network trained on people in none of its pairs."""
     folds = np.unique(faces.pairs.folds)
     first, second = (_side(faces, half) for half in np.array_split(folds, 2))
     return first, second
@@ -74,6 +81,6 @@ def _side(faces: FaceSet, folds: NDArray[np.int64]) -> Side:
 
 
 def images_in_pairs(faces: FaceSet, side: Side) -> NDArray[np.int64]:
-    """Which images are in the side's pairs."""
+    """int64 [M]: the images in the side's pairs."""
     tested = faces.tested(side.folds)
     return np.unique(np.concatenate([faces.of(people)[tested] for people in (faces.pairs.first, faces.pairs.second)]))

@@ -1,4 +1,4 @@
-"""Data sets in their published layouts, read from a folder that the user names. Nothing is downloaded and no code in them is run."""
+"""Image sets with labels, and how images are held out of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ldp_slicing.view import Prune
 class Split:
     """uint8 [N, H, W, 3] (or [N, H, W, 1]) images and int64 [N] labels.
 
-    groups: int64 [N], equal for images that show the same patient or person; None where every image is its own.
+    groups: int64 [N], equal for images of the same patient or person; None if every image is its own group.
     """
 
     images: NDArray[np.uint8]
@@ -33,7 +33,7 @@ class Split:
 
 @dataclass(frozen=True)
 class ReleaseInfo:
-    """What a card says of releases; ``spent``: the eps per released pixel of the source that was released most."""
+    """What the card of a set of releases says. spent: the largest eps per released pixel that any source has spent."""
 
     plan: Plan
     prune: Prune
@@ -42,7 +42,7 @@ class ReleaseInfo:
 
 @dataclass(frozen=True)
 class ImageSet:
-    """``release_info``: how these images were released already; None where they are sources."""
+    """A training and a test split. release_info: how its images were released; None if they are sources."""
 
     name: str
     classes: int
@@ -60,21 +60,20 @@ class ImageSet:
 
     @cached_property
     def times(self) -> Counter[str]:
-        """How often each picture is there: each time it is released, its eps adds up."""
+        """How often each image occurs, by its digest. Each occurrence is released, and their eps adds up."""
         return Counter(image_digest(image) for split in (self.train, self.test) for image in split.images)
 
     @cached_property
     def digest(self) -> str:
-        """Tells sets apart whatever they are called: of all images, labels and groups."""
-        found = hashlib.sha256()
-        for array in (
-            getattr(split, kind) for split in (self.train, self.test) for kind in ("images", "labels", "groups")
-        ):
-            if array is not None:
-                found.update(f"{array.dtype.str}{array.shape}".encode())
-                found.update(np.ascontiguousarray(array).data)
-            found.update(b";")
-        return found.hexdigest()[:32]
+        """A digest of all images, labels and groups. It distinguishes sets of the same name."""
+        digest = hashlib.sha256()
+        for split in (self.train, self.test):
+            for array in (split.images, split.labels, split.groups):
+                if array is not None:
+                    digest.update(f"{array.dtype.str}{array.shape}".encode())
+                    digest.update(np.ascontiguousarray(array).data)
+                digest.update(b";")
+        return digest.hexdigest()[:32]
 
 
 def image_digest(image: NDArray[np.uint8]) -> str:
@@ -82,41 +81,41 @@ def image_digest(image: NDArray[np.uint8]) -> str:
 
 
 def hold_out(split: Split, count: int, seed: int) -> tuple[Split, Split]:
-    """The split without ``count`` images drawn at random, and those."""
+    """The split without ``count`` random images, and those images."""
     if count == 0:
         return split, split.part(slice(0))
-    kept, held = draw_held_out(split, count, seed)
-    return split.part(kept), split.part(held)
+    kept, held_out = draw_held_out(split, count, seed)
+    return split.part(kept), split.part(held_out)
 
 
 def draw_held_out(split: Split, count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which images are kept, and which ``count`` are held out.
+    """The indices of the images that are kept, and of the ``count`` images that are held out.
 
-    Of a split with groups, whole groups are drawn, as many as come nearest to ``count`` images: who knows a patient from training has not
-    learnt to tell what ails others.
+    A split with groups is cut between groups, as near to ``count`` as possible: else a network could pass validation by
+    recognising the patients.
     """
     if not 0 <= count < len(split.labels):
-        raise DataError(f"{count} images cannot be held out of {len(split.labels)}")
+        raise DataError(f"cannot hold out {count} of {len(split.labels)} images")
     rng = np.random.default_rng(seed)
     if split.groups is None:
         order = rng.permutation(len(split.labels))
         return np.sort(order[count:]), np.sort(order[:count])
     _, group, sizes = np.unique(split.groups, return_inverse=True, return_counts=True)
     if len(sizes) < 2:
-        raise DataError(f"all {len(split.labels)} images are of one group, of which none can be held out")
+        raise DataError(f"cannot hold out a group: all {len(split.labels)} images are of one group")
     drawn = rng.permutation(len(sizes))
     reached = np.cumsum(sizes[drawn])[:-1]  # without the last: some group is left to train on
-    held = np.isin(group, drawn[: 1 + int(np.abs(reached - count).argmin())])
-    return np.flatnonzero(~held), np.flatnonzero(held)
+    held_out = np.isin(group, drawn[: 1 + int(np.abs(reached - count).argmin())])
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
-def require_folder(path: Path, what: str) -> Path:
+def require_folder(path: Path, content: str) -> Path:
     if not path.is_dir():
-        raise DataError(f"{path} is not there: put {what} into {path.parent}, or name another folder with --data")
+        raise DataError(f"{path} does not exist: put {content} into {path.parent}, or name another folder with --data")
     return path
 
 
-def require_file(path: Path, what: str) -> Path:
+def require_file(path: Path, content: str) -> Path:
     if not path.is_file():
-        raise DataError(f"{path} is not there: it should be {what}")
+        raise DataError(f"{path} does not exist: it should be {content}")
     return path

@@ -17,10 +17,11 @@ def embed(
     prepare: Callable[[Tensor], Tensor] | None = None,
     batch: int = 64,
 ) -> Tensor:
-    """[N, 3, H, W], whatever ``prepare`` (or without it the model) takes, to float32 [N, D] of length 1, on the CPU.
+    """Embed [N, 3, H, W] images as float32 [N, D] of length 1, on the CPU.
 
-    With ``flip`` the embedding is that of the image plus that of its mirror. The mirror is made here, of the **same release**: it is
-    post-processing and free. Releasing a source and its mirror separately would be two releases of one source and spend 2 eps.
+    prepare: turns images into the model's input. flip: add the embedding of the mirror image. The mirror image is made
+    from the **same release**, which is post-processing and free; releasing a source and its mirror image separately
+    would spend 2 eps.
     """
     device = next((parameter.device for parameter in model.parameters()), images.device)
     was_training = model.training

@@ -15,7 +15,7 @@ def capture(
     generator: torch.Generator,
     stream: torch.cuda.Stream,
 ) -> torch.cuda.CUDAGraph:
-    """Capture ``step`` as a graph. Warming up trains; ``state``, the optimiser and the generator are restored afterwards."""
+    """Capture ``step`` as a graph. Warming up trains, so state, optimiser and generator are restored afterwards."""
     fresh = not optimiser.state
     changed = [*state, *_tensors_of(optimiser)]
     before, drawn = [tensor.detach().clone() for tensor in changed], generator.get_state()

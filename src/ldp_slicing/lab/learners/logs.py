@@ -1,4 +1,4 @@
-"""A run's epochs as they end: a CSV file, or TensorBoard's event files."""
+"""The log of a run: a CSV file, or TensorBoard's event files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ LogFormat = Literal["csv", "tensorboard"]
 
 
 def write_log(history: list[Epoch], folder: Path, kind: LogFormat) -> Path:
-    """The whole history anew, so that a run that was stopped and resumed has one log without gaps: ``log.csv`` or ``tensorboard/``."""
+    """Write the whole history to ``log.csv`` or ``tensorboard/``.
+
+    It is written again after every epoch, so that a run that was stopped and resumed has one log without gaps.
+    """
     return _csv(history, folder / "log.csv") if kind == "csv" else _tensorboard(history, folder / "tensorboard")
 
 
 def check_log(kind: LogFormat) -> None:
-    """Refuse one that cannot be written here, before a run has begun."""
+    """Refuse a log format whose library is not installed, before a run has begun."""
     if kind == "tensorboard" and find_spec("tensorboard") is None:
-        raise LdpSlicingError("this log needs tensorboard: pip install tensorboard, or --log csv")
+        raise LdpSlicingError("--log tensorboard needs tensorboard: pip install tensorboard, or use --log csv")
 
 
 def _csv(history: list[Epoch], path: Path) -> Path:

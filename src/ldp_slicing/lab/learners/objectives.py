@@ -63,7 +63,7 @@ class Objective:
         return build(self.task.recipe.model, self.task.data.classes)
 
     def compile(self) -> None:
-        """Train with fused kernels. Compiling takes about a minute, which pays in long runs of deep, narrow networks."""
+        """Train with fused kernels. Compiling takes a minute, which pays in long runs of deep, narrow networks."""
         self._training_model = torch.compile(self.model, dynamic=False)  # every step has the same shapes
 
     def autocast(self) -> torch.autocast:
@@ -131,7 +131,7 @@ class DistillationObjective(Objective):
 
 
 class PairObjective(Objective):
-    """The paper's identity attack: a Wide-ResNet-28 on a release and a public image, six channels, half of them matching.
+    """The paper's identity attack: a Wide-ResNet-28 on a release and a public image, six channels. Half of them match.
 
     Training pairs are drawn anew in every step from the training images, which are taken to be public. With
     release="every-epoch" the first image of a pair gets new noise. An image is never paired with its own release.
@@ -209,7 +209,7 @@ class ReconstructionObjective(Objective):
         self.shares = [
             self.plans[i * len(self.plans) // size] for i in range(size)
         ]  # the plan of each image of a batch
-        self.known = torch.tensor([self.adversary.knows(plan) for plan in self.shares], device=inputs.device)
+        self.known = torch.tensor([self.adversary.plan_features(plan) for plan in self.shares], device=inputs.device)
         squared_errors = 4.0 ** torch.arange(8, device=inputs.device).repeat(channel_count(self.plans[0]))
         self.bit_weights = (squared_errors / squared_errors.sum()).view(1, -1, 1, 1)
 
@@ -244,7 +244,7 @@ class ReconstructionObjective(Objective):
     def reconstruct(self, releases: Tensor, plan: Plan) -> Tensor:
         """uint8 [N, C, H, W] from ``release`` to reconstructions, float32 [N, C, H, W], RGB of 0..255."""
         self.model.eval()
-        known = torch.tensor([self.adversary.knows(plan)], device=self.inputs.device)
+        known = torch.tensor([self.adversary.plan_features(plan)], device=self.inputs.device)
         guessed = [self.guess(part, known.expand(len(part), -1))[0] for part in torch.split(releases, BATCH // 2)]
         self.model.train()
         return torch.cat(guessed).clamp_(0, 255)

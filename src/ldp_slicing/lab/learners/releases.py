@@ -34,7 +34,7 @@ def release_images(task: TrainingTask, images: NDArray[np.uint8]) -> NDArray[np.
 
 
 def stored_splits(task: TrainingTask, folder: Path) -> Splits:
-    """The task's splits. With "once" the releases are read from ``folder`` if they are there, and stored there if not."""
+    """The task's splits. With "once" the releases are read from ``folder``, or made and stored there."""
     if task.release != "once":
         return release_splits(task)
     names = [f"{kind}{i}" for i in range(3) for kind in ("images", "labels")]

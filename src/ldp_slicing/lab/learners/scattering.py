@@ -1,4 +1,4 @@
-"""Scattering features: wavelets and moduli, nothing learnt, so they cost no privacy (Bruna and Mallat 2013; filters as in Kymatio)."""
+"""Scattering features (Bruna and Mallat 2013; filters as in Kymatio). Nothing is learnt, so they cost no privacy."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ MARGIN = STRIDE  # pixels of reflection on each side: one coefficient, cut off a
 
 @dataclass(frozen=True)
 class Filters:
-    """Filters for n x n planes. ``wavelets``: one [8, n, n] tensor per scale, in Fourier space, where it is real.
+    """Filters for n x n planes.
 
-    ``averages``: per scale the [n / 4 - 2, n / 2^j] matrix that convolves an axis with the Gaussian, keeps every fourth pixel of the
-    original grid and cuts off the margin; a Gaussian is separable, so one matrix on each axis does it all.
+    wavelets: one [8, n, n] tensor per scale, in Fourier space, where it is real.
+    averages: per scale the [n / 4 - 2, n / 2^j] matrix that convolves an axis with the Gaussian, keeps every fourth pixel
+        of the original grid and cuts off the margin. A Gaussian is separable, so it is applied to each axis.
     """
 
     wavelets: tuple[Tensor, ...]
@@ -43,29 +44,28 @@ def _gabor(n: int, sigma: float, angle: float, frequency: float, slant: float) -
 
 
 def _morlet(n: int, scale: int, turn: int) -> NDArray[np.float64]:
-    """In Fourier space; blind to a constant."""
+    """A Morlet wavelet in Fourier space. Its response to a constant is 0."""
     shape = {"sigma": 0.8 * 2**scale, "angle": (ANGLES // 2 - 1 - turn) * np.pi / ANGLES, "slant": 4 / ANGLES}
     wave, envelope = (_gabor(n, frequency=frequency, **shape) for frequency in (0.75 * np.pi / 2**scale, 0.0))
     return np.asarray(np.fft.fft2(wave - envelope * (wave.sum() / envelope.sum())).real)
 
 
 def _average(n: int, scale: int) -> NDArray[np.float64]:
-    """The matrix of the low pass along an axis of n / 2^scale pixels."""
+    """The matrix of the low-pass filter along an axis of n / 2^scale pixels."""
     sigma, span = 0.8 * 2 ** (SCALES - 1), np.arange(-2 * n, 3 * n)
     response = np.fft.fft(
         (np.exp(-(span**2) / (2 * sigma**2)) / np.sqrt(2 * np.pi * sigma**2)).reshape(5, n).sum(0)
     ).real
     size = n >> scale
-    kernel = np.fft.ifft(
-        np.concatenate([response[: size // 2], response[n - size // 2 :]])
-    ).real  # the frequencies that size pixels hold
+    represented = np.concatenate([response[: size // 2], response[n - size // 2 :]])  # frequencies of size pixels
+    kernel = np.fft.ifft(represented).real
     kept = np.arange(0, size, STRIDE >> scale)[1:-1]
     return np.asarray(kernel[(kept[:, None] - np.arange(size)[None, :]) % size])
 
 
 @cache
 def filters(n: int, device: torch.device) -> Filters:
-    """For planes of n x n pixels, margins included."""
+    """The filters for planes of n x n pixels, margins included."""
     wavelets = [np.stack([_morlet(n, scale, turn) for turn in range(ANGLES)]) for scale in range(SCALES)]
     averages = [_average(n, scale) for scale in range(SCALES)]
     return Filters(
@@ -75,7 +75,7 @@ def filters(n: int, device: torch.device) -> Filters:
 
 
 def _halved(spectrum: Tensor, wavelets: Tensor) -> Tensor:
-    """[B, n, n] and [8, n, n] -> [B, 8, n/2, n/2]: the spectrum of every second pixel of what the wavelets pass, its quarters' mean."""
+    """[B, n, n] and [8, n, n] to [B, 8, n/2, n/2]: the spectrum after the wavelets, at every second pixel."""
     n = spectrum.shape[-1] // 2
     low, high = slice(n), slice(n, None)
     quarters = ((low, low), (low, high), (high, low), (high, high))
@@ -83,16 +83,13 @@ def _halved(spectrum: Tensor, wavelets: Tensor) -> Tensor:
 
 
 def scatter(planes: Tensor) -> Tensor:
-    """float32 [B, n, n] -> float32 [B, 81, n/4, n/4]: orders 0, 1 (16 paths) and 2 (64 paths) at J = 2, L = 8; n a multiple of 4."""
+    """float32 [B, n, n], n a multiple of 4, to float32 [B, 81, n/4, n/4]: orders 0, 1 (16 paths) and 2 (64 paths)."""
     padded = functional.pad(planes[None], (MARGIN,) * 4, mode="reflect")[0]
     bank = filters(padded.shape[-1], planes.device)
     (fine, coarse), (average_fine, average_coarse) = bank.wavelets, bank.averages
     spectrum = torch.fft.fft2(padded)
     first = torch.fft.ifft2(spectrum[:, None] * fine).abs()
     found = [average_fine @ plane @ average_fine.T for plane in (padded[:, None], first)]
-    for onward in (
-        spectrum,
-        *torch.fft.fft2(first).unbind(1),
-    ):  # the coarse wavelets of the plane itself, then of each fine path
+    for onward in (spectrum, *torch.fft.fft2(first).unbind(1)):  # coarse wavelets of the plane, then of each fine path
         found.append(average_coarse @ torch.fft.ifft2(_halved(onward, coarse)).abs() @ average_coarse.T)
     return torch.cat(found, 1)

@@ -1,4 +1,4 @@
-"""How near a reconstruction is to its source, and how often that counts as success."""
+"""Image quality: how close a reconstruction is to its source, and when it counts as a success."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ WINDOW, SIGMA = 11, 1.5  # of SSIM (Wang et al. 2004)
 
 
 def psnr(a: Tensor, b: Tensor) -> Tensor:
-    """Two [N, C, H, W] of 0..255 to float32 [N]: the peak signal-to-noise ratio of each image, in dB; at most 100, for equal images."""
+    """Two [N, C, H, W] of 0..255 to float32 [N]: the peak signal-to-noise ratio of each image in dB, at most 100."""
     return (20 * torch.log10(255 / rmse(a, b).clamp_min(1e-12))).clamp_max(100)
 
 
 def rmse(a: Tensor, b: Tensor) -> Tensor:
-    """Two [N, C, H, W] of 0..255 to float32 [N], 0..255: the root of the mean squared error of each image."""
+    """Two [N, C, H, W] of 0..255 to float32 [N], 0..255: the root mean squared error of each image."""
     return (a.float() - b.float()).square().mean((1, 2, 3)).sqrt()
 
 
 def ssim(a: Tensor, b: Tensor, *, peak: float = 255.0) -> Tensor:
-    """Two [N, C, H, W] of 0..peak, 11 x 11 or larger, to float32 [N]: the structural similarity of each image, a mean over its channels.
+    """Two [N, C, H, W] of 0..peak, 11 x 11 or larger, to float32 [N]: the structural similarity, a mean over channels.
 
-    As Wang et al. 2004 have it: Gaussian window of 1.5 pixels, 11 x 11, only where it lies inside the image.
+    As in Wang et al. 2004: a Gaussian window of 11 x 11 pixels, sigma 1.5, only where it lies inside the image.
     """
     a, b = a.float(), b.float()
     rows, columns = (_windows(side, a.device) for side in a.shape[2:])
-    # products of matrices, not convolutions: those may round to 10 bits on a GPU, and variances are small differences
+    # Matrix products, because convolutions may round to 10 bits on a GPU and variances are small differences.
     mean_a, mean_b, square_a, square_b, product = (rows @ torch.stack((a, b, a * a, b * b, a * b)) @ columns.T).unbind(
         0
     )
@@ -47,7 +47,7 @@ def _windows(side: int, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class Criterion:
-    """Success in the sense of the paper's supplement: d(x*, x) <= r, with x the very source that was attacked."""
+    """Success as in the paper's supplement: d(x*, x) <= r, where x is the source that was attacked."""
 
     name: str
     radius: float

@@ -12,7 +12,7 @@ from ldp_slicing.audit.tails import lower_bound, upper_bound
 
 @dataclass(frozen=True)
 class Share:
-    """How many of how many, and Clopper and Pearson's interval around the share, which holds the true one in 95 % of cases at least."""
+    """``hits`` of ``count``, with the 95 % Clopper-Pearson interval of the share."""
 
     hits: int
     count: int
@@ -32,5 +32,5 @@ class Share:
 
 
 def share_within(distances: NDArray[np.float64], radius: float) -> Share:
-    """float64 [N] to how many are at most ``radius``."""
+    """The share of float64 [N] distances that are at most ``radius``."""
     return Share(int((distances <= radius).sum()), len(distances))

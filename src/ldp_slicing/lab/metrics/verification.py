@@ -21,7 +21,7 @@ def squared_distances(a: Tensor, b: Tensor) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Verification:
-    """Shares of pairs, 0..1: the mean over the folds, its standard error, each fold's accuracy, and each fold's threshold."""
+    """Verification accuracy, 0..1: mean over the folds, standard error, and accuracy and threshold of each fold."""
 
     accuracy: float
     standard_error: float
@@ -30,16 +30,15 @@ class Verification:
 
 
 def fold_accuracy(distances: ArrayLike, same: ArrayLike, folds: ArrayLike | int = 10) -> Verification:
-    """float [N] distances, bool [N] answers and int [N] folds (or how many folds of neighbours to cut) to the accuracy over the folds.
+    """Verification accuracy from float [N] distances, bool [N] answers and int [N] folds (or the number of folds).
 
-    Each fold is judged by the threshold that is best on the others; a pair below it is taken for one person.
+    A pair with a distance below the threshold counts as one person. Each fold uses the threshold that is best on the
+    other folds.
     """
     values, truth = np.asarray(distances, np.float64), np.asarray(same, np.bool_)
     groups = np.asarray(_cut(len(values), folds) if isinstance(folds, int) else folds)
     if values.ndim != 1 or truth.shape != values.shape or groups.shape != values.shape:
-        raise ValueError(
-            f"distances {values.shape}, answers {truth.shape} and folds {groups.shape} are not of one length"
-        )
+        raise ValueError(f"distances {values.shape}, answers {truth.shape} and folds {groups.shape} differ in length")
     if not np.isfinite(values).all():
         raise ValueError("some distances are not finite: the model or its input is broken")
     names = np.unique(groups)
@@ -55,7 +54,7 @@ def fold_accuracy(distances: ArrayLike, same: ArrayLike, folds: ArrayLike | int 
 
 
 def _cut(count: int, folds: int) -> NDArray[np.int64]:
-    """int64 [count]: neighbours in folds of equal size, the first ones larger by one where it does not divide."""
+    """int64 [count]: consecutive folds of equal size; the first ones are larger by one if it does not divide."""
     if not 2 <= folds <= count:
         raise ValueError(f"{folds} folds cannot be cut from {count} pairs")
     sizes = [len(part) for part in np.array_split(np.empty(count), folds)]
@@ -63,24 +62,24 @@ def _cut(count: int, folds: int) -> NDArray[np.int64]:
 
 
 def best_threshold(distances: NDArray[np.float64], same: NDArray[np.bool_]) -> float:
-    """float64 [N] and bool [N] to the threshold under which most pairs are judged rightly; of equals the smallest.
+    """The smallest threshold with the most correct pairs, from float64 [N] distances and bool [N] answers.
 
     The candidates lie midway between neighbouring distances, and below and above all of them (minus and plus infinity).
     """
     order = np.argsort(distances, kind="stable")
     ordered, truth = distances[order], same[order]
-    # right[i]: pairs judged rightly when exactly the i nearest are taken for one person
-    right = np.concatenate([[0], np.cumsum(np.where(truth, 1, -1))]) + np.count_nonzero(~truth)
+    # correct[i]: correct pairs if exactly the i nearest count as one person
+    correct = np.concatenate([[0], np.cumsum(np.where(truth, 1, -1))]) + np.count_nonzero(~truth)
     lower, upper = ordered[:-1], ordered[1:]
     middle = lower / 2 + upper / 2
-    middle = np.where(middle > lower, middle, upper)  # between neighbouring floats there is none
+    middle = np.where(middle > lower, middle, upper)  # there is nothing between neighbouring floats
     candidates = np.concatenate([[-np.inf], middle, [np.inf]])
-    possible = np.concatenate([[True], lower < upper, [True]])  # equal distances cannot be told apart
-    return float(candidates[possible][np.argmax(right[possible])])
+    possible = np.concatenate([[True], lower < upper, [True]])  # equal distances cannot be separated
+    return float(candidates[possible][np.argmax(correct[possible])])
 
 
 def distances(faces: FaceSet, side: Side, embeddings: Tensor, where: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Of the side's pairs; row i of ``embeddings``, [M, D], is of image ``where[i]``."""
+    """float64 [P]: distances of the side's pairs. Row i of ``embeddings``, [M, D], belongs to image ``where[i]``."""
     row = {int(image): i for i, image in enumerate(where)}
     tested = faces.tested(side.folds)
     first, second = (
@@ -90,6 +89,6 @@ def distances(faces: FaceSet, side: Side, embeddings: Tensor, where: NDArray[np.
 
 
 def verify(faces: FaceSet, side: Side, found: NDArray[np.float64]) -> Verification:
-    """Each fold of the side by the threshold that is best on its other folds: people that network has not seen either."""
+    """Verification accuracy on the side's folds. Thresholds come from its other folds, whose people are unseen too."""
     tested = faces.tested(side.folds)
     return fold_accuracy(found, faces.pairs.same[tested], faces.pairs.folds[tested])

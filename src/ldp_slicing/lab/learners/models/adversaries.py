@@ -1,4 +1,4 @@
-"""The adversary's networks. Each is told what it may know of the plan, so that one network serves all budgets of a view."""
+"""The adversary's networks. Features of the plan are an input, so that one network serves all budgets of a view."""
 
 from __future__ import annotations
 
@@ -13,24 +13,31 @@ from torch.nn import functional
 from ldp_slicing.lab.bits import float_rgb, log_odds, lowered, mean_words, to_bits
 from ldp_slicing.plan import Plan
 
-TOLD = 64
+PLAN_CHANNELS = 64  # of the embedded plan features
 
 
 class Adversary(Protocol):
-    """sees: releases as RGB, or as the released words. knows: what it is told of a plan, K numbers.
+    """A network that reconstructs sources from releases.
 
-    Called with uint8 [N, C, H, W] releases and float32 [N, K], it gives float32 [N, C, H, W], RGB of about 0..255, and float32
-    [N, 8 C, H, W], the log-odds of every bit of the view being 1, or None where it does not think in bits.
+    sees: whether it takes releases as RGB images or as words.
     """
 
     sees: Literal["rgb", "ycbcr"]
 
-    def knows(self, plan: Plan) -> list[float]: ...
-    def __call__(self, releases: Tensor, known: Tensor) -> tuple[Tensor, Tensor | None]: ...
+    def plan_features(self, plan: Plan) -> list[float]:
+        """K numbers: what the adversary knows about the plan."""
+        ...
+
+    def __call__(self, releases: Tensor, known: Tensor) -> tuple[Tensor, Tensor | None]:
+        """uint8 [N, C, H, W] releases and float32 [N, K] features to float32 [N, C, H, W], RGB of about 0..255.
+
+        The second result is float32 [N, 8 C, H, W], the log-odds that each bit of the view is 1, or None.
+        """
+        ...
 
 
 class _Block(nn.Module):
-    """Two 3 x 3 convolutions beside a shortcut; what is known scales and shifts the features between them (FiLM)."""
+    """Two 3 x 3 convolutions beside a shortcut. The plan features scale and shift what is between them (FiLM)."""
 
     def __init__(self, inside: int, outside: int, known: int) -> None:
         super().__init__()
@@ -49,8 +56,8 @@ class _Block(nn.Module):
         return functional.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
 
 
-def _filled(x: Tensor, multiple: int) -> Tensor:
-    """[N, C, H, W] with zeros below and to the right, up to the next multiple, and two planes that say where a pixel is."""
+def _pad_and_locate(x: Tensor, multiple: int) -> Tensor:
+    """[N, C, H, W] padded with zeros to the next multiple, and two planes with the coordinates of each pixel."""
     height, width = x.shape[2:]
     x = functional.pad(x, (0, -width % multiple, 0, -height % multiple))
     rows, columns = (torch.linspace(-1, 1, side, device=x.device, dtype=x.dtype) for side in x.shape[2:])
@@ -58,13 +65,13 @@ def _filled(x: Tensor, multiple: int) -> Tensor:
     return torch.cat((x, grid), 1)
 
 
-def _larger(x: Tensor, times: int) -> Tensor:
+def _enlarge(x: Tensor, times: int) -> Tensor:
     return functional.interpolate(x, scale_factor=float(times), mode="nearest")
 
 
-def _told(known: int) -> nn.Module:
-    """What is known, for the blocks to be scaled by: [N, known] to [N, TOLD]."""
-    return nn.Sequential(nn.Linear(known, TOLD), nn.SiLU())
+def _plan_embedding(known: int) -> nn.Module:
+    """Plan features [N, known] to the input of the blocks' scales, [N, PLAN_CHANNELS]."""
+    return nn.Sequential(nn.Linear(known, PLAN_CHANNELS), nn.SiLU())
 
 
 class UNet(nn.Module):
@@ -80,20 +87,20 @@ class UNet(nn.Module):
 
     def forward(self, x: Tensor, known: Tensor) -> Tensor:
         height, width = x.shape[2:]
-        x, kept = _filled(x, self.multiple), list[Tensor]()
+        x, kept = _pad_and_locate(x, self.multiple), list[Tensor]()
         for i, block in enumerate(self.down):
             x = block(functional.max_pool2d(x, 2) if i else x, known)
             kept.append(x)
         for block, skipped in zip(self.up, kept[-2::-1], strict=True):
-            x = block(torch.cat((_larger(x, 2), skipped), 1), known)
+            x = block(torch.cat((_enlarge(x, 2), skipped), 1), known)
         out: Tensor = self.head(x)
         return out[:, :, :height, :width]
 
 
 class FullScaleUNet(nn.Module):
-    """As ``UNet``, but each scale of the way up sees all scales: the finer ones of the way down, the coarser ones of the way up.
+    """A ``UNet`` with the full-scale connections of UNet 3+ (Huang et al. 2020).
 
-    The full-scale connections of UNet 3+ (Huang et al. 2020).
+    Each scale of the decoder sees all scales: the finer ones of the encoder and the coarser ones of the decoder.
     """
 
     def __init__(self, inside: int, outside: int, known: int, *, width: int = 48, scales: int = 4) -> None:
@@ -101,7 +108,7 @@ class FullScaleUNet(nn.Module):
         widths = [width << i for i in range(scales)]
         self.multiple, together = 1 << scales - 1, width * scales
         self.down = nn.ModuleList(_Block(a, b, known) for a, b in zip([inside + 2, *widths], widths, strict=False))
-        # scale i takes down[0..i] and up[i + 1..]; the coarsest scale of the way up is that of the way down
+        # scale i takes encoder scales 0..i and decoder scales i + 1..; the coarsest scale is shared
         self.takes = nn.ModuleList(
             nn.ModuleList(
                 nn.Conv2d(widths[j] if j <= i or j == scales - 1 else together, width, 3, padding=1, bias=False)
@@ -114,15 +121,15 @@ class FullScaleUNet(nn.Module):
 
     def forward(self, x: Tensor, known: Tensor) -> Tensor:
         height, width = x.shape[2:]
-        x, ways = _filled(x, self.multiple), list[Tensor]()
+        x, ways = _pad_and_locate(x, self.multiple), list[Tensor]()
         for i, block in enumerate(self.down):
             x = block(functional.max_pool2d(x, 2) if i else x, known)
             ways.append(x)
-        for i in range(len(ways) - 2, -1, -1):  # from here on ways[i + 1:] are of the way up
+        for i in range(len(ways) - 2, -1, -1):  # ways[i + 1:] are already of the decoder
             takes = self.takes[i]
             assert isinstance(takes, nn.ModuleList)  # noqa: S101 - a ModuleList forgets the type
             sized = [
-                functional.max_pool2d(way, 1 << i - j) if j < i else _larger(way, 1 << j - i) if j > i else way
+                functional.max_pool2d(way, 1 << i - j) if j < i else _enlarge(way, 1 << j - i) if j > i else way
                 for j, way in enumerate(ways)
             ]
             ways[i] = self.fuse[i](torch.cat([take(way) for take, way in zip(takes, sized, strict=True)], 1), known)
@@ -131,16 +138,16 @@ class FullScaleUNet(nn.Module):
 
 
 class BlackBox(nn.Module):
-    """A U-Net from releases to sources, as somebody trains it who can ask for releases and knows the eps they are sold under."""
+    """A U-Net from releases to sources. The adversary can obtain releases and knows their eps, and nothing else."""
 
     sees: Literal["rgb", "ycbcr"] = "rgb"
 
     def __init__(self, channels: int = 3, *, width: int = 48, scales: int = 4) -> None:
         super().__init__()
-        self.told = _told(1)
-        self.network = UNet(channels, channels, TOLD, width=width, scales=scales)
+        self.told = _plan_embedding(1)
+        self.network = UNet(channels, channels, PLAN_CHANNELS, width=width, scales=scales)
 
-    def knows(self, plan: Plan) -> list[float]:
+    def plan_features(self, plan: Plan) -> list[float]:
         return [math.log(plan.epsilon) / 3]
 
     def forward(self, releases: Tensor, known: Tensor) -> tuple[Tensor, None]:
@@ -149,7 +156,7 @@ class BlackBox(nn.Module):
 
 
 class _PlaneAttention(nn.Module):
-    """Looks over the whole image for what tells one bit-plane: self-attention over squares of 4 x 4 pixels."""
+    """Self-attention over squares of 4 x 4 pixels, for one bit-plane."""
 
     def __init__(self, features: int, channels: int, width: int, heads: int = 4) -> None:
         super().__init__()
@@ -172,8 +179,8 @@ class _PlaneAttention(nn.Module):
 class Denoiser(nn.Module):
     """An autoencoder with eight attention modules side by side, one for each bit-plane: the paper's first stage.
 
-    float32 [N, 8 C, H, W], what the release says of each bit as log-odds, to the log-odds of the bits of the view. What the network
-    finds in the context is added to what the bit itself says, which is how evidence adds up.
+    float32 [N, 8 C, H, W], the log-odds of each bit given its own release, to the log-odds of the bits of the view. The
+    network's output is added to its input, as independent evidence adds up.
     """
 
     def __init__(self, channels: int, known: int, *, width: int = 48) -> None:
@@ -189,15 +196,15 @@ class Denoiser(nn.Module):
 
     def forward(self, evidence: Tensor, known: Tensor) -> Tensor:
         height, width = evidence.shape[2:]
-        # the mean of a bit of -1 or 1 by its own release, and the released bit, which is not faint where much is noise
-        x = _filled(torch.cat((torch.tanh(evidence / 2), evidence.sign()), 1), 4)
+        # the expected bit (-1 or 1) given its own release, and the released bit, which stays strong under much noise
+        x = _pad_and_locate(torch.cat((torch.tanh(evidence / 2), evidence.sign()), 1), 4)
         bits, kept = x[:, : 8 * self.channels], list[Tensor]()
         for i, block in enumerate(self.down):
             x = block(functional.max_pool2d(x, 2) if i else x, known)
             kept.append(x)
         x = self.middle(torch.cat([attend(x, bits[:, b::8]) for b, attend in enumerate(self.planes)], 1), known)
         for block, skipped in zip(self.up, kept[1::-1], strict=True):
-            x = block(torch.cat((_larger(x, 2), skipped), 1), known)
+            x = block(torch.cat((_enlarge(x, 2), skipped), 1), known)
         context: Tensor = self.head(x)
         return evidence + context.float()[:, :, :height, :width]
 
@@ -205,20 +212,20 @@ class Denoiser(nn.Module):
 class WhiteBox(nn.Module):
     """The paper's two stages: the denoiser, then a full-scale U-Net that adds the low band to the denoised detail.
 
-    The second stage works on squares of 2 x 2 pixels. What it adds may differ within a square: it may also correct the detail, which
-    makes the attack stronger than one that adds the low band alone.
+    The second stage works on squares of 2 x 2 pixels. Its output may differ within a square, so it can also correct the
+    detail, which makes the attack stronger than one that only adds the low band.
     """
 
     sees: Literal["rgb", "ycbcr"] = "ycbcr"
 
     def __init__(self, channels: int = 3, gain: int = 1, *, width: int = 48, scales: int = 4) -> None:
         super().__init__()
-        self.gain = gain  # of the view: what was made stronger is made weaker again
-        self.told = _told(8 * channels)
-        self.denoiser = Denoiser(channels, TOLD, width=width)
-        self.low = FullScaleUNet(8 * channels, 4 * channels, TOLD, width=width // 2, scales=scales)
+        self.gain = gain  # of the view, which is undone
+        self.told = _plan_embedding(8 * channels)
+        self.denoiser = Denoiser(channels, PLAN_CHANNELS, width=width)
+        self.low = FullScaleUNet(8 * channels, 4 * channels, PLAN_CHANNELS, width=width // 2, scales=scales)
 
-    def knows(self, plan: Plan) -> list[float]:
+    def plan_features(self, plan: Plan) -> list[float]:
         """The log-odds of every bit, in the order of ``to_bits``."""
         return [float(value) for value in log_odds(plan).flatten()]
 
@@ -227,7 +234,7 @@ class WhiteBox(nn.Module):
         levels = self.told(torch.log1p(known))
         bits = self.denoiser((2.0 * to_bits(releases) - 1) * known[:, :, None, None], levels)
         detail = mean_words(torch.sigmoid(bits))
-        both = torch.cat((detail, releases), 1)  # the release, too: where much is noise the denoised detail is faint
+        both = torch.cat((detail, releases), 1)  # with the release: under much noise the denoised detail is weak
         filled = functional.pad(both, (0, width % 2, 0, height % 2), mode="replicate")
         low: Tensor = self.low(functional.pixel_unshuffle(filled / 127.5 - 1, 2), levels).float()
         return float_rgb(
@@ -235,7 +242,7 @@ class WhiteBox(nn.Module):
         ), bits
 
 
-# by the recipe's name, from the channels and the gain of the view
+# by the recipe's model, from the channels and the gain of the view
 NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "unet": lambda channels, _: BlackBox(channels),
     "two-stage": WhiteBox,

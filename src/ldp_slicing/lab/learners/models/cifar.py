@@ -69,7 +69,7 @@ class _Residual(nn.Module):
 
 
 def resnet9(classes: int) -> nn.Module:
-    """A small, fast residual network for studies of many plans."""
+    """A small, fast residual network, to compare many plans."""
     return nn.Sequential(
         _unit(3, 64, False),
         _unit(64, 128, True),

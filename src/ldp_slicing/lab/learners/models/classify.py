@@ -8,7 +8,7 @@ from torchvision.models import resnet50  # type: ignore[import-untyped]
 
 
 class _WideBlock(nn.Module):
-    """Pre-activation: BN-ReLU-Conv twice. Where the width or size changes, the shortcut starts from the activated input, as published."""
+    """BN-ReLU-Conv twice. If the width or size changes, the shortcut starts from the activated input, as published."""
 
     def __init__(self, inside: int, outside: int, stride: int) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class _WideBlock(nn.Module):
 
 
 def wide_resnet28(classes: int, width: int = 10, channels: int = 3) -> nn.Module:
-    """float32 [N, channels, H, W], H and W from 32 up, to float32 [N, classes] logits.
+    """float32 [N, channels, H, W], H and W at least 32, to float32 [N, classes] logits.
 
     WRN-28-width (Zagoruyko and Komodakis 2016) without dropout; 36.5 million parameters at width 10 and ten classes.
     """

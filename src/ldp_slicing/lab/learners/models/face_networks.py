@@ -1,4 +1,4 @@
-"""Face recognisers for the 112 x 112 ArcFace crop: IR-50 with the ArcFace head, and dlib's ResNet, which comes trained."""
+"""Face recognisers for the 112 x 112 ArcFace crop: IR-50 with the ArcFace head, and dlib's trained ResNet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EMBEDDING = 512
 
 
 class _ImprovedUnit(nn.Module):
-    """BN-Conv-BN-PReLU-Conv-BN beside a shortcut; nothing after the sum, so that a signal passes a stage unchanged."""
+    """BN-Conv-BN-PReLU-Conv-BN beside a shortcut. Nothing follows the sum, so a signal can pass a stage unchanged."""
 
     def __init__(self, inside: int, outside: int, stride: int) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class _ImprovedUnit(nn.Module):
 
 
 class Dropout(nn.Module):
-    """As torch's, but drawn from ``generator``: of a run that is saved and goes on, or that shares a device, it is the run's own."""
+    """Dropout that draws from ``generator``, so that a run can be resumed exactly and share its device with others."""
 
     generator: torch.Generator | None = None
 
@@ -57,10 +57,10 @@ class Dropout(nn.Module):
 
 
 def ir50(classes: int | None = None, *, channels: int = 3, dropout: float = 0.4) -> nn.Module:
-    """float32 [N, channels, 112, 112] of about -1..1 to the embedding, float32 [N, 512], not normalised; with ``classes`` to [N, classes].
+    """float32 [N, channels, 112, 112] of about -1..1 to embeddings, float32 [N, 512], or to logits [N, classes].
 
-    The improved-residual IR-50 of ArcFace (Deng et al. 2019), 43.6 million parameters at three channels. Train the embedding with
-    ``ArcFaceHead``; ``classes`` puts a plain linear layer behind it instead.
+    The improved-residual IR-50 of ArcFace (Deng et al. 2019), 43.6 million parameters at three channels. Embeddings are
+    not normalised; train them with ``ArcFaceHead``. With ``classes`` a linear layer follows instead.
     """
     layers: list[nn.Module] = [nn.Conv2d(channels, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.PReLU(64)]
     inside = 64
@@ -85,29 +85,29 @@ def ir50(classes: int | None = None, *, channels: int = 3, dropout: float = 0.4)
 
 
 class ArcFaceHead(nn.Module):
-    """float [N, embedding] and int64 [N] labels to float32 [N, classes] logits, at most ``scale`` in size but for the correction.
+    """float [N, embedding] and int64 [N] labels to float32 [N, classes] logits.
 
-    The logit of the right class is scale x cos(angle + margin), the others are scale x cos(angle). Past angle = pi - margin the
-    cosine would rise again and reward a worse angle; there it is cos(angle) - margin x sin(margin), which keeps falling (ArcFace's
-    ``easy_margin=False``).
+    The logit of the true class is scale x cos(angle + margin), the others are scale x cos(angle). Beyond
+    angle = pi - margin the cosine would rise again and reward a worse angle. There the logit is
+    scale x (cos(angle) - margin x sin(margin)), which keeps falling (ArcFace's ``easy_margin=False``).
     """
 
     def __init__(self, classes: int, *, embedding: int = EMBEDDING, scale: float = 64.0, margin: float = 0.4) -> None:
         super().__init__()
         if not 0 <= margin < math.pi:
-            raise ValueError(f"margin {margin} is no angle from 0 up to pi")
+            raise ValueError(f"margin {margin} is not an angle from 0 to pi")
         self.weight = nn.Parameter(torch.empty(classes, embedding))
         nn.init.normal_(self.weight, std=0.01)
         self.scale, self.margin = scale, margin
 
     def forward(self, embedding: Tensor, labels: Tensor) -> Tensor:
-        with torch.autocast(embedding.device.type, enabled=False):  # half precision cannot tell small angles apart
+        with torch.autocast(embedding.device.type, enabled=False):  # half precision cannot distinguish small angles
             cosine = functional.linear(
                 functional.normalize(embedding.float()), functional.normalize(self.weight.float())
             )
             index = labels.view(-1, 1)
-            right = self._with_margin(cosine.gather(1, index))
-            return self.scale * cosine.scatter(1, index, right)
+            true_class = self._with_margin(cosine.gather(1, index))
+            return self.scale * cosine.scatter(1, index, true_class)
 
     def _with_margin(self, cosine: Tensor) -> Tensor:
         # The root has an infinite slope at angle 0; the floor keeps that gradient finite.
@@ -117,7 +117,7 @@ class ArcFaceHead(nn.Module):
         return torch.where(cosine > -math.cos(self.margin), turned, beyond)
 
 
-DLIB_SHA256 = "55533b28"  # how the digest of dlib_face_recognition_resnet_model_v1.dat begins
+DLIB_SHA256 = "55533b28"  # the start of the digest of dlib_face_recognition_resnet_model_v1.dat
 DLIB_MEAN = (122.782, 117.001, 104.298)  # red, green, blue
 DLIB_LEFT, DLIB_TOP, DLIB_SIDE, DLIB_SIZE = 6.29, 20.0, 100.58, 150
 _DLIB_BLOCKS = (32, 32, 32, 64, 64, 64, 64, 128, 128, 128, 256, 256, 256, 256)
@@ -125,7 +125,7 @@ _DLIB_DOWN = (3, 7, 10, 13)  # which of them halve the size
 
 
 class _Affine(nn.Module):
-    """A batch norm with its statistics folded in: one factor and one offset per channel."""
+    """A batch norm whose statistics are folded in: one factor and one offset per channel."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -133,9 +133,7 @@ class _Affine(nn.Module):
         self.beta = nn.Parameter(torch.zeros(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        gamma, beta = (
-            part.to(x.dtype)[:, None, None] for part in (self.gamma, self.beta)
-        )  # in half precision where x is
+        gamma, beta = (part.to(x.dtype)[:, None, None] for part in (self.gamma, self.beta))  # half precision if x is
         return torch.addcmul(beta, x, gamma)
 
 
@@ -152,13 +150,13 @@ class _DlibBlock(nn.Module):
         out: Tensor = self.affine2(self.conv2(functional.relu(self.affine1(self.conv1(x)))))
         if self.down:
             x = functional.pad(functional.avg_pool2d(x, 2), (0, 0, 0, 0, 0, self.more))
-            # From even sizes pooling keeps one row and column more than the unpadded convolution; dlib adds them as zeros.
+            # For even sizes pooling keeps one row and column more than the convolution; dlib adds them as zeros.
             out = functional.pad(out, (0, x.shape[3] - out.shape[3], 0, x.shape[2] - out.shape[2]))
         return functional.relu(out + x)
 
 
 class DlibResNet(nn.Module):
-    """float32 [N, 3, 150, 150] from ``dlib_input`` to float32 [N, 128], not normalised: dlib's face ResNet, 5,614,592 parameters."""
+    """dlib's face ResNet, 5,614,592 parameters: float32 [N, 3, 150, 150] from ``dlib_input`` to float32 [N, 128]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -182,15 +180,15 @@ class DlibResNet(nn.Module):
         return out
 
     def load_dlib(self, path: Path, *, check: bool = True) -> None:
-        """Take over the weights of dlib's ``dlib_face_recognition_resnet_model_v1.dat``; ``check=False`` takes another file of that format.
+        """Load the weights of dlib's ``dlib_face_recognition_resnet_model_v1.dat``, or leave the network unchanged.
 
-        Nothing is changed if the file is not what it should be.
+        check: refuse any other file of that format.
         """
         content = path.read_bytes()
         digest = hashlib.sha256(content).hexdigest()
         if check and not digest.startswith(DLIB_SHA256):
             raise DataError(
-                f"{path} has the SHA-256 {digest}; dlib's face network begins with {DLIB_SHA256}. Get it again, or use check=False"
+                f"{path} has the SHA-256 {digest}, but dlib's begins with {DLIB_SHA256}: get it again, or use check=False"
             )
         position, found = 0, []
         for shape, parts in self._dlib_tensors():
@@ -204,7 +202,7 @@ class DlibResNet(nn.Module):
                     part.copy_(torch.from_numpy(piece).view(part.shape))
 
     def _dlib_tensors(self) -> Iterator[tuple[tuple[int, int, int, int], list[Tensor]]]:
-        """Each tensor of the file, from the input side: its four dimensions and what of this network lies in it, one after the other."""
+        """The tensors of the file, from the input side: four dimensions, and the parameters that each contains in order."""
         pairs = [(self.conv, self.affine)]
         for block in self.blocks:
             assert isinstance(block, _DlibBlock)  # noqa: S101 - a Sequential forgets the type
@@ -213,14 +211,11 @@ class DlibResNet(nn.Module):
             assert conv.bias is not None  # noqa: S101 - every convolution here has one
             for parts in ([conv.weight, conv.bias], [affine.gamma, affine.beta]):
                 yield (sum(part.numel() for part in parts), 1, 1, 1), list[Tensor](parts)
-        yield (
-            (256, 128, 1, 1),
-            [self.head.weight.T],
-        )  # a transposed view of the weight: copying into it fills the weight
+        yield (256, 128, 1, 1), [self.head.weight.T]  # a transposed view: copying into it fills the weight
 
 
 def dlib_header(shape: tuple[int, int, int, int]) -> bytes:
-    """What precedes the float32 values of a tensor in dlib's files: 01 02, then each dimension as a length byte and little-endian bytes."""
+    """The header of a tensor in dlib's files: 01 02, then each dimension as a length byte and little-endian bytes."""
     sizes = [(size, max(1, (size.bit_length() + 7) // 8)) for size in shape]
     return b"\x01\x02" + b"".join(bytes([length]) + size.to_bytes(length, "little") for size, length in sizes)
 
@@ -228,13 +223,13 @@ def dlib_header(shape: tuple[int, int, int, int]) -> bytes:
 def _next_tensor(
     content: bytes, start: int, shape: tuple[int, int, int, int], path: Path
 ) -> tuple[NDArray[np.float32], int]:
-    """float32 [product of shape] and where it ends. What lies between tensors (layer names and settings) is skipped, not understood."""
+    """float32 [product of shape] and its end. What lies between tensors (layer names and settings) is skipped."""
     header = dlib_header(shape)
     found = content.find(header, start)
     begin, count = found + len(header), math.prod(shape)
     if found < 0 or begin + 4 * count > len(content):
         raise DataError(
-            f"{path} holds no tensor of dimensions {shape} after byte {start}: it is cut short or another network"
+            f"{path} holds no tensor of dimensions {shape} after byte {start}: it is truncated or another network"
         )
     values = np.frombuffer(content, "<f4", count, begin).astype(np.float32)
     if not np.isfinite(values).all():
@@ -245,8 +240,8 @@ def _next_tensor(
 def dlib_input(images: Tensor) -> Tensor:
     """uint8 [N, 3, 112, 112], RGB, ArcFace crop, to float32 [N, 3, 150, 150], about -0.5..0.6.
 
-    dlib's network expects its own, tighter crop, which reaches below the chin; what is missing there repeats the border. A plain
-    resize of the ArcFace crop costs it more than ten points of accuracy.
+    dlib's network expects its own, tighter crop, which reaches below the chin; the border is repeated there. Merely
+    resizing the ArcFace crop costs more than ten points of accuracy.
     """
     if images.ndim != 4 or images.shape[1:] != (3, 112, 112):
         raise ValueError(f"images of shape {tuple(images.shape)} are not [N, 3, 112, 112]")
@@ -256,9 +251,8 @@ def dlib_input(images: Tensor) -> Tensor:
     cut = functional.grid_sample(
         images.to(torch.float32), grid, mode="bilinear", padding_mode="border", align_corners=False
     )
-    mean = torch.stack(
-        [torch.full((1, 1), value, device=images.device) for value in DLIB_MEAN]
-    )  # filled there: a CUDA graph may hold it
+    filled = [torch.full((1, 1), value, device=images.device) for value in DLIB_MEAN]  # on the device, for CUDA graphs
+    mean = torch.stack(filled)
     return (cut - mean) / 256
 
 
@@ -275,10 +269,10 @@ class DlibOfCrop(nn.Module):
 
     @torch.no_grad()
     def unfold(self, images: Tensor) -> None:
-        """Give the network back the batch norms that were folded into its affine maps, with ``images``' own statistics.
+        """Replace the affine maps by the batch norms that were folded into them, with the statistics of ``images``.
 
-        uint8 [N, 3, 112, 112], some hundred originals. On them the network stays what it was; on noisy images, whose statistics are
-        others, it can be tuned: without batch norms its units die.
+        images: uint8 [N, 3, 112, 112], some hundred. On them the network's output does not change. Noisy images have
+        other statistics; without batch norms the network's units die when it is tuned on them.
         """
         inputs = dlib_input(images.to(next(self.parameters()).device))
         for owner, name in [
@@ -287,9 +281,9 @@ class DlibOfCrop(nn.Module):
         ]:
             affine = getattr(owner, name)
             seen: list[Tensor] = []
-            watch = affine.register_forward_hook(lambda _module, given, _out, seen=seen: seen.append(given[0]))
+            hook = affine.register_forward_hook(lambda _module, args, _out, seen=seen: seen.append(args[0]))
             self.network(inputs)
-            watch.remove()
+            hook.remove()
             variance, mean = torch.var_mean(seen[0].float(), (0, 2, 3), correction=0)
             norm = nn.BatchNorm2d(len(mean)).to(mean.device)
             for value, known in ((norm.running_mean, mean), (norm.running_var, variance)):

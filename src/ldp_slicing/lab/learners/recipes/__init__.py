@@ -1,4 +1,4 @@
-"""How networks are trained: one TOML file per recipe, each deviation named in it."""
+"""Recipes: how networks are trained. One TOML file each, which names its deviations from the literature."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ldp_slicing.errors import LdpSlicingError
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one network is trained, on augmented images."""
+    """How a network is trained."""
 
     name: str
     source: str  # where it comes from
@@ -23,30 +23,26 @@ class Recipe:
     batch: int
     learning_rate: float
     weight_decay: float
-    mean: tuple[float, ...]  # of 0..1, one number per channel
+    mean: tuple[float, ...]  # of images of 0..1, one number per channel
     std: tuple[float, ...]
     momentum: float = 0.9
     optimiser: Literal["sgd", "adamw"] = "sgd"
     schedule: Literal["steps", "one-cycle"] = "steps"
-    milestones: tuple[int, ...] = ()  # of "steps": the epochs at which ...
-    factor: float = 1.0  # ... the learning rate is multiplied by this
-    warm_up: float = 0.0  # the share of the epochs in which it rises; in "one-cycle" it then falls along a cosine
-    look_every: int = (
-        2  # epochs between looks at accuracies, until the last fifth, where each is looked at; 0: the first, then none
-    )
-    clip: float = 0.0  # gradient norm in every run; 0 is none
-    clip_private: float = 0.0  # the same for runs with noise only
-    pad: int = 0  # random crop after padding by this
+    milestones: tuple[int, ...] = ()  # of "steps": epochs at which the learning rate is multiplied
+    factor: float = 1.0  # of "steps": by this factor
+    warm_up: float = 0.0  # the share of the epochs in which the rate rises; in "one-cycle" it then falls along a cosine
+    look_every: int = 2  # epochs between measurements of accuracy before the last fifth; 0: only the first one
+    clip: float = 0.0  # the largest gradient norm; 0 means no clipping
+    clip_private: float = 0.0  # the same, for runs with noise only
+    pad: int = 0  # pixels of padding before a random crop
     flip: bool = False
-    loss: Literal["classes", "arcface", "teacher", "pairs", "source"] = (
-        "classes"  # "source": an adversary gives the source back
-    )
+    loss: Literal["classes", "arcface", "teacher", "pairs", "source"] = "classes"  # see ``objectives``
     margin: float = 0.4  # of "arcface"
     width: int = 10  # of a Wide ResNet for "pairs"
-    temperature: float = 0.1  # of "teacher": how sharply resemblances are told apart
+    temperature: float = 0.1  # of "teacher": small values separate similar images more sharply
 
     def lasting(self, epochs: int) -> Self:
-        """The same in fewer or more epochs, its steps at the same share of them; what trains not at all does not begin to."""
+        """The same recipe with another number of epochs, and milestones at the same share of them; 0 epochs stay 0."""
         if not self.epochs:
             return self
         return replace(
@@ -54,12 +50,12 @@ class Recipe:
         )
 
     def looks_at(self, epoch: int) -> bool:
-        """Whether accuracies are looked at after epoch 0, 1, 2, ...: the last is always, and it or an earlier one is chosen."""
+        """Whether accuracy is measured after this epoch, from 0. It always is after the last one."""
         often = epoch % self.look_every == 0 if self.look_every else epoch == 0
         return often or epoch + 1 == self.epochs or epoch >= 0.8 * self.epochs
 
     def learning_rate_at(self, epoch: int) -> float:
-        """Of epoch 0, 1, 2, ..."""
+        """The learning rate of an epoch, from 0."""
         rising = self.warm_up * self.epochs
         if epoch < rising:
             return self.learning_rate * (epoch + 1) / (rising + 1)
@@ -69,15 +65,15 @@ class Recipe:
 
 
 def recipe(name: str) -> Recipe:
-    """A recipe by the name of its file."""
+    """The recipe in the file of that name."""
     file = resources.files(__package__) / f"{name}.toml"
     if not file.is_file():
-        raise LdpSlicingError(f"no recipe {name!r}; there are {', '.join(recipes())}")
+        raise LdpSlicingError(f"no recipe {name!r}; available: {', '.join(recipes())}")
     return read_recipe({"name": name} | tomllib.loads(file.read_text()))
 
 
 def read_recipe(content: dict[str, Any], kind: type[Recipe] = Recipe) -> Recipe:
-    """A recipe from TOML's or JSON's content."""
+    """A recipe from the content of a TOML or JSON file."""
     plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
     return kind(**plain)
 
