@@ -39,7 +39,7 @@ IMAGE = Image.fromarray(COLOUR)
 PALETTE = IMAGE.quantize(64)
 ALPHA = np.where(GREY > 200, np.uint8(0), np.uint8(255))
 WITH_ALPHA = np.dstack([COLOUR, ALPHA])
-TRANSPARENCY, EIGHT_BITS = "transparency is dropped", "16 bits per channel are taken at 8"
+TRANSPARENCY, EIGHT_BITS = "transparency is dropped", "16 bits per channel are reduced to 8"
 
 
 def read(tmp_path: Path, data: bytes) -> Decoded:

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ldp_slicing import Plan, Slice, Slicer, privatize, slicer
+from ldp_slicing.comparison_sheet import psnr, view_image
 from ldp_slicing.errors import ImageError, ImageKeyError, KernelError, LdpSlicingError
 from ldp_slicing.randomness import ImageKey, SeededForTests
-from ldp_slicing.sheet import look, psnr
 from ldp_slicing.slicer import Backend
 from ldp_slicing.view import Prune
 from tests.cases import COLOUR_PLANS, DEEP_PLANS, PLANS, PRUNES, SHAPES, backends, photographs, random_image
@@ -300,7 +300,7 @@ def test_many_releases_of_one_source_give_it_away() -> None:
     photograph = photographs()["astronaut"]
     slicer = Slicer(Plan.paper(20.0), prune=None, output="ycbcr")
     releases = [slicer(photograph)[..., 0] for _ in range(25)]
-    luma = look(photograph, None)[..., 0]
+    luma = view_image(photograph, None)[..., 0]
     for bit in (7, 6, 5, 4):
         vote = sum((release >> bit & 1).astype(int) for release in releases) > 12
         assert np.mean(vote != luma >> bit & 1) < 0.004

@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).parents[1]
 USE_IT = """
 import numpy as np
 from ldp_slicing import Plan, Slicer, kernel
-from ldp_slicing.selfcheck import checkup
+from ldp_slicing.selfcheck import check_installation
 from ldp_slicing.errors import KernelError
 
 assert not kernel.VARIANTS, kernel.VARIANTS
@@ -27,7 +27,7 @@ except KernelError as error:
     assert "not available" in str(error)
 else:
     raise AssertionError("the missing kernel was not missed")
-findings = checkup()
+findings = check_installation()
 assert findings.healthy and "no kernel" in findings.facts["why"] and "NumPy" in findings.facts["backend in use"]
 print("works")
 """

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from ldp_slicing import Plan, Slicer, view
-from ldp_slicing.sheet import look
+from ldp_slicing.comparison_sheet import view_image
 
 HERE = Path(__file__).parent
 SIDE, GAP, TEXT = 176, 8, 20
@@ -18,7 +18,7 @@ BUDGETS = (58.0, 20.0, 5.2, 1.0)
 def main() -> None:
     with Image.open(HERE.parents[1] / "examples" / "astronaut.jpg") as portrait:
         source = np.asarray(portrait.resize((SIDE, SIDE), Image.Resampling.LANCZOS))
-    pruned = np.moveaxis(view.to_rgb(np.moveaxis(look(source, "haar"), -1, 0)), 0, -1)
+    pruned = np.moveaxis(view.to_rgb(np.moveaxis(view_image(source, "haar"), -1, 0)), 0, -1)
     rows = [[("source", source)], [("view: low band pruned", pruned)]]
     for row, prune in zip(rows, (None, "haar"), strict=True):
         for epsilon in BUDGETS:

@@ -2,6 +2,8 @@
 
 >>> from ldp_slicing import privatize
 >>> release = privatize(image, epsilon=20.0)        # doctest: +SKIP
+
+Command line: ``ldp-slicing --help``. Documentation: docs/guide.
 """
 
 from ldp_slicing.card import Card

@@ -35,15 +35,18 @@ NOT_PROTECTED = (
     "labels or any other data released beside the images",
 )
 COMPOSITION = (
-    "Releasing the same source t times, or t near-duplicates of it (bursts, re-encodings, crops, frames), costs t times "
-    "these epsilons.",
-    "Where a bound is vacuous, only measured attacks tell what an adversary can see. Networks reconstructed recognisable "
-    "faces from single releases of the paper's plan at eps 5.2 and more per pixel. Thick slices and amplified detail may "
-    "reveal more at the same eps.",
-    "Averaging n x n released pixels removes noise, so a larger image of the same scene reveals more at the same eps per "
-    "pixel. The attacks were measured on images of 32 x 32 and 112 x 112 pixels.",
-    "The bounds are exact for ideal random bits. The noise comes from AES-256 instead: an adversary of limited computing "
-    "power gains at most its advantage in telling AES-256 from random bits, added to each advantage above.",
+    "Releasing the same source t times, or t near-duplicates of it (bursts, re-encodings, crops, frames), "
+    "costs t times these epsilons.",
+    "Where a bound is vacuous, only measured attacks tell what an adversary can see. Networks reconstructed "
+    "recognisable faces from single releases of the paper's plan at eps 5.2 and more per pixel. Thick slices and "
+    "amplified detail may reveal more at the same eps.",
+    "Averaging n x n released pixels removes noise, so a larger image of the same scene reveals more at the same eps "
+    "per pixel. The attacks were measured on images of 32 x 32 and 112 x 112 pixels.",
+    "The bounds are exact for ideal random bits. The noise comes from AES-256 instead: an adversary of limited "
+    "computing power gains at most its advantage in telling AES-256 from random bits, added to each advantage above.",
+)
+EXPLANATION = (
+    "  (advantage: by how much anybody can beat a coin toss between two values; vacuous: the bound says nothing)"
 )
 
 
@@ -207,9 +210,7 @@ class Statement:
             bound = "vacuous" if level.is_vacuous else level.printed_bound
             epsilon = f"epsilon {number(level.epsilon):<{digits}}"
             lines.append(f"  {level.unit:<{width}}  {epsilon}  advantage <= {bound:<7}  {level.why}")
-        lines.append(
-            "  (advantage: by how much anybody can beat a coin toss between two values; vacuous: the bound says nothing)"
-        )
+        lines.append(EXPLANATION)
         return "\n".join(lines)
 
 
@@ -353,7 +354,7 @@ def _differences(written: Any, right: Any, where: str = "") -> Iterator[Differen
 
 
 def number(value: float) -> str:
-    """Format an eps with six digits, or as a whole number with thousands separators. It is rounded up, as every promise is.
+    """Format an eps with six digits, or as a whole number with thousands separators. Rounds up, as every promise does.
 
     A float that prints with six digits or fewer keeps them: 5.2 stays 5.2, although the float is slightly larger.
     """
@@ -368,5 +369,5 @@ def counted(count: int, what: str, many: str = "") -> str:
 
 
 def advantage_bound(epsilon: float) -> float:
-    """Return 1/2 tanh(eps / 2), rounded up: the largest advantage in distinguishing two values of an eps-private unit."""
+    """Return 1/2 tanh(eps / 2), rounded up: the largest advantage in distinguishing two values of a unit."""
     return min(0.5, math.nextafter(math.tanh(epsilon / 2) / 2 * (1 + 2**-50), 1.0))

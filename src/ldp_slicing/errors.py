@@ -1,34 +1,34 @@
-"""Every error this package raises on purpose. Each message carries the offending value and what to do about it."""
+"""The errors of this package. Each message shows the offending value and says what to do."""
 
 from __future__ import annotations
 
 
 class LdpSlicingError(ValueError):
-    """Base class: ``except LdpSlicingError`` catches every refusal of this package."""
+    """Base class of all errors that this package raises on purpose."""
 
 
 class PlanError(LdpSlicingError):
-    """The plan is not one that can be kept."""
+    """The plan is invalid."""
 
 
 class ImageError(LdpSlicingError):
-    """The image cannot be released as it is: wrong type, shape, range, or an unreadable file."""
+    """The image has the wrong type, shape or range, or its file cannot be read."""
 
 
 class ReleaseError(LdpSlicingError):
-    """The release as a whole cannot be made: wrong paths, or a target that is not empty."""
+    """A set of releases cannot be made or read: wrong paths, or a target that is not empty."""
 
 
 class CardError(LdpSlicingError):
-    """No true privacy statement can be made."""
+    """No true privacy statement can be made, or a card cannot be read."""
 
 
 class KernelError(LdpSlicingError):
-    """The compiled kernel was asked for and is not there."""
+    """The compiled kernel was requested and is not available."""
 
 
 class AuditError(LdpSlicingError):
-    """What was to be audited cannot be."""
+    """The audit cannot be carried out."""
 
 
 class ImageKeyError(LdpSlicingError):
@@ -40,8 +40,8 @@ class KeyFileError(LdpSlicingError):
 
 
 class LedgerError(LdpSlicingError):
-    """The ledger cannot be read or written, so nothing may be released."""
+    """The ledger cannot be read or written, so nothing is released."""
 
 
 class DataError(LdpSlicingError):
-    """A data set is missing or not what it should be."""
+    """A data set is missing or malformed."""

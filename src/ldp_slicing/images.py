@@ -1,4 +1,7 @@
-"""Files: decode, orient, convert, strip; encode and write atomically. Nothing of a source but its pixels gets past ``read_image``."""
+"""Image files: decode, orient, convert to sRGB or grey. Only pixels leave ``read_image``; metadata is dropped.
+
+Tests: tests/test_images.py.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +19,24 @@ from ldp_slicing.errors import ImageError
 from ldp_slicing.files import open_regular
 from ldp_slicing.integrity import NO_IMAGE, check_whole, read_whole
 
-FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")  # nothing else is tried on a file from outside
-MAX_PIXELS = 178_956_970  # as Pillow: more is taken for a decompression bomb
+FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")  # no other decoder is tried on an untrusted file
+MAX_PIXELS = 178_956_970  # Pillow's limit: larger images are treated as decompression bombs
 _DEEP_GREY = ("I;16", "I;16L", "I;16B", "I;16N")
 _TIFF_PHOTOMETRIC, _TIFF_WHITE_IS_ZERO = 262, 0
 _TIFF_SUBFILE, _TIFF_DNG_VERSION = 254, 50706
-_ALPHA_NOTICE = "transparency is dropped; what it hid is released like the rest"
+_ALPHA_NOTICE = "transparency is dropped; the pixels it hid are released too"
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """A source's pixels (uint8 H x W x 3, uint8 H x W, or uint16 H x W) and what its owner should know about how they were read."""
+    """A source's pixels (uint8 H x W x 3, uint8 H x W or uint16 H x W), and notices to its owner about the decoding."""
 
     pixels: NDArray[np.unsignedinteger]
     notices: tuple[str, ...]
 
 
 def read_image(path: Path) -> Decoded:
-    """The pixels of an image file, upright and in sRGB or grey. Whatever cannot be read for certain is refused."""
+    """Decode an image file, upright and in sRGB or grey. A file that cannot be decoded reliably is an ImageError."""
     try:
         with open_regular(path) as file:
             data = read_whole(file)
@@ -43,7 +46,7 @@ def read_image(path: Path) -> Decoded:
 
 
 def decode_image(data: bytes) -> Decoded:
-    """The same for the bytes of an image file."""
+    """Decode the bytes of an image file, as ``read_image`` does."""
     check_whole(data)
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
@@ -53,34 +56,26 @@ def decode_image(data: bytes) -> Decoded:
     except UnidentifiedImageError:
         raise ImageError(NO_IMAGE) from None
     except Image.DecompressionBombError:
-        raise ImageError(f"has more than {MAX_PIXELS:,} pixels: make it smaller, or cut it") from None
+        raise ImageError(f"has more than {MAX_PIXELS:,} pixels: shrink or crop it") from None
     except OSError as error:
         raise ImageError(error.strerror or str(error) or type(error).__name__) from None
-    except (
-        Exception
-    ) as error:  # decoders raise many things on damaged files; none may stop the other files or let this one through
+    except Exception as error:  # decoders raise many types on damaged files; none may stop the other files
         raise ImageError(f"cannot be decoded: {type(error).__name__}: {error}") from None
 
 
 def _decode(image: Image.Image) -> Decoded:
     notices: list[str] = []
     if image.width * image.height > MAX_PIXELS:
-        raise ImageError(
-            f"{image.width} x {image.height} pixels are more than {MAX_PIXELS:,}: make it smaller, or cut it"
-        )
+        raise ImageError(f"{image.width} x {image.height} pixels are more than {MAX_PIXELS:,}: shrink or crop it")
     tags = getattr(image, "tag_v2", {})
     if _TIFF_DNG_VERSION in tags or int(tags.get(_TIFF_SUBFILE) or 0) & 1:
         raise ImageError(
-            "is a camera's raw file, or holds a preview before its picture: export it as TIFF, PNG or JPEG first"
+            "is a camera's raw file, or holds a preview before its image: export it as TIFF, PNG or JPEG first"
         )
     if image.format == "MPO":
-        notices.append(
-            "holds further pictures behind the first (a depth map or gain map, for example): only the first is released"
-        )
+        notices.append("holds more images after the first, such as a depth map or gain map: only the first is released")
     elif (frames := getattr(image, "n_frames", 1)) > 1:
-        raise ImageError(
-            f"has {frames} frames or pages; split an animation or multi-page file into single images first"
-        )
+        raise ImageError(f"has {frames} frames or pages: split it into single images first")
     raw_mode = _raw_mode(image)
     white_is_zero = tags.get(_TIFF_PHOTOMETRIC) == _TIFF_WHITE_IS_ZERO
     image.load()
@@ -91,9 +86,9 @@ def _decode(image: Image.Image) -> Decoded:
     if image.mode in _DEEP_GREY:
         return _deep_grey(image, white_is_zero, notices)
     if re.search(r";16[BLN]$", raw_mode):
-        notices.append("16 bits per channel are taken at 8")
+        notices.append("16 bits per channel are reduced to 8")
     image = _without_alpha(image, notices)
-    if image.mode == "1" or raw_mode.startswith("LA"):  # 16-bit grey with transparency comes as colour
+    if image.mode == "1" or raw_mode.startswith("LA"):  # Pillow reads 16-bit grey with transparency as colour
         image = image.convert("L")
     if profile:
         image = _to_srgb(image, profile, notices)
@@ -101,7 +96,8 @@ def _decode(image: Image.Image) -> Decoded:
         image = image.convert("RGB")
     if image.mode not in ("L", "RGB"):
         raise ImageError(
-            f"has pixels of mode {image.mode}, which have no fixed range; convert it to 8-bit colour, or to 8- or 16-bit grey"
+            f"has pixels of mode {image.mode}, which have no fixed range: "
+            "convert it to 8-bit colour, or to 8-bit or 16-bit grey"
         )
     return Decoded(np.asarray(image), tuple(notices))
 
@@ -112,11 +108,11 @@ def _deep_grey(image: Image.Image, white_is_zero: bool, notices: list[str]) -> D
     if image.info.get("icc_profile"):
         notices.append("the colour profile of a 16-bit grey image is not applied")
     pixels = np.asarray(image, dtype=np.uint16)
-    return Decoded(~pixels if white_is_zero else pixels, tuple(notices))  # Pillow turns white-is-zero only at 8 bits
+    return Decoded(~pixels if white_is_zero else pixels, tuple(notices))  # Pillow inverts white-is-zero only at 8 bits
 
 
 def _raw_mode(image: Image.Image) -> str:
-    """How the file stores its pixels, such as 'RGB;16B'; known only before the pixels are loaded."""
+    """Return how the file stores its pixels, such as 'RGB;16B'. This is known only before the pixels are loaded."""
     tiles: list[Any] = list(getattr(image, "tile", ()))
     arguments = tiles[0][3] if tiles else ""
     return str(arguments[0] if isinstance(arguments, tuple) and arguments else arguments)

@@ -1,4 +1,7 @@
-"""Is an image file whole? Damage that Pillow passes over, and that would cost an orientation, a profile or the other frames."""
+"""Integrity of image files: find damage that Pillow ignores.
+
+Such damage could lose the orientation, the colour profile or further frames without a notice.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +13,15 @@ from typing import BinaryIO
 from ldp_slicing.errors import ImageError
 from ldp_slicing.png import SIGNATURE, chunks_of
 
-NO_IMAGE = "not an image of a kind that is read here (JPEG, PNG, WebP, TIFF, BMP, GIF)"
-_TIFF_TYPE_BYTES = {
-    2: 1,
-    3: 2,
-    4: 4,
-    5: 8,
-    8: 2,
-    9: 4,
-    10: 8,
-    11: 4,
-    12: 8,
-    13: 4,
-    16: 8,
-    17: 8,
-    18: 8,
-}  # all others: 1
+NO_IMAGE = "not an image in a supported format (JPEG, PNG, WebP, TIFF, BMP, GIF)"
+# Bytes per value of a TIFF type. All others have 1.
+_TIFF_TYPE_BYTES = {3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8, 18: 8}
 
 
 def read_whole(file: BinaryIO, *, otherwise: str = NO_IMAGE) -> bytes:
-    """The bytes of an open file that begins as an image does, else a refusal in these words. Those of others are not read: a film can be
-    larger than the memory.
+    """Return the bytes of an open image file, or raise an ImageError with the text ``otherwise``.
+
+    Only the first bytes of any other file are read, because a video can be larger than the memory.
     """
     head = file.read(12)
     if _check_for(head) is None:
@@ -39,7 +30,7 @@ def read_whole(file: BinaryIO, *, otherwise: str = NO_IMAGE) -> bytes:
 
 
 def check_whole(data: bytes) -> None:
-    """Refuse what is no image, or is cut off where Pillow would not notice."""
+    """Raise an ImageError if the data is not an image, or is cut off where Pillow would not notice."""
     check = _check_for(data[:8])
     if check is None:
         raise ImageError(_what_else(data[:12]) or NO_IMAGE)
@@ -50,19 +41,19 @@ def check_whole(data: bytes) -> None:
 
 
 def _what_else(head: bytes) -> str | None:
-    """What to say of some that are no image, but were meant as one."""
+    """Return a better message for files that people take for supported images."""
     if not head:
         return "is empty"
     if head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"hevc", b"mif1", b"msf1", b"avif", b"avis"):
-        return "is HEIC or AVIF, which are not read here: convert it to JPEG, PNG or TIFF first"
+        return "is HEIC or AVIF, which is not supported: convert it to JPEG, PNG or TIFF first"
     return None
 
 
-def begins_as_picture(data: bytes) -> bool:
-    """Whether these bytes are a picture or a film by their beginning, of whatever common kind."""
+def looks_like_image_or_video(data: bytes) -> bool:
+    """Return whether the data begins like an image or a video of any common format."""
     if data[4:8] == b"ftyp" or data[128:132] == b"DICM" or _NETPBM.match(data[:99]) or data.startswith(_OTHERS):
         return True
-    if data.startswith(b"BM"):  # so do words
+    if data.startswith(b"BM"):  # ordinary text can begin like this
         return len(data) > 6 and struct.unpack_from("<L", data, 2)[0] == len(data)
     if data.startswith(b"RIFF"):
         return data[8:12] in (b"WEBP", b"AVI ", b"AVIX")
@@ -71,9 +62,9 @@ def begins_as_picture(data: bytes) -> bool:
             return True
     if data.startswith(b"icns"):
         return len(data) > 8 and struct.unpack_from(">L", data, 4)[0] == len(data)
-    if data.startswith(b"\x01\xda"):  # SGI: stored how, bytes a channel, dimensions
+    if data.startswith(b"\x01\xda"):  # SGI: storage, bytes per channel, dimensions
         return data[2:3] in (b"\0", b"\1") and data[3:4] in (b"\1", b"\2") and data[4:6] in (b"\0\1", b"\0\2", b"\0\3")
-    if data.startswith(b"\n") and len(data) > 128:  # PCX: version, encoding, depth, a byte that is zero
+    if data.startswith(b"\n") and len(data) > 128:  # PCX: version, encoding, depth, a zero byte
         return data[1] < 6 and data[2] == 1 and data[3] in (1, 2, 4, 8) and data[64] == 0
     if data.startswith(b"OggS"):
         return b"theora" in data[:64] or b"fishead" in data[:64]
@@ -96,7 +87,7 @@ _OTHERS = (
     ),
     # Flash, Windows Media, MPEG streams, Sun, DirectDraw
     *(b"FLV\x01", b"0&\xb2u\x8ef\xcf\x11", b"\0\0\x01\xba", b"\0\0\x01\xb3", b"Y\xa6j\x95", b"DDS |\0\0\0"),
-    # FITS, PDF and PostScript, raw film, RealMedia
+    # FITS, PDF and PostScript, raw video, RealMedia
     *(b"SIMPLE  =", b"%PDF-", b"%!PS", b"\xc5\xd0\xd3\xc6", b"YUV4MPEG2", b".RMF"),
 )
 
@@ -106,17 +97,17 @@ def _check_for(head: bytes) -> Callable[[bytes], None] | None:
 
 
 def _check_nothing(data: bytes) -> None:
-    """Pillow itself refuses what is cut off."""
+    """Do nothing: Pillow itself refuses truncated files of these formats."""
 
 
 def _check_png(data: bytes) -> None:
-    """Pillow is content without the chunks behind the pixels, which can hold the orientation, and checks no pixels' checksums."""
+    """Check all chunks. Pillow ignores wrong checksums of pixels and missing chunks, such as the orientation."""
     for _ in chunks_of(data):
         pass
 
 
 def _check_gif(data: bytes) -> None:
-    """Pillow takes the end of the file for the end of the animation: cut off after its first frame, one would pass for a still."""
+    """Check for the trailer. Pillow would read an animation that is cut off after its first frame as a still image."""
 
     def palette_bytes(flags: int) -> int:
         return 6 << (flags & 7) if flags & 0x80 else 0
@@ -137,7 +128,7 @@ def _check_gif(data: bytes) -> None:
 
 
 def _check_tiff(data: bytes) -> None:
-    """Pillow only warns of a tag whose data lies behind the end of the file: a colour profile would be lost."""
+    """Check that the data of every tag is in the file. Pillow only warns, and would drop a colour profile."""
     order, big = (">" if data.startswith(b"MM") else "<"), data[2:4] in (b"+\0", b"\0+")
     offset, count, entry, room = ("Q", "Q", "HHQ", 8) if big else ("L", "H", "HHL", 4)
     (at,) = struct.unpack_from(order + offset, data, room)

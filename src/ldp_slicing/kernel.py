@@ -1,4 +1,7 @@
-"""The compiled fast path: the same two steps as the reference, on the same arrays. It is there where a compiler was."""
+"""The compiled backend: the two steps of the reference, on the same arrays. It is optional.
+
+Tests: tests/test_kernel.py and tests/test_slicer.py.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ from ldp_slicing.view import Prune, block_of, gain_of
 try:
     from ldp_slicing import _kernel
 
-    VARIANTS: tuple[str, ...] = _kernel.variants  # what this processor can run, the best last
+    VARIANTS: tuple[str, ...] = _kernel.variants  # those that this processor can run, the fastest last
     WHY_MISSING = ""
 except ImportError as error:
     VARIANTS, WHY_MISSING = (), str(error)
 
 
 class Kernel:
-    """One variant of the kernel: the best this processor has, unless named."""
+    """A variant of the kernel: by default the fastest that this processor can run."""
 
     def __init__(self, variant: str | None = None) -> None:
         if not VARIANTS:
@@ -31,7 +34,7 @@ class Kernel:
                 f"the compiled kernel is not available ({WHY_MISSING}); use backend='auto' or backend='reference'"
             )
         if variant is not None and variant not in VARIANTS:
-            raise KernelError(f"the kernel runs here as {', '.join(VARIANTS)}; got variant {variant!r}")
+            raise KernelError(f"this processor runs the kernel variants {', '.join(VARIANTS)}; got {variant!r}")
         self.name = f"kernel ({variant or VARIANTS[-1]})"
         self._variant = VARIANTS.index(variant) if variant else len(VARIANTS) - 1
 
@@ -44,8 +47,8 @@ class Kernel:
         masks: NDArray[np.uint8],
         offset: int,
     ) -> None:
-        """slicer.Reference.draw, compiled."""
-        ties = np.empty(len(lanes), np.int64)  # of each image
+        """Draw masks, as ``slicer.Reference.draw`` does."""
+        ties = np.empty(len(lanes), np.int64)  # per image
         arguments = (
             lanes,
             tables.first,
@@ -59,9 +62,8 @@ class Kernel:
             ties,
         )
         draws = lanes.size // tables.lanes * tables.groups
-        counters = np.empty(
-            (draws // 128 + 64, 2), ">u8"
-        )  # one draw in 256 ties; more than fit are only a matter of asking again
+        # One draw in 256 ties on average. If the buffer is too small, the call is repeated with a larger one.
+        counters = np.empty((draws // 128 + 64, 2), ">u8")
         count = _kernel.draw(self._variant, *arguments, counters)
         if count > len(counters):
             counters = np.empty((count, 2), ">u8")
@@ -83,7 +85,7 @@ class Kernel:
         prune: Prune,
         to_rgb: bool,
     ) -> None:
-        """slicer.Reference.finish, compiled."""
+        """Apply view, mask and rebuild, as ``slicer.Reference.finish`` does."""
         images, height, width, channels = source.shape
         bits = 8 if plan.is_colour else plan.word_bits
         _kernel.finish(

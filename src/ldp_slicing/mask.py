@@ -1,10 +1,12 @@
-"""From keystream to masks: the reference sampler. Pure arrays.
+"""Masks: the reference sampler, which turns keystream into masks.
 
-Keystream layout, version 1. Pixels are numbered row by row and taken in blocks of 64. A block's keystream is a sequence of
-lanes; a lane is 64 little-endian 16-bit numbers, one per pixel. Group by group: one lane with the draws, then, for a wide slice,
-one or two lanes of uniform bits (the first covers bits 0 to 15 of the word, the second bits 16 to 23). The last block is drawn
-whole. The 48 bits that decide a tie come from elsewhere, addressed by pixel * groups + group, so nothing depends on how many
-ties there were before.
+Keystream layout, version 1. Pixels are numbered row by row and drawn in blocks of 64. The last block is always
+complete. The keystream of a block is a sequence of lanes. A lane is 64 little-endian 16-bit values, one per pixel.
+Each group has one lane of draws. The group of a wide slice has one or two lanes of uniform bits after it: the first
+covers bits 0 to 15 of the word, the second bits 16 to 23. The 48 bits that decide a tie come from a second counter
+range at 2^64 + pixel * groups + group, so they do not depend on earlier ties.
+
+Proofs: docs/proofs.md, 3 and 10. Tests: tests/test_tables.py and tests/test_vectors.py.
 """
 
 from __future__ import annotations
@@ -19,17 +21,17 @@ from ldp_slicing.tables import Tables
 BLOCK_PIXELS = 64
 TIE = np.uint32(1 << 31)
 
-Blocks = Callable[
-    [memoryview], bytes
-]  # from 16-byte big-endian counters to the keystream's 16 bytes at each; a tie takes the first six
+# Maps 16-byte big-endian counters to 16 bytes of keystream each. A tie uses the first six.
+Blocks = Callable[[memoryview], bytes]
 
 
 def draw(
     lanes: NDArray[np.uint16], tables: Tables, first_pixel: int, blocks: Blocks, masks: NDArray[np.uint8], offset: int
 ) -> None:
-    """Write the masks of consecutive pixels to ``masks[:, offset:]`` (uint8 [planes, pixels]).
+    """Write the masks of consecutive pixels to ``masks[:, offset:]``.
 
-    lanes: uint16 [blocks * lanes, 64]; first_pixel: the number of the first pixel; blocks: keystream at given counters.
+    lanes: uint16 [blocks * lanes, 64]. masks: uint8 [planes, pixels]; plane 0 is the lowest byte of the word.
+    first_pixel: the number of the first pixel. blocks: returns the keystream at given counters.
     """
     lanes = lanes.reshape(-1, tables.lanes, BLOCK_PIXELS)
     words = np.zeros(lanes.shape[0] * BLOCK_PIXELS, np.uint32)
@@ -49,13 +51,13 @@ def draw(
             chosen &= uniform
         words ^= chosen
     for plane in range(tables.planes):
-        masks[plane, offset : offset + len(words)] = words >> np.uint32(8 * plane)  # its lowest byte
+        masks[plane, offset : offset + len(words)] = words >> np.uint32(8 * plane)  # the cast keeps the lowest byte
 
 
 def _settle(
     draws: NDArray[np.uint16], pixels: NDArray[np.intp], group: int, tables: Tables, blocks: Blocks
 ) -> NDArray[np.uint32]:
-    """The masks of draws whose first 8 bits equal their column's: the other 48 decide."""
+    """Return the masks of tied draws, which 48 more bits decide: uint32 [ties]."""
     counters = np.empty((len(pixels), 2), ">u8")
     counters[:, 0], counters[:, 1] = 1, pixels * tables.groups + group  # 2^64 + index
     more = np.frombuffer(blocks(counters.data.cast("B")), "<u8")[::2] & np.uint64((1 << 48) - 1)

@@ -1,4 +1,4 @@
-"""Data sets that were published as pickles, read without running anything in them."""
+"""Reading data sets that were published as pickles, without running code from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ldp_slicing.errors import DataError
 
 
 class DataOnlyUnpickler(pickle.Unpickler):
-    """Arrays and plain containers; anything else that a pickle could call is refused."""
+    """An unpickler that allows arrays and plain containers, and refuses everything else that a pickle could call."""
 
     ALLOWED = frozenset(
         {
@@ -28,11 +28,11 @@ class DataOnlyUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
         if (module, name) not in self.ALLOWED:
-            raise DataError(f"the file wants to run {module}.{name}: a data set has no business to; not read")
+            raise DataError(f"the pickle calls {module}.{name}, which a data set does not need; it was not read")
         return super().find_class(module, name)
 
 
 def unpickle_data(data: bytes) -> dict[str, Any]:
-    """A pickled dict of arrays, lists and strings, with text keys; no code of the file's choosing is run."""
+    """Return a pickled dict of arrays, lists and strings, with text keys. No code from the file is run."""
     content = DataOnlyUnpickler(io.BytesIO(data), encoding="bytes").load()
     return {key.decode() if isinstance(key, bytes) else str(key): value for key, value in content.items()}

@@ -214,7 +214,8 @@ class Plan:
             )
         if not self.is_colour and (above := self.word_bits - self.kept_bits.bit_length()):
             remarks.append(
-                f"drops the highest {above} of {self.word_bits} bits: bits of grey pixels are numbered from 0, the lowest"
+                f"drops the highest {above} of {self.word_bits} bits: "
+                "bits of grey pixels are numbered from 0, the lowest"
             )
         return "; it ".join(remarks) or None
 

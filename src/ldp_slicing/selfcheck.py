@@ -1,4 +1,4 @@
-"""Is this installation sound: which backend is in use, why, and does it give the bytes it must."""
+"""Self-check of an installation: which backend is in use, why, and whether it returns the right bytes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from ldp_slicing.version import __version__
 
 
 @dataclass(frozen=True)
-class Findings:
+class SelfCheck:
+    """Facts about this installation, and whether every backend agrees with the reference."""
+
     facts: dict[str, str]
     healthy: bool
 
 
-def checkup() -> Findings:
-    """Facts about this installation, and whether every backend it has agrees with the reference."""
+def check_installation() -> SelfCheck:
+    """Compare every kernel variant of this installation with the reference, and collect versions."""
     wrong = [backend.name for backend in map(Kernel, VARIANTS) if not _agrees(backend)]
     facts = {
         "ldp-slicing": __version__,
@@ -32,20 +34,21 @@ def checkup() -> Findings:
         "backend in use": choose_backend("auto").name,
         "why": f"the kernel was built; this processor runs {', '.join(VARIANTS)}"
         if VARIANTS
-        else f"no kernel: {WHY_MISSING}; releases are right, but slower",
-        "self-test": f"DIFFERENT FROM THE REFERENCE: {', '.join(wrong)}"
+        else f"no kernel: {WHY_MISSING}; releases are correct, but slower",
+        "self-test": f"FAILED: different from the reference: {', '.join(wrong)}"
         if wrong
-        else f"{len(VARIANTS)} kernel variants equal the reference, byte for byte",
-        "randomness": f"operating system keys, AES-256-CTR by cryptography {cryptography.__version__} ({backend.openssl_version_text()})",
+        else f"{len(VARIANTS)} kernel variants return the same bytes as the reference",
+        "randomness": f"keys from the operating system, AES-256-CTR from cryptography {cryptography.__version__} "
+        f"({backend.openssl_version_text()})",
         "numpy": np.__version__,
         "pillow": PIL.__version__,
     }
-    return Findings(facts, not wrong)
+    return SelfCheck(facts, not wrong)
 
 
 def _agrees(backend: Backend) -> bool:
-    picture = np.arange(67 * 129 * 3, dtype=np.uint32).reshape(67, 129, 3)
-    image = (picture * picture >> 3).astype(np.uint8)
+    values = np.arange(67 * 129 * 3, dtype=np.uint32).reshape(67, 129, 3)
+    image = (values * values >> 3).astype(np.uint8)
     for plan in (Plan.paper(20.0), Plan([Slice(0xF8E0E0, 12.0), Slice(0x070000, 1.0)])):
         releases = []
         for candidate in (backend, Reference()):

@@ -171,7 +171,7 @@ class Slicer:
         return Card((Statement(self.plan, self.prune, self.output, ((width, height),)),))
 
     def release_into(self, image: Array, out: Array, key: Keys | None = None) -> None:
-        """Release an array into ``out``, which has the shape and dtype of ``image``, with any strides and byte order."""
+        """Release an array into ``out``, which has its shape and dtype, and any strides and byte order."""
         images = as_batch(image, self.plan)
         if out.shape != image.shape:
             raise ImageError(f"out has shape {out.shape}, but the image has {image.shape}")
@@ -325,7 +325,8 @@ def as_batch(array: Array, plan: Plan) -> Array:
         )
     if array.dtype.kind != "u" or array.dtype.itemsize > 2:
         raise ImageError(
-            f"an image must have dtype uint8, or uint16 for deep grey; got {array.dtype}: check its range and use astype"
+            f"an image must have dtype uint8, or uint16 for deep grey; got {array.dtype}: "
+            "check its range and convert it with astype"
         )
     images = _with_four_axes(array)
     kind = "colour" if images.shape[-1] == 3 else "grey"
@@ -376,9 +377,9 @@ def _check_depth(images: Array, plan: Plan) -> None:
 
 
 def join_planes(planes: NDArray[np.uint8], channels: int) -> Array:
-    """Turn mask bytes [planes, pixels], lowest byte first, into [channels, pixels]: uint8 Y, Cb, Cr, or one grey channel.
+    """Turn mask bytes uint8 [planes, pixels], lowest byte first, into [channels, pixels].
 
-    A grey channel of two bytes becomes uint16.
+    The channels are uint8 Y, Cb, Cr, or one grey channel of uint8 or uint16.
     """
     if len(planes) == channels:
         return planes[::-1]

@@ -1,11 +1,15 @@
-"""From slices to the integers the sampler reads, and from those integers to the eps they realise. No floating point.
+"""Tables: the integers that the sampler reads instead of probabilities, and the eps that they realise.
 
-The sampler draws *groups* of bits, each independently of the others. A group is either several narrow slices packed together
-(at most 8 bits), or one wide slice (more than 8 bits). Each group has a table of 256 columns, Walker's alias method
-in exact integers: a 16-bit draw ``u`` picks column ``u >> 8`` and compares ``u & 255`` with the first 8 bits of the column's
-56-bit threshold; only when those are equal are the other 48 bits drawn and compared. Below the threshold the group's mask is
-the column's own outcome, else its other one. So every outcome has a probability that is an integer over 2^64, exactly.
-A wide slice draws "hit" or "miss" that way, and when hit takes uniform bits.
+>>> tables = build_tables([(0x80, 3.0), (0x40, 1.0)], word_bits=8)       # (bits, eps) of two slices
+>>> tables.groups, tables.realised_epsilon <= 4.0
+(1, True)
+
+The sampler draws *groups* of bits, independently of each other. A group consists of narrow slices with 8 bits in
+total at most, or of one wide slice with more than 8 bits. Its table has 256 columns: Walker's alias method in exact
+integers. A 16-bit draw ``u`` selects column ``u >> 8`` and compares ``u & 255`` with the first 8 bits of the column's
+56-bit threshold. If they are equal, a *tie*, the other 48 bits are drawn and compared. Below the threshold the mask
+is the column's own outcome, otherwise its alternative. So the probability of every outcome is exactly an integer over
+2^64. A wide slice draws "hit" or "miss" in this way, and a hit takes uniform bits. No floating point is involved.
 
 Proofs: docs/proofs.md, 2 to 5. Tests: tests/test_tables.py.
 """
@@ -26,18 +30,18 @@ LAYOUT_VERSION = 1
 ONE = 1 << 64  # probability 1
 COLUMNS = 256
 COLUMN = ONE // COLUMNS  # the weight of one column
-NARROW = 8  # a group's table enumerates at most 2^8 symbols
+NARROW = 8  # bits: the table of a group enumerates at most 2^8 symbols
 GROUP_EPSILON = 32  # a packed group stays far above the smallest probability, 2^-64 (44.4 nats)
 
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """What the sampler reads. Group g, column c, plane p (plane 0 is the lowest byte of the word):
+    """The arrays that the sampler reads, for group g, column c and plane p (plane 0 is the lowest byte of the word).
 
     ``first[g, c]``          uint8,  the first 8 bits of the column's threshold
     ``rest[g, c]``           uint64, its other 48 bits
-    ``outcome[g, s, p, c]``  uint8,  the mask's byte: s = 0 below the threshold (the column's own), s = 1 otherwise (its other)
-    ``uniform[g]``           uint8,  1 where the outcome is ANDed with uniform bits (a wide slice)
+    ``outcome[g, s, p, c]``  uint8,  a byte of the mask: s = 0 below the threshold, s = 1 otherwise
+    ``uniform[g]``           uint8,  1 if the outcome is ANDed with uniform bits (a wide slice)
     """
 
     word_bits: int
@@ -57,19 +61,19 @@ class Tables:
 
     @property
     def uniform_lanes(self) -> int:
-        """16-bit lanes of uniform bits that one wide slice takes: enough for the whole word."""
+        """The number of 16-bit lanes of uniform bits for one wide slice: enough for the whole word."""
         return (self.planes + 1) // 2
 
     @cached_property
     def lanes(self) -> int:
-        """16-bit numbers of keystream per pixel."""
+        """The number of 16-bit values of keystream per pixel."""
         return self.groups + self.uniform_lanes * int(self.uniform.sum())
 
     @cached_property
     def cells(self) -> NDArray[np.uint32]:
-        """``cells[g, u]``: the mask word for every 16-bit draw ``u``, with bit 31 set where the other 48 bits decide.
+        """uint32 [groups, 2^16]: the mask for every 16-bit draw. Bit 31 marks ties.
 
-        The columns written out, for array languages in which one look-up is cheaper than three.
+        This expands the columns, because one array look-up is cheaper than three.
         """
         draws = np.arange(1 << 16)
         column, low = draws >> 8, draws & 255
@@ -81,7 +85,7 @@ class Tables:
 
     @cached_property
     def outcome_words(self) -> NDArray[np.uint32]:
-        """``outcome`` with its planes joined to words, indexed [g, s, c]."""
+        """uint32 [groups, 2, 256]: ``outcome`` with its planes joined to words."""
         shifts = (8 * np.arange(self.planes, dtype=np.uint32))[:, None]
         words: NDArray[np.uint32] = np.bitwise_or.reduce(self.outcome.astype(np.uint32) << shifts, axis=2)
         return words
@@ -90,7 +94,7 @@ class Tables:
         return next(g for g, covered in enumerate(self.group_bits) if covered & bits == bits)
 
     def weights(self, group: int) -> dict[int, int]:
-        """Each outcome word of a group with its exact weight over 2^64, read back from the columns."""
+        """Return the weight over 2^64 of each mask of a group, read back from its columns."""
         return self._weights[group]
 
     @cached_property
@@ -107,18 +111,21 @@ class Tables:
         return weights
 
     def change_probability(self, bits: int) -> Fraction:
-        """The exact probability that a slice of these bits is released changed."""
+        """Return the exact probability that a slice of these bits changes."""
         group = self._group_of(bits)
         changed = Fraction(sum(weight for word, weight in self.weights(group).items() if word & bits), ONE)
         return changed - changed / (1 << bits.bit_count()) if self.uniform[group] else changed
 
     def miss_probability(self, bits: int) -> Fraction:
-        """The exact probability that a slice of these bits is not hit: when hit, it becomes a uniform value, which may be the old one."""
+        """Return the exact probability that a slice of these bits is not hit.
+
+        A slice that is hit becomes uniform, so it can still keep its value.
+        """
         symbols = 1 << bits.bit_count()
         return 1 - self.change_probability(bits) * symbols / (symbols - 1)
 
     def slice_ratio(self, bits: int) -> Fraction:
-        """The worst likelihood ratio of one slice: between masks of its group that differ in these bits alone."""
+        """Return the largest likelihood ratio of a slice: between masks that differ only in these bits."""
         group = self._group_of(bits)
         if self.uniform[group]:
             return self.group_ratio(group)
@@ -128,31 +135,32 @@ class Tables:
         return max(Fraction(max(family), min(family)) for family in families.values())
 
     def group_ratio(self, group: int) -> Fraction:
-        """The largest probability of a mask of this group over the smallest: the group's worst likelihood ratio, e^eps."""
+        """Return the likelihood ratio of a group, e^eps: the largest probability of a mask over the smallest."""
         bits, weights = self.group_bits[group], self.weights(group)
         if self.uniform[group]:
             hit, miss, symbols = weights.get(bits, 0), weights.get(0, 0), 1 << bits.bit_count()
             if hit + miss != ONE or hit == 0:
-                raise AssertionError(f"the table of wide slice 0x{bits:x} is not a hit-or-miss table: {weights}")
+                raise AssertionError(f"the table of wide slice 0x{bits:x} is not a table of hits and misses: {weights}")
             return Fraction(miss * symbols + hit, hit)
         if set(weights) != set(submasks(bits)) or sum(weights.values()) != ONE:
-            raise AssertionError(f"the table of group 0x{bits:x} does not give every mask a weight: {weights}")
+            raise AssertionError(f"the table of group 0x{bits:x} lacks the weight of a mask: {weights}")
         return Fraction(max(weights.values()), min(weights.values()))
 
     @cached_property
     def realised_epsilon(self) -> float:
-        """Sum over the groups of ln(largest weight / smallest weight), rounded up."""
+        """The sum over the groups of ln(largest weight / smallest weight), rounded up."""
         return round_up(sum((ln_up(self.group_ratio(g)) for g in range(self.groups)), Fraction(0)))
 
 
 def planes_of(word_bits: int) -> int:
+    """Return the number of bytes of a word."""
     return (word_bits + 7) // 8
 
 
 def hit_weight(symbols: int, epsilon: float) -> int:
-    """The probability, over 2^64, that a slice of ``symbols`` values is hit: k / (e^eps + k - 1), rounded up, to more noise."""
+    """Return the probability over 2^64 that a slice of k symbols is hit: k / (e^eps + k - 1), rounded up."""
     with localcontext(prec=60) as context:
-        # exp is correctly rounded to nearest, so the next number below it is a lower bound; beyond 1000 nothing changes.
+        # exp is rounded to nearest, so the next number below it is a lower bound. Beyond eps 1000 nothing changes.
         growth = Decimal(min(epsilon, 1000.0)).exp().next_minus()
         context.rounding = ROUND_FLOOR
         bound = growth + (symbols - 1)
@@ -162,13 +170,13 @@ def hit_weight(symbols: int, epsilon: float) -> int:
 
 
 def slice_weights(symbols: int, epsilon: float) -> tuple[int, int]:
-    """The weights of "unchanged" and of each change, over 2^64 * symbols."""
+    """Return the weight of "unchanged" and the weight of each change, over 2^64 * symbols."""
     hit = hit_weight(symbols, epsilon)
     return (ONE - hit) * symbols + hit, hit
 
 
 def build_tables(slices: Iterable[tuple[int, float]], word_bits: int) -> Tables:
-    """Tables for disjoint slices, given as (bits, eps)."""
+    """Return the tables of disjoint slices, given as (bits, eps)."""
     groups = _pack(list(slices))
     planes = planes_of(word_bits)
     first = np.zeros((len(groups), COLUMNS), np.uint8)
@@ -196,7 +204,7 @@ def build_tables(slices: Iterable[tuple[int, float]], word_bits: int) -> Tables:
 
 
 def submasks(bits: int) -> list[int]:
-    """All words with no bit outside ``bits``, in the order of their value."""
+    """Return all words that have no bit outside ``bits``, in ascending order."""
     words = [0]
     for b in range(bits.bit_length()):
         if bits >> b & 1:
@@ -205,9 +213,9 @@ def submasks(bits: int) -> list[int]:
 
 
 def alias_columns(weights: list[int]) -> tuple[list[int], list[int]]:
-    """Walker's alias method in exact integers: per column a threshold in [0, 2^56) and the symbol above it.
+    """Return the threshold of each column, in [0, 2^56), and its alternative symbol: Walker's alias method.
 
-    A column whose own symbol fills it keeps threshold 0 and itself as the other symbol.
+    A column that its own symbol fills has threshold 0 and itself as the alternative.
     """
     own = weights + [0] * (COLUMNS - len(weights))
     other = list(range(COLUMNS))
@@ -225,7 +233,7 @@ def alias_columns(weights: list[int]) -> tuple[list[int], list[int]]:
 
 
 def _pack(slices: list[tuple[int, float]]) -> list[list[tuple[int, float]]]:
-    """Consecutive narrow slices share a group while its table stays small and its smallest weight large."""
+    """Group consecutive narrow slices while the table stays small and its smallest weight stays large."""
     groups: list[list[tuple[int, float]]] = []
     for part in slices:
         together = [*groups[-1], part] if groups else [part]
@@ -238,20 +246,20 @@ def _pack(slices: list[tuple[int, float]]) -> list[list[tuple[int, float]]]:
 
 
 def _narrow_weights(group: list[tuple[int, float]], words: list[int]) -> list[int]:
-    """The product distribution of the slices over 2^64: every change rounded up, "no change" takes what is left."""
+    """Return the product distribution of the slices over 2^64. Changes are rounded up, the rest is "no change"."""
     parts = [(bits, *slice_weights(1 << bits.bit_count(), epsilon)) for bits, epsilon in group]
     whole = math.prod(ONE << bits.bit_count() for bits, _, _ in parts)
     exact = [math.prod(change if word & bits else same for bits, same, change in parts) for word in words]
     weights = [-(-product * ONE // whole) for product in exact]
     weights[0] = ONE - sum(weights[1:])
-    # Rounding may not spend what was not given: for an eps too small for 2^64 the group is plain uniform noise.
+    # Rounding must not increase eps. If eps is too small for weights over 2^64, the group becomes uniform noise.
     if max(weights) * min(exact) > min(weights) * max(exact):
         return [ONE // len(words)] * len(words)
     return weights
 
 
 def ln_up(ratio: Fraction) -> Fraction:
-    """An upper bound on ln(ratio), within 1e-55."""
+    """Return an upper bound on ln(ratio), accurate to 1e-55."""
     if ratio == 1:
         return Fraction(0)
     with localcontext(prec=60, rounding=ROUND_CEILING):
@@ -259,6 +267,6 @@ def ln_up(ratio: Fraction) -> Fraction:
 
 
 def round_up(value: Fraction) -> float:
-    """The smallest float that is not below ``value``."""
+    """Return the smallest float that is not below ``value``."""
     nearest = float(value)
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)

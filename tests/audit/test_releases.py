@@ -120,7 +120,7 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
         (lambda card: card["statements"][0].update(releases=5), "releases: the card says 5, should be 4"),
         (lambda card: card["statements"][0].update(width=[57, 64]), "width[1]: the card says 64, should be 128"),
         (lambda card: card["statements"][0]["view"].update(prune="none"), "levels[2].epsilon"),
-        (lambda card: card["statements"][0]["view"].update(prune="all"), "prune is"),
+        (lambda card: card["statements"][0]["view"].update(prune="all"), "prune must be"),
         (lambda card: card["statements"][0].update(plan=7), "statement 1: not a plan in JSON"),
         (lambda card: card["statements"].pop(), "no statement is about 1 release, such as more/grey.png"),
         (lambda card: card.update(card=3), "version 3"),

@@ -10,15 +10,14 @@ import pytest
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
-from ldp_slicing import __version__, mask
-from ldp_slicing import selfcheck as checkup
+from ldp_slicing import __version__, mask, selfcheck
 from ldp_slicing.cli import app
 from ldp_slicing.slicer import Reference, choose_backend
 from ldp_slicing.tables import Tables
 
 
 class OneBitOff(Reference):
-    """A path that is right but for the lowest bit of one pixel."""
+    """A backend that is wrong in the lowest bit of one pixel."""
 
     def __init__(self, variant: str) -> None:
         self.name = f"kernel ({variant})"
@@ -42,29 +41,29 @@ def doctor(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.stdout
 
 
-def test_a_sound_installation() -> None:
+def test_healthy_installation() -> None:
     status, out = doctor()
     assert status == 0
     assert choose_backend("auto").name in out
-    assert "all well" in out
+    assert out.rstrip().endswith("OK")
     status, out = doctor("--json")
     findings = json.loads(out)
     assert (status, findings["healthy"], findings["backend in use"]) == (0, True, choose_backend("auto").name)
 
 
-def test_a_path_that_differs_from_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkup, "VARIANTS", ("odd",))
-    monkeypatch.setattr(checkup, "Kernel", OneBitOff)
+def test_backend_that_differs_from_the_reference_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selfcheck, "VARIANTS", ("odd",))
+    monkeypatch.setattr(selfcheck, "Kernel", OneBitOff)
     status, out = doctor()
     assert status == 1
-    assert "DIFFERENT FROM THE REFERENCE: kernel (odd)" in out
+    assert "FAILED: different from the reference: kernel (odd)" in out
     assert "do not use this installation" in out
     status, out = doctor("--json")
     assert (status, json.loads(out)["healthy"]) == (1, False)
 
 
-def test_the_version_is_told() -> None:
-    told = CliRunner().invoke(app, ["--version"])
-    assert told.output.strip() == f"ldp-slicing {__version__}"
+def test_version_option() -> None:
+    shown = CliRunner().invoke(app, ["--version"])
+    assert shown.output.strip() == f"ldp-slicing {__version__}"
     ran = subprocess.run([sys.executable, "-m", "ldp_slicing", "--version"], capture_output=True, text=True, check=True)
-    assert ran.stdout == told.output
+    assert ran.stdout == shown.output

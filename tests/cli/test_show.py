@@ -10,8 +10,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from ldp_slicing.cli import app
+from ldp_slicing.comparison_sheet import WARNING
 from ldp_slicing.formats.single import read_single
-from ldp_slicing.sheet import WARNING
 from ldp_slicing.view import Prune
 from tests.formats.dicom_files import SLICE, dicom, saved
 from tests.markers import encoded, jpeg_with, picture
@@ -30,13 +30,13 @@ SOURCES = {
     "one pixel": encoded(picture(1, 1), "PNG"),
     "very wide": encoded(picture(1, 3000), "PNG"),
     "very high": encoded(picture(3000, 2), "PNG"),
-    "scan": saved(dicom(SLICE, 12)),
+    "DICOM": saved(dicom(SLICE, 12)),
     "with metadata": jpeg_with(0xFE, b"a comment to be kept at home"),
 }
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_sheet_is_a_png_with_the_warning_and_nothing_else(name: str, tmp_path: Path) -> None:
+def test_sheet_is_a_png_with_the_warning_and_no_metadata(name: str, tmp_path: Path) -> None:
     (tmp_path / "source").write_bytes(SOURCES[name])
     status, out, _ = show(tmp_path / "source", "--out", tmp_path / "sheet.png")
     assert status == 0
@@ -48,7 +48,7 @@ def test_a_sheet_is_a_png_with_the_warning_and_nothing_else(name: str, tmp_path:
     assert b"kept at home" not in (tmp_path / "sheet.png").read_bytes()
 
 
-def test_slices_of_ones_own(tmp_path: Path) -> None:
+def test_named_slices(tmp_path: Path) -> None:
     (tmp_path / "source").write_bytes(SOURCES["colour"])
     assert show(tmp_path / "source", "--out", tmp_path / "sheet.png", "--slices", "Y7+Y4", "--prune", "haar4")[0] == 0
     assert show(tmp_path / "source", "--out", tmp_path / "lower.png", "--prune", "none")[0] == 0
@@ -60,7 +60,7 @@ def test_slices_of_ones_own(tmp_path: Path) -> None:
     assert not (tmp_path / "other.png").exists()
 
 
-def test_notices_are_given(tmp_path: Path) -> None:
+def test_notices_are_printed(tmp_path: Path) -> None:
     (tmp_path / "source").write_bytes(
         encoded(Image.fromarray(picture()[..., 0].astype(np.uint16) * 257), "PNG", transparency=7)
     )
@@ -68,9 +68,7 @@ def test_notices_are_given(tmp_path: Path) -> None:
     assert "notice: transparency is dropped" in err
 
 
-def test_scans_and_deep_grey_are_shown_by_the_plan_of_their_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dicom_files_and_deep_grey_use_the_plan_of_their_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[tuple[tuple[int, ...], int]] = []
 
     def note(
@@ -81,7 +79,7 @@ def test_scans_and_deep_grey_are_shown_by_the_plan_of_their_word(
 
     monkeypatch.setattr(
         import_module("ldp_slicing.cli.show"), "make_sheet", note
-    )  # the package has the command under that name
+    )  # the package exports the command under that name
     frames = np.stack([SLICE, SLICE ^ 1])
     files = {
         "a.dcm": saved(dicom(frames, 12)),
@@ -103,16 +101,16 @@ def test_scans_and_deep_grey_are_shown_by_the_plan_of_their_word(
 @pytest.mark.parametrize(
     ("source", "target", "why"),
     [
-        ("source.png", "source.png", "exists already: nothing is overwritten"),
-        ("source.png", "there.png", "exists already: nothing is overwritten"),
-        ("source.png", "link.png", "exists already: nothing is overwritten"),
+        ("source.png", "source.png", "exists and is not overwritten"),
+        ("source.png", "there.png", "exists and is not overwritten"),
+        ("source.png", "link.png", "exists and is not overwritten"),
         ("source.png", "sheet.jpg", "must end in .png"),
         ("source.png", "no/such/folder/sheet.png", "cannot be written: No such file or directory"),
         ("missing.png", "sheet.png", "missing.png: No such file or directory"),
         (
             "text.jpg",
             "sheet.png",
-            "text.jpg: not an image of a kind that is read here (JPEG, PNG, WebP, TIFF, BMP, GIF), nor DICOM",
+            "text.jpg: not an image in a supported format (JPEG, PNG, WebP, TIFF, BMP, GIF), nor DICOM",
         ),
         ("shard.tar", "sheet.png", "shard.tar: not an image"),
         ("torn.dcm", "sheet.png", "torn.dcm: cannot be decoded"),
@@ -124,7 +122,7 @@ def test_refusals_write_nothing(source: str, target: str, why: str, tmp_path: Pa
     (tmp_path / "there.png").write_bytes(b"something dear")
     (tmp_path / "text.jpg").write_bytes(b"text")
     (tmp_path / "shard.tar").write_bytes(SOURCES["colour"])
-    (tmp_path / "torn.dcm").write_bytes(SOURCES["scan"][:-40])
+    (tmp_path / "torn.dcm").write_bytes(SOURCES["DICOM"][:-40])
     (tmp_path / "link.png").symlink_to("nowhere")
     before = {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")}
     status, out, err = show(tmp_path / source, "--out", tmp_path / target, "--side", 16)

@@ -10,8 +10,8 @@ import torch
 from ldp_slicing import Plan, Slicer, view
 from ldp_slicing.audit.pixel_words import masks_of
 from ldp_slicing.audit.statistics import failed_tests
+from ldp_slicing.comparison_sheet import view_image
 from ldp_slicing.errors import ImageError
-from ldp_slicing.sheet import look
 from ldp_slicing.torch.simulate import apply_view, simulate, to_rgb
 from ldp_slicing.view import Prune
 from tests.cases import COLOUR_PLANS, GREY_PLANS, PRUNES
@@ -30,7 +30,7 @@ def random_batch(height: int, width: int, channels: int = 3) -> torch.Tensor:
 def test_the_view_equals_the_slicers(prune: Prune, size: tuple[int, int]) -> None:
     batch = random_batch(*size)
     seen = apply_view(batch, prune, colour=True).permute(0, 2, 3, 1).numpy()
-    assert all(np.array_equal(seen[i], look(batch[i].permute(1, 2, 0).numpy(), prune)) for i in range(len(batch)))
+    assert all(np.array_equal(seen[i], view_image(batch[i].permute(1, 2, 0).numpy(), prune)) for i in range(len(batch)))
 
 
 def test_conversion_to_rgb_equals_the_slicers() -> None:

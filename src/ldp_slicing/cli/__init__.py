@@ -1,4 +1,4 @@
-"""The command line: one small file per command, no logic."""
+"""The command line. One small file per command; the logic is elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
-    pretty_exceptions_show_locals=False,  # a local could be a source
+    pretty_exceptions_show_locals=False,  # a local variable could be a source
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -41,26 +41,26 @@ def main(
         False, "--version", callback=_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
-    """`ldp-slicing privatize photos/ releases/ --epsilon 20`
+    """`ldp-slicing privatize images/ releases/ --epsilon 20`
 
-    Turns images, on your own machine, into ordinary images of the same size in which every released pixel is
-    epsilon-locally-differentially private, and says exactly what that promises.
+    Turn images, on your own machine, into ordinary images of the same size in which every released pixel is
+    epsilon-locally-differentially private. A card beside them states exactly what that promises.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a file's name must not stop the report that names it
+            stream.reconfigure(errors="backslashreplace")  # no file name may stop the report that contains it
     silence_decoders()
 
 
 for command, summary in (
     (privatize, "Release an image, or a folder of images."),
-    (plan, "Show what a budget buys: slices, flip rates, promises."),
-    (show, "Draw what the mechanism does to an image, for its owner."),
+    (plan, "Show the slices, flip rates and promises of a plan."),
+    (show, "Draw the views, bit-planes and releases of an image, for its owner."),
     (verify, "Check releases against their manifest and card."),
-    (names, "Say which release was made from which source, for their owner."),
-    (ledger, "Show what was released so far, and from which sources most."),
-    (doctor, "Say which path is in use and check it."),
-    (audit, "Check whether the promise holds, here or in a folder of releases."),
+    (names, "List which release was made from which source, for their owner."),
+    (ledger, "Show what was released so far, and the sources with most releases."),
+    (doctor, "Show which backend is in use, and check it."),
+    (audit, "Test the privacy promise of this installation or of a folder of releases."),
 ):
     app.command(short_help=summary)(command)
 app.add_typer(key.app, name="key")

@@ -1,4 +1,4 @@
-"""What the commands share: options, consoles, refusals."""
+"""Options, consoles and error reports that the commands share."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from rich.markup import escape
 from ldp_slicing.errors import LdpSlicingError, PlanError
 from ldp_slicing.view import Prune
 
-BROKEN_PIPE = 141  # as a shell says of who was stopped by one; 1 would say that something is wrong
+BROKEN_PIPE = 141  # exit status 128 + SIGPIPE, as shells report it
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Whoever read has read enough."""
+        """Exit quietly: the reader of the output has closed it."""
         try:
             super().on_broken_pipe()
         except SystemExit:
@@ -51,31 +51,34 @@ class PruneChoice(StrEnum):
 
 
 def parse_number(text: str | float) -> float:
+    """Return the number of an option, or report it as invalid."""
     try:
         return float(text)
     except ValueError:
-        raise typer.BadParameter(f"a number, such as 20; got {text!r}") from None
+        raise typer.BadParameter(f"expected a number, such as 20; got {text!r}") from None
 
 
 def parse_weights(text: str) -> tuple[float, float, float]:
+    """Return the three numbers of Y:Cb:Cr, or report them as invalid."""
     try:
         y, cb, cr = (float(part) for part in text.split(":"))
     except ValueError:
-        raise typer.BadParameter(f"three numbers for Y:Cb:Cr, such as 4:1:1; got {text!r}") from None
+        raise typer.BadParameter(f"expected three numbers for Y:Cb:Cr, such as 4:1:1; got {text!r}") from None
     return y, cb, cr
 
 
 def check_slices(context: typer.Context, slices: str | None) -> None:
-    """Refuse slices without a budget: what is usual for 24 slices would leave a single one as good as it is."""
+    """Refuse --slices without --epsilon: the default for 24 slices would leave one thick slice almost without noise."""
     origin = context.get_parameter_source("epsilon")
     if slices is not None and (origin is None or origin.name == "DEFAULT"):
         raise PlanError(
-            "--slices needs its budget, --epsilon: 20 over the paper's 24 slices is much noise, in a single slice hardly any"
+            "--slices needs --epsilon: the default of 20 is for the paper's 24 slices, "
+            "and would leave a single slice almost without noise"
         )
 
 
 def processors() -> int:
-    """How many this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -86,40 +89,42 @@ Epsilon = Annotated[
         "-e",
         parser=parse_number,
         metavar="NUMBER",
-        help="The budget of one released pixel. Smaller is more private.",
+        help="Budget of one released pixel. Smaller is more private.",
     ),
 ]
-Weights = Annotated[str, typer.Option("--weights", help="Importance of Y:Cb:Cr in splitting the budget.")]
+Weights = Annotated[str, typer.Option("--weights", help="Weights of Y:Cb:Cr when the budget is split.")]
 Slices = Annotated[
     str | None,
     typer.Option(
         "--slices",
         metavar="BITS",
-        help="Bits to randomise as one, such as Y7+Y4+Cb7+Cr7; the others are dropped. Several, with their shares of the budget: "
-        "Y7+Y6=3,Cb7=1. Needs --epsilon.",
-        show_default="every bit by itself, as in the paper",
+        help="Bits to randomise as one thick slice, such as Y7+Y4+Cb7+Cr7. Other bits are dropped. Give several slices "
+        "with their shares of the budget as Y7+Y6=3,Cb7=1. Requires --epsilon.",
+        show_default="one slice per bit, as in the paper",
     ),
 ]
 PruneOption = Annotated[
     PruneChoice,
     typer.Option(
         "--prune",
-        help="What the view takes away before the noise: the low Haar band (haar2, haar4, haar8: and what is left made so many "
-        "times stronger), the DC of 8x8 blocks, or nothing.",
+        help="What to remove before the noise is added: the low Haar band (haar; haar2, haar4 and haar8 also amplify "
+        "the remaining detail by that factor), the DC of 8x8 blocks (dct), or nothing (none).",
     ),
 ]
 LedgerOption = Annotated[
     Path | None,
-    typer.Option("--ledger", metavar="FILE", help="The ledger.", show_default="ledger.sqlite in your data folder"),
+    typer.Option(
+        "--ledger", metavar="FILE", help="Path of the ledger.", show_default="ledger.sqlite in your data folder"
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 Arguments = ParamSpec("Arguments")
 
 
 def refusals_exit(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
-    """A refusal is one red line and exit status 2; nothing was written."""
+    """Report an LdpSlicingError of the command as one line, with exit status 2."""
 
     @wraps(command)
     def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
@@ -136,9 +141,10 @@ def refusals_exit(command: Callable[Arguments, None]) -> Callable[Arguments, Non
 
 @contextmanager
 def stop_signals(on_first: Callable[[], None] | None = None) -> Iterator[list[int]]:
-    """The interruptions received so far. They only ask: an exception in the middle of something could cost the card, or its report.
+    """Collect SIGINT and SIGTERM instead of raising, so that an interruption does not lose the card or the report.
 
-    on_first: is called at the first; then the second one is not asked for, but breaks off.
+    Yield the list of signals received so far. With ``on_first``, the first signal calls it and the second raises
+    KeyboardInterrupt.
     """
     received: list[int] = []
 
@@ -149,12 +155,10 @@ def stop_signals(on_first: Callable[[], None] | None = None) -> Iterator[list[in
         if on_first:
             on_first()
 
-    numbers = (
-        (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
-    )  # only there it is allowed
-    ours = [
-        number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN
-    ]  # whoever started this wants no others
+    in_main_thread = threading.current_thread() is threading.main_thread()  # only there handlers can be set
+    numbers = (signal.SIGINT, signal.SIGTERM) if in_main_thread else ()
+    # A signal that the parent process ignores, as under nohup, stays ignored.
+    ours = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, note) for number in ours}
     try:
         yield received
@@ -164,9 +168,10 @@ def stop_signals(on_first: Callable[[], None] | None = None) -> Iterator[list[in
 
 
 def plain(text: str) -> str:
-    """Text from outside, so that its brackets are not taken for markup and its control characters do nothing."""
+    """Escape untrusted text, so that brackets are not markup and control characters have no effect."""
     return escape("".join(c if c.isprintable() else repr(c)[1:-1] for c in text))
 
 
 def print_json(content: dict[str, Any]) -> None:
+    """Print JSON without markup or line breaks of the console."""
     out.out(json.dumps(content, indent=2), highlight=False)

@@ -37,22 +37,23 @@ def plan(
             "--grey",
             parser=parse_bits,
             metavar="BITS",
-            help="A grey image of this many bits, 8 to 16, instead of colour.",
+            help="Plan for grey images of this many bits, 8 to 16, instead of colour.",
             show_default=False,
         ),
     ] = None,
     size: Annotated[
-        str, typer.Option("--size", help="Width x height, for the promise about a whole image.")
+        str, typer.Option("--size", help="Width x height of the image that the promise is about.")
     ] = "112x112",
     as_json: Json = False,
 ) -> None:
     """`ldp-slicing plan --epsilon 20`
 
-    Show what a budget buys: each slice with its epsilon and how often it is released changed, and the promise at each level.
+    Show each slice of a plan with its epsilon and its flip rate, and the promise for a slice, a released pixel, a
+    source pixel and a whole image. Nothing is released.
     """
     check_slices(context, slices)
     if grey is not None and (origin := context.get_parameter_source("weights")) and origin.name == "COMMANDLINE":
-        raise PlanError("--weights are those of colours; grey has none")
+        raise PlanError("--weights apply to colour images; --grey has none")
     chosen = plan_for(COLOUR_BITS if grey is None else grey, epsilon, parse_weights(weights), slices)
     statement = Statement(chosen, prune.prune, "rgb", (parse_size(size),))
     probabilities = [float(chosen.tables.change_probability(part.bits)) for part in chosen.slices]
@@ -84,7 +85,7 @@ def plan(
         levels.add_row(
             level.unit,
             number(level.epsilon),
-            f"{level.printed_bound}{' (vacuous)' * level.is_vacuous}",
+            f"{level.printed_bound} (vacuous)" if level.is_vacuous else level.printed_bound,
             level.why,
         )
     out.print(table)
@@ -94,15 +95,16 @@ def plan(
 
 
 def parse_bits(text: str) -> int:
-    """Of a grey pixel: 24 would be a colour's."""
+    """Return the number of bits of a grey pixel, or report it as invalid."""
     if text.isdecimal() and 8 <= int(text) <= 16:
         return int(text)
-    raise typer.BadParameter(f"a number of bits from 8 to 16; got {text!r}")
+    raise typer.BadParameter(f"expected a number of bits from 8 to 16; got {text!r}")
 
 
 def parse_size(text: str) -> tuple[int, int]:
+    """Return width and height, or report them as invalid."""
     try:
         width, height = (int(part) for part in text.lower().split("x"))
     except ValueError:
-        raise typer.BadParameter(f"width x height, such as 112x112; got {text!r}") from None
+        raise typer.BadParameter(f"expected width x height, such as 112x112; got {text!r}") from None
     return width, height

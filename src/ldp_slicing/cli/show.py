@@ -8,46 +8,47 @@ from typing import Annotated
 import typer
 
 from ldp_slicing.cli.common import PruneChoice, PruneOption, err, out, plain, refusals_exit
+from ldp_slicing.comparison_sheet import make_sheet
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.files import write_atomically
 from ldp_slicing.formats.single import read_single
 from ldp_slicing.plan import COLOUR_BITS
-from ldp_slicing.sheet import make_sheet
 
 
 @refusals_exit
 def show(
-    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A source: an image, or DICOM.", show_default=False)],
-    target: Annotated[
-        Path, typer.Option("--out", "-o", help="Where the sheet goes: a new .png file.", show_default=False)
+    image: Annotated[
+        Path, typer.Argument(metavar="IMAGE", help="The source: an image or a DICOM file.", show_default=False)
     ],
+    target: Annotated[Path, typer.Option("--out", "-o", help="New .png file for the sheet.", show_default=False)],
     slices: Annotated[
         str | None,
         typer.Option(
             "--slices",
             metavar="BITS",
-            help="Releases in which these bits are randomised as one and the others dropped, such as Y7+Y4+Cb7+Cr7.",
-            show_default="every bit by itself, as in the paper",
+            help="Bits to randomise as one thick slice, such as Y7+Y4+Cb7+Cr7. Other bits are dropped.",
+            show_default="one slice per bit, as in the paper",
         ),
     ] = None,
     prune: PruneOption = PruneChoice.haar,
     side: Annotated[
-        int, typer.Option("--side", min=16, max=1024, help="Show pieces, and wholes, at most this large.")
+        int, typer.Option("--side", min=16, max=1024, help="Largest width and height of a tile, in pixels.")
     ] = 192,
 ) -> None:
     """`ldp-slicing show portrait.jpg --out sheet.png`
 
-    Draw what the mechanism does to an image: the view, the bit-planes, releases from epsilon 1 to 58 with and without pruning.
+    Draw a sheet with an image, its view, its bit-planes, and releases from epsilon 1 to 58 with and without pruning.
 
-    The image is released at its full size. Of one larger than a tile you see the middle, pixel by pixel, and the whole made small:
-    averaging takes noise away, so that a large release shows more than its pixels do.
+    The image is released at its full size. If it is larger than a tile, the sheet shows the middle of each release at
+    full size and the whole release reduced. Averaging removes noise, so a large release reveals more than its single
+    pixels suggest.
 
-    The sheet shows the source. It is for the owner's eyes, not for release.
+    The sheet shows the source. It is for the owner only and must not be released.
     """
     if target.suffix.lower() != ".png":
         raise ReleaseError(f"{target} must end in .png")
     if os.path.lexists(target):
-        raise ReleaseError(f"{target} exists already: nothing is overwritten")
+        raise ReleaseError(f"{target} exists and is not overwritten: choose another name")
     try:
         source = read_single(image)
     except LdpSlicingError as error:

@@ -19,7 +19,7 @@ from ldp_slicing.formats import VIDEO_SUFFIXES
 from ldp_slicing.formats.base import Content, Damaged, Entry, Options, check_keep, make_entry, note_left_out
 from ldp_slicing.formats.image import inspect_png
 from ldp_slicing.images import decode_image
-from ldp_slicing.integrity import begins_as_picture
+from ldp_slicing.integrity import looks_like_image_or_video
 from ldp_slicing.png import Canvas
 from ldp_slicing.storage import TemporaryFile
 
@@ -149,7 +149,7 @@ def _sample_entries(key: str, sample: dict[str, bytes], options: Options) -> Ite
 
 
 def _may_be_image(ending: str, data: bytes) -> bool:
-    return _matches(RELEASED, ending) or _matches(NEVER_KEPT, ending) or begins_as_picture(data)
+    return _matches(RELEASED, ending) or _matches(NEVER_KEPT, ending) or looks_like_image_or_video(data)
 
 
 class Writer:
@@ -199,7 +199,7 @@ def inspect(file: BinaryIO) -> Iterator[Content]:
                 yield Content(member.name, problem="has an owner, a time or a type that no release has")
             elif member.name.endswith(".png"):
                 yield inspect_png(content.read(), member.name)
-            elif begins_as_picture(content.read()):
+            elif looks_like_image_or_video(content.read()):
                 yield Content(member.name, problem="is an image that was not released")
             else:
                 yield Content(member.name, kept=split_member_name(member.name)[1])

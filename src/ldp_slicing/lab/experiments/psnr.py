@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ldp_slicing.comparison_sheet import psnr
 from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.data.lfw import load_lfw
 from ldp_slicing.lab.experiment import BUDGETS, Experiment, Findings, Row, Setting, markdown
 from ldp_slicing.plan import Plan
-from ldp_slicing.sheet import psnr
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.view import Prune
 

@@ -9,9 +9,8 @@ import pytest
 from PIL import Image
 from skimage.metrics import peak_signal_noise_ratio
 
-from ldp_slicing import Plan, Slicer, sheet, view
-from ldp_slicing.plan import BUDGETS
-from ldp_slicing.sheet import (
+from ldp_slicing import Plan, Slicer, comparison_sheet, view
+from ldp_slicing.comparison_sheet import (
     COLUMNS,
     GAP,
     PAPER,
@@ -23,12 +22,13 @@ from ldp_slicing.sheet import (
     Words,
     _fitting,
     average,
-    look,
     make_sheet,
-    make_small,
     psnr,
-    stretched,
+    reduce_image,
+    stretch,
+    view_image,
 )
+from ldp_slicing.plan import BUDGETS
 from tests.markers import picture
 
 ROOT = Path(__file__).parents[1]
@@ -55,7 +55,7 @@ def test_the_sheet_shows_the_source_and_its_bits() -> None:
     source = picture(96, 96)
     drawn = np.asarray(make_sheet(source, 96))
     np.testing.assert_array_equal(tile(drawn, 0, 0, 96), source)
-    planes = look(source, None)
+    planes = view_image(source, None)
     for bit in (7, 6, 0):
         np.testing.assert_array_equal(tile(drawn, 1, 7 - bit, 96)[..., 0] == 255, planes[..., 0] >> bit & 1 == 1)
 
@@ -81,26 +81,24 @@ class Bare:
 def test_of_a_large_picture_all_is_released_and_the_middle_and_the_averaged_whole_are_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sheet, "Slicer", Bare)
+    monkeypatch.setattr(comparison_sheet, "Slicer", Bare)
     monkeypatch.setattr(Bare, "given", [])
     source = picture(302, 302)
     drawn = np.asarray(make_sheet(source, 100))  # tiles that cut through blocks of 2 and of 8
     assert Bare.given == [source.shape] * 2 * len(BUDGETS)
     middle = (slice(96, 196), slice(96, 196))
     np.testing.assert_array_equal(tile(drawn, 0, 0, 100), source[middle])
-    np.testing.assert_array_equal(tile(drawn, 0, 6, 100)[..., 0], look(source, "haar")[middle][..., 0])
-    pruned = np.moveaxis(view.to_rgb(np.moveaxis(look(source, "dct"), -1, 0)), 0, -1)
+    np.testing.assert_array_equal(tile(drawn, 0, 6, 100)[..., 0], view_image(source, "haar")[middle][..., 0])
+    pruned = np.moveaxis(view.to_rgb(np.moveaxis(view_image(source, "dct"), -1, 0)), 0, -1)
     np.testing.assert_array_equal(tile(drawn, 0, 5, 100), pruned[middle])
     for row in (4, 6):
         np.testing.assert_array_equal(tile(drawn, row, 0, 100), source[middle])
         for column in (0, len(BUDGETS) - 1, COLUMNS - 1):  # releases, and the source in the same way
-            np.testing.assert_array_equal(
-                tile(drawn, row + 1, column, 100), stretched(*[average(source, 100, 100)] * 2)
-            )
+            np.testing.assert_array_equal(tile(drawn, row + 1, column, 100), stretch(*[average(source, 100, 100)] * 2))
 
 
 def test_a_picture_made_small_keeps_its_proportions() -> None:
-    assert [make_small(picture(*shape), 100).shape[:2] for shape in ((300, 200), (20, 3000), (1, 101), (50, 60))] == [
+    assert [reduce_image(picture(*shape), 100).shape[:2] for shape in ((300, 200), (20, 3000), (1, 101), (50, 60))] == [
         (100, 67),
         (1, 100),
         (1, 100),
@@ -117,12 +115,12 @@ def test_deep_grey_is_released_by_the_plan_of_its_word(bits: int, monkeypatch: p
             plans.append((plan.word_bits, plan.epsilon))
             super().__init__(plan, prune=prune)
 
-    monkeypatch.setattr(sheet, "Slicer", Noted)
+    monkeypatch.setattr(comparison_sheet, "Slicer", Noted)
     source = picture(96, 96)[..., 2].astype(np.uint16) << (bits - 8)
     drawn = np.asarray(make_sheet(source, 96, bits=bits))
     assert plans == [(bits, epsilon) for _ in range(2) for epsilon in BUDGETS]
-    for column, words in enumerate((source, look(source, "haar", bits), look(source, "dct", bits))):
-        np.testing.assert_array_equal(tile(drawn, 0, column, 96)[..., 0], stretched(words, words))
+    for column, words in enumerate((source, view_image(source, "haar", bits), view_image(source, "dct", bits))):
+        np.testing.assert_array_equal(tile(drawn, 0, column, 96)[..., 0], stretch(words, words))
     for bit in (bits - 1, 0):  # eight to a row
         row, column = divmod(bits - 1 - bit, COLUMNS)
         np.testing.assert_array_equal(tile(drawn, 1 + row, column, 96)[..., 0] == 255, source >> bit & 1 == 1)
@@ -143,17 +141,17 @@ def test_averages_are_those_of_the_pixels_in_each_piece(shape: tuple[int, ...], 
 def test_a_scan_that_uses_little_of_its_range_is_seen_in_releases_that_are_hardly_noisy(
     prune: view.Prune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sheet, "BUDGETS", (600.0,))
+    monkeypatch.setattr(comparison_sheet, "BUDGETS", (600.0,))
     source = 0x8000 + picture(96, 96)[..., 2].astype(np.uint16)
     drawn = np.asarray(make_sheet(source, 96, prune=prune, bits=16))
-    seen = look(source, prune, 16)
-    assert np.corrcoef(tile(drawn, 3, 0, 96)[..., 0].ravel(), stretched(seen, seen).ravel())[0, 1] > 0.95
+    seen = view_image(source, prune, 16)
+    assert np.corrcoef(tile(drawn, 3, 0, 96)[..., 0].ravel(), stretch(seen, seen).ravel())[0, 1] > 0.95
 
 
 def test_contrast_is_stretched_in_each_channel_and_a_flat_one_stays_flat() -> None:
     ramp = np.linspace(100, 101, 10_000).reshape(100, 100)
     values = np.stack([ramp, 3 * ramp, np.full_like(ramp, 7)], axis=-1)
-    shown = stretched(values, values)
+    shown = stretch(values, values)
     assert set(np.unique(shown[..., 0])) == set(range(256))
     np.testing.assert_array_equal(shown[..., 0], shown[..., 1])
     assert len(np.unique(shown[..., 2])) == 1
@@ -196,8 +194,8 @@ def test_the_look_of_a_view_is_what_the_noise_is_put_on(prune: view.Prune) -> No
     source = picture(11, 13)
     words = view.to_ycbcr(np.ascontiguousarray(np.moveaxis(source, -1, 0)))
     for c in range(3):
-        np.testing.assert_array_equal(look(source, prune)[..., c], view.prune_low(words[c], prune, 8))
-    np.testing.assert_array_equal(look(source[..., 0], prune), view.prune_low(source[..., 0], prune, 8))
+        np.testing.assert_array_equal(view_image(source, prune)[..., c], view.prune_low(words[c], prune, 8))
+    np.testing.assert_array_equal(view_image(source[..., 0], prune), view.prune_low(source[..., 0], prune, 8))
 
 
 def test_every_sheet_shows_other_releases() -> None:
