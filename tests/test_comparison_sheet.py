@@ -37,7 +37,7 @@ SHAPES = [(1, 1), (1, 400), (400, 1), (2, 3), (96, 96), (97, 200), (300, 250)]
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("colour", [True, False], ids=["colour", "grey"])
-def test_a_sheet_is_large_enough_and_carries_the_banner(shape: tuple[int, int], colour: bool) -> None:
+def test_sheet_is_large_enough_and_has_the_banner(shape: tuple[int, int], colour: bool) -> None:
     source = picture(*shape) if colour else picture(*shape)[..., 0]
     drawn = np.asarray(make_sheet(source, 64))
     banner, below = drawn[: 3 * TITLE], drawn[3 * TITLE + 1 :]
@@ -51,7 +51,7 @@ def test_a_sheet_is_large_enough_and_carries_the_banner(shape: tuple[int, int], 
     assert np.all(below[:, -GAP + 1 :] == PAPER)  # nor does a label run off its tile
 
 
-def test_the_sheet_shows_the_source_and_its_bits() -> None:
+def test_sheet_shows_the_source_and_its_bit_planes() -> None:
     source = picture(96, 96)
     drawn = np.asarray(make_sheet(source, 96))
     np.testing.assert_array_equal(tile(drawn, 0, 0, 96), source)
@@ -68,7 +68,7 @@ def tile(drawn: Pixels, row: int, column: int, side: int) -> Pixels:
 
 
 class Bare:
-    """In place of a Slicer: what comes out is what went in, so that it is seen what a sheet does with it."""
+    """A stand-in for Slicer that returns its input, so that tests see what the sheet does with a release."""
 
     given: ClassVar[list[tuple[int, ...]]] = []
 
@@ -78,7 +78,7 @@ class Bare:
         return source
 
 
-def test_of_a_large_picture_all_is_released_and_the_middle_and_the_averaged_whole_are_shown(
+def test_large_image_is_released_whole_and_shown_in_part_and_reduced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(comparison_sheet, "Slicer", Bare)
@@ -97,7 +97,7 @@ def test_of_a_large_picture_all_is_released_and_the_middle_and_the_averaged_whol
             np.testing.assert_array_equal(tile(drawn, row + 1, column, 100), stretch(*[average(source, 100, 100)] * 2))
 
 
-def test_a_picture_made_small_keeps_its_proportions() -> None:
+def test_reduced_image_keeps_its_aspect_ratio() -> None:
     assert [reduce_image(picture(*shape), 100).shape[:2] for shape in ((300, 200), (20, 3000), (1, 101), (50, 60))] == [
         (100, 67),
         (1, 100),
@@ -107,7 +107,7 @@ def test_a_picture_made_small_keeps_its_proportions() -> None:
 
 
 @pytest.mark.parametrize("bits", [9, 12, 16])
-def test_deep_grey_is_released_by_the_plan_of_its_word(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deep_grey_uses_the_plan_of_its_word(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[tuple[int, float]] = []
 
     class Noted(Slicer):
@@ -129,7 +129,7 @@ def test_deep_grey_is_released_by_the_plan_of_its_word(bits: int, monkeypatch: p
 @pytest.mark.parametrize(
     ("shape", "size"), [((12, 8, 3), (4, 4)), ((7, 5), (3, 5)), ((5, 9, 3), (1, 1)), ((3, 3), (3, 3))]
 )
-def test_averages_are_those_of_the_pixels_in_each_piece(shape: tuple[int, ...], size: tuple[int, int]) -> None:
+def test_average_is_the_mean_of_each_rectangle(shape: tuple[int, ...], size: tuple[int, int]) -> None:
     words = np.random.default_rng(0).integers(0, 1 << 16, shape, dtype=np.uint16)
     rows, columns = ([*(np.arange(n) * length // n), length] for n, length in zip(size, shape, strict=False))
     for i, j in np.ndindex(*size):
@@ -138,7 +138,7 @@ def test_averages_are_those_of_the_pixels_in_each_piece(shape: tuple[int, ...], 
 
 
 @pytest.mark.parametrize("prune", [None, "haar", "haar4", "dct"])
-def test_a_scan_that_uses_little_of_its_range_is_seen_in_releases_that_are_hardly_noisy(
+def test_narrow_range_of_deep_grey_is_visible_in_releases_almost_without_noise(
     prune: view.Prune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison_sheet, "BUDGETS", (600.0,))
@@ -148,7 +148,7 @@ def test_a_scan_that_uses_little_of_its_range_is_seen_in_releases_that_are_hardl
     assert np.corrcoef(tile(drawn, 3, 0, 96)[..., 0].ravel(), stretch(seen, seen).ravel())[0, 1] > 0.95
 
 
-def test_contrast_is_stretched_in_each_channel_and_a_flat_one_stays_flat() -> None:
+def test_contrast_is_stretched_per_channel_and_flat_channels_stay_flat() -> None:
     ramp = np.linspace(100, 101, 10_000).reshape(100, 100)
     values = np.stack([ramp, 3 * ramp, np.full_like(ramp, 7)], axis=-1)
     shown = stretch(values, values)
@@ -157,7 +157,7 @@ def test_contrast_is_stretched_in_each_channel_and_a_flat_one_stays_flat() -> No
     assert len(np.unique(shown[..., 2])) == 1
 
 
-def luma_made_small(source: Pixels, epsilon: float | None, prune: view.Prune) -> Words:
+def reduced_luma(source: Pixels, epsilon: float | None, prune: view.Prune) -> Words:
     release = source if epsilon is None else Slicer(Plan.paper(epsilon), prune=prune)(source)
     return average(release, 96, 96) @ np.array([0.299, 0.587, 0.114])
 
@@ -168,8 +168,8 @@ def test_larger_images_reveal_more_at_the_same_eps_as_the_documents_state() -> N
         for side in (3072, 96):
             source = np.asarray(portrait.resize((side, side), Image.Resampling.LANCZOS))
             pairs = {
-                "source": (luma_made_small(source, 1.0, None), luma_made_small(source, None, None)),
-                "each other": (luma_made_small(source, 5.2, "haar"), luma_made_small(source, 5.2, "haar")),
+                "source": (reduced_luma(source, 1.0, None), reduced_luma(source, None, None)),
+                "each other": (reduced_luma(source, 5.2, "haar"), reduced_luma(source, 5.2, "haar")),
             }
             for name, (one, two) in pairs.items():
                 found[name].append(float(np.corrcoef(one.ravel(), two.ravel())[0, 1]))
@@ -190,7 +190,7 @@ def test_larger_images_reveal_more_at_the_same_eps_as_the_documents_state() -> N
 
 
 @pytest.mark.parametrize("prune", ["haar", "dct"])
-def test_the_look_of_a_view_is_what_the_noise_is_put_on(prune: view.Prune) -> None:
+def test_view_image_is_colour_conversion_and_pruning(prune: view.Prune) -> None:
     source = picture(11, 13)
     words = view.to_ycbcr(np.ascontiguousarray(np.moveaxis(source, -1, 0)))
     for c in range(3):
@@ -198,11 +198,11 @@ def test_the_look_of_a_view_is_what_the_noise_is_put_on(prune: view.Prune) -> No
     np.testing.assert_array_equal(view_image(source[..., 0], prune), view.prune_low(source[..., 0], prune, 8))
 
 
-def test_every_sheet_shows_other_releases() -> None:
+def test_sheets_show_different_releases() -> None:
     assert not np.array_equal(np.asarray(make_sheet(picture(16, 16))), np.asarray(make_sheet(picture(16, 16))))
 
 
-def test_psnr_is_that_of_everybody_else() -> None:
+def test_psnr_equals_that_of_scikit_image() -> None:
     a, b = picture(), picture()[::-1]
     assert psnr(a, b) == pytest.approx(peak_signal_noise_ratio(a, b, data_range=255))
     assert psnr(a, a) == float("inf")
@@ -210,7 +210,7 @@ def test_psnr_is_that_of_everybody_else() -> None:
     assert psnr(*deep, bits=12) == pytest.approx(peak_signal_noise_ratio(*deep, data_range=4095))
 
 
-def test_a_long_heading_is_made_small_enough_to_be_read_whole() -> None:
+def test_long_heading_is_shrunk_to_fit() -> None:
     words = "Releases with the low Haar band pruned, slices Y7+Y6,Y5,Y4+Y3,Cb7+Cr7,Cb6,Cr6; eps per released pixel"
     assert _fitting("Bit-planes", 16, 800).getlength("W") == _fitting("Bit", 16, 200).getlength("W")
     assert 800 >= _fitting(words, 16, 800).getlength(words) > 600

@@ -234,7 +234,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "text": (b"these are the holiday pictures\n" * 100, "not an image"),
     "zeros": (bytes(5000), "not an image"),
     "of another kind": (encoded(COLOUR, "PPM"), "not an image"),
-    "a bomb": (png_that_claims(30_000, 30_000), "more than 178,956,970 pixels: make it smaller"),
+    "a bomb": (png_that_claims(30_000, 30_000), "more than 178,956,970 pixels: shrink or crop it"),
     "a photo of a telephone": (b"\0\0\0\x18ftypheic" + bytes(99), "convert it to JPEG"),
     "a preview": (encoded(COLOUR, "TIFF", tiffinfo={254: 1}), "a camera's raw file"),
     "a raw photo": (encoded(COLOUR, "TIFF", tiffinfo={50706: b"\1\4\0\0"}), "export it as TIFF, PNG or JPEG"),

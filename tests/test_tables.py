@@ -203,7 +203,7 @@ def test_a_damaged_table_is_found_out() -> None:
         _ = damaged.realised_epsilon
     wide = Plan([Slice(0xFFF000, 5.0)]).tables
     silent = Tables(wide.word_bits, wide.group_bits, wide.first, wide.rest, np.zeros_like(wide.outcome), wide.uniform)
-    with pytest.raises(AssertionError, match="hit-or-miss"):
+    with pytest.raises(AssertionError, match="hits and misses"):
         _ = silent.realised_epsilon
 
 

@@ -1,11 +1,13 @@
-/* The fused fast path: the arithmetic of view.py and mask.py, byte for byte, on a strip of one image or on several small images.
+/* The compiled backend: the arithmetic of view.py and mask.py, byte for byte, for a strip of one image or for several
+ * small images.
  *
- * It holds no probability and no cipher: tables and keystream are handed in. Three calls make a strip:
- *   draw    keystream -> masks; writes the counter of every tie;
- *   settle  the encrypted counters decide the ties;
- *   finish  rebuild(view(source) XOR mask).
- * The loops are plain C that compilers vectorise; on x86-64 they are compiled for several instruction sets, and the best
- * one that the processor has is picked when the module is loaded. Only the look-up in 256-byte tables has a hand-written variant.
+ * It contains no probability and no cipher: the caller passes tables and keystream. A strip takes three calls:
+ *   draw    turns keystream into masks, and writes the counter of every tie;
+ *   settle  decides the ties with the encrypted counters;
+ *   finish  computes rebuild(view(source) XOR mask).
+ * The loops are plain C that compilers vectorise. On x86-64 they are compiled for several instruction sets, and the
+ * module selects the fastest one when it is loaded. The table look-ups and the colour conversion also have AVX-512
+ * versions written with intrinsics.
  */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -38,24 +40,25 @@ typedef struct {
     uint64_t first_pixel;
     uint8_t *out;           /* [planes][stride] */
     Py_ssize_t stride;
-    uint64_t empty[MAX_PLANES]; /* bit g: group g never changes this plane */
+    uint64_t empty[MAX_PLANES]; /* bit g is set if group g never changes this plane */
 } Masks;
 
 typedef struct {
     const uint8_t *first, *own, *other;
 } Columns;
 
-/* For each block: out[i] ^= (below the threshold ? own : other) & uniform byte; ties[b] gets bit i where the draw equals it. */
+/* For each block: out[i] ^= (below the threshold ? own : other) & uniform byte.
+ * Bit i of ties[b] is set if draw i equals the threshold. */
 typedef struct {
-    const uint8_t *lane, *uniform; /* of the first block; uniform is NULL for a narrow group */
+    const uint8_t *lane, *uniform; /* of the first block; uniform is NULL for narrow slices */
     uint8_t *out;
     uint64_t *ties;
-    Py_ssize_t blocks, step; /* step: bytes from one block's lane to the next's */
+    Py_ssize_t blocks, step; /* step: bytes between the lanes of two blocks */
 } Run;
 
 typedef void (*Lookup)(Columns c, Run run);
 
-/* One table of (threshold, own, other) per column, so that a draw costs one load. */
+/* Packs (threshold, own, other) of each column into one integer, so that a draw costs one load. */
 INLINE void lookup_rows(Columns c, Run run) {
     uint32_t packed[COLUMNS];
     for (int i = 0; i < COLUMNS; i++) packed[i] = c.first[i] | (uint32_t)c.own[i] << 8 | (uint32_t)c.other[i] << 16;
@@ -66,7 +69,7 @@ INLINE void lookup_rows(Columns c, Run run) {
         for (int i = 0; i < BLOCK_PIXELS; i++) entries[i] = packed[lane[2 * i + 1]];
         for (int i = 0; i < BLOCK_PIXELS; i++) {
             uint8_t threshold = (uint8_t)entries[i], low = lane[2 * i];
-            uint8_t below = (uint8_t)-(low < threshold); /* all ones or none: a branch here would be a coin toss */
+            uint8_t below = (uint8_t)-(low < threshold); /* 255 or 0: a branch would be mispredicted half of the time */
             value[i] = (uint8_t)(((uint8_t)(entries[i] >> 8) & below) | ((uint8_t)(entries[i] >> 16) & ~below));
             tie[i] = low == threshold;
         }
@@ -96,7 +99,7 @@ static void lookup_plain(Columns c, Run run) { lookup_rows(c, run); }
 
 AVX2 static void lookup_avx2(Columns c, Run run) { lookup_rows(c, run); }
 
-/* Where each byte of a result comes from; filled in when the module is loaded. */
+/* Byte permutations. They are filled when the module is loaded. */
 static struct {
     uint8_t even[64], odd[64];                               /* of 128 bytes */
     uint8_t red_green[64], blue_green[64], red_blue[64];     /* 16 pixels of RGB to pairs of 16-bit numbers */
@@ -121,7 +124,8 @@ typedef struct {
 } Table256;
 
 VBMI INLINE Table256 load_table(const uint8_t *table) {
-    return (Table256){{_mm512_loadu_si512(table), _mm512_loadu_si512(table + 64), _mm512_loadu_si512(table + 128), _mm512_loadu_si512(table + 192)}};
+    return (Table256){{_mm512_loadu_si512(table), _mm512_loadu_si512(table + 64), _mm512_loadu_si512(table + 128),
+        _mm512_loadu_si512(table + 192)}};
 }
 
 VBMI INLINE __m512i look_up(Table256 t, __m512i index) {
@@ -141,7 +145,7 @@ VBMI static void lookup_vbmi(Columns c, Run run) {
         __m512i threshold = look_up(first, column);
         __mmask64 below = _mm512_cmplt_epu8_mask(low, threshold);
         __m512i value = _mm512_mask_blend_epi8(below, look_up(other, column), look_up(own, column));
-        if (run.uniform) { /* a plane's bytes are every other byte from here; the last one is not read, it may lie outside */
+        if (run.uniform) { /* every second byte belongs to the plane; the last byte may lie outside and is not read */
             const uint8_t *uniform = run.uniform + b * run.step;
             __m512i end = _mm512_maskz_loadu_epi8(~(__mmask64)0 >> 1, uniform + 64);
             value = _mm512_and_si512(value, _mm512_permutex2var_epi8(_mm512_loadu_si512(uniform), even, end));
@@ -157,7 +161,7 @@ INLINE Columns columns_of(const Masks *m, Py_ssize_t group, Py_ssize_t plane) {
     return (Columns){m->first + group * COLUMNS, outcome + plane * COLUMNS, outcome + (m->planes + plane) * COLUMNS};
 }
 
-/* Uniform bytes of plane p: low or high bytes of the group's uniform lanes, which follow its draws. */
+/* The uniform bytes of plane p: the low or high bytes of the uniform lanes, which follow the draws of the group. */
 INLINE const uint8_t *uniform_of(const Masks *m, const uint8_t *lane, Py_ssize_t group, Py_ssize_t plane) {
     return m->uniform[group] ? lane + 2 * BLOCK_PIXELS * (1 + plane / 2) + plane % 2 : NULL;
 }
@@ -188,17 +192,19 @@ INLINE void store_big_endian(uint8_t *bytes, uint64_t value) {
 }
 
 INLINE uint64_t load_big_endian(const uint8_t *b) {
-    return (uint64_t)b[0] << 56 | (uint64_t)b[1] << 48 | (uint64_t)b[2] << 40 | (uint64_t)b[3] << 32 | (uint64_t)b[4] << 24 | (uint64_t)b[5] << 16 |
+    return (uint64_t)b[0] << 56 | (uint64_t)b[1] << 48 | (uint64_t)b[2] << 40 | (uint64_t)b[3] << 32
+        | (uint64_t)b[4] << 24 | (uint64_t)b[5] << 16 |
            (uint64_t)b[6] << 8 | b[7];
 }
 
 INLINE uint64_t load_48_bits(const uint8_t *b) {
-    return (uint64_t)b[0] | (uint64_t)b[1] << 8 | (uint64_t)b[2] << 16 | (uint64_t)b[3] << 24 | (uint64_t)b[4] << 32 | (uint64_t)b[5] << 40;
+    return (uint64_t)b[0] | (uint64_t)b[1] << 8 | (uint64_t)b[2] << 16 | (uint64_t)b[3] << 24 | (uint64_t)b[4] << 32
+        | (uint64_t)b[5] << 40;
 }
 
-/* Returns the number of ties; the counters of those that fit are written. */
+/* Returns the number of ties, and writes as many of their counters as fit. */
 static Py_ssize_t draw_masks(const Masks *m, Lookup lookup, uint8_t *counters, Py_ssize_t room) {
-    enum { RUN = 64 }; /* blocks at a time: their ties wait on the stack */
+    enum { RUN = 64 }; /* blocks per call, whose ties are kept on the stack */
     uint64_t ties[RUN];
     Py_ssize_t found = 0, step = m->per_block * 2 * BLOCK_PIXELS;
     const uint8_t *lanes = m->lanes;
@@ -209,8 +215,9 @@ static Py_ssize_t draw_masks(const Masks *m, Lookup lookup, uint8_t *counters, P
             Py_ssize_t blocks = m->blocks - at < RUN ? m->blocks - at : RUN;
             for (Py_ssize_t p = 0; p < m->planes; p++)
                 if (!(m->empty[p] >> g & 1))
-                    lookup(columns_of(m, g, p), (Run){lane, uniform_of(m, lane, g, p), m->out + p * m->stride + at * BLOCK_PIXELS, ties, blocks, step});
-            for (Py_ssize_t b = 0; b < blocks; b++) /* every plane of a group has the same ties */
+                    lookup(columns_of(m, g, p), (Run){lane, uniform_of(m, lane, g, p),
+                        m->out + p * m->stride + at * BLOCK_PIXELS, ties, blocks, step});
+            for (Py_ssize_t b = 0; b < blocks; b++) /* all planes of a group have the same ties */
                 for (uint64_t left = ties[b]; left; left &= left - 1) {
                     uint64_t pixel = m->first_pixel + (uint64_t)((at + b) * BLOCK_PIXELS + lowest_bit(left));
                     if (found < room) { /* the second counter range: 2^64 + index */
@@ -224,7 +231,7 @@ static Py_ssize_t draw_masks(const Masks *m, Lookup lookup, uint8_t *counters, P
     return found;
 }
 
-/* draw_masks took the other outcome wherever there was a tie; where the remaining 48 bits say so, change it to the own one.
+/* draw_masks took the other outcome at every tie. This changes it to the column's own where the other 48 bits say so.
  * Returns 0 at a counter that belongs to another pixel. */
 static int settle_ties(const Masks *m, const uint8_t *counters, const uint8_t *blocks, Py_ssize_t ties) {
     Py_ssize_t lane_index[64] = {0};
@@ -232,7 +239,7 @@ static int settle_ties(const Masks *m, const uint8_t *counters, const uint8_t *b
     for (Py_ssize_t t = 0; t < ties; t++) {
         uint64_t index = load_big_endian(counters + 16 * t + 8);
         Py_ssize_t g = (Py_ssize_t)(index % (uint64_t)m->groups);
-        uint64_t from_first = index / (uint64_t)m->groups - m->first_pixel; /* wraps to a huge number before the first */
+        uint64_t from_first = index / (uint64_t)m->groups - m->first_pixel; /* wraps around for earlier pixels */
         if (from_first >= (uint64_t)(m->blocks * BLOCK_PIXELS)) return 0;
         Py_ssize_t at = (Py_ssize_t)from_first;
         const uint8_t *lane = m->lanes + (at / BLOCK_PIXELS * m->per_block + lane_index[g]) * 2 * BLOCK_PIXELS;
@@ -261,39 +268,40 @@ typedef struct {
 
 INLINE int clamp(int value, int top) { return value < 0 ? 0 : value > top ? top : value; }
 
-/* Takes the block means out of up to 8 rows of one channel, in place. Rows and columns beyond the edge repeat the last.
- * 16-bit numbers are enough for 8-bit channels, and twice as many fit into a vector. */
-#define DEFINE_PRUNE(NAME, T)                                                                                       \
-    INLINE void NAME(T x[][ROOM], Py_ssize_t rows, Py_ssize_t columns, int block, int gain, int bits) {                              \
-        T down[ROOM], sums[ROOM];                                                         \
-        int area = block * block, shift = block == 2 ? 2 : 6;                                                       \
-        T add = (T)((area << (bits - 1)) + area / 2), top = (T)((1 << bits) - 1);                                   \
-        Py_ssize_t padded = (columns + block - 1) / block * block;                                                  \
-        for (Py_ssize_t r = 0; r < rows; r++)                                                                       \
-            for (Py_ssize_t i = columns; i < padded; i++) x[r][i] = x[r][columns - 1];                              \
-        if (block == 2)                                                                                             \
-            for (Py_ssize_t i = 0; i < padded; i++) down[i] = (T)(x[0][i] + x[rows - 1][i]);                        \
-        else {                                                                                                      \
-            for (Py_ssize_t i = 0; i < padded; i++) down[i] = (T)(x[rows - 1][i] * (T)(block - rows));              \
-            for (Py_ssize_t r = 0; r < rows; r++)                                                                   \
-                for (Py_ssize_t i = 0; i < padded; i++) down[i] = (T)(down[i] + x[r][i]);                           \
-        }                                                                                                           \
-        for (Py_ssize_t i = 0; i < padded; i += block) {                                                            \
-            T sum = 0;                                                                                              \
-            for (int j = 0; j < block; j++) sum = (T)(sum + down[i + j]);                                           \
-            for (int j = 0; j < block; j++) sums[i + j] = sum;                                                      \
-        }                                                                                                           \
-        for (Py_ssize_t r = 0; r < rows; r++)                                                                       \
-            for (Py_ssize_t i = 0; i < padded; i++) {                                                               \
-                T y = (T)((T)((T)(area * x[r][i] - sums[i]) * (T)gain + add) >> shift);                             \
-                x[r][i] = y < 0 ? 0 : y > top ? top : y;                                                            \
-            }                                                                                                       \
+/* Removes the block means from up to 8 rows of one channel, in place. Rows and columns beyond the edge repeat the last.
+ * int16_t is enough for 8-bit channels, and twice as many values fit into a vector. */
+#define DEFINE_PRUNE(NAME, T)                                                                                         \
+    INLINE void NAME(T x[][ROOM], Py_ssize_t rows, Py_ssize_t columns, int block, int gain, int bits) {               \
+        T down[ROOM], sums[ROOM];                                                                                     \
+        int area = block * block, shift = block == 2 ? 2 : 6;                                                         \
+        T add = (T)((area << (bits - 1)) + area / 2), top = (T)((1 << bits) - 1);                                     \
+        Py_ssize_t padded = (columns + block - 1) / block * block;                                                    \
+        for (Py_ssize_t r = 0; r < rows; r++)                                                                         \
+            for (Py_ssize_t i = columns; i < padded; i++) x[r][i] = x[r][columns - 1];                                \
+        if (block == 2)                                                                                               \
+            for (Py_ssize_t i = 0; i < padded; i++) down[i] = (T)(x[0][i] + x[rows - 1][i]);                          \
+        else {                                                                                                        \
+            for (Py_ssize_t i = 0; i < padded; i++) down[i] = (T)(x[rows - 1][i] * (T)(block - rows));                \
+            for (Py_ssize_t r = 0; r < rows; r++)                                                                     \
+                for (Py_ssize_t i = 0; i < padded; i++) down[i] = (T)(down[i] + x[r][i]);                             \
+        }                                                                                                             \
+        for (Py_ssize_t i = 0; i < padded; i += block) {                                                              \
+            T sum = 0;                                                                                                \
+            for (int j = 0; j < block; j++) sum = (T)(sum + down[i + j]);                                             \
+            for (int j = 0; j < block; j++) sums[i + j] = sum;                                                        \
+        }                                                                                                             \
+        for (Py_ssize_t r = 0; r < rows; r++)                                                                         \
+            for (Py_ssize_t i = 0; i < padded; i++) {                                                                 \
+                T y = (T)((T)((T)(area * x[r][i] - sums[i]) * (T)gain + add) >> shift);                               \
+                x[r][i] = y < 0 ? 0 : y > top ? top : y;                                                              \
+            }                                                                                                         \
     }
 DEFINE_PRUNE(prune8, int16_t)
 DEFINE_PRUNE(prune16, int32_t)
 
-/* Splitting RGB into planes and the arithmetic are separate loops: each vectorises well, together they do not. */
-INLINE void load_colour(const uint8_t *restrict rgb, Py_ssize_t n, int16_t *restrict y, int16_t *restrict cb, int16_t *restrict cr) {
+/* Splitting RGB into planes and the arithmetic are separate loops, because compilers vectorise only those. */
+INLINE void load_colour(const uint8_t *restrict rgb, Py_ssize_t n, int16_t *restrict y, int16_t *restrict cb,
+    int16_t *restrict cr) {
     uint8_t red[CHUNK], green[CHUNK], blue[CHUNK];
     for (Py_ssize_t i = 0; i < n; i++) {
         red[i] = rgb[3 * i];
@@ -312,7 +320,8 @@ INLINE void randomise(int16_t *restrict x, const uint8_t *restrict mask, int16_t
     for (Py_ssize_t i = 0; i < n; i++) x[i] = (int16_t)(((x[i] ^ mask[i]) & keep) | drop);
 }
 
-INLINE void interleave(uint8_t *restrict out, Py_ssize_t n, const uint8_t *restrict a, const uint8_t *restrict b, const uint8_t *restrict c) {
+INLINE void interleave(uint8_t *restrict out, Py_ssize_t n, const uint8_t *restrict a, const uint8_t *restrict b,
+    const uint8_t *restrict c) {
     for (Py_ssize_t i = 0; i < n; i++) {
         out[3 * i] = a[i];
         out[3 * i + 1] = b[i];
@@ -320,8 +329,10 @@ INLINE void interleave(uint8_t *restrict out, Py_ssize_t n, const uint8_t *restr
     }
 }
 
-/* The coefficients of view.py without their multiples of 65536, which pass the shift unchanged: the products then have 16-bit factors. */
-INLINE void store_colour(uint8_t *restrict out, Py_ssize_t n, const int16_t *restrict y, const int16_t *restrict cb, const int16_t *restrict cr, int to_rgb) {
+/* The coefficients of view.py without their multiples of 65536, which the shift preserves. All factors then fit into
+ * 16 bits. */
+INLINE void store_colour(uint8_t *restrict out, Py_ssize_t n, const int16_t *restrict y, const int16_t *restrict cb,
+    const int16_t *restrict cr, int to_rgb) {
     uint8_t one[CHUNK], two[CHUNK], three[CHUNK];
     if (to_rgb)
         for (Py_ssize_t i = 0; i < n; i++) {
@@ -343,28 +354,35 @@ INLINE void store_colour(uint8_t *restrict out, Py_ssize_t n, const int16_t *res
 }
 
 typedef void (*LoadColour)(const uint8_t *rgb, Py_ssize_t n, int16_t *y, int16_t *cb, int16_t *cr);
-typedef void (*StoreColour)(uint8_t *out, Py_ssize_t n, const int16_t *y, const int16_t *cb, const int16_t *cr, int to_rgb);
+typedef void (*StoreColour)(uint8_t *out, Py_ssize_t n, const int16_t *y, const int16_t *cb, const int16_t *cr,
+    int to_rgb);
 
-static void load_plain(const uint8_t *rgb, Py_ssize_t n, int16_t *y, int16_t *cb, int16_t *cr) { load_colour(rgb, n, y, cb, cr); }
-static void store_plain(uint8_t *out, Py_ssize_t n, const int16_t *y, const int16_t *cb, const int16_t *cr, int to_rgb) {
+static void load_plain(const uint8_t *rgb, Py_ssize_t n, int16_t *y, int16_t *cb, int16_t *cr) {
+    load_colour(rgb, n, y, cb, cr);
+}
+static void store_plain(uint8_t *out, Py_ssize_t n, const int16_t *y, const int16_t *cb, const int16_t *cr,
+    int to_rgb) {
     store_colour(out, n, y, cb, cr, to_rgb);
 }
 
 #ifdef X86
-AVX2 static void load_avx2(const uint8_t *rgb, Py_ssize_t n, int16_t *y, int16_t *cb, int16_t *cr) { load_colour(rgb, n, y, cb, cr); }
-AVX2 static void store_avx2(uint8_t *out, Py_ssize_t n, const int16_t *y, const int16_t *cb, const int16_t *cr, int to_rgb) {
+AVX2 static void load_avx2(const uint8_t *rgb, Py_ssize_t n, int16_t *y, int16_t *cb, int16_t *cr) {
+    load_colour(rgb, n, y, cb, cr);
+}
+AVX2 static void store_avx2(uint8_t *out, Py_ssize_t n, const int16_t *y, const int16_t *cb, const int16_t *cr,
+    int to_rgb) {
     store_colour(out, n, y, cb, cr, to_rgb);
 }
 
 VBMI INLINE __m512i pair(int low, int high) { return _mm512_set1_epi32((int)((uint32_t)high << 16 | (uint16_t)low)); }
 
-/* a . x + b . y + add, shifted, for 16 pixels whose channels lie in pairs of 16-bit numbers */
+/* (a . x + b . y + add) >> 16 for 16 pixels whose channels are pairs of 16-bit values */
 VBMI INLINE __m512i weigh(__m512i x, __m512i a, __m512i y, __m512i b, int add) {
     __m512i sum = _mm512_add_epi32(_mm512_madd_epi16(x, a), _mm512_madd_epi16(y, b));
     return _mm512_srai_epi32(_mm512_add_epi32(sum, _mm512_set1_epi32(add)), 16);
 }
 
-/* Coefficients beyond 16 bits are halved over two pairs: 38470 = 2 * 19235, 32768 = 2 * 16384. */
+/* Coefficients of more than 16 bits are split over two pairs: 38470 = 2 * 19235, 32768 = 2 * 16384. */
 VBMI static void load_vbmi(const uint8_t *rgb, Py_ssize_t n, int16_t *y, int16_t *cb, int16_t *cr) {
     const __mmask64 words = 0x5555555555555555;
     __m512i red_green = _mm512_loadu_si512(shuffle.red_green), blue_green = _mm512_loadu_si512(shuffle.blue_green);
@@ -394,8 +412,10 @@ VBMI INLINE __m512i turn(__m512i low, __m512i high, int a, int c) {
 
 VBMI INLINE __m256i to_bytes(__m512i x) { return _mm512_cvtusepi16_epi8(_mm512_max_epi16(x, _mm512_setzero_si512())); }
 
-VBMI static void store_vbmi(uint8_t *out, Py_ssize_t n, const int16_t *y, const int16_t *cb, const int16_t *cr, int to_rgb) {
-    __m512i middle = _mm512_set1_epi16(128), begin = _mm512_loadu_si512(shuffle.begin), end = _mm512_loadu_si512(shuffle.end);
+VBMI static void store_vbmi(uint8_t *out, Py_ssize_t n, const int16_t *y, const int16_t *cb, const int16_t *cr,
+    int to_rgb) {
+    __m512i middle = _mm512_set1_epi16(128), begin = _mm512_loadu_si512(shuffle.begin),
+        end = _mm512_loadu_si512(shuffle.end);
     for (Py_ssize_t i = 0; i < n; i += 32) {
         __m512i one = _mm512_loadu_si512(y + i), two = _mm512_loadu_si512(cb + i), three = _mm512_loadu_si512(cr + i);
         if (to_rgb) {
@@ -423,7 +443,8 @@ INLINE void colour_rows(const Strip *s, int block, LoadColour load, StoreColour 
         for (Py_ssize_t left = 0; left < s->width; left += CHUNK) {
             Py_ssize_t n = s->width - left < CHUNK ? s->width - left : CHUNK;
             for (Py_ssize_t r = 0; r < rows; r++)
-                load((const uint8_t *)s->source + 3 * ((top + r) * s->width + left), n, channel[0][r], channel[1][r], channel[2][r]);
+                load((const uint8_t *)s->source + 3 * ((top + r) * s->width + left), n, channel[0][r], channel[1][r],
+                    channel[2][r]);
             for (int c = 0; c < 3; c++) {
                 int plane = 2 - c; /* plane 0 is the lowest byte of the word, Cr */
                 int16_t keep = s->keep >> 8 * plane & 255, drop = s->drop >> 8 * plane & 255;
@@ -432,7 +453,8 @@ INLINE void colour_rows(const Strip *s, int block, LoadColour load, StoreColour 
                     randomise(channel[c][r], s->masks + plane * s->stride + (top + r) * s->width + left, keep, drop, n);
             }
             for (Py_ssize_t r = 0; r < rows; r++)
-                store((uint8_t *)s->release + 3 * ((top + r) * s->width + left), n, channel[0][r], channel[1][r], channel[2][r], s->to_rgb);
+                store((uint8_t *)s->release + 3 * ((top + r) * s->width + left), n, channel[0][r], channel[1][r],
+                    channel[2][r], s->to_rgb);
         }
     }
 }
@@ -473,28 +495,29 @@ INLINE void deep_grey_rows(const Strip *s, int block) {
                 Py_ssize_t at = (top + r) * s->width + left;
                 const uint8_t *low = s->masks + at, *high = low + s->stride;
                 uint16_t *release = (uint16_t *)s->release + at;
-                for (Py_ssize_t i = 0; i < n; i++) release[i] = (uint16_t)(((x[r][i] ^ (low[i] | high[i] << 8)) & s->keep) | s->drop);
+                for (Py_ssize_t i = 0; i < n; i++)
+                    release[i] = (uint16_t)(((x[r][i] ^ (low[i] | high[i] << 8)) & s->keep) | s->drop);
             }
         }
     }
 }
 
-/* The side of a block as a constant, so that each case is compiled on its own, for each instruction set. */
-#define DEFINE_FINISH(NAME, TARGET, LOAD, STORE)                 \
-    TARGET static void NAME(const Strip *s, int channels) {      \
-        if (channels == 3) {                                     \
-            if (s->block == 1) colour_rows(s, 1, LOAD, STORE);   \
-            else if (s->block == 2) colour_rows(s, 2, LOAD, STORE); \
-            else colour_rows(s, 8, LOAD, STORE);                 \
-        } else if (s->bits <= 8) {                               \
-            if (s->block == 1) grey_rows(s, 1);                  \
-            else if (s->block == 2) grey_rows(s, 2);             \
-            else grey_rows(s, 8);                                \
-        } else {                                                 \
-            if (s->block == 1) deep_grey_rows(s, 1);             \
-            else if (s->block == 2) deep_grey_rows(s, 2);        \
-            else deep_grey_rows(s, 8);                           \
-        }                                                        \
+/* The block size is a constant here, so that each case is compiled separately for each instruction set. */
+#define DEFINE_FINISH(NAME, TARGET, LOAD, STORE)                                                                      \
+    TARGET static void NAME(const Strip *s, int channels) {                                                           \
+        if (channels == 3) {                                                                                          \
+            if (s->block == 1) colour_rows(s, 1, LOAD, STORE);                                                        \
+            else if (s->block == 2) colour_rows(s, 2, LOAD, STORE);                                                   \
+            else colour_rows(s, 8, LOAD, STORE);                                                                      \
+        } else if (s->bits <= 8) {                                                                                    \
+            if (s->block == 1) grey_rows(s, 1);                                                                       \
+            else if (s->block == 2) grey_rows(s, 2);                                                                  \
+            else grey_rows(s, 8);                                                                                     \
+        } else {                                                                                                      \
+            if (s->block == 1) deep_grey_rows(s, 1);                                                                  \
+            else if (s->block == 2) deep_grey_rows(s, 2);                                                             \
+            else deep_grey_rows(s, 8);                                                                                \
+        }                                                                                                             \
     }
 
 typedef struct {
@@ -508,11 +531,14 @@ DEFINE_FINISH(finish_plain, , load_plain, store_plain)
 DEFINE_FINISH(finish_avx2, AVX2, load_avx2, store_avx2)
 DEFINE_FINISH(finish_vbmi, VBMI, load_vbmi, store_vbmi)
 static const Variant variants[] = {
-    {"portable", lookup_plain, finish_plain}, {"avx2", lookup_avx2, finish_avx2}, {"avx512vbmi", lookup_vbmi, finish_vbmi}};
+    {"portable", lookup_plain, finish_plain},
+    {"avx2", lookup_avx2, finish_avx2},
+    {"avx512vbmi", lookup_vbmi, finish_vbmi}};
 static int supported(void) {
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2")) return 1;
-    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") ? 3 : 2;
+    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") ? 3 : 2;
 }
 #else
 static const Variant variants[] = {{"portable", lookup_plain, finish_plain}};
@@ -538,26 +564,28 @@ static int check_variant(int variant) {
     return 0;
 }
 
-/* The product of two sizes, or -1 where one of them is less than 0 or it is too large. */
+/* The product of two sizes, or -1 if one is negative or the product overflows. */
 static Py_ssize_t product(Py_ssize_t a, Py_ssize_t b) {
     return a < 0 || b < 0 || (b > 0 && a > PY_SSIZE_T_MAX / b) ? -1 : a * b;
 }
 
-/* Sizes are checked against each other, so that no call from Python can read or write outside a buffer. */
+/* Checks all sizes against each other, so that no call from Python can read or write outside a buffer. */
 static int check_arguments(MaskArguments *a, Py_ssize_t offset) {
     Masks *m = &a->m;
     Py_ssize_t images = a->ties.len / (Py_ssize_t)sizeof(int64_t);
     m->groups = a->uniform.len;
     if (images < 1 || a->ties.len % (Py_ssize_t)sizeof(int64_t)) goto wrong;
     if (m->groups < 1 || m->groups > 64 || m->planes < 1 || m->planes > MAX_PLANES) goto wrong;
-    if (a->first.len != m->groups * COLUMNS || a->rest.len != a->first.len * 8 || a->outcome.len != m->groups * 2 * m->planes * COLUMNS) goto wrong;
+    if (a->first.len != m->groups * COLUMNS || a->rest.len != a->first.len * 8 ||
+        a->outcome.len != m->groups * 2 * m->planes * COLUMNS) goto wrong;
     m->uniform = a->uniform.buf;
     m->per_block = 0;
     for (Py_ssize_t g = 0; g < m->groups; g++) m->per_block += lanes_of(m, g);
     Py_ssize_t block_bytes = m->per_block * 2 * BLOCK_PIXELS;
     m->blocks = a->lanes.len / block_bytes / images;
     m->stride = a->out.len / m->planes / images;
-    if (a->lanes.len != images * m->blocks * block_bytes || a->out.len != images * m->planes * m->stride || offset < 0 || offset > m->stride || m->blocks > (m->stride - offset) / BLOCK_PIXELS) goto wrong;
+    if (a->lanes.len != images * m->blocks * block_bytes || a->out.len != images * m->planes * m->stride ||
+        offset < 0 || offset > m->stride || m->blocks > (m->stride - offset) / BLOCK_PIXELS) goto wrong;
     m->lanes = a->lanes.buf;
     m->first = a->first.buf;
     m->rest = a->rest.buf;
@@ -576,7 +604,7 @@ static void to_next_image(Masks *m) {
 }
 
 #define TABLE_FORMAT "y*y*y*y*y*nKw*nw*"
-#define TABLE_TARGETS(a, first_pixel, offset) \
+#define TABLE_TARGETS(a, first_pixel, offset)                                                                         \
     &a.lanes, &a.first, &a.rest, &a.outcome, &a.uniform, &a.m.planes, &first_pixel, &a.out, &offset, &a.ties
 
 static PyObject *py_draw(PyObject *self, PyObject *args) {
@@ -586,7 +614,8 @@ static PyObject *py_draw(PyObject *self, PyObject *args) {
     unsigned long long first_pixel;
     Py_ssize_t offset, ties = -1;
     int variant;
-    if (!PyArg_ParseTuple(args, "i" TABLE_FORMAT "w*", &variant, TABLE_TARGETS(a, first_pixel, offset), &counters)) return NULL;
+    if (!PyArg_ParseTuple(args, "i" TABLE_FORMAT "w*", &variant, TABLE_TARGETS(a, first_pixel, offset),
+        &counters)) return NULL;
     a.m.first_pixel = first_pixel;
     if (check_arguments(&a, offset) && check_variant(variant)) {
         Masks m = a.m;
@@ -617,7 +646,8 @@ static PyObject *py_settle(PyObject *self, PyObject *args) {
     unsigned long long first_pixel;
     Py_ssize_t offset;
     int ok = 0;
-    if (!PyArg_ParseTuple(args, TABLE_FORMAT "y*y*", TABLE_TARGETS(a, first_pixel, offset), &counters, &blocks)) return NULL;
+    if (!PyArg_ParseTuple(args, TABLE_FORMAT "y*y*", TABLE_TARGETS(a, first_pixel, offset), &counters,
+        &blocks)) return NULL;
     a.m.first_pixel = first_pixel;
     if (check_arguments(&a, offset)) {
         Masks m = a.m;
@@ -627,7 +657,8 @@ static PyObject *py_settle(PyObject *self, PyObject *args) {
         Py_BEGIN_ALLOW_THREADS
         for (Py_ssize_t i = 0; ok && i < a.images; i++, to_next_image(&m)) {
             Py_ssize_t count = ties[i] >= 0 && ties[i] <= end - at ? (Py_ssize_t)ties[i] : -1;
-            ok = count >= 0 && settle_ties(&m, (uint8_t *)counters.buf + 16 * at, (uint8_t *)blocks.buf + 16 * at, count);
+            ok = count >= 0 && settle_ties(&m, (uint8_t *)counters.buf + 16 * at, (uint8_t *)blocks.buf + 16 * at,
+                count);
             at += count;
         }
         ok = ok && at == end;
@@ -648,13 +679,16 @@ static PyObject *py_finish(PyObject *self, PyObject *args) {
     Py_ssize_t images;
     int variant, channels, item, planes;
     unsigned int keep, drop;
-    if (!PyArg_ParseTuple(args, "iy*w*y*nnniiiiIIi", &variant, &source, &release, &masks, &images, &s.height, &s.width, &channels, &s.bits, &s.block, &s.gain, &keep, &drop, &s.to_rgb))
+    if (!PyArg_ParseTuple(args, "iy*w*y*nnniiiiIIi", &variant, &source, &release, &masks, &images, &s.height, &s.width,
+        &channels, &s.bits, &s.block, &s.gain, &keep, &drop, &s.to_rgb))
         return NULL;
     item = s.bits > 8 ? 2 : 1;
     planes = channels == 3 ? 3 : item;
-    int ok = (channels == 3 ? s.bits == 8 : channels == 1 && s.bits >= 1 && s.bits <= 16) && (s.block == 1 || s.block == 2 || s.block == 8) &&
+    int ok = (channels == 3 ? s.bits == 8 : channels == 1 && s.bits >= 1 && s.bits <= 16) &&
+             (s.block == 1 || s.block == 2 || s.block == 8) &&
              (s.gain == 1 || (s.block == 2 && s.gain >= 1 && s.gain <= 8)) &&
-             images >= 1 && s.height >= 0 && s.width >= 0 && source.len == product(product(images, product(s.height, s.width)), channels * item) &&
+             images >= 1 && s.height >= 0 && s.width >= 0 &&
+             source.len == product(product(images, product(s.height, s.width)), channels * item) &&
              release.len == source.len && product(images, planes) > 0 && masks.len % product(images, planes) == 0 &&
              masks.len / planes / images >= product(s.height, s.width);
     if (ok && (ok = check_variant(variant))) {
@@ -682,9 +716,14 @@ static PyObject *py_finish(PyObject *self, PyObject *args) {
 }
 
 static PyMethodDef methods[] = {
-    {"draw", py_draw, METH_VARARGS, "draw(variant, lanes, first, rest, outcome, uniform, planes, first_pixel, out, offset, ties, counters) -> all ties"},
-    {"settle", py_settle, METH_VARARGS, "settle(lanes, first, rest, outcome, uniform, planes, first_pixel, out, offset, ties, counters, blocks)"},
-    {"finish", py_finish, METH_VARARGS, "finish(variant, source, release, masks, images, height, width, channels, bits, block, gain, keep, drop, to_rgb)"},
+    {"draw", py_draw, METH_VARARGS,
+     "draw(variant, lanes, first, rest, outcome, uniform, planes, first_pixel, out, offset, ties, counters) "
+     "-> number of ties"},
+    {"settle", py_settle, METH_VARARGS,
+     "settle(lanes, first, rest, outcome, uniform, planes, first_pixel, out, offset, ties, counters, blocks)"},
+    {"finish", py_finish, METH_VARARGS,
+     "finish(variant, source, release, masks, images, height, width, channels, bits, "
+     "block, gain, keep, drop, to_rgb)"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -703,6 +742,7 @@ static int prepare(PyObject *module) {
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)prepare}, {0, NULL}};
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernel", "Masks and views on strips of an image.", 0, methods, slots, NULL, NULL, NULL};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernel",
+    "Draw masks and apply views to strips of images.", 0, methods, slots, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__kernel(void) { return PyModuleDef_Init(&module); }

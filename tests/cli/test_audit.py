@@ -104,7 +104,7 @@ def test_the_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--pixels", "10"], "4096"),
         (["--grey", "7"], "from 8 to 16"),
         (["--grey", "8", "--slices", "Y7", "--epsilon", "2"], "a grey pixel of 8 bits has the bits 7 to 0"),
-        (["--slices", "Y7"], "--slices needs its budget"),
+        (["--slices", "Y7"], "--slices needs --epsilon"),
         (["DST", "--slices", "Y7"], "leave out --slices"),
         (["--self-test", "--grey", "8"], "leave out --grey"),
         (["--self-test", "--pixels", "100000"], "leave out --grey and --pixels"),

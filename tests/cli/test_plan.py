@@ -119,7 +119,7 @@ def test_a_plan_that_realises_less_says_so() -> None:
         ("--size", "0x5", "(0, 5)"),
         ("--size", "-5x5", "(-5, 5)"),
         ("--size", "1x1x1", "'1x1x1'"),
-        ("--slices", "Y7+Y6", "--slices needs its budget"),
+        ("--slices", "Y7+Y6", "--slices needs --epsilon"),
         ("--grey", "7", "from 8 to 16"),
         ("--grey", "17", "from 8 to 16"),
         ("--grey", "24", "from 8 to 16"),
