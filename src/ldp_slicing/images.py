@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,3 +139,9 @@ def _to_srgb(image: Image.Image, profile: bytes, notices: list[str]) -> Image.Im
     if converted is None:
         raise ImageError("the colour profile could not be applied")
     return converted.convert("L") if grey else converted
+
+
+def silence_decoders() -> None:
+    """Silence decoder warnings. Anything important is raised or recorded."""
+    for module in ("PIL", "pydicom"):
+        warnings.filterwarnings("ignore", module=module)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
+    add_completion=False,
     help="The analyst's side: train on releases and measure. Needs the extra: pip install 'ldp-slicing[lab]'.",
 )
 

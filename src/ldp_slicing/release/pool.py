@@ -13,7 +13,6 @@ import itertools
 import multiprocessing
 import signal
 import time
-import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
@@ -21,6 +20,7 @@ from typing import Any, Protocol
 
 from ldp_slicing.errors import LedgerError, ReleaseError
 from ldp_slicing.formats import KINDS
+from ldp_slicing.images import silence_decoders
 from ldp_slicing.ledger import Approval
 from ldp_slicing.release.report import FileReport, FileState, FileTask
 from ldp_slicing.release.worker import BATCH_SOURCES, LedgerClient, ReleaseRequest, Worker, WorkerContext
@@ -260,12 +260,6 @@ class ProcessPool:
 
     def request_stop(self) -> None:
         self._stopped.set()
-
-
-def silence_decoders() -> None:
-    """Silence the warnings of decoders; anything important is raised or recorded."""
-    for module in ("PIL", "pydicom"):
-        warnings.filterwarnings("ignore", module=module)
 
 
 def serve(connection: Any, context: WorkerContext, stopped: Stop) -> None:  # noqa: ANN401
