@@ -1,4 +1,4 @@
-"""What is measured: each takes a uint8 image [H, W, 3] or a batch [N, H, W, 3]."""
+"""The functions that are compared. Each takes a uint8 image [H, W, 3] or a batch [N, H, W, 3]."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ CHUNK = bytes(1 << 20)
 
 
 def each(function: Callable[[Image], Any]) -> Callable[[Image], Any]:
-    """``function`` on an image or on each image of a batch."""
+    """Return ``function`` applied to an image or to each image of a batch."""
     return lambda images: [function(image) for image in images] if images.ndim == 4 else function(images)
 
 
 def paper_in_float(rgb: Image, kind: type[np.float64 | np.float32] = np.float64) -> Image:
-    """The pipeline as the paper writes it: float YCbCr, Haar with LL = 0, 24 uniform draws per pixel, back to RGB."""
+    """Run the pipeline of the paper: float YCbCr, Haar with LL = 0, 24 uniform draws per pixel, back to RGB."""
     generator = np.random.default_rng()
     r, g, b = (rgb[..., c].astype(kind) for c in range(3))
     channels = [
@@ -56,7 +56,7 @@ def paper_in_float(rgb: Image, kind: type[np.float64 | np.float32] = np.float64)
 
 
 def keystream_alone(image: Image) -> None:
-    """AES-256-CTR, 6 bytes per pixel, in chunks of 1 MiB, under a new key."""
+    """Generate AES-256-CTR keystream: 6 bytes per pixel, in chunks of 1 MiB, with a new cipher context."""
     encryptor = Cipher(AES256(bytes(32)), CTR(bytes(16))).encryptor()
     left = image.shape[0] * image.shape[1] * 6
     buffer = bytearray(min(left, len(CHUNK)) + 15)

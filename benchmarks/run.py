@@ -1,6 +1,6 @@
-"""`make bench`: everything interleaved in one process, one thread; ratios within each round; writes benchmarks/RESULTS.md.
+"""`make bench` measures speed, memory, files, archives, small images and import time, and writes benchmarks/RESULTS.md.
 
-`python -m benchmarks.run small` measures that section again (speed, growth, memory, files, small or import) and leaves the others.
+`python -m benchmarks.run small` repeats one section and keeps the others.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SIZES = {
 }
 ROUNDS = {"12 MP (3000 x 4000)": 3, "256 of 112 x 112": 5}
 SET = np.zeros((60_000, 32, 32, 3), np.uint8)  # time does not depend on the pixels
-SLOW = "paper, float64"  # NumPy's and the paper's plain float; single precision is measured beside it
+SLOW = "paper, float64"  # NumPy's default float; single precision is measured too
 
 MEMORY = """
 import sys, numpy as np
@@ -60,7 +60,7 @@ print((peak() - before) / 1024)
 """
 
 
-def picture(shape: tuple[int, ...]) -> NDArray[np.uint8]:
+def random_image(shape: tuple[int, ...]) -> NDArray[np.uint8]:
     return np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
 
 
@@ -72,7 +72,7 @@ def seconds(function: Callable[[Any], Any], argument: object, repeat: int) -> fl
 
 
 def interleaved(functions: dict[str, Callable[[Any], Any]], image: object, rounds: int) -> dict[str, list[float]]:
-    """Seconds per call of each contender in each round; fast ones are repeated to fill about 20 ms."""
+    """Return the seconds per call of each function in each round. Fast functions are repeated for about 20 ms."""
     once = {name: min(seconds(function, image, 1) for _ in range(2)) for name, function in functions.items()}
     times: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(rounds):
@@ -82,6 +82,7 @@ def interleaved(functions: dict[str, Callable[[Any], Any]], image: object, round
 
 
 def ratio(times: dict[str, list[float]], a: str, b: str) -> float:
+    """Return the median over the rounds of time ``a`` divided by time ``b``."""
     return statistics.median(x / y for x, y in zip(times[a], times[b], strict=True))
 
 
@@ -90,13 +91,13 @@ def speed() -> list[str]:
     header = ["| ns per pixel |", "|---|"]
     rows = {name: f"| {name} |" for name in functions}
     ratios: dict[tuple[str, str, str], list[float]] = {
-        ("reference, times as fast as the paper in float64", SLOW, "reference"): [],
-        ("kernel, times as fast as the paper in float64", SLOW, "kernel"): [],
-        ("kernel, times as fast as the paper in float32", "paper, float32", "kernel"): [],
-        ("kernel, times as long as the keystream", "kernel", "keystream alone"): [],
+        ("speed-up of the reference over the paper in float64", SLOW, "reference"): [],
+        ("speed-up of the kernel over the paper in float64", SLOW, "kernel"): [],
+        ("speed-up of the kernel over the paper in float32", "paper, float32", "kernel"): [],
+        ("time of the kernel relative to the keystream", "kernel", "keystream alone"): [],
     }
     for label, shape in SIZES.items():
-        image = picture(shape)
+        image = random_image(shape)
         times = interleaved(functions, image, ROUNDS.get(label, 9))
         header[0] += f" {label} |"
         header[1] += "---|"
@@ -114,10 +115,10 @@ def speed() -> list[str]:
 
 
 def growth() -> list[str]:
-    """Time against pixels: a straight line through the sizes from 1/4 to 24 megapixels."""
+    """Fit a line to the time as a function of pixels, from 1/4 to 24 megapixels."""
     slicer = contenders()["kernel"]
     sides = [(512, 512), (1024, 1024), (2048, 1024), (2048, 2048), (3000, 4000), (4000, 6000)]
-    images = [picture(side) for side in sides]
+    images = [random_image(side) for side in sides]
     best = [min(seconds(slicer, image, 1) for _ in range(7)) for image in images]
     pixels = np.array([image.size / 3 for image in images])
     slope, start = np.polyfit(pixels, best, 1)
@@ -139,7 +140,7 @@ def memory() -> list[str]:
 
 
 def files(rounds: int = 5) -> list[str]:
-    """A folder of JPEG files with one worker, against bare loops that decode, privatise and write, and that only decode and write."""
+    """Compare a run with one worker to loops that decode, privatise and write, or only decode and write."""
     lines: list[str] = []
     for side, count in ((1024, 80), (112, 1000)):
         with tempfile.TemporaryDirectory() as folder:
@@ -150,9 +151,9 @@ def files(rounds: int = 5) -> list[str]:
             ratio(times, "ours", "copy"),
         )
         lines += [
-            f"{count} JPEG files of {side} x {side} to PNG, one worker: {took:.2f} ms an image, ledger and all;",
-            f"**{part:.2f} of the throughput** of a bare loop that decodes, privatises and writes the same stored PNG,",
-            f"**{more:.2f} times** as long as one that decodes and writes without any privacy. All end with a flush to the disk.",
+            f"{count} JPEG files of {side} x {side} to PNG, one worker: {took:.2f} ms per image, ledger included.",
+            f"This is **{part:.2f} of the throughput** of a loop that decodes, privatises and writes the same PNG, and",
+            f"takes **{more:.2f} times** as long as a loop that decodes and writes without privacy. All flush the disk.",
             "",
         ]
         print("\n".join(lines[-4:]))
@@ -195,7 +196,7 @@ def _measure_files(folder: Path, side: int, count: int, rounds: int) -> dict[str
             os.sync()
             started = time.perf_counter()
             function(folder / f"{function.__name__}{turn}")
-            os.sync()  # ours ends with it, so the others do
+            os.sync()  # a run ends with a flush, so the others do too
             if turn:
                 times[function.__name__].append(time.perf_counter() - started)
             shutil.rmtree(folder / f"{function.__name__}{turn}")
@@ -203,8 +204,8 @@ def _measure_files(folder: Path, side: int, count: int, rounds: int) -> dict[str
 
 
 def archive() -> list[str]:
-    """Memory and time of a whole run, in one process, as the number of images grows."""
-    lines = ["| images of 16 x 16 | peak memory, MiB | ms an image |", "|---|---|---|"]
+    """Measure the memory and time of a run in one process for growing numbers of images."""
+    lines = ["| images of 16 x 16 | peak memory, MiB | ms per image |", "|---|---|---|"]
     for count in (1_000, 10_000, 100_000):
         with tempfile.TemporaryDirectory() as folder:
             source = Path(folder, "source")
@@ -235,19 +236,19 @@ def archive() -> list[str]:
 
 
 def small(batch: int = 1024, rounds: int = 15, repeats: int = 5) -> list[str]:
-    """Images so small that a key costs more than their keystream; and a data set the size of CIFAR-10 at the paper's seven budgets."""
+    """Measure images whose key costs more than their keystream, and 60,000 of them at the paper's seven budgets."""
     made = contenders()
     functions = {name: made[name] for name in (SLOW, "reference", "kernel", "keystream alone")}
     functions["kernel, one by one"] = each(Slicer(PLAN, backend="kernel"))
     times = interleaved(functions, SET[:batch], rounds)
-    lines = [f"| {batch:,} images of 32 x 32, microseconds an image | median | best |", "|---|---|---|"]
+    lines = [f"| {batch:,} images of 32 x 32, microseconds per image | median | best |", "|---|---|---|"]
     for name, took in times.items():
         median, best = (1e6 * value / batch for value in (statistics.median(took), min(took)))
         lines.append(f"| {name} | {median:.1f} | {best:.1f} |")
     for name, a, b in (
-        ("kernel on a batch, times as fast as the paper in float64", SLOW, "kernel"),
-        ("kernel on a batch, times as fast as one by one", "kernel, one by one", "kernel"),
-        ("kernel on a batch, times as long as the keystream", "kernel", "keystream alone"),
+        ("speed-up of the kernel on a batch over the paper in float64", SLOW, "kernel"),
+        ("speed-up of the kernel on a batch over single images", "kernel, one by one", "kernel"),
+        ("time of the kernel on a batch relative to the keystream", "kernel", "keystream alone"),
     ):
         lines.append(f"| **{name}** | **{ratio(times, a, b):.1f}** | |")
     jobs = [(epsilon, half) for epsilon in BUDGETS for half in (0, 1)]
@@ -261,16 +262,14 @@ def small(batch: int = 1024, rounds: int = 15, repeats: int = 5) -> list[str]:
         whole.append(time.perf_counter() - started)
         busy.append(processor_seconds() - used)
     lines += ["", f"60,000 images of 32 x 32 at seven budgets ({count:,} releases), two processes, {repeats} times:"]
-    lines.append(
-        f"**{min(whole):.1f} s** at best, {statistics.median(whole):.1f} s in the median; both processors together were busy for"
-    )
-    lines.append(f"{min(busy):.1f} s at best, {statistics.median(busy):.1f} s in the median.")
+    lines.append(f"**{min(whole):.1f} s** at best, {statistics.median(whole):.1f} s median; total processor time")
+    lines.append(f"{min(busy):.1f} s at best, {statistics.median(busy):.1f} s median.")
     print("\n".join(lines))
     return lines
 
 
 def processor_seconds() -> float:
-    """Of processes that have ended."""
+    """Return the processor time of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -306,15 +305,17 @@ SECTIONS: dict[str, tuple[str, Callable[[], list[str]]]] = {
 
 def main(names: list[str]) -> None:
     if unknown := set(names) - set(SECTIONS):
-        sys.exit(f"the sections are {', '.join(SECTIONS)}; got {', '.join(unknown)}")
+        sys.exit(f"unknown section {', '.join(unknown)}; the sections are {', '.join(SECTIONS)}")
     file = Path(__file__).with_name("RESULTS.md")
     head = [
         "# Benchmarks",
         "",
-        "Made by `make bench`: all contenders interleaved in one process, one thread, a fresh 256-bit key for every image; medians.",
-        "Ratios are taken within each round, so that they mean something on a noisy machine; nanoseconds do not carry over to another one.",
+        "Written by `make bench`. All functions run interleaved in one process and one thread, with a fresh key for",
+        "every image. Times are medians. Ratios are computed within each round, so they hold on a noisy machine;",
+        "nanoseconds depend on the machine.",
         "",
-        f"{platform.python_implementation()} {platform.python_version()}, {platform.machine()}, kernel variants {', '.join(VARIANTS)}.",
+        f"{platform.python_implementation()} {platform.python_version()}, {platform.machine()}, "
+        f"kernel variants {', '.join(VARIANTS)}.",
     ]
     parts = dict(part.split("\n", 1) for part in file.read_text().split("\n## ")[1:]) if names else {}
     for title, measure in (SECTIONS[name] for name in names or SECTIONS):

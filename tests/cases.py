@@ -1,4 +1,4 @@
-"""The shapes, plans and photographs that all tests sweep."""
+"""Shapes, plans and images that the tests share."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ PLANS = COLOUR_PLANS | GREY_PLANS | DEEP_PLANS
 
 
 def backends() -> list[Backend]:
-    """The reference and every variant of the kernel that this processor runs."""
+    """Return the reference and every kernel variant that this processor runs."""
     return [Reference(), *map(Kernel, VARIANTS)]
 
 
 def random_image(plan: Plan, shape: tuple[int, ...], seed: int = 0) -> NDArray[Any]:
-    """An image that fits the plan: [*shape, 3] or [*shape]."""
+    """Return a random image for the plan: [*shape, 3] or [*shape]."""
     rng = np.random.default_rng(seed)
     if plan.is_colour:
         return rng.integers(0, 256, (*shape, 3), dtype=np.uint8)
@@ -56,7 +56,7 @@ def random_image(plan: Plan, shape: tuple[int, ...], seed: int = 0) -> NDArray[A
 
 @cache
 def photographs() -> dict[str, NDArray[np.uint8]]:
-    """Real photographs that scikit-image carries."""
+    """Return the photographs in scikit-image: uint8 H x W x 3."""
     from skimage import data
 
     return {"astronaut": data.astronaut(), "cat": data.chelsea(), "coffee": data.coffee()}

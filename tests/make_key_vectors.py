@@ -1,4 +1,7 @@
-"""Write tests/vectors/keys-v1.json: digests and derived keys that any implementation must reproduce. `python -m tests.make_key_vectors`"""
+"""Write tests/vectors/keys-v1.json: digests and derived keys that every implementation must reproduce.
+
+Run it with `python -m tests.make_key_vectors`.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def vector(number: int, plan_name: str, prune: Any) -> dict[str, Any]:
 
 def all_vectors() -> dict[str, Any]:
     cases = [(name, prune) for name in PLANS for prune in PRUNES]
-    cases.sort(key=lambda case: case[1] in GAIN)  # those that came later have later numbers
+    cases.sort(key=lambda case: case[1] in GAIN)  # prunings that were added later have later numbers
     return {
         "about": "Plans: release-v1.json. Encoding: src/ldp_slicing/keys.py; bytes as hexadecimal digits.",
         "vectors": [vector(number, *case) for number, case in enumerate(cases)],

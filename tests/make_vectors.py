@@ -1,6 +1,6 @@
-"""Write tests/vectors/release-v1.json: what any implementation must reproduce. `python -m tests.make_vectors`
+"""Write tests/vectors/release-v1.json: releases that every implementation must reproduce.
 
-Made by the reference. They change only with the layout version.
+Run it with `python -m tests.make_vectors`. The reference makes them. They change only with the layout version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHAPES = ((1, 1), (5, 3), (9, 20))
 
 
 def source_of(plan: Plan, height: int, width: int) -> NDArray[Any]:
-    """A source that needs no generator: byte or word number i is i * (2 i + 91) + 17, modulo the range."""
+    """Return a source that needs no random generator: value number i is i * (2 i + 91) + 17, modulo the range."""
     channels = 3 if plan.is_colour else 1
     i = np.arange(height * width * channels, dtype=np.int64)
     bits = 8 if plan.is_colour else plan.word_bits
@@ -81,10 +81,11 @@ def tables(name: str) -> dict[str, Any]:
 
 def all_vectors() -> dict[str, Any]:
     cases = [(name, prune, *shape) for name in PLANS for prune in PRUNES for shape in SHAPES]
-    cases.sort(key=lambda case: case[1] in GAIN)  # those that came later have later numbers
+    cases.sort(key=lambda case: case[1] in GAIN)  # prunings that were added later have later numbers
     return {
         "layout": LAYOUT_VERSION,
-        "about": "Arrays are little-endian, in C order. Tables: docs/proofs.md, section 3. Keystream: src/ldp_slicing/mask.py.",
+        "about": "Arrays are little-endian, in C order. Tables: docs/proofs.md, section 3. "
+        "Keystream: src/ldp_slicing/mask.py.",
         "tables": {name: tables(name) for name in PLANS},
         "vectors": [vector(name, number, *rest) for number, (name, *rest) in enumerate(cases)],
     }

@@ -1,4 +1,4 @@
-"""Image files with a marker in every place where a format keeps more than pixels, and colour profiles that show."""
+"""Image files with a marker in every place where a format stores more than pixels, and visible colour profiles."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def png_chunk(kind: bytes, content: bytes) -> bytes:
 
 
 def png_16(pixels: NDArray[np.uint16]) -> bytes:
-    """A PNG of 16 bits per channel, which Pillow cannot write but for grey; [H, W, C] with C = 2 (grey, alpha), 3 or 4."""
+    """Return a PNG of uint16 [H, W, C] with C = 2 (grey, alpha), 3 or 4, which Pillow cannot write."""
     height, width, channels = pixels.shape
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
     header = struct.pack(">IIBBBBB", width, height, 16, {2: 4, 3: 2, 4: 6}[channels], 0, 0, 0)
@@ -140,7 +140,7 @@ def png_16(pixels: NDArray[np.uint16]) -> bytes:
 
 
 def png_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
-    """Kind and content of each chunk; whatever is behind the last one is a chunk of kind b''."""
+    """Return kind and content of each chunk. Data after the last one is a chunk of kind b''."""
     chunks, at = [], 8
     while at < len(data):
         (length,) = struct.unpack_from(">I", data, at)
@@ -154,14 +154,14 @@ def png_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
 def png_with(
     kind: bytes, content: bytes, *, late: bool = False, pixels: NDArray[np.unsignedinteger] | None = None
 ) -> bytes:
-    """A PNG with one chunk more, right behind IHDR or, ``late``, right before IEND. Deflate what you plant with level 0: to be found."""
+    """Return a PNG with one more chunk, after IHDR or, if ``late``, before IEND."""
     data = encoded(picture() if pixels is None else pixels, "PNG")
     at = len(data) - 12 if late else 33
     return data[:at] + png_chunk(kind, content) + data[at:]
 
 
 def webp_with(marker: bytes) -> bytes:
-    """A WebP with a chunk of no known kind."""
+    """Return a WebP with an unknown chunk."""
     data = encoded(picture(), "WEBP", exif=exif(marker), lossless=True)
     data += struct.pack("<4sL", b"whoa", len(marker)) + marker + bytes(len(marker) % 2)
     return b"RIFF" + struct.pack("<L", len(data) - 8) + data[8:]
@@ -250,6 +250,7 @@ def _sub_blocks(content: bytes) -> bytes:
     return bytes([len(content)]) + content + b"\0"
 
 
+DEEP_GREY = picture()[..., 0].astype(np.uint16) * 257
 PLANTS: dict[str, Plant] = {
     "jpeg exif": lambda m: jpeg_with(0xE1, b"Exif\0\0" + exif(m)),
     "jpeg xmp": lambda m: jpeg_with(0xE1, b"http://ns.adobe.com/xap/1.0/\0" + _xmp(m)),
@@ -276,7 +277,7 @@ PLANTS: dict[str, Plant] = {
     "png unknown chunk": lambda m: png_with(b"prVt", m),
     "png time": lambda m: png_with(b"tIME", m[:7]),
     "png after the end": lambda m: encoded(picture(), "PNG") + m,
-    "png deep grey text": lambda m: png_with(b"tEXt", b"Author\0" + m, pixels=picture()[..., 0].astype(np.uint16) * 257),
+    "png deep grey text": lambda m: png_with(b"tEXt", b"Author\0" + m, pixels=DEEP_GREY),
     "webp exif": lambda m: encoded(picture(), "WEBP", exif=exif(m)),
     "webp xmp": lambda m: encoded(picture(), "WEBP", xmp=_xmp(m)),
     "webp icc": lambda m: encoded(picture(), "WEBP", icc_profile=rgb_profile(m.decode())),

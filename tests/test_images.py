@@ -116,7 +116,7 @@ KINDS: dict[str, tuple[bytes, Pixels, list[str]]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_is_read(kind: str, tmp_path: Path) -> None:
+def test_every_format_is_read(kind: str, tmp_path: Path) -> None:
     data, expected, notices = KINDS[kind]
     decoded = read(tmp_path, data)
     assert decoded.pixels.dtype == expected.dtype
@@ -165,7 +165,7 @@ PATCH = np.full((4, 6, 3), (250, 10, 30), np.uint8)  # red; by the profile with 
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "PNG, palette", "PNG, alpha"])
-def test_a_colour_profile_is_applied(kind: str, tmp_path: Path) -> None:
+def test_colour_profile_is_applied(kind: str, tmp_path: Path) -> None:
     image = Image.fromarray(PATCH)
     image = image.quantize(4) if "palette" in kind else image.convert("RGBA") if "alpha" in kind else image
     data = encoded(image, kind.split(",")[0], icc_profile=rgb_profile(), lossless=True)
@@ -181,14 +181,14 @@ def test_a_colour_profile_is_applied(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF"])
-def test_a_grey_profile_is_applied_and_the_image_stays_grey(kind: str, tmp_path: Path) -> None:
+def test_grey_profile_is_applied_and_the_image_stays_grey(kind: str, tmp_path: Path) -> None:
     decoded = read(tmp_path, encoded(np.full((8, 8), 128, np.uint8), kind, icc_profile=grey_profile()))
     assert decoded.pixels.shape == (8, 8)
     assert set(decoded.pixels.ravel().tolist()) <= {187, 188, 189}  # half of the light
     assert decoded.notices == ()
 
 
-def test_orientation_and_profile_go_together(tmp_path: Path) -> None:
+def test_orientation_and_profile_are_both_applied(tmp_path: Path) -> None:
     stored = np.concatenate([PATCH, PATCH[..., ::-1]])
     decoded = read(tmp_path, encoded(stored, "PNG", exif=orientation(6), icc_profile=rgb_profile()))
     np.testing.assert_array_equal(
@@ -212,7 +212,7 @@ def test_orientation_and_profile_go_together(tmp_path: Path) -> None:
         "on deep grey": (encoded(DEEP, "PNG", icc_profile=grey_profile()), DEEP),
     }.values(),
 )
-def test_a_profile_that_cannot_be_applied_gives_a_notice(data: bytes, stored: Pixels, tmp_path: Path) -> None:
+def test_unusable_profile_gives_a_notice(data: bytes, stored: Pixels, tmp_path: Path) -> None:
     decoded = read(tmp_path, data)
     np.testing.assert_array_equal(decoded.pixels, stored)
     assert [notice for notice in decoded.notices if "colour profile" in notice]
@@ -254,7 +254,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.filterwarnings("ignore")  # without pytest, Pillow's warnings stop nothing
-def test_what_cannot_be_read_for_certain_is_refused(name: str, tmp_path: Path) -> None:
+def test_unreliable_file_is_refused(name: str, tmp_path: Path) -> None:
     data, why = REFUSED[name]
     with pytest.raises(ImageError, match=why):
         read(tmp_path, data)
@@ -276,7 +276,7 @@ CUT_HERE_AND_THERE = {kind: data for kind, (data, _, _) in KINDS.items()} | {"jp
 
 @pytest.mark.parametrize("kind", CUT_ANYWHERE | CUT_HERE_AND_THERE)
 @pytest.mark.filterwarnings("ignore")  # without pytest, Pillow's warnings stop nothing
-def test_a_cut_file_is_refused_or_complete(kind: str, tmp_path: Path) -> None:
+def test_truncated_file_is_refused_or_complete(kind: str, tmp_path: Path) -> None:
     data = CUT_ANYWHERE.get(kind) or CUT_HERE_AND_THERE[kind]
     whole = pixels_or_none(tmp_path, data)
     step = 1 if kind in CUT_ANYWHERE else len(data) // 100 + 1
@@ -292,7 +292,7 @@ def pixels_or_none(tmp_path: Path, data: bytes) -> Pixels | None:
         return None
 
 
-def test_no_damaged_png_is_read_otherwise_than_it_was_written(tmp_path: Path) -> None:
+def test_damaged_png_is_refused_or_read_correctly(tmp_path: Path) -> None:
     data = png_with(b"eXIf", orientation(6).removeprefix(b"Exif\0\0"), late=True)
     whole = read(tmp_path, data).pixels
     for at in range(0, len(data), 3):
@@ -314,7 +314,7 @@ def at_most(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_pipes_devices_folders_and_vanished_files_are_refused(tmp_path: Path) -> None:
+def test_pipes_devices_folders_and_missing_files_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder.png").mkdir()
     (tmp_path / "loop").symlink_to("loop")
@@ -329,7 +329,7 @@ def test_pipes_devices_folders_and_vanished_files_are_refused(tmp_path: Path) ->
             read_image(path)
 
 
-def test_a_film_is_not_read_into_memory(tmp_path: Path) -> None:
+def test_video_is_not_read_into_memory(tmp_path: Path) -> None:
     with open(tmp_path / "film.mp4", "wb") as film:
         film.write(b"\0\0\0\x18ftypmp42")
         film.truncate(1 << 40)  # a terabyte of hole

@@ -1,4 +1,4 @@
-"""The compiled code on its own: what the front door never asks of it, it must refuse or survive."""
+"""The compiled module called directly: it must refuse arguments that the slicer never passes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tie_everywhere(name: str, blocks: int) -> np.ndarray[Any, np.dtype[np.uint16
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", ["paper 20", "wide and narrow", "grey 16", "paper 200 (eight groups)"])
-def test_more_ties_than_expected_are_all_settled(name: str, variant: str) -> None:
+def test_any_number_of_ties_is_settled(name: str, variant: str) -> None:
     tables = PLANS[name].tables
     lanes = tie_everywhere(name, 7)
     lanes = np.stack([lanes, np.zeros_like(lanes), lanes])  # three images
@@ -92,7 +92,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("changed", WRONG)
-def test_sizes_that_do_not_belong_together_are_refused(changed: dict[str, Any]) -> None:
+def test_mismatched_table_sizes_are_refused(changed: dict[str, Any]) -> None:
     counters = np.zeros((4, 2), ">u8")
     with pytest.raises(ValueError, match="do not belong together"):
         _kernel.draw(0, *arguments(**changed), counters)
@@ -110,7 +110,7 @@ def test_counters_of_other_pixels_are_refused(index: int) -> None:
 
 
 @pytest.mark.parametrize("ties", [[0, 0], [1, 0], [0, 1], [1, 2], [3, -1], [2, 1], [(1 << 63) - 1, 2], [-(1 << 63), 1]])
-def test_ties_that_are_not_those_of_the_counters_are_refused(ties: list[int]) -> None:
+def test_mismatched_numbers_of_ties_are_refused(ties: list[int]) -> None:
     """Two counters for two images."""
     counters = np.array([[1, 0], [1, 191]], ">u8")
     two = {"lanes": np.zeros((2, 3, 64), np.uint16), "masks": np.zeros((2, 3, 64), np.uint8)}
@@ -120,7 +120,7 @@ def test_ties_that_are_not_those_of_the_counters_are_refused(ties: list[int]) ->
 
 
 @pytest.mark.parametrize("variant", [-1, 99])
-def test_a_variant_that_is_not_there_is_refused(variant: int) -> None:
+def test_unknown_variant_is_refused(variant: int) -> None:
     with pytest.raises(ValueError, match="variant"):
         _kernel.draw(variant, *arguments(), np.zeros((4, 2), ">u8"))
     with pytest.raises(ValueError, match="variant"):
@@ -153,7 +153,7 @@ FINISH = (bytes(24), 24, bytes(24), 2, 2, 2, 3, 8, 2, 4)  # two images of 2 x 2
         (9, 9),
     ],
 )
-def test_strips_that_do_not_belong_together_are_refused(position: int, value: Any) -> None:
+def test_mismatched_strip_sizes_are_refused(position: int, value: Any) -> None:
     values = [value if i == position else v for i, v in enumerate(FINISH)]
     values[1] = bytearray(values[1])
     with pytest.raises(ValueError, match="do not belong together"):
@@ -161,6 +161,6 @@ def test_strips_that_do_not_belong_together_are_refused(position: int, value: An
 
 
 @pytest.mark.parametrize(("images", "height", "width"), [(1, 1 << 32, 1 << 32), (1 << 62, 0, 5), (1 << 61, 1 << 3, 1)])
-def test_sizes_whose_product_is_too_large_are_refused(images: int, height: int, width: int) -> None:
+def test_overflowing_sizes_are_refused(images: int, height: int, width: int) -> None:
     with pytest.raises(ValueError, match="do not belong together"):
         _kernel.finish(0, b"", bytearray(0), b"", images, height, width, 3, 8, 1, 1, 0xFFFFFF, 0, True)

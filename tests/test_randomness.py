@@ -53,7 +53,7 @@ def test_exhausted_keystream_raises() -> None:
         stream.fill(memoryview(bytearray(32 + SLACK)))
 
 
-def test_ties_read_the_same_cipher_from_two_to_the_64_on() -> None:
+def test_ties_use_counters_from_2_to_the_64() -> None:
     key = bytes(range(32))
     index = [0, 1, 77, 3 * 12_000_000 + 2, (1 << 63) - 1]
     counters = np.array([[1, i] for i in index], ">u8").data.cast("B")
@@ -65,7 +65,7 @@ def test_ties_read_the_same_cipher_from_two_to_the_64_on() -> None:
         assert stream.blocks(counters) == expected
 
 
-def test_a_key_comes_from_the_operating_system_for_every_image(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_image_gets_a_key_from_the_operating_system(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     def spy(size: int, urandom=os.urandom) -> bytes:  # noqa: ANN001
@@ -77,7 +77,7 @@ def test_a_key_comes_from_the_operating_system_for_every_image(monkeypatch: pyte
     assert asked == [32] * 5
 
 
-def test_seeding_the_generators_of_python_and_numpy_changes_nothing() -> None:
+def test_seeds_of_python_and_numpy_have_no_effect() -> None:
     releases = set()
     for _ in range(4):
         random.seed(42)
@@ -96,8 +96,8 @@ def test_threads_never_share_a_mask() -> None:
     assert len(set(releases + batches)) == 2200
 
 
-def test_threads_do_not_disturb_one_another() -> None:
-    """With known keys, releases made at the same time equal those made one after the other."""
+def test_threads_release_the_same_bytes_as_one_thread() -> None:
+    """With seeded keys, concurrent releases equal sequential ones."""
     plan, image = Plan.paper(20.0), np.random.default_rng(0).integers(0, 256, (300, 200, 3), dtype=np.uint8)
 
     def release(seed: int) -> bytes:

@@ -33,7 +33,7 @@ def release_with(
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("prune", [*PRUNES, "haar2", "haar4"])
-def test_every_backend_gives_the_same_bytes(shape: tuple[int, int], prune: Prune) -> None:
+def test_every_backend_returns_the_same_bytes(shape: tuple[int, int], prune: Prune) -> None:
     for name, plan in PLANS.items():
         image = random_image(plan, shape)
         for output in ("rgb", "ycbcr"):
@@ -45,7 +45,7 @@ def test_every_backend_gives_the_same_bytes(shape: tuple[int, int], prune: Prune
 @given(
     st.integers(1, 40), st.integers(1, 70), st.sampled_from(PRUNES), st.sampled_from(list(PLANS)), st.integers(0, 2**32)
 )
-def test_every_backend_gives_the_same_bytes_whatever_the_size(
+def test_every_backend_returns_the_same_bytes_for_any_size(
     height: int, width: int, prune: Prune, name: str, seed: int
 ) -> None:
     image = random_image(PLANS[name], (height, width), seed)
@@ -53,8 +53,8 @@ def test_every_backend_gives_the_same_bytes_whatever_the_size(
     assert all(np.array_equal(got, reference) for got in kernels)
 
 
-def test_words_that_lie_between_addresses_are_read_and_written_as_words() -> None:
-    """A view of a file can begin at any byte."""
+def test_unaligned_words_are_read_and_written() -> None:
+    """A memory-mapped file can begin at any byte."""
     whole = random_image(Plan.grey(20.0, 16), (9, 7))
     between = np.frombuffer(b"x" + whole.tobytes(), np.uint8)[1:].view(np.uint16).reshape(whole.shape)
     room = np.zeros(whole.nbytes + 1, np.uint8)[1:].view(np.uint16).reshape(whole.shape)
@@ -69,7 +69,7 @@ def test_words_that_lie_between_addresses_are_read_and_written_as_words() -> Non
 
 
 @pytest.mark.parametrize("strip", [1, 64, 200, 1000, 1 << 20])
-def test_the_strip_size_changes_nothing(strip: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strip_size_has_no_effect(strip: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for plan in (COLOUR_PLANS["paper 20"], COLOUR_PLANS["wide and narrow"], DEEP_PLANS["grey 12"]):
         for shape in ((61, 37), (200, 1), (1, 200)):
             image = random_image(plan, shape)
@@ -81,7 +81,7 @@ def test_the_strip_size_changes_nothing(strip: int, monkeypatch: pytest.MonkeyPa
                 assert all(np.array_equal(a, b) for a, b in zip(whole, stripped, strict=True))
 
 
-def test_memory_layout_changes_nothing() -> None:
+def test_memory_layout_has_no_effect() -> None:
     image = random_image(COLOUR_PLANS["paper 20"], (30, 50))
     wide = np.zeros((60, 100, 6), np.uint8)
     wide[::2, ::2, ::2] = image
@@ -94,7 +94,7 @@ def test_memory_layout_changes_nothing() -> None:
             assert np.array_equal(release_with(backend, layout, Plan.paper(20.0)), expected)
 
 
-def test_byte_order_changes_nothing() -> None:
+def test_byte_order_has_no_effect() -> None:
     plan = DEEP_PLANS["grey 16"]
     image = random_image(plan, (9, 13))
     for backend in backends():
@@ -104,7 +104,7 @@ def test_byte_order_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_the_source_stays_as_it_is(name: str) -> None:
+def test_source_is_not_modified(name: str) -> None:
     for backend in backends():
         for prune in PRUNES:
             image = random_image(PLANS[name], (16, 9))
@@ -124,8 +124,8 @@ def test_each_image_of_a_batch_has_its_own_key() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (8, 8), (32, 32), (28, 29), (33, 70), (257, 300)])
 @pytest.mark.parametrize("name", PLANS)
-def test_a_batch_is_its_images_one_by_one(name: str, shape: tuple[int, int]) -> None:
-    """In the order of their keys, whether they are released together or not."""
+def test_batch_equals_its_images_released_one_by_one(name: str, shape: tuple[int, int]) -> None:
+    """Keys are used in order, whether images share a strip or not."""
     plan, count = PLANS[name], 5 if shape[0] < 257 else 2
     images = random_image(plan, (count, *shape))
     images = images if plan.is_colour else images[..., None]
@@ -137,7 +137,7 @@ def test_a_batch_is_its_images_one_by_one(name: str, shape: tuple[int, int]) -> 
 
 
 @pytest.mark.parametrize("together", [1, 2, 3, 7, 8, 100])
-def test_how_many_images_are_released_together_changes_nothing(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_images_per_strip_has_no_effect(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for plan in (COLOUR_PLANS["paper 20"], COLOUR_PLANS["wide and narrow"], DEEP_PLANS["grey 12"]):
         images = random_image(plan, (8, 9, 15))
         images = images if plan.is_colour else images[..., None]
@@ -179,20 +179,20 @@ def test_memory_does_not_grow_with_the_batch() -> None:
         ((2, 5, 4, 1), np.uint16, Plan.grey(20.0, 16)),
     ],
 )
-def test_shape_and_dtype_come_back(shape: tuple[int, ...], dtype: type, plan: Plan) -> None:
+def test_release_has_the_shape_and_dtype_of_the_image(shape: tuple[int, ...], dtype: type, plan: Plan) -> None:
     release = Slicer(plan)(np.zeros(shape, dtype))
     assert (release.shape, release.dtype) == (shape, dtype)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "I;16"])
-def test_pil_images_come_back_as_pil_images_with_nothing_attached(mode: str) -> None:
+def test_pil_image_gives_a_pil_image_without_metadata(mode: str) -> None:
     image = Image.new(mode, (7, 5))
     image.info["comment"] = "secret"
     release = privatize(image, 20.0)
     assert (release.mode, release.size, release.info) == (mode, (7, 5), {})
 
 
-def test_ycbcr_output_is_the_word_itself() -> None:
+def test_ycbcr_output_is_the_word() -> None:
     image = Image.new("RGB", (70, 50), (12, 200, 99))
     kinds = Slicer(Plan.paper(20.0), output="ycbcr", randomness=SeededForTests(3))
     release = kinds(image)
@@ -202,7 +202,7 @@ def test_ycbcr_output_is_the_word_itself() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in PLANS if PLANS[name].dropped_value])
-def test_dropped_bits_are_constant_and_kept_ones_are_not(name: str) -> None:
+def test_only_dropped_bits_are_constant(name: str) -> None:
     plan = PLANS[name]
     release = Slicer(plan, prune=None, output="ycbcr")(random_image(plan, (64, 64)))
     words = (
@@ -226,7 +226,7 @@ def test_psnr_of_real_photographs_falls_with_epsilon() -> None:
             assert values[0] > values[-1] + 2
 
 
-def test_a_vast_epsilon_without_pruning_is_the_view_itself() -> None:
+def test_huge_epsilon_without_pruning_returns_the_image() -> None:
     photograph = photographs()["cat"]
     release = Slicer(Plan([Slice(1 << b, 44.0) for b in range(24)]), prune=None)(photograph)
     assert np.abs(release.astype(int) - photograph).max() <= 2
@@ -257,7 +257,7 @@ def test_a_vast_epsilon_without_pruning_is_the_view_itself() -> None:
         (Image.new("F", (2, 2)), Plan.paper(1.0), "'F'"),
     ],
 )
-def test_images_that_do_not_fit_are_refused_with_a_way_out(image: Any, plan: Plan, shown: str) -> None:
+def test_unfit_images_are_refused_with_advice(image: Any, plan: Plan, shown: str) -> None:
     with pytest.raises(ImageError, match=shown):
         Slicer(plan)(image)
 
@@ -266,12 +266,12 @@ def test_images_that_do_not_fit_are_refused_with_a_way_out(image: Any, plan: Pla
     ("options", "shown"),
     [({"prune": "fft"}, "fft"), ({"output": "hsv"}, "hsv"), ({"backend": "gpu"}, "gpu"), ({"plan": 20.0}, "20.0")],
 )
-def test_options_that_mean_nothing_are_refused(options: dict[str, Any], shown: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], shown: str) -> None:
     with pytest.raises(LdpSlicingError, match=shown):
         Slicer(**{"plan": Plan.paper(20.0)} | options)
 
 
-def test_privatize_picks_the_plan_that_fits() -> None:
+def test_privatize_chooses_the_plan_for_the_image() -> None:
     assert privatize(np.zeros((4, 6, 3), np.uint8)).shape == (4, 6, 3)
     assert privatize(np.zeros((4, 6), np.uint8), epsilon=1).dtype == np.uint8
     assert privatize(np.full((4, 6), 65535, np.uint16)).dtype == np.uint16
@@ -281,13 +281,13 @@ def test_privatize_picks_the_plan_that_fits() -> None:
         privatize(np.zeros((4, 6), np.uint8), epsilon=-1)
 
 
-def test_repr_shows_what_will_happen() -> None:
+def test_repr_shows_the_settings() -> None:
     shown = repr(Slicer(Plan.grey(3.0), prune=None, backend="reference"))
     assert "prune=None" in shown
     assert "reference" in shown
 
 
-def test_the_kernel_is_asked_for_by_name() -> None:
+def test_unknown_kernel_variant_is_refused() -> None:
     from ldp_slicing.kernel import VARIANTS, Kernel
 
     with pytest.raises(KernelError, match="mmx"):
@@ -295,8 +295,8 @@ def test_the_kernel_is_asked_for_by_name() -> None:
     assert VARIANTS[0] == "portable"
 
 
-def test_many_releases_of_one_source_give_it_away() -> None:
-    """Why one source has one release: a majority vote over 25 at eps 20 reads the high bits."""
+def test_many_releases_of_one_source_reveal_it() -> None:
+    """A majority vote over 25 releases at eps 20 recovers the high bits: one source must have one release."""
     photograph = photographs()["astronaut"]
     slicer = Slicer(Plan.paper(20.0), prune=None, output="ycbcr")
     releases = [slicer(photograph)[..., 0] for _ in range(25)]
@@ -307,7 +307,7 @@ def test_many_releases_of_one_source_give_it_away() -> None:
 
 
 @pytest.mark.parametrize("name", ["paper 20", "grey 20", "grey 16"])
-def test_a_release_can_be_written_where_memory_is(name: str) -> None:
+def test_release_into_existing_memory(name: str) -> None:
     plan = PLANS[name]
     image = random_image(plan, (50, 37))
     expected = Slicer(plan, randomness=SeededForTests(4))(image)
@@ -326,7 +326,7 @@ def test_a_release_can_be_written_where_memory_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("wide", [1, 2])
-def test_a_target_of_another_depth_is_refused(wide: int) -> None:
+def test_output_of_another_dtype_is_refused(wide: int) -> None:
     deep, flat = np.full((6, 8), 4000, np.uint16), np.zeros((6, 8), np.uint8)
     for image, kind, plan in (
         (deep, np.uint8, Plan.grey(20.0, 12)),
@@ -351,7 +351,7 @@ def test_a_target_of_another_depth_is_refused(wide: int) -> None:
         (SimpleNamespace(detach=None), r"torch\.Privatize"),
     ],
 )
-def test_what_is_no_image_is_refused_with_what_to_do(image: Any, advice: str) -> None:
+def test_objects_that_are_not_images_are_refused_with_advice(image: Any, advice: str) -> None:
     for release in (privatize, Slicer(Plan.paper(20.0))):
         with pytest.raises(ImageError, match=advice):
             release(image)

@@ -17,14 +17,14 @@ from tests.cases import PLANS, backends
 
 
 def at_most_exp(ratio: Fraction, epsilon: Fraction) -> bool:
-    """ratio <= e^epsilon, decided with 100 digits and no benefit of the doubt."""
+    """Return whether ratio <= e^epsilon, computed with 100 digits."""
     with localcontext(prec=100):
         power = (Decimal(epsilon.numerator) / Decimal(epsilon.denominator)).exp()
         return Decimal(ratio.numerator) / Decimal(ratio.denominator) <= power * (1 + Decimal(10) ** -90)
 
 
 def weights_by_enumeration(tables: Tables, group: int) -> dict[int, int]:
-    """Every 16-bit draw and, in a tie, every 48 further bits: how many of the 2^64 give each mask. Reads only the cells and `rest`."""
+    """Count how many of the 2^64 draws give each mask. Reads only ``cells``, ``rest`` and the outcomes."""
     counts: dict[int, int] = {}
     for draw, cell in enumerate(tables.cells[group].tolist()):
         column = draw >> 8
@@ -43,7 +43,7 @@ def weights_by_enumeration(tables: Tables, group: int) -> dict[int, int]:
 
 
 @given(st.integers(1, 24), st.floats(1e-6, 60.0))
-def test_the_hit_probability_is_the_exact_one_rounded_up_to_64_bits(bits: int, epsilon: float) -> None:
+def test_hit_probability_is_exact_and_rounded_up(bits: int, epsilon: float) -> None:
     symbols = 1 << bits
     weight = hit_weight(symbols, epsilon)
     with localcontext(prec=100):
@@ -53,12 +53,12 @@ def test_the_hit_probability_is_the_exact_one_rounded_up_to_64_bits(bits: int, e
 
 
 @pytest.mark.parametrize("epsilon", [45.0, 999.0, 1e308])
-def test_a_probability_is_never_zero(epsilon: float) -> None:
+def test_probability_is_never_zero(epsilon: float) -> None:
     assert hit_weight(2, epsilon) >= 1
 
 
 @given(st.integers(0, 8).flatmap(lambda m: st.lists(st.integers(1, 1 << 60), min_size=1 << m, max_size=1 << m)))
-def test_alias_columns_hold_exactly_the_weights_they_were_given(parts: list[int]) -> None:
+def test_alias_columns_hold_the_exact_weights(parts: list[int]) -> None:
     scale = sum(parts)
     weights = [part * ONE // scale for part in parts]
     weights[0] += ONE - sum(weights)
@@ -72,7 +72,7 @@ def test_alias_columns_hold_exactly_the_weights_they_were_given(parts: list[int]
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_the_realised_epsilon_is_that_of_every_draw_there_is(name: str) -> None:
+def test_realised_epsilon_equals_enumeration_of_all_draws(name: str) -> None:
     """Exhaustive: all 2^64 draws of each group, counted from what the sampler reads."""
     plan, total = PLANS[name], Fraction(0)
     tables = plan.tables
@@ -100,7 +100,7 @@ BUDGETS = [0.01, 0.1, 1.0, 2.4, 5.2, 12.0, 20.0, 32.0, 58.0, 100.0, 200.0]
 
 
 @pytest.mark.parametrize("epsilon", BUDGETS)
-def test_realised_is_at_most_and_nearly_the_request(epsilon: float) -> None:
+def test_realised_epsilon_is_just_below_the_request(epsilon: float) -> None:
     plans = [Plan.paper(epsilon, weights) for weights in ((4, 1, 1), (2, 1, 1), (1, 1, 1))]
     plans += [Plan.uniform(epsilon), Plan.grey(epsilon), Plan.grey(epsilon, 12), Plan.grey(epsilon, 16)]
     plans += [Plan([Slice(0xC08080, epsilon)]), Plan([Slice(0xF8E0E0, epsilon)])]
@@ -115,7 +115,7 @@ def test_realised_is_at_most_and_nearly_the_request(epsilon: float) -> None:
 
 
 @given(st.floats(1e-18, 300.0), st.lists(st.integers(1, 255), min_size=1, max_size=4))
-def test_no_plan_realises_more_than_was_asked(epsilon: float, shapes: list[int]) -> None:
+def test_no_plan_realises_more_than_requested(epsilon: float, shapes: list[int]) -> None:
     slices = [
         Slice(bits << 8 * (i % 2) if i < 2 else 0x10000 << (i - 2), epsilon / (i + 1)) for i, bits in enumerate(shapes)
     ]
@@ -129,8 +129,8 @@ def test_no_plan_realises_more_than_was_asked(epsilon: float, shapes: list[int])
 
 @pytest.mark.parametrize("channel", [0, 1, 2])
 @pytest.mark.parametrize("epsilon", [1.0, 20.0, 58.0])
-def test_all_pairs_of_values_of_a_channel(channel: int, epsilon: float) -> None:
-    """P(release | x) for all 256 x 256 pairs, and the worst ratio over all pairs of sources: at most e^eps, and attained."""
+def test_worst_ratio_over_all_values_of_a_channel(channel: int, epsilon: float) -> None:
+    """The worst ratio of P(release | source) over all pairs of sources is at most e^eps, and is attained."""
     plan = Plan.paper(epsilon)
     shift = 16 - 8 * channel
     (group,) = (g for g, bits in enumerate(plan.tables.group_bits) if bits == 0xFF << shift)
@@ -145,7 +145,7 @@ def test_all_pairs_of_values_of_a_channel(channel: int, epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["paper 20", "thick, across channels", "wide: 11 bits as one", "grey 16"])
-def test_the_sampler_itself_gives_those_weights(name: str) -> None:
+def test_sampler_has_the_weights_of_the_tables(name: str) -> None:
     """Both backends are fed every 16-bit draw once, with all ties decided one way and then the other."""
     plan = PLANS[name]
     tables = plan.tables
@@ -177,19 +177,19 @@ def test_the_sampler_itself_gives_those_weights(name: str) -> None:
             assert np.array_equal(words & bits, expected), backend.name
 
 
-def test_an_epsilon_too_small_for_64_bits_gives_plain_noise() -> None:
+def test_epsilon_too_small_for_64_bits_gives_uniform_noise() -> None:
     plan = Plan([Slice(1 << b, 1e-21) for b in range(8)])
     assert set(plan.tables.weights(0).values()) == {ONE // 256}
     assert plan.realised_epsilon == 0
 
 
 @pytest.mark.parametrize("field", ["first", "rest", "outcome", "uniform"])
-def test_tables_cannot_be_written_to(field: str) -> None:
+def test_tables_are_read_only(field: str) -> None:
     with pytest.raises(ValueError, match="read-only"):
         getattr(Plan.paper(20.0).tables, field)[:] = 0
 
 
-def test_a_damaged_table_is_found_out() -> None:
+def test_damaged_table_is_detected() -> None:
     tables = Plan.paper(20.0).tables
     damaged = Tables(
         tables.word_bits,
@@ -208,7 +208,7 @@ def test_a_damaged_table_is_found_out() -> None:
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_change_probabilities_are_those_of_the_definition(name: str) -> None:
+def test_change_probabilities_follow_the_definition(name: str) -> None:
     plan = PLANS[name]
     for part in plan.slices:
         symbols = 1 << part.bits.bit_count()

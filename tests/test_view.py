@@ -44,7 +44,7 @@ def agree_but_for_ties(ours: NDArray[Any], exact: NDArray[np.float64], top: int)
 
 @pytest.mark.parametrize(("height", "width"), [(2, 2), (16, 34), (112, 112)])
 @pytest.mark.parametrize("bits", [8, 9, 12, 16])
-def test_haar_pruning_is_the_float_transform_but_for_ties(height: int, width: int, bits: int) -> None:
+def test_haar_pruning_equals_the_float_transform_except_ties(height: int, width: int, bits: int) -> None:
     channel = (
         np.random.default_rng(height + bits)
         .integers(0, 1 << bits, (height, width))
@@ -79,7 +79,7 @@ def test_dct_pruning_is_the_float_transform_without_dc(channel: NDArray[np.uint8
 
 @pytest.mark.parametrize("bits", [8, 9, 16])
 @pytest.mark.parametrize(("prune", "gain"), [("haar2", 2), ("haar4", 4), ("haar8", 8)])
-def test_a_gain_makes_what_is_left_stronger(prune: view.Prune, gain: int, bits: int) -> None:
+def test_gain_amplifies_the_remaining_detail(prune: view.Prune, gain: int, bits: int) -> None:
     channel = np.random.default_rng(bits).integers(0, 1 << bits, (16, 34)).astype(np.uint8 if bits == 8 else np.uint16)
     channel[8:] >>= 3  # half of it faint, so that not all is clamped
     middle = 1 << bits - 1
@@ -92,14 +92,14 @@ def test_a_gain_makes_what_is_left_stronger(prune: view.Prune, gain: int, bits: 
 
 
 @given(CHANNEL, st.sampled_from(PRUNES))
-def test_edges_are_repeated_and_the_size_kept(channel: NDArray[np.uint8], prune: view.Prune) -> None:
+def test_edges_are_repeated_and_the_size_is_kept(channel: NDArray[np.uint8], prune: view.Prune) -> None:
     (height, width), block = channel.shape, view.block_of(prune)
     padded = np.pad(channel, ((0, -height % block), (0, -width % block)), mode="edge")
     assert np.array_equal(view.prune_low(channel, prune, 8), view.prune_low(padded, prune, 8)[:height, :width])
 
 
 @given(CHANNEL, st.sampled_from(PRUNES), st.data())
-def test_one_source_pixel_moves_only_its_own_block(
+def test_one_source_pixel_affects_only_its_block(
     channel: NDArray[np.uint8], prune: view.Prune, data: st.DataObject
 ) -> None:
     """What the source-pixel promise rests on: at most block x block released pixels depend on it."""
@@ -115,13 +115,13 @@ def test_one_source_pixel_moves_only_its_own_block(
 
 @pytest.mark.parametrize("prune", [prune for prune in view.BLOCK if prune])
 @pytest.mark.parametrize("bits", [8, 12, 16])
-def test_a_flat_channel_becomes_the_middle(prune: view.Prune, bits: int) -> None:
+def test_flat_channel_becomes_the_middle(prune: view.Prune, bits: int) -> None:
     for value in (0, 1, (1 << bits) - 1):
         channel = np.full((9, 7), value, np.uint8 if bits == 8 else np.uint16)
         assert np.all(view.prune_low(channel, prune, bits) == 1 << (bits - 1))
 
 
-def test_ycbcr_is_pillows_within_one() -> None:
+def test_ycbcr_equals_pillow_within_one() -> None:
     colours = every_colour(5)
     pillow = np.asarray(Image.fromarray(colours.T[None].copy()).convert("YCbCr"))[0].T
     assert np.abs(view.to_ycbcr(colours).astype(int) - pillow).max() <= 1
@@ -129,7 +129,7 @@ def test_ycbcr_is_pillows_within_one() -> None:
     assert np.abs(view.to_rgb(colours).astype(int) - back).max() <= 1
 
 
-def test_ycbcr_is_the_definition_to_the_nearest_integer() -> None:
+def test_ycbcr_equals_the_definition_rounded() -> None:
     r, g, b = every_colour(5).astype(np.float64)
     exact = np.stack(
         [
@@ -141,12 +141,12 @@ def test_ycbcr_is_the_definition_to_the_nearest_integer() -> None:
     assert np.abs(view.to_ycbcr(every_colour(5)) - exact).max() <= 0.51
 
 
-def test_there_and_back_is_within_two() -> None:
+def test_round_trip_error_is_at_most_two() -> None:
     colours = every_colour(3)
     assert np.abs(view.to_rgb(view.to_ycbcr(colours)).astype(int) - colours).max() <= 2
 
 
-def test_greys_stay_greys() -> None:
+def test_grey_stays_grey() -> None:
     greys = np.tile(np.arange(256, dtype=np.uint8), (3, 1))
     seen = view.to_ycbcr(greys)
     assert np.array_equal(seen[0], greys[0])
@@ -154,6 +154,6 @@ def test_greys_stay_greys() -> None:
     assert np.array_equal(view.to_rgb(seen), greys)
 
 
-def test_an_unknown_pruning_is_refused() -> None:
+def test_unknown_pruning_is_refused() -> None:
     with pytest.raises(LdpSlicingError, match="fourier"):
         view.block_of("fourier")

@@ -1,4 +1,4 @@
-"""Where no compiler is found the package installs and works, more slowly, and says why."""
+"""Without a compiler the package installs and works, more slowly, and reports why."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ print("works")
 """
 
 
-def test_it_installs_and_works_where_no_compiler_is_found(tmp_path: Path) -> None:
+def test_package_works_without_a_compiler(tmp_path: Path) -> None:
     environment = os.environ | {"CC": "/no/such/compiler", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     source = tmp_path / "source"
     wanted = ["src", "pyproject.toml", "setup.py", "README.md", "LICENSE"]

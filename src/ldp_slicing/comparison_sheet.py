@@ -101,7 +101,7 @@ def view_image(pixels: Words, prune: view.Prune, bits: int = 8) -> Words:
 
 
 def psnr(a: Words, b: Words, bits: int = 8) -> float:
-    """Return the peak signal-to-noise ratio in dB, with peak 2^bits - 1. Works on some rows at a time to save memory."""
+    """Return the peak signal-to-noise ratio in dB, with peak 2^bits - 1. Processes a few rows at a time."""
     pieces = len(a) // 64 + 1
     differences = (
         np.subtract(x, y, dtype=np.float32).ravel()

@@ -20,7 +20,7 @@ def plan(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_every_slice_the_realised_epsilon_and_every_promise_are_printed() -> None:
+def test_slices_realised_epsilon_and_promises_are_printed() -> None:
     status, out, _ = plan("--epsilon", "12")
     assert status == 0
     chosen = Plan.paper(12.0)
@@ -40,7 +40,7 @@ def test_every_slice_the_realised_epsilon_and_every_promise_are_printed() -> Non
 
 
 @pytest.mark.parametrize(("prune", "times"), [("none", 1), ("haar", 4), ("haar8", 4), ("dct", 64)])
-def test_pruning_multiplies_what_a_source_pixel_costs(prune: str, times: int) -> None:
+def test_pruning_multiplies_the_epsilon_of_a_source_pixel(prune: str, times: int) -> None:
     levels = {
         level["unit"]: level for level in content("--epsilon", "2", "--prune", prune, "--size", "20x10")["levels"]
     }
@@ -57,7 +57,7 @@ def content(*arguments: str) -> dict[str, Any]:
     return statement
 
 
-def test_slices_of_ones_own() -> None:
+def test_named_slices() -> None:
     status, out, _ = plan("--epsilon", "5.2", "--slices", "Y7+Y4+Cb7+Cr7")
     assert status == 0
     assert "0x908080" in next(line for line in out.splitlines() if line.startswith("│ Y7+Y4+Cb7+Cr7 "))
@@ -76,7 +76,7 @@ def test_slices_of_ones_own() -> None:
         assert said in err
 
 
-def test_the_json_has_what_is_printed() -> None:
+def test_json_has_the_printed_numbers() -> None:
     status, out, _ = plan("--json", "--weights", "1:1:1")
     assert status == 0
     chosen = json.loads(out)["statements"][0]["plan"]
@@ -95,7 +95,7 @@ def test_grey() -> None:
     assert (statement["plan"]["word_bits"], len(statement["plan"]["slices"])) == (12, 12)
 
 
-def test_a_plan_that_realises_less_says_so() -> None:
+def test_plan_that_realises_less_has_a_remark() -> None:
     _, out, _ = plan("--epsilon", "5000")
     assert "noisier and more private than requested" in out
 
@@ -127,7 +127,7 @@ def test_a_plan_that_realises_less_says_so() -> None:
         ("--prune", "all", "'all'"),
     ],
 )
-def test_wrong_values_are_shown(option: str, value: str, shown: str) -> None:
+def test_invalid_values_are_refused(option: str, value: str, shown: str) -> None:
     status, out, err = plan(f"{option}={value}")
     assert (status, out) == (2, "")
     assert shown in err
@@ -144,7 +144,7 @@ def test_help_begins_with_an_example_and_offers_no_seed(command: str, flag: str)
     assert "seed" not in result.stdout.lower()
 
 
-def test_the_general_help_names_every_command() -> None:
+def test_help_lists_every_command() -> None:
     result = CliRunner().invoke(app, ["--help"])
     assert result.exit_code == 0
     assert all(command in result.stdout for command in ("privatize", "plan", "show", "doctor", "audit"))
@@ -155,7 +155,7 @@ def test_the_general_help_names_every_command() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has other pipes")
 @pytest.mark.parametrize("words", [["plan"], ["plan", "--json"], ["ledger", "--json"]])
-def test_a_reader_that_has_read_enough_is_no_failure(words: list[str], tmp_path: Path) -> None:
+def test_closed_output_pipe_is_not_a_failure(words: list[str], tmp_path: Path) -> None:
     """1 would say that something is wrong."""
     Ledger(tmp_path / "l.sqlite").close()
     words = [*words, "--ledger", str(tmp_path / "l.sqlite")] if words[0] == "ledger" else words
