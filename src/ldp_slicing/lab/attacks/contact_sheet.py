@@ -1,4 +1,4 @@
-"""Contact sheets: what reconstructions look like beside their sources."""
+"""Contact sheets: reconstructions beside their sources."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ from ldp_slicing.view import Prune
 GAP, TEXT = 4, 13
 OWNERS = "FOR THE OWNER ONLY: shows sources"
 RED = (176, 28, 28)
-SMALLEST = 64  # smaller tiles are enlarged, each pixel whole
-EYES = ((202.0, 101.0), (247.0, 102.5))  # of the portrait
-TEMPLATE = ((38.29, 51.70), (73.53, 51.50))  # where ArcFace's 112 x 112 crop has them
+SMALLEST = 64  # smaller tiles are enlarged by a whole factor
+EYES = ((202.0, 101.0), (247.0, 102.5))  # where they are in the portrait
+TEMPLATE = ((38.29, 51.70), (73.53, 51.50))  # where they are in ArcFace's 112 x 112 crop
 
 
 def contact_sheet(columns: Mapping[str, Tensor], banner: str = "") -> Image.Image:
-    """Titles to [K, 3, H, W], or [K, 1, H, W], of 0..255: a column for each, a row for each of the K images. ``banner``: on red, above."""
+    """Draw one column per title, with K images of [K, 3, H, W] or [K, 1, H, W], 0..255, below each other.
+
+    banner: a text on red above the sheet.
+    """
     tiles = {title: _tiles(images) for title, images in columns.items()}
     rows, height, width, _ = next(iter(tiles.values())).shape
     times = -(-SMALLEST // width)
     across, down = times * width + GAP, times * height + GAP
-    font, top = ImageFont.load_default(TEXT - 2), 2 * TEXT * bool(banner)
+    font, top = ImageFont.load_default(TEXT - 2), 2 * TEXT if banner else 0
     room = max(GAP + len(tiles) * across, int(font.getlength(banner)) + 2 * GAP)
     sheet = Image.new("RGB", (room, top + GAP + 2 * TEXT + rows * down), (250, 250, 248))
     draw = ImageDraw.Draw(sheet)
@@ -36,8 +39,8 @@ def contact_sheet(columns: Mapping[str, Tensor], banner: str = "") -> Image.Imag
         draw.rectangle((0, 0, room, top - 1), fill=RED)
         draw.text((GAP, TEXT // 2), banner, fill="white", font=font)
     for column, (title, images) in enumerate(tiles.items()):
-        for number, words in enumerate(title.split("\n")):
-            draw.text((GAP + column * across, top + 2 + number * TEXT), words, fill=(30, 30, 34), font=font)
+        for number, line in enumerate(title.split("\n")):
+            draw.text((GAP + column * across, top + 2 + number * TEXT), line, fill=(30, 30, 34), font=font)
         for row, image in enumerate(images):
             tile = Image.fromarray(image).resize((times * width, times * height), Image.Resampling.NEAREST)
             sheet.paste(tile, (GAP + column * across, top + GAP + 2 * TEXT + row * down))
@@ -45,19 +48,19 @@ def contact_sheet(columns: Mapping[str, Tensor], banner: str = "") -> Image.Imag
 
 
 def view_of(sources: Tensor, prune: Prune) -> Tensor:
-    """uint8 [K, C, H, W] to float32 [K, C, H, W]: the view as a picture."""
+    """uint8 [K, C, H, W] to float32 [K, C, H, W], 0..255: the view as an RGB or grey image."""
     return float_rgb(apply_view(sources, prune, colour=sources.shape[1] == 3).float()).clamp_(0, 255)
 
 
 def _tiles(images: Tensor) -> NDArray[np.uint8]:
-    whole = images.float().round().clamp(0, 255).to(torch.uint8).expand(-1, 3, -1, -1)  # grey as colour
-    return np.ascontiguousarray(whole.permute(0, 2, 3, 1).cpu().numpy())
+    rounded = images.float().round().clamp(0, 255).to(torch.uint8).expand(-1, 3, -1, -1)  # grey as colour
+    return np.ascontiguousarray(rounded.permute(0, 2, 3, 1).cpu().numpy())
 
 
 def portrait() -> Tensor:
-    """uint8 [1, 3, 112, 112]: NASA's portrait of Eileen Collins, in the public domain, cut as ArcFace has it.
+    """uint8 [1, 3, 112, 112]: NASA's portrait of Eileen Collins, in the public domain, cropped as for ArcFace.
 
-    The faces of LFW may be evaluated on and not passed on, so that this is the face on sheets that are.
+    The images of LFW may be evaluated but not redistributed, so published sheets show this one.
     """
     from skimage import data
 
@@ -65,6 +68,6 @@ def portrait() -> Tensor:
     scale = np.linalg.norm(right - left) / np.linalg.norm(to_right - to_left)
     x, y = (left + right) / 2 - scale * (to_left + to_right) / 2
     box = (x, y, x + 112 * scale, y + 112 * scale)
-    whole = Image.fromarray(data.astronaut())  # type: ignore[no-untyped-call]
-    cut = whole.resize((112, 112), Image.Resampling.LANCZOS, box=box)
-    return torch.from_numpy(np.asarray(cut).copy()).permute(2, 0, 1)[None]
+    photograph = Image.fromarray(data.astronaut())  # type: ignore[no-untyped-call]
+    crop = photograph.resize((112, 112), Image.Resampling.LANCZOS, box=box)
+    return torch.from_numpy(np.asarray(crop).copy()).permute(2, 0, 1)[None]

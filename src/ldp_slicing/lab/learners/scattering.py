@@ -22,8 +22,8 @@ class Filters:
     """Filters for n x n planes.
 
     wavelets: one [8, n, n] tensor per scale, in Fourier space, where it is real.
-    averages: per scale the [n / 4 - 2, n / 2^j] matrix that convolves an axis with the Gaussian, keeps every fourth pixel
-        of the original grid and cuts off the margin. A Gaussian is separable, so it is applied to each axis.
+    averages: per scale the [n / 4 - 2, n / 2^j] matrix that convolves an axis with the Gaussian, keeps every fourth
+        pixel of the original grid and cuts off the margin. A Gaussian is separable, so it is applied to each axis.
     """
 
     wavelets: tuple[Tensor, ...]

