@@ -52,7 +52,7 @@ def one(ledger: Ledger, made: Intent, policy: RunPolicy = FIRST) -> Approval:
     return approval
 
 
-def test_a_release_is_entered_once_however_often_it_is_tried(ledger: Ledger) -> None:
+def test_a_retried_release_is_entered_once(ledger: Ledger) -> None:
     entries = {one(ledger, intent("a.png", "a", "A")).entry for _ in range(3)}
     assert len(entries) == 1
     assert ledger.total().releases == ledger.total().unfinished == 1
@@ -73,7 +73,7 @@ def test_a_release_is_entered_once_however_often_it_is_tried(ledger: Ledger) -> 
     ],
     ids=["the same", "the same pixels", "the same file", "pixels alone", "another plan"],
 )
-def test_what_an_earlier_run_released_is_refused_with_the_sum(again: Intent, ledger: Ledger) -> None:
+def test_a_source_of_an_earlier_run_is_refused_with_the_sum(again: Intent, ledger: Ledger) -> None:
     ledger.finish([one(ledger, intent("a.png", "a", "A")).entry])
     approval = one(ledger, again, SECOND)
     total = float(Fraction(COLOUR.realised_epsilon) + Fraction(again.plan.realised_epsilon))
@@ -88,12 +88,12 @@ def test_what_an_earlier_run_released_is_refused_with_the_sum(again: Intent, led
     assert ledger.total().epsilon == pytest.approx(total)
 
 
-def test_an_intent_that_nobody_finished_counts(ledger: Ledger) -> None:
+def test_an_unfinished_intent_counts(ledger: Ledger) -> None:
     one(ledger, intent("a.png", "a"))
     assert "1 unconfirmed: that run was interrupted" in (one(ledger, intent("a.png", "a"), SECOND).problem or "")
 
 
-def test_what_came_to_nothing_is_withdrawn_unless_it_was_tried_before(ledger: Ledger) -> None:
+def test_an_intent_is_withdrawn_unless_it_was_approved_before(ledger: Ledger) -> None:
     entry = one(ledger, intent("a.png", "a")).entry
     ledger.withdraw([entry])
     assert ledger.total().releases == 0
@@ -107,7 +107,7 @@ def test_what_came_to_nothing_is_withdrawn_unless_it_was_tried_before(ledger: Le
     assert ledger.total().releases == 2
 
 
-def test_copies_within_a_run_are_counted_or_listed(ledger: Ledger) -> None:
+def test_copies_within_a_run_are_counted_or_refused(ledger: Ledger) -> None:
     first, second = ledger.approve([intent("a.png", "a", "A"), intent("b.png", "a", "A")], FIRST)
     assert first.entry != second.entry
     assert most_spent(ledger, [(FIRST.identity, [first.entry])]) == most_spent(
@@ -137,7 +137,7 @@ def test_under_an_owners_key_the_same_release_costs_nothing_more(ledger: Ledger)
     assert "released before" in (one(ledger, intent("a.png", "a", "A"), FIRST).problem or "")
 
 
-def test_releases_that_it_does_not_know_are_not_counted_as_none(ledger: Ledger) -> None:
+def test_unknown_releases_are_refused(ledger: Ledger) -> None:
     entry = one(ledger, intent("a.png", "a", "A")).entry
     for stream, entered in ((FIRST.identity, entry + 1), (b"run 2", entry)):
         with pytest.raises(LedgerError, match="does not know 1 of these releases"):
@@ -146,7 +146,7 @@ def test_releases_that_it_does_not_know_are_not_counted_as_none(ledger: Ledger) 
 
 
 def test_an_intent_is_on_the_disk_before_anything_is_written(ledger: Ledger) -> None:
-    """What SQLite does at the end of a transaction; that it does so on the disk is its own promise."""
+    """SQLite syncs at the end of a transaction; that it reaches the disk is SQLite's promise."""
     seen = list[str]()
     ledger._database.set_trace_callback(seen.append)
     entry = one(ledger, intent("a.png", "a", "A")).entry
@@ -158,8 +158,8 @@ def test_an_intent_is_on_the_disk_before_anything_is_written(ledger: Ledger) -> 
     assert kinds == [*intents, "PRAGMA synchronous = NORMAL", "BEGIN IMMEDIATE", "UPDATE releases", "COMMIT"]
 
 
-def test_the_source_with_most_is_found_by_either_eps(ledger: Ledger) -> None:
-    """Many sources with more eps of a released pixel do not hide one with more of a source pixel."""
+def test_the_source_with_most_spent_is_found_by_either_eps(ledger: Ledger) -> None:
+    """Many sources with more eps per released pixel do not hide one with more per source pixel."""
     spending = RunPolicy(b"run 1", is_owners=False, spend=True)
     many = [one(ledger, intent(f"{i}-{k}.png", f"source {i}"), spending) for i in range(6) for k in range(3)]
     (wide,) = ledger.approve([Intent(b"wide.png", b"w" * 32, None, COLOUR, "dct")], spending)
@@ -207,7 +207,7 @@ def test_the_most_spent_sources_come_first(ledger: Ledger) -> None:
     assert most_spent(ledger, [(FIRST.identity, [])]) is not None  # both use tables of their own
 
 
-def test_neither_names_nor_digests_of_sources_are_in_it(ledger: Ledger) -> None:
+def test_the_ledger_holds_neither_names_nor_plain_digests(ledger: Ledger) -> None:
     secret = intent("the secret name.png", "pixels", "file")
     one(ledger, secret)
     ledger.close()
@@ -222,7 +222,7 @@ def test_neither_names_nor_digests_of_sources_are_in_it(ledger: Ledger) -> None:
     assert len({other.keyed(kind, b"x") for kind in ("pixels", "file", "item")}) == 3
 
 
-def test_a_ledger_without_its_key_knows_nothing_and_says_so(tmp_path: Path) -> None:
+def test_a_ledger_without_its_key_is_refused(tmp_path: Path) -> None:
     path, key = tmp_path / "l.sqlite", tmp_path / "l.sqlite.key"
     Ledger(path).close()
     other = Ledger(tmp_path / "other.sqlite")
@@ -238,7 +238,7 @@ def test_a_ledger_without_its_key_knows_nothing_and_says_so(tmp_path: Path) -> N
     assert Ledger(path).identity != other.identity
 
 
-def test_what_is_no_ledger_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_ledger_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="no ledger"):
         Ledger(tmp_path / "none.sqlite", must_exist=True)
     assert not list(tmp_path.iterdir())
@@ -290,8 +290,8 @@ print(got)
 """
 
 
-def test_of_several_processes_each_source_goes_to_one(tmp_path: Path) -> None:
-    """All open it at once, where there is no ledger yet, and all want the same 200 sources."""
+def test_concurrent_processes_never_release_a_source_twice(tmp_path: Path) -> None:
+    """All open it at once, where there is no ledger yet, and all request the same 200 sources."""
     path = tmp_path / "new" / "ledger.sqlite"
     runs = [subprocess.Popen([sys.executable, "-c", MANY, str(path), str(i)], stdout=subprocess.PIPE) for i in range(3)]
     got = [int(run.communicate()[0]) for run in runs]
@@ -305,7 +305,7 @@ ENDLESS = MANY.replace("for batch in range(20)", "import itertools\nfor batch in
 )
 
 
-def test_what_was_approved_survives_a_kill(tmp_path: Path) -> None:
+def test_approved_intents_survive_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     with subprocess.Popen([sys.executable, "-c", ENDLESS, str(path), "run"], stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
@@ -317,7 +317,7 @@ def test_what_was_approved_survives_a_kill(tmp_path: Path) -> None:
     assert ledger.total().unfinished <= 10
 
 
-def test_the_default_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_default_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.setattr(sys, "platform", "linux")
     assert default_ledger() == tmp_path / "ldp-slicing" / "ledger.sqlite"

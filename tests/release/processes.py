@@ -33,14 +33,14 @@ def command(source: Path, target: Path, ledger: Path, *options: str) -> list[str
 
 
 class Watch:
-    """Keeps the first content seen under every name: whatever is there later must be the same."""
+    """Keeps the first content seen under every name: any later content must be the same."""
 
     def __init__(self, target: Path, ledger: Path) -> None:
         self.target, self.ledger = target, ledger
         self.seen: dict[str, bytes] = {}
 
     def look(self) -> int:
-        """Only whole files, no second version of any, and all of them in the ledger."""
+        """Check that all files are whole, none has a second version, and all are in the ledger."""
         now = outputs(self.target) if self.target.exists() else {}
         now = {name: data for name, data in now.items() if not name.startswith(".ldp-slicing-partial/")}
         for name, data in now.items():

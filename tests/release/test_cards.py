@@ -1,4 +1,4 @@
-"""What may lie beside releases: no card that counts less than is there, whatever failed. docs/proofs.md, 13.6."""
+"""A card lies beside releases only if it counts all of them, whatever failed. docs/proofs.md, 13.6."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from tests.release.helpers import PNG, SETTINGS, card_of, on_card, outputs, pict
 def lost_in_between(
     context: WorkerContext, client: LedgerClient, state: RunState, stop: Stop
 ) -> Generator[list[FileReport]]:
-    """Workers that are killed when their files have their names, before they can say so."""
+    """Run workers that are killed after their files have their names, before they can report."""
     list(Worker(context, client).run(list(state.tasks())))
     yield from ()
 
 
-def test_a_file_that_is_there_and_not_counted_costs_the_card(tmp_path: Path) -> None:
+def test_an_uncounted_file_prevents_the_card(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(3))
     assert release(source, tmp_path / "out").complete
     plant(source, {"large.png": encoded(picture(90, 70), "PNG")})
@@ -56,7 +56,7 @@ def test_a_file_that_is_there_and_not_counted_costs_the_card(tmp_path: Path) -> 
     assert verified(tmp_path / "out") == []
 
 
-def test_a_single_file_that_is_not_counted_costs_its_card(tmp_path: Path) -> None:
+def test_an_uncounted_single_file_prevents_its_card(tmp_path: Path) -> None:
     plant(tmp_path, {"in.png": PNG, "other.png": PNG})
     run = prepare(tmp_path / "in.png", tmp_path / "out.png", SETTINGS)
     list(run.run(lost_in_between))
@@ -65,7 +65,7 @@ def test_a_single_file_that_is_not_counted_costs_its_card(tmp_path: Path) -> Non
     assert release(tmp_path / "in.png", tmp_path / "out.png").complete
 
 
-def test_a_ledger_that_fails_after_files_have_their_names_costs_the_card(
+def test_a_ledger_that_fails_after_files_are_named_prevents_the_card(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = plant(tmp_path / "in", pictures(3))
@@ -83,8 +83,8 @@ def test_a_ledger_that_fails_after_files_have_their_names_costs_the_card(
     assert on_card(tmp_path / "out") == 3
 
 
-def test_while_something_is_released_no_earlier_card_lies_there(tmp_path: Path) -> None:
-    """Whoever is left with what a killed run left has no card rather than one that counts too little."""
+def test_no_earlier_card_is_present_while_something_is_released(tmp_path: Path) -> None:
+    """A killed run leaves no card rather than one that counts too little."""
     source = plant(tmp_path / "in", pictures(2))
     assert release(source, tmp_path / "out").complete
     plant(source, pictures(3))
@@ -138,7 +138,7 @@ def test_a_card_is_withdrawn_before_the_first_file_and_written_again(tmp_path: P
     assert card.read_bytes() == before
 
 
-def test_a_target_that_was_removed_can_be_made_again(tmp_path: Path) -> None:
+def test_a_deleted_target_can_be_released_again(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(2))
     release(source, tmp_path / "out")
     shutil.rmtree(tmp_path / "out")
@@ -147,7 +147,7 @@ def test_a_target_that_was_removed_can_be_made_again(tmp_path: Path) -> None:
     assert verified(tmp_path / "out") == []
 
 
-def test_what_is_refused_lets_go_of_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_run_unlocks_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = plant(tmp_path / "in", pictures(2))
     with monkeypatch.context() as patch:
         patch.setattr(RunState, "listing", lambda self: (_ for _ in ()).throw(ReleaseError("for a test")))
@@ -156,7 +156,7 @@ def test_what_is_refused_lets_go_of_the_target(tmp_path: Path, monkeypatch: pyte
     assert release(source, tmp_path / "out").complete
 
 
-def test_what_systems_put_among_releases_does_not_cost_the_card(tmp_path: Path) -> None:
+def test_files_of_the_operating_system_do_not_prevent_the_card(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(2))
     release(source, tmp_path / "out")
     plant(tmp_path / "out", {"._00000.png": b"\0\5\x16\7", ".DS_Store": b"x"})
@@ -165,11 +165,11 @@ def test_what_systems_put_among_releases_does_not_cost_the_card(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["caf\u00e9.png", "cafe\u0301.png", "\u00e9e\u0301.png"])
-def test_names_with_accents_are_counted_in_every_form(name: str, tmp_path: Path) -> None:
+def test_names_with_accents_are_counted_in_every_unicode_form(name: str, tmp_path: Path) -> None:
     assert release(plant(tmp_path / "in", {name: PNG}), tmp_path / "out").complete
 
 
-def test_a_folder_that_cannot_be_looked_into_costs_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_folder_prevents_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = plant(tmp_path / "in", pictures(2))
     run = prepare(source, tmp_path / "out", SETTINGS)
     monkeypatch.setattr(
@@ -184,8 +184,8 @@ def test_a_folder_that_cannot_be_looked_into_costs_the_card(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("owners", [False, True])
-def test_an_older_ledger_is_told_by_its_numbers_before_anything_is_spent(owners: bool, tmp_path: Path) -> None:
-    """Also in the middle of a run, which goes on entering releases under the same identity, and under an owner's key."""
+def test_an_older_ledger_is_recognised_before_anything_is_spent(owners: bool, tmp_path: Path) -> None:
+    """Also in the middle of a run, which goes on under the same identity, and under an owner's key."""
     key = tmp_path / "key" if owners else None
     if key:
         new_key_file(key)
@@ -228,7 +228,7 @@ def test_no_card_says_less_than_the_one_before_it(tmp_path: Path) -> None:
     assert card_of(tmp_path / "out")["statements"][0] == before
 
 
-def test_no_card_lies_beside_a_picture_that_is_no_release(tmp_path: Path) -> None:
+def test_no_card_is_written_beside_an_image_that_is_not_a_release(tmp_path: Path) -> None:
     """Somebody copied the originals over the releases, or named the state of another target."""
     source = plant(tmp_path / "in", pictures(2))
     assert release(source, tmp_path / "out", state=tmp_path / "state").complete
@@ -261,7 +261,7 @@ def test_a_target_and_its_state_may_be_moved_together(tmp_path: Path) -> None:
     assert verified(tmp_path / "moved") == []
 
 
-def test_a_start_that_was_refused_opens_no_folder_of_sources(tmp_path: Path) -> None:
+def test_a_refused_start_does_not_open_a_folder_of_other_files(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.jpg": encoded(picture(9, 7), "JPEG")})
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ReleaseError):
@@ -271,8 +271,8 @@ def test_a_start_that_was_refused_opens_no_folder_of_sources(tmp_path: Path) -> 
         prepare(source, tmp_path / "mine", SETTINGS, state=tmp_path / "state", spend=True)
 
 
-def test_what_comes_back_is_known_again(tmp_path: Path) -> None:
-    """Releases that were moved to another disk and linked, or lay on one that was away when they were to be made again."""
+def test_a_lost_release_that_returns_is_recognised(tmp_path: Path) -> None:
+    """Releases were replaced by links, or lay on a disk that was away when they were to be made again."""
     source = plant(tmp_path / "in", pictures(3))
     release(source, tmp_path / "out")
     shutil.copytree(tmp_path / "out", tmp_path / "kept")
@@ -298,7 +298,7 @@ def test_what_comes_back_is_known_again(tmp_path: Path) -> None:
     assert verified(tmp_path / "out") == []
 
 
-def test_what_was_begun_below_a_target_does_not_go_on_when_that_has_a_card(tmp_path: Path) -> None:
+def test_a_run_below_another_target_is_not_resumed_once_that_has_a_card(tmp_path: Path) -> None:
     one, two = (
         plant(tmp_path / "one", {"a.png": PNG}),
         plant(tmp_path / "two", {"b.png": encoded(picture(5, 5), "PNG")}),
@@ -318,14 +318,18 @@ def test_what_was_begun_below_a_target_does_not_go_on_when_that_has_a_card(tmp_p
         prepare(two / "b.png", f"{memory}/b.png", SETTINGS, state=tmp_path / "s3")
 
 
-def test_a_file_that_is_called_card_and_is_none_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_a_file_named_card_that_is_not_a_card_is_ignored(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.png": PNG})
     for content in ('["statements"]', '"my statements"', '{"statements": []}', "\n", "[" * 100_000):
         (tmp_path / CARD_NAME).write_text(content)
-        prepare(plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "out", SETTINGS).close()
+        run = prepare(source, tmp_path / "out", SETTINGS)
+        assert run.inventory.waiting == 1
+        run.close()
+        assert (tmp_path / CARD_NAME).read_text() == content
 
 
-def test_a_release_of_an_earlier_key_is_looked_into_though_its_size_is_right(tmp_path: Path) -> None:
-    """Releases of equal size are equally large: that of another plan could take its place."""
+def test_a_release_of_an_earlier_key_is_checked_by_content_not_size(tmp_path: Path) -> None:
+    """Uncompressed releases of equal dimensions have equal sizes: one of another plan could take its place."""
     source, many = (
         plant(tmp_path / "in", {"a.png": PNG}),
         {f"z{i:03}.png": data for i, data in enumerate(pictures(70, 9, 8).values())},
@@ -348,8 +352,8 @@ def test_nothing_is_released_into_another_runs_target(target: str, tmp_path: Pat
     assert spent().releases == 1
 
 
-def test_another_run_that_was_at_work_costs_both_their_card(tmp_path: Path) -> None:
-    """Where a target cannot be held, as in remote places: the second one names a file when the first one has ended."""
+def test_two_runs_on_one_unlocked_target_leave_no_card(tmp_path: Path) -> None:
+    """Remote targets cannot be locked: the second run names a file after the first one has ended."""
     memory = f"memory://both-{tmp_path.name}"
     one, two = (
         plant(tmp_path / "one", {"x.png": PNG}),
@@ -381,10 +385,8 @@ def test_another_run_that_was_at_work_costs_both_their_card(tmp_path: Path) -> N
         run.close()
 
 
-def test_a_card_that_comes_after_another_runs_file_is_taken_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other one named it after this one had looked, and before its card had its name."""
+def test_a_card_written_after_another_runs_file_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other run named it after this one had looked, and before its card had its name."""
     memory = f"memory://late-{tmp_path.name}"
     run = prepare(plant(tmp_path / "in", {"x.png": PNG}), memory, SETTINGS, state=tmp_path / "s1")
     write = closing.write_card
@@ -402,8 +404,8 @@ def test_a_card_that_comes_after_another_runs_file_is_taken_back(
 
 
 @pytest.mark.parametrize("how", ["._b.png", "sub/b.png"])
-def test_a_release_that_is_hard_to_see_costs_the_card(how: str, tmp_path: Path) -> None:
-    """A picture that is called as macOS calls what it puts beside files; one behind a link. Its source has gone meanwhile."""
+def test_a_hidden_or_linked_release_prevents_the_card(how: str, tmp_path: Path) -> None:
+    """An image named like an AppleDouble file, and one behind a link. The source is gone meanwhile."""
     source = plant(tmp_path / "in", {"a.png": PNG, how: encoded(picture(5, 5), "PNG")})
     if how.startswith("sub"):
         (tmp_path / "elsewhere").mkdir()
@@ -420,7 +422,7 @@ def test_a_release_that_is_hard_to_see_costs_the_card(how: str, tmp_path: Path) 
     assert not (tmp_path / "out" / CARD_NAME).exists()
 
 
-def test_an_owners_key_may_not_be_handed_on(tmp_path: Path) -> None:
+def test_an_owners_key_inside_the_target_is_refused(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.png": PNG})
     (tmp_path / "out").mkdir()
     new_key_file(tmp_path / "out" / "key")
@@ -432,7 +434,7 @@ def test_an_owners_key_may_not_be_handed_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs flock")
-def test_two_runs_do_not_work_on_one_target(tmp_path: Path) -> None:
+def test_two_runs_cannot_work_on_one_target(tmp_path: Path) -> None:
     one, two = plant(tmp_path / "one", pictures(2)), plant(tmp_path / "two", {"b.png": encoded(picture(5, 5), "PNG")})
     run = prepare(one, tmp_path / "out", SETTINGS)
     with pytest.raises(ReleaseError, match="another run is working on"):
@@ -442,7 +444,7 @@ def test_two_runs_do_not_work_on_one_target(tmp_path: Path) -> None:
     assert run.result.complete
 
 
-def test_an_older_ledger_that_was_put_back_writes_no_card(tmp_path: Path) -> None:
+def test_an_older_ledger_is_refused_and_the_card_stays(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(2))
     ledger = tmp_path / "l" / "ledger.sqlite"
     release(source, tmp_path / "one", ledger=ledger)
@@ -459,7 +461,7 @@ def test_an_older_ledger_that_was_put_back_writes_no_card(tmp_path: Path) -> Non
 
 
 class Failing(LocalStorage):
-    """A folder that refuses every name."""
+    """A folder that refuses to rename."""
 
     number = errno.EACCES
 
@@ -477,10 +479,10 @@ class Failing(LocalStorage):
     ("number", "state", "counted"),
     [("EACCES", FileState.RETRY, 0), ("ENAMETOOLONG", FileState.FAILED, 0), ("EIO", FileState.RETRY, 1)],
 )
-def test_what_surely_has_no_name_is_not_counted(
+def test_a_file_that_certainly_has_no_name_is_not_counted(
     number: str, state: FileState, counted: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder without the right to write, a name that is too long; of a disk that fails nobody knows."""
+    """A read-only folder and a name that is too long leave no file; after a disk error that is unknown."""
     source = plant(tmp_path / "in", {"a.png": PNG})
     monkeypatch.setattr(Failing, "number", getattr(errno, number))
     run = prepare(source, tmp_path / "out", SETTINGS)
@@ -493,8 +495,8 @@ def test_what_surely_has_no_name_is_not_counted(
     assert spent().releases == counted
 
 
-def test_no_card_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be told of a run must not cost its key."""
+def test_a_run_without_a_card_is_not_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run keeps its key."""
     source = plant(tmp_path / "in", pictures(3))
 
     def fails(self: LedgerJoin, asked: object) -> list[object]:

@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes, started here; one of them is lost in the middle."""
+"""A real Ray cluster of two nodes, one of which is lost during a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tests.formats.shards import shard
 from tests.release.helpers import outputs, pictures, plant, release
 from tests.release.processes import Watch, command, running, wait_for
 
-# Its own process, so that Ray's threads, warnings and files stay out of this one: says the address, then loses a node when told.
+# A process of its own keeps Ray's threads, warnings and files out of this one. It prints the address of the cluster,
+# and removes a node when it reads a line.
 CLUSTER = """
 import sys
 from ray.cluster_utils import Cluster
@@ -48,7 +49,7 @@ def cluster() -> Iterator[tuple[str, subprocess.Popen[str]]]:
         running.wait()
 
 
-def test_the_same_bytes_as_here_and_a_node_lost_in_the_middle(
+def test_a_cluster_that_loses_a_node_releases_the_same_bytes(
     cluster: tuple[str, subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     address, nodes = cluster
@@ -91,7 +92,7 @@ def test_an_interrupted_run_on_ray_is_resumed_here(cluster: tuple[str, subproces
     watch.at_the_end(600)
 
 
-def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
+def test_an_unreachable_cluster_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     source = plant(tmp_path / "in", pictures(3))
     options = ("--engine", "ray", "--address", "127.0.0.1:1")

@@ -1,6 +1,7 @@
-"""The promise under fire: processes killed at many points, disks that are full or cannot be written, sources that change underfoot.
+"""Runs that are killed at many points or interrupted, and sources that change during a run.
 
-After each: no partial output, no image missing at the end, no item with two different releases, the ledger's sums right.
+After each: no partial output, no image missing at the end, no item with two different releases, and a ledger whose
+sums are right.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tests.release.processes import Watch, children, command, running, wait_for
 COUNT = 200
 
 
-# The run itself, killed before or after the n-th call of what it does to disk, ledger and journal
+# The run itself, killed before or after the n-th call of what it does to disk, ledger and state
 
 KILLER = """
 import importlib, os, signal, sys
@@ -48,7 +49,7 @@ def patched(point, after, at):
         return result
     setattr(place, name, deadly)
 
-for line in sys.stdin:                          # a child for each, since starting Python takes longest
+for line in sys.stdin:                          # one child each, since starting Python takes longest
     point, when, at = line.split()
     child = os.fork()
     if not child:
@@ -90,8 +91,8 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return plant(folder / "in", files | shards)
 
 
-def test_the_run_is_killed_at_every_kind_of_point_again_and_again(many: Path, tmp_path: Path) -> None:
-    """One release, killed at every point in turn, before and after, and resumed each time."""
+def test_a_run_killed_at_every_point_is_resumed(many: Path, tmp_path: Path) -> None:
+    """One run, killed before and after every point in turn, and resumed each time."""
     target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
     watch, kills = Watch(target, ledger), 0
     arguments = [sys.executable, "-c", KILLER, *command(many, target, ledger, "--workers", "1")[3:]]
@@ -112,7 +113,7 @@ def test_the_run_is_killed_at_every_kind_of_point_again_and_again(many: Path, tm
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_the_run_is_killed_at_any_moment(workers: str, tmp_path: Path) -> None:
+def test_a_run_killed_at_any_moment_is_resumed(workers: str, tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(500, 60, 50))
     target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
     watch, done = Watch(target, ledger), 0
@@ -127,12 +128,12 @@ def test_the_run_is_killed_at_any_moment(workers: str, tmp_path: Path) -> None:
     assert (run.returncode, err) == (0, "")
     assert (
         json.loads(out)["kept"] >= done - int(workers) * BATCH_SOURCES
-    )  # of each worker a batch that the killed run never heard of
+    )  # each worker may have had a batch that it could not report
     watch.at_the_end(500)
 
 
-def test_workers_are_killed_again_and_again(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(1800, 60, 50))  # so many that some are left, however fast the machine is
+def test_workers_that_are_killed_repeatedly_are_replaced(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", pictures(1800, 60, 50))  # enough that some are left on a fast machine
     target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
     watch, killed = Watch(target, ledger), 0
     with running(*command(source, target, ledger, "--workers", "2")) as run:
@@ -162,7 +163,7 @@ image.read = deadly
 """
 
 
-def test_a_file_that_kills_whoever_reads_it_is_found_and_named(tmp_path: Path) -> None:
+def test_a_file_that_kills_its_worker_is_found_and_reported(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {**pictures(150), "00070 killer.png": encoded(picture(31, 31), "PNG")})
     plant(tmp_path / "site", {"sitecustomize.py": MURDEROUS.encode()})
     target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
@@ -177,11 +178,11 @@ def test_a_file_that_kills_whoever_reads_it_is_found_and_named(tmp_path: Path) -
     Watch(target, ledger).at_the_end(150)
 
 
-# Sources that change underfoot
+# Sources that change during the run
 
 
-def test_files_replaced_while_they_are_read(tmp_path: Path) -> None:
-    """Under an owner's key it is known what each version must become: nothing else may come out."""
+def test_files_replaced_during_the_run(tmp_path: Path) -> None:
+    """Under an owner's key the release of each version is known: nothing else may come out."""
     new_key_file(tmp_path / "key")
     versions = [encoded(picture(40 + i, 50), "PNG") for i in range(3)]
     allowed = set()
@@ -206,7 +207,7 @@ def test_files_replaced_while_they_are_read(tmp_path: Path) -> None:
                     (tmp_path / "new").write_bytes(data)
                     (tmp_path / "new").rename(path)
                 else:
-                    path.write_bytes(data)  # for a moment it is empty, or cut off
+                    path.write_bytes(data)  # for a moment it is empty or truncated
 
     thread = threading.Thread(target=replace)
     thread.start()
@@ -227,23 +228,21 @@ def test_files_replaced_while_they_are_read(tmp_path: Path) -> None:
     assert all("has changed" in problem for problem in ran.problems.values())
 
 
-# Interrupted by hand
+# Interrupted by its user
 
 
-def test_control_c_stops_soon_and_the_run_goes_on_later(tmp_path: Path) -> None:
+def test_an_interrupted_run_stops_soon_and_can_be_resumed(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(250, 200, 200))
     target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
     watch = Watch(target, ledger)
     with running(*command(source, target, ledger, "--workers", "2", "--compress", "6")) as run:
         wait_for(10, target, run)
-        asked = time.monotonic()
         run.send_signal(signal.SIGINT)
+        done = len(list(target.rglob("*.png")))
         out, _ = run.communicate()
-        took = time.monotonic() - asked
     assert run.returncode == 130
-    assert took < 2
     assert json.loads(out)["stopped"]
-    assert 10 <= watch.look() < 250
+    assert 10 <= watch.look() <= done + 2 * BATCH_SOURCES  # each worker may finish its batch, not begin another
     assert verified(target) == []
     for path in sorted(source.iterdir())[80:]:
         path.unlink()  # fewer are enough

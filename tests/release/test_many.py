@@ -11,7 +11,7 @@ from tests.release.helpers import BESIDE, pictures, plant, spent, tree, verified
 from tests.release.processes import command, running, wait_for
 
 
-def test_ten_thousand_small_files_and_a_kill_among_them(tmp_path: Path) -> None:
+def test_ten_thousand_small_files_with_a_kill_in_between(tmp_path: Path) -> None:
     source = plant(
         tmp_path / "in",
         {f"{i // 500:02}/{name}": data for i, (name, data) in enumerate(pictures(10_000, 5, 4).items())},
@@ -31,7 +31,7 @@ def test_ten_thousand_small_files_and_a_kill_among_them(tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_the_number_of_images(tmp_path: Path) -> None:
-    """One process from beginning to end, with a run of every kind of table it keeps; benchmarks/RESULTS.md has 100,000."""
+    """One process from beginning to end; benchmarks/RESULTS.md has 100,000 images."""
     peaks = []
     for count in (300, 6000):
         files = pictures(count, 3, 3)

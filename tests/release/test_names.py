@@ -46,7 +46,7 @@ def test_sources_that_would_share_a_name_keep_their_endings() -> None:
     assert names_of("a.jpg", "a.png", "b.jpg") == {"a.jpg": "a.jpg.png", "a.png": "a.png.png", "b.jpg": "b.png"}
 
 
-def test_names_that_differ_only_in_case_are_one_name() -> None:
+def test_names_that_differ_only_in_case_count_as_the_same() -> None:
     assert names_of("A.PNG", "a.jpg", "a.png") == {"A.PNG": "A.PNG.png", "a.jpg": "a.jpg.png", "a.png": "a.png.2.png"}
 
 
@@ -101,7 +101,7 @@ def test_no_two_releases_share_a_name_on_any_file_system(paths: set[PurePath]) -
     assert names_of(*map(str, sources[::-1])) == names_of(*map(str, sources))
 
 
-def test_what_was_named_before_keeps_its_name_and_new_ones_make_way() -> None:
+def test_earlier_names_are_kept_and_new_ones_avoid_them() -> None:
     database = sqlite3.connect(":memory:")
     database.executescript(SCHEMA)
     namer = OutputNames(database.execute)
@@ -114,7 +114,7 @@ def test_what_was_named_before_keeps_its_name_and_new_ones_make_way() -> None:
     database.close()
 
 
-def test_a_random_name_says_nothing_and_is_always_the_same() -> None:
+def test_a_random_name_reveals_nothing_and_is_repeatable() -> None:
     secret = Secret(bytes(32), is_owners=False)
     one, two = (random_name(secret.output_name, path, ".png") for path in ("anna/secret.jpg", "anna/other.jpg"))
     assert one != two
@@ -122,7 +122,7 @@ def test_a_random_name_says_nothing_and_is_always_the_same() -> None:
     assert re.fullmatch(r"([0-9a-f]{2})/\1[0-9a-f]{30}\.png", one)
 
 
-def test_every_file_is_found_and_nothing_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_file_is_found_and_no_link_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, elsewhere = tmp_path / "source", tmp_path / "elsewhere"
     for file in (source / "b.jpg", source / "a" / "c.txt", source / "a" / "deep" / ".hidden", elsewhere / "secret.jpg"):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -151,7 +151,7 @@ def test_the_source_folder_itself_may_be_a_link(tmp_path: Path) -> None:
     assert [str(item.path) for item in find_files(tmp_path / "link")] == ["a.jpg"]
 
 
-def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").touch()
     (tmp_path / "closed").mkdir(mode=0)
     if os.access(

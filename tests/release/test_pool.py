@@ -1,4 +1,4 @@
-"""Workers that die, ledgers that fail, films that are refused in the middle: in this process, where every line can be seen."""
+"""Workers that die, ledgers that fail and videos that are refused midway, in this process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ldp_slicing.release.pool import BATCH_FILE_BYTES, CRASHED, Message, batches
 from ldp_slicing.release.report import FileReport, FileState, FileTask
 from ldp_slicing.release.run import on_this_machine, prepare
 from ldp_slicing.release.worker import LocalLedgerClient, ReleaseRequest, Worker, WorkerContext
-from ldp_slicing.storage import LocalStorage, write_file
+from ldp_slicing.storage import LocalStorage, TemporaryFile, write_file
 from tests.formats.videos import FRAMES, video
 from tests.markers import encoded, picture
 from tests.release.helpers import SETTINGS, outputs, pictures, plant, release, spent, verified
@@ -41,7 +41,7 @@ from tests.release.processes import children
 
 
 class LocalActors:
-    """The stations that Ray's actors run, hired in this process. One whose batch holds a killer never answers: it is dead."""
+    """The actors of a Ray cluster, started in this process. One whose batch holds ``killer`` never answers."""
 
     def __init__(self, context: WorkerContext, killer: str = "") -> None:
         self._setting, self._killer = context, killer
@@ -103,7 +103,7 @@ def tasks(names: Sequence[str]) -> list[FileTask]:
     return [FileTask(name, "image", name, 100) for name in names]
 
 
-def test_a_file_that_kills_its_readers_is_found_and_the_others_are_made(
+def test_a_file_that_kills_workers_is_found_and_the_others_are_released(
     context: WorkerContext, client: LocalLedgerClient, tmp_path: Path
 ) -> None:
     killer = "00070.png"
@@ -120,7 +120,7 @@ def test_a_file_that_kills_its_readers_is_found_and_the_others_are_made(
     assert pool.started == []
 
 
-def test_workers_that_cannot_be_started_are_said(context: WorkerContext, client: LocalLedgerClient) -> None:
+def test_workers_that_cannot_be_started_are_reported(context: WorkerContext, client: LocalLedgerClient) -> None:
     class Full(LocalActors):
         def start(self) -> WorkerActor:
             if len(self.started) == 2:
@@ -134,13 +134,13 @@ def test_workers_that_cannot_be_started_are_said(context: WorkerContext, client:
 
 
 class Stillborn(LocalActors):
-    """Every worker is dead when it comes."""
+    """Every worker is dead from the start."""
 
     def send(self, worker: WorkerActor, message: Any) -> None:
         self._dead.add(worker)
 
 
-def test_workers_that_all_die_are_not_hired_for_ever(
+def test_a_run_whose_workers_all_die_is_aborted(
     context: WorkerContext, client: LocalLedgerClient, tmp_path: Path
 ) -> None:
     with pytest.raises(ReleaseError, match="31 workers in a row"):
@@ -160,7 +160,7 @@ list(run.run(on_this_machine(2)))
 """
 
 
-def test_a_script_without_its_guard_is_told_so(tmp_path: Path) -> None:
+def test_a_script_without_a_main_guard_gets_advice(tmp_path: Path) -> None:
     plant(tmp_path, {"script.py": SCRIPT.encode()})
     arguments = [
         sys.executable,
@@ -177,7 +177,7 @@ def test_a_script_without_its_guard_is_told_so(tmp_path: Path) -> None:
 def test_workers_in_one_process_do_not_mix_up_their_keys(
     context: WorkerContext, client: LocalLedgerClient, tmp_path: Path
 ) -> None:
-    """As many as there are batches, at the same time, and the same bytes as one alone: a mask used for two images would show both."""
+    """Many workers at once release the same bytes as one alone: a mask used for two images would reveal both."""
     todo = [FileTask(name, "image", name, BATCH_FILE_BYTES // 3) for name in pictures(150)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -221,7 +221,7 @@ def test_a_worker_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
 
 
 class Failing(LocalLedgerClient):
-    """A ledger that gives out at one kind of question."""
+    """A ledger that fails at one kind of question."""
 
     at = ""
 
@@ -239,7 +239,7 @@ class Failing(LocalLedgerClient):
 
 @pytest.mark.parametrize("far", [False, True], ids=["here", "far"])
 @pytest.mark.parametrize("at", ["approve", "finish"])
-def test_a_ledger_that_gives_out_leaves_everything_to_be_tried_again(
+def test_files_are_retried_after_the_ledger_fails(
     at: str, far: bool, context: WorkerContext, client: LocalLedgerClient, tmp_path: Path
 ) -> None:
     failing = Failing(client.ledger, client.policy, SETTINGS)
@@ -254,7 +254,7 @@ def test_a_ledger_that_gives_out_leaves_everything_to_be_tried_again(
     else:
         results = list(Worker(context, failing).run(todo))
     assert all(report.state is FileState.RETRY and "disk I/O" in (report.problem or "") for report in results)
-    assert len(outputs(tmp_path / "out")) == (5 if at == "finish" else 0)  # they have their names, and count as intents
+    assert len(outputs(tmp_path / "out")) == (5 if at == "finish" else 0)  # named files count as intents
     assert client.ledger.total().unfinished == len(outputs(tmp_path / "out"))
     before = outputs(tmp_path / "out")
     assert [report.problem for report in Worker(context, client).run(todo)] == [None] * 5
@@ -265,7 +265,7 @@ def test_a_ledger_that_gives_out_leaves_everything_to_be_tried_again(
 def test_a_stop_after_the_intents_withdraws_them(
     context: WorkerContext, client: LocalLedgerClient, tmp_path: Path
 ) -> None:
-    asked = iter([False] * 11 + [True] * 100)  # five are read, then the first is written
+    asked = iter([False] * 11 + [True] * 100)  # five files are read, then the first is written
     results = list(Worker(context, client, lambda: next(asked)).run(tasks(list(pictures(5)))))
     assert {report.state for report in results} == {FileState.RELEASED, FileState.WAITING}
     assert (
@@ -273,6 +273,31 @@ def test_a_stop_after_the_intents_withdraws_them(
         == len(outputs(tmp_path / "out"))
         == sum(1 for report in results if report.state is FileState.RELEASED)
     )
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_worker_stops_at_the_first_full_disk(
+    number: int, context: WorkerContext, client: LocalLedgerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, left = LocalStorage.create, iter([True, True])
+
+    def full(self: LocalStorage, path: str) -> TemporaryFile:
+        if next(left, False):
+            return create(self, path)
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStorage, "create", full)
+        worker = Worker(context, client)
+        reports = [*worker.run(tasks(list(pictures(5)))), *worker.run(tasks(["00006.png"]))]
+    assert [report.state for report in reports] == [
+        *[FileState.RELEASED] * 2,
+        FileState.RETRY,
+        *[FileState.WAITING] * 3,
+    ]
+    assert [report.disk_full for report in reports] == [False, False, True, False, False, False]
+    assert reports[2].problem == f"could not be released: {os.strerror(number)}"
+    assert client.ledger.total().releases == len(outputs(tmp_path / "out")) == 2
 
 
 def test_a_writer_that_refuses_and_a_name_that_cannot_be_given(
@@ -293,8 +318,8 @@ def test_a_writer_that_refuses_and_a_name_that_cannot_be_given(
     assert not list((tmp_path / "temporary").iterdir())
 
 
-def test_half_a_video_is_refused_whole(tmp_path: Path) -> None:
-    """One of its later frames was released before, as a picture: what was written of the film goes, and so do its intents."""
+def test_a_video_with_one_refused_frame_is_refused_whole(tmp_path: Path) -> None:
+    """A later frame was released before, as an image: the output is removed, and so are its intents."""
     frames = [np.roll(picture(24, 32), i, axis=0) for i in range(24)] + [
         np.roll(picture(24, 32), i, axis=1) for i in range(1, 32)
     ]
@@ -311,7 +336,7 @@ def look(flag: workers_module._Flag) -> None:
         flag()
 
 
-def test_a_worker_that_is_killed_while_it_looks_whether_to_stop_holds_up_nobody() -> None:
+def test_a_worker_killed_while_reading_the_stop_flag_blocks_nobody() -> None:
     context = multiprocessing.get_context("fork")
     flag = workers_module._Flag(context)
     for _ in range(5):
@@ -352,7 +377,7 @@ def test_a_video_without_a_video_stream_and_a_torn_one(tmp_path: Path) -> None:
     assert "cut off or damaged" in ran.problems["b.mp4"]
 
 
-def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_leaves_no_trace(tmp_path: Path) -> None:
     def torn() -> Any:
         yield b"half"
         raise OSError("no more")
@@ -362,7 +387,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == [".ldp-slicing-partial"]
 
 
-def test_an_address_without_a_port() -> None:
+def test_an_address_without_a_port_is_refused() -> None:
     pytest.importorskip("ray")
     started = time.monotonic()
     with pytest.raises(ReleaseError, match="nowhere cannot be reached"):
@@ -370,8 +395,8 @@ def test_an_address_without_a_port() -> None:
     assert time.monotonic() - started < 60
 
 
-def test_a_worker_that_dies_with_a_release_in_hand_leaves_a_run_that_can_go_on(tmp_path: Path) -> None:
-    """What it had entered can only be made again under this run's key."""
+def test_a_run_can_be_resumed_after_a_worker_died_with_an_intent(tmp_path: Path) -> None:
+    """What is in the ledger can only be made again under this run's key."""
     source = plant(tmp_path / "in", {**pictures(70), "00070 heavy.png": encoded(picture(31, 31), "PNG")})
     plant(tmp_path / "site", {"sitecustomize.py": HEAVY.encode()})
     environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'site'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
@@ -392,7 +417,7 @@ def test_a_worker_that_dies_with_a_release_in_hand_leaves_a_run_that_can_go_on(t
     told = json.loads(ran.stdout)
     assert "died 3 times" in told["problems"][0]["problem"]
     assert not told["complete"]
-    again = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)  # with memory enough
+    again = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)  # now with enough memory
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["complete"]
     assert (spent().releases, spent().unfinished) == (71, 0)

@@ -1,4 +1,4 @@
-"""Places that are not folders of this machine: a real web server to read from, and file systems of fsspec to write to."""
+"""Remote storage: a real web server to read from, and file systems of fsspec to write to."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def bucket() -> Iterator[str]:
         system.rm(root, recursive=True)
 
 
-def test_sources_of_a_web_server(server: str, tmp_path: Path) -> None:
+def test_sources_on_a_web_server(server: str, tmp_path: Path) -> None:
     ran = release(server, tmp_path / "out")  # type: ignore[arg-type]
     assert set(ran.problems) == {"bad.txt"}
     assert set(outputs(tmp_path / "out")) == {*pictures(5), "deep/er/a.png"}
@@ -58,7 +58,7 @@ def test_sources_of_a_web_server(server: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["memory", "file"])
-def test_releases_go_to_a_remote_place(scheme: str, bucket: str, tmp_path: Path) -> None:
+def test_releases_to_remote_storage(scheme: str, bucket: str, tmp_path: Path) -> None:
     target = f"{bucket}/releases" if scheme == "memory" else f"file://{tmp_path}/releases"
     source = plant(tmp_path / "in", {**pictures(150), "album/x.png": PNG})
     assert release(source, target, after=1).stopped  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def test_releases_go_to_a_remote_place(scheme: str, bucket: str, tmp_path: Path)
         assert "key" not in {name.rsplit("/")[-1] for name in tree(tmp_path)}
 
 
-def test_one_remote_file_to_one(bucket: str, tmp_path: Path) -> None:
+def test_one_file_to_one_remote_file(bucket: str, tmp_path: Path) -> None:
     plant(tmp_path, {"a.png": PNG})
     assert release(tmp_path / "a.png", f"{bucket}/x/b.png").complete  # type: ignore[arg-type]
     system, root = fsspec.core.url_to_fs(bucket)
@@ -86,7 +86,7 @@ def test_one_remote_file_to_one(bucket: str, tmp_path: Path) -> None:
     assert release(f"{bucket}/x/b.png", tmp_path / "c.png").complete  # type: ignore[arg-type]
 
 
-def test_remote_places_that_overlap_are_full_or_unknown(bucket: str, tmp_path: Path) -> None:
+def test_remote_targets_that_overlap_exist_or_are_unknown_are_refused(bucket: str, tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.png": PNG})
     release(source, f"{bucket}/a")  # type: ignore[arg-type]
     for wrong, target, why in (
@@ -102,9 +102,9 @@ def test_remote_places_that_overlap_are_full_or_unknown(bucket: str, tmp_path: P
     assert CliRunner().invoke(app, ["verify", f"{bucket}/none"]).exit_code == 2
 
 
-def test_what_was_uploaded_counts_even_without_a_name(bucket: str, tmp_path: Path) -> None:
+def test_an_uploaded_temporary_file_counts_as_released(bucket: str, tmp_path: Path) -> None:
     whole = shard(pictures(100))
-    torn = whole[: whole.rindex(b"IDAT")]  # in its last member, when the first of them have been written
+    torn = whole[: whole.rindex(b"IDAT")]  # in its last member, after the first ones were written
     for target, entries in ((f"{bucket}/releases", 1), (str(tmp_path / "out"), 0)):
         source, ledger = plant(tmp_path / f"in{entries}", {"a.tar": torn}), tmp_path / f"{entries}.sqlite"
         assert set(release(source, target, ledger=ledger).problems) == {"a.tar"}  # type: ignore[arg-type]
@@ -128,10 +128,10 @@ def test_which_addresses_are_paths(address: str, path: str) -> None:
     assert local_path(address) == path
 
 
-def test_a_read_that_failed_on_the_way_costs_nothing_more(
+def test_a_read_that_fails_midway_costs_nothing_more(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some of the shard was uploaded: the run keeps its key, and makes the same when it is run again."""
+    """Some of the shard was uploaded: the run keeps its key, and releases the same bytes when resumed."""
     source = plant(tmp_path / "in", {"a.tar": shard(pictures(100))})
     read = tar_format.read
 

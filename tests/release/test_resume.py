@@ -1,4 +1,4 @@
-"""One source, one release: over interruptions, repetitions, losses and second thoughts."""
+"""One source, one release: across interruptions, repetitions, losses and changes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_stopped_run_is_resumed_and_nothing_is_made_twice(workers: int, source: Path, tmp_path: Path) -> None:
+def test_a_stopped_run_is_resumed_without_repeating_anything(workers: int, source: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     assert release(source, target, after=1, workers=workers).stopped
     before, key = outputs(target), tmp_path / "out.owner" / "key"
@@ -63,7 +63,7 @@ def test_a_stopped_run_is_resumed_and_nothing_is_made_twice(workers: int, source
     assert (spent().releases, spent().unfinished) == (150, 0)
 
 
-def test_what_a_power_cut_took_is_made_again_with_the_same_bytes(source: Path, tmp_path: Path) -> None:
+def test_outputs_lost_in_a_power_cut_are_made_again_with_the_same_bytes(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     release(source, target, after=1)
     before = outputs(target)
@@ -80,9 +80,7 @@ def test_what_a_power_cut_took_is_made_again_with_the_same_bytes(source: Path, t
     assert not (tmp_path / "out.owner" / "temporary").exists()
 
 
-def test_what_was_flushed_to_the_disk_is_not_read_again(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flushed_outputs_are_not_read_again(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ldp_slicing.release.run.FLUSH_SECONDS", 0.0)
     target = tmp_path / "out"
     release(source, target, after=1)
@@ -93,14 +91,14 @@ def test_what_was_flushed_to_the_disk_is_not_read_again(
     assert verified(target)[0] == (name, "has changed since its release: its checksum differs from the manifest")
 
 
-def test_on_a_finished_target_only_what_is_new_is_released(source: Path, tmp_path: Path) -> None:
+def test_a_finished_run_releases_only_new_files(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     release(source, target)
     before, beside = outputs(target), (tmp_path / "out" / "manifest.jsonl").read_bytes()
     ran = release(source, target)
     assert (ran.complete, ran.reports, ran.problems) == (True, {}, {})
     assert (outputs(target), (target / "manifest.jsonl").read_bytes()) == (before, beside)
-    plant(source, {"new/a.png": PNG[:0] + OTHER, "00000.jpg": encoded(picture(6, 6), "JPEG")})
+    plant(source, {"new/a.png": OTHER, "00000.jpg": encoded(picture(6, 6), "JPEG")})
     ran = release(source, target)
     assert set(ran.reports) == {"new/a.png", "00000.jpg"}
     after = outputs(target)
@@ -217,14 +215,14 @@ def test_another_source_ledger_or_key_is_another_parameter(source: Path, tmp_pat
         release(source, tmp_path / "out", key=tmp_path / "key")
 
 
-def test_a_state_that_was_removed_leaves_a_target_that_is_not_ours(source: Path, tmp_path: Path) -> None:
+def test_a_target_whose_state_was_deleted_is_refused(source: Path, tmp_path: Path) -> None:
     release(source, tmp_path / "out", after=1)
     shutil.rmtree(tmp_path / "out.owner")
     with pytest.raises(ReleaseError, match="not an empty folder"):
         release(source, tmp_path / "out")
 
 
-def test_a_run_whose_key_was_lost_can_make_nothing_again(source: Path, tmp_path: Path) -> None:
+def test_a_run_whose_key_was_lost_cannot_repeat_anything(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     release(source, target, after=1)
     before = outputs(target)
@@ -253,7 +251,22 @@ def test_two_runs_at_once_on_one_target(source: Path, tmp_path: Path) -> None:
     assert len(outputs(tmp_path / "out")) == 150
 
 
-def test_a_later_run_that_is_interrupted_does_not_touch_what_an_earlier_made(source: Path, tmp_path: Path) -> None:
+def test_other_processes_can_use_the_ledger_while_a_run_is_open(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run's database is locked exclusively; the ledger that is attached to it is not."""
+    monkeypatch.setattr("ldp_slicing.ledger.BUSY_SECONDS", 0.1)
+    run = prepare(source, tmp_path / "out", SETTINGS)
+    other = plant(tmp_path / "other", {"a.png": OTHER})
+    assert release(other, tmp_path / "out2").complete
+    list(run.run(on_this_machine(1)))
+    assert run.result.complete
+    assert release(plant(other, {"b.png": encoded(picture(5, 5), "PNG")}), tmp_path / "out2").complete
+    run.close()
+    assert spent().releases == 152
+
+
+def test_an_interrupted_later_run_leaves_earlier_releases_alone(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     release(source, target)
     plant(source, {f"more/{name}": data for name, data in pictures(150, 5, 5).items()})
@@ -268,7 +281,7 @@ def test_a_later_run_that_is_interrupted_does_not_touch_what_an_earlier_made(sou
 # Sources that change
 
 
-def test_a_source_that_was_only_touched_is_the_same(source: Path, tmp_path: Path) -> None:
+def test_a_source_that_was_only_touched_has_not_changed(source: Path, tmp_path: Path) -> None:
     release(source, tmp_path / "out")
     os.utime(source / "00001.png", (1, 1))
     content = (source / "00002.png").read_bytes()
@@ -277,7 +290,7 @@ def test_a_source_that_was_only_touched_is_the_same(source: Path, tmp_path: Path
     assert release(source, tmp_path / "out").problems == {}
 
 
-def test_a_source_that_was_replaced_is_named_and_its_release_stays(source: Path, tmp_path: Path) -> None:
+def test_a_replaced_source_is_reported_and_its_release_stays(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     release(source, target)
     before = outputs(target)
@@ -361,7 +374,7 @@ def test_copies_are_counted_or_left_out(tmp_path: Path) -> None:
     assert verified(tmp_path / "once") == []
 
 
-def test_random_names_tell_nothing_and_are_remembered(source: Path, tmp_path: Path) -> None:
+def test_random_names_reveal_nothing_and_are_remembered(source: Path, tmp_path: Path) -> None:
     settings, target = ReleaseSettings(5.0, names="random"), tmp_path / "out"
     plant(source, {"card.json/secret album/a.png": OTHER})
     release(source, target, settings, after=1)
@@ -412,7 +425,7 @@ def test_odd_names_are_resumed_listed_and_verified(names: str, tmp_path: Path) -
 # Other places
 
 
-def test_a_film_that_stands_still_under_an_owners_key(tmp_path: Path) -> None:
+def test_a_video_of_equal_frames_under_an_owners_key(tmp_path: Path) -> None:
     """Equal frames are one release and one entry; the card still says how many frames there are."""
     new_key_file(tmp_path / "key")
     source = plant(tmp_path / "in", {"a.mkv": video([FRAMES[0]] * 5 + [FRAMES[1]])})
@@ -434,7 +447,7 @@ def test_a_stop_while_releases_are_checked_changes_nothing(source: Path, tmp_pat
     assert release(source, tmp_path / "out").complete
 
 
-def test_the_folder_one_stands_in(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_current_folder_as_target(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     release(source, Path())

@@ -78,7 +78,7 @@ def test_a_mixed_folder_is_mirrored_and_each_image_gets_the_plan_that_fits(tmp_p
     assert (spent().releases, spent().unfinished) == (len(MIXED), 0)
 
 
-def test_slices_of_ones_own_are_for_colour_pictures(tmp_path: Path) -> None:
+def test_slices_for_colour_images(tmp_path: Path) -> None:
     source, target, settings = (
         plant(tmp_path / "in", MIXED),
         tmp_path / "out",
@@ -101,7 +101,7 @@ def test_slices_of_ones_own_are_for_colour_pictures(tmp_path: Path) -> None:
     assert (again.kept, outputs(target)) == (6, before)
 
 
-def test_slices_of_grey_pixels(tmp_path: Path) -> None:
+def test_slices_for_grey_images(tmp_path: Path) -> None:
     deep = io.BytesIO()
     Image.fromarray(np.arange(63, dtype=np.uint16).reshape(9, 7) * 999).save(deep, "PNG")
     source = plant(
@@ -122,7 +122,7 @@ def test_slices_of_grey_pixels(tmp_path: Path) -> None:
         release(source, tmp_path / "out2", ReleaseSettings(5.0, slices="17"))
 
 
-def test_a_budget_that_is_spent_on_nothing_is_said(tmp_path: Path) -> None:
+def test_a_grey_image_stored_in_colour_gets_a_notice(tmp_path: Path) -> None:
     grey = np.repeat(picture(9, 7)[..., :1], 3, axis=2)
     source = plant(tmp_path / "in", {"x-ray.png": encoded(grey, "PNG"), "colour.png": PNG})
     run = prepare(source, tmp_path / "out", SETTINGS)
@@ -133,7 +133,7 @@ def test_a_budget_that_is_spent_on_nothing_is_said(tmp_path: Path) -> None:
     run.close()
 
 
-def test_what_is_released_does_not_hang_on_the_number_of_workers_but_differs_each_time(tmp_path: Path) -> None:
+def test_releases_do_not_depend_on_the_number_of_workers_and_differ_between_runs(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", MIXED)
     for name, workers in (("one", 1), ("four", 4), ("again", 4)):
         release(source, tmp_path / name, workers=workers, ledger=tmp_path / f"{name}.sqlite")
@@ -144,7 +144,7 @@ def test_what_is_released_does_not_hang_on_the_number_of_workers_but_differs_eac
         assert len({(tmp_path / run / name).read_bytes() for run in ("one", "four", "again")}) == 3
 
 
-def test_sources_with_one_stem_do_not_overwrite_one_another(tmp_path: Path) -> None:
+def test_sources_with_the_same_stem_do_not_overwrite_each_other(tmp_path: Path) -> None:
     sizes = {"a.jpg": (5, 4), "a.png": (6, 4), "A.PNG": (7, 4), "a.webp": (8, 4)}
     source = plant(tmp_path / "in", {name: encoded(picture(*size), "PNG") for name, size in sizes.items()})
     made = {name: report.task.output for name, report in release(source, tmp_path / "out").reports.items()}
@@ -154,7 +154,7 @@ def test_sources_with_one_stem_do_not_overwrite_one_another(tmp_path: Path) -> N
     assert len(outputs(tmp_path / "out")) == 4
 
 
-def test_bad_files_are_named_and_the_others_go_on(tmp_path: Path) -> None:
+def test_bad_files_are_reported_and_the_others_are_released(tmp_path: Path) -> None:
     frames = encoded(picture(), "WEBP", save_all=True, append_images=[Image.fromarray(picture()[::-1])])
     bad = {
         "notes.txt": b"hello",
@@ -195,12 +195,12 @@ def test_files_that_change_between_listing_and_reading(tmp_path: Path) -> None:
     assert tree(tmp_path / "out") == ["card.json", "good.png", "manifest.jsonl"]
 
 
-def test_where_nothing_is_released_there_is_no_card(tmp_path: Path) -> None:
+def test_a_run_that_releases_nothing_leaves_no_card(tmp_path: Path) -> None:
     assert release(plant(tmp_path / "in", {"a.txt": b"x"}), tmp_path / "out").complete
     assert tree(tmp_path / "out") == []
 
 
-def test_a_folder_with_the_name_of_the_card_does_not_cost_the_card(tmp_path: Path) -> None:
+def test_a_folder_named_like_the_card_does_not_prevent_the_card(tmp_path: Path) -> None:
     taken = {"Card.json/a.png": PNG, "manifest.jsonl/a.png": PNG, ".ldp-slicing-partial/a.png": PNG}
     ran = release(plant(tmp_path / "in", {**taken, "b.png": PNG}), tmp_path / "out")
     assert set(ran.problems) == set(taken)
@@ -280,7 +280,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("settings", WRONG)
-def test_a_wrong_recipe_is_refused_before_anything_is_touched(settings: ReleaseSettings, places: Path) -> None:
+def test_wrong_settings_are_refused_before_anything_is_touched(settings: ReleaseSettings, places: Path) -> None:
     with pytest.raises(LdpSlicingError):
         prepare(places / "in", places / "out", settings)
     assert not (places / "out").exists()
@@ -305,8 +305,8 @@ def limit_files() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 
 
-def test_a_disk_that_gives_out_in_the_middle_of_a_file(tmp_path: Path) -> None:
-    """In a process of its own, the system refuses to let any file grow above 300 kB."""
+def test_a_file_that_grows_too_large_is_retried_later(tmp_path: Path) -> None:
+    """In a process of its own, with a limit of 300 kB on the size of files."""
     big, other = encoded(picture(400, 400), "PNG"), encoded(picture(5, 5), "PNG")
     source = plant(tmp_path / "in", {"a.png": PNG, "big.png": big, "z/big too.png": big, "z/small.png": other})
     command = [
@@ -340,7 +340,7 @@ def test_a_disk_that_gives_out_in_the_middle_of_a_file(tmp_path: Path) -> None:
     assert (spent().releases, spent().unfinished) == (4, 0)
 
 
-def test_a_target_that_turns_into_something_else(tmp_path: Path) -> None:
+def test_a_target_that_changes_during_the_run(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.png": PNG, "x/b.png": PNG, "c.png": PNG})
     run = prepare(source, tmp_path / "out", SETTINGS)
     plant(tmp_path / "out", {"x": b"a file where a folder should go"})
@@ -354,7 +354,7 @@ def test_a_target_that_turns_into_something_else(tmp_path: Path) -> None:
     assert verified(tmp_path / "out") == [("x", "is not in the manifest")]
 
 
-def test_an_error_that_nobody_foresaw_concerns_one_source_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_concerns_one_source_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def faulty(file: BinaryIO, options: Options) -> Iterator[Entry]:
         for entry in read(file, options):
             if entry.bits == 16:
@@ -401,12 +401,12 @@ def test_a_run_that_is_stopped_leaves_whole_files_and_a_card_that_is_true(
     assert (spent().releases, spent().unfinished) == (len(names), 0)
 
 
-def test_no_workers_are_refused(tmp_path: Path) -> None:
+def test_zero_workers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="got 0"):
         on_this_machine(0)
 
 
-def test_the_card_adds_up_what_was_released_before_whatever_the_plan(tmp_path: Path) -> None:
+def test_the_card_adds_up_earlier_releases_under_other_plans(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(2, 20, 30))
     release(source, tmp_path / "strong", ReleaseSettings(epsilon=58.0, prune="dct"))
     assert release(source, tmp_path / "weak", ReleaseSettings(epsilon=1.0), spend=True).problems == {}
@@ -437,7 +437,7 @@ def test_the_card_adds_up_what_was_released_before_whatever_the_plan(tmp_path: P
         ({"ledger": "link/deep/ledger.sqlite"}, "handed on"),
     ],
 )
-def test_nothing_of_the_runs_own_lies_in_the_target(options: dict[str, str], why: str, tmp_path: Path) -> None:
+def test_state_and_ledger_inside_the_target_are_refused(options: dict[str, str], why: str, tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(1))
     (tmp_path / "out").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "out")
@@ -446,7 +446,7 @@ def test_nothing_of_the_runs_own_lies_in_the_target(options: dict[str, str], why
     assert tree(tmp_path / "out") == []
 
 
-def test_an_address_of_this_machine_is_a_path(tmp_path: Path) -> None:
+def test_a_file_address_is_a_path(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a b.png": PNG})
     (source / "link.png").symlink_to(source / "a b.png")
     with pytest.raises(ReleaseError, match="overlap"):
@@ -456,8 +456,8 @@ def test_an_address_of_this_machine_is_a_path(tmp_path: Path) -> None:
     assert outputs(tmp_path / "out").keys() == {"a b.png"}
 
 
-def test_hashing_goes_on_after_a_fork(tmp_path: Path) -> None:
-    """In a process of its own, which forks and must come to an end."""
+def test_hashing_works_after_a_fork(tmp_path: Path) -> None:
+    """In a process of its own, which forks and must end."""
     script = (
         "import os\nfrom pathlib import Path\nfrom ldp_slicing.storage import LocalStorage, write_file\n"
         "write_file(LocalStorage(Path('.')), 'a', [bytes(1 << 20)])\nchild = os.fork()\n"
@@ -468,7 +468,7 @@ def test_hashing_goes_on_after_a_fork(tmp_path: Path) -> None:
     assert len(tree(tmp_path)) == 3
 
 
-def test_a_card_that_is_written_again_says_what_was_spent_meanwhile(tmp_path: Path) -> None:
+def test_a_rewritten_card_states_what_was_spent_meanwhile(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(2, 20, 30))
     release(source, tmp_path / "one", ReleaseSettings(epsilon=20.0))
     release(source, tmp_path / "two", ReleaseSettings(epsilon=30.0), spend=True)
@@ -481,7 +481,7 @@ def test_a_card_that_is_written_again_says_what_was_spent_meanwhile(tmp_path: Pa
     assert verified(tmp_path / "one") == []
 
 
-def test_a_folder_that_is_somebodys_is_not_a_runs_own(tmp_path: Path) -> None:
+def test_a_folder_of_other_files_is_refused_as_state_folder(tmp_path: Path) -> None:
     source, mine = (
         plant(tmp_path / "in", {"a.png": PNG, "b.txt": b"?"}),
         plant(tmp_path / "mine", {"thesis.txt": b"mine"}),
@@ -502,7 +502,7 @@ def test_a_folder_that_is_somebodys_is_not_a_runs_own(tmp_path: Path) -> None:
             release(source, tmp_path / "out", **options)
 
 
-def test_what_came_to_nothing_takes_only_its_own_away(tmp_path: Path) -> None:
+def test_a_run_that_released_nothing_deletes_only_its_own_files(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"b.txt": b"?"})
     run = prepare(source, tmp_path / "out", SETTINGS)
     plant(tmp_path / "out.owner", {"letter.txt": b"put here meanwhile"})
@@ -512,7 +512,7 @@ def test_what_came_to_nothing_takes_only_its_own_away(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_two_names_of_one_target_are_one_run(tmp_path: Path) -> None:
+def test_two_names_of_one_target_are_the_same_run(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(2))
     (tmp_path / "out").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "out")
@@ -522,7 +522,7 @@ def test_two_names_of_one_target_are_one_run(tmp_path: Path) -> None:
     run.close()
 
 
-def test_a_file_that_somebody_put_there_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_foreign_file_in_the_target_is_not_overwritten(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(2))
     release(source, tmp_path / "out")
     plant(source, {"new.png": encoded(picture(12, 13), "PNG")})
@@ -546,16 +546,16 @@ def test_a_shard_that_was_touched_has_not_changed(tmp_path: Path) -> None:
     assert "has changed" in release(source, tmp_path / "out").problems["s.tar"]
 
 
-def test_drafts_that_others_may_see_count(tmp_path: Path) -> None:
-    """Where the state lies on another file system, unfinished files lie in the target."""
+def test_temporary_files_in_the_target_are_visible(tmp_path: Path) -> None:
+    """Temporary files lie in the target if the state folder is on another file system."""
     for scratch in (tmp_path / "scratch", None):
         place = LocalStorage(tmp_path / "target", scratch, partial=f"{PARTIAL}/run")
-        draft = place.create("a.png")
-        assert draft.is_visible == (scratch is None)
+        file = place.create("a.png")
+        assert file.is_visible == (scratch is None)
         other = LocalStorage(tmp_path / "target", scratch and tmp_path / "other", partial=f"{PARTIAL}/other").create(
             "b.png"
         )
-        draft.abort()
+        file.abort()
         place.remove_temporary_files()  # its own
         other.write(b"b")
         other.commit()
@@ -563,13 +563,13 @@ def test_drafts_that_others_may_see_count(tmp_path: Path) -> None:
         (tmp_path / "target" / "b.png").unlink()
 
 
-def test_a_release_that_a_power_cut_tore_is_made_again(tmp_path: Path) -> None:
-    """The file has its name and lost its content, and the journal does not know that it was made."""
+def test_a_torn_and_unrecorded_release_is_made_again(tmp_path: Path) -> None:
+    """The file has its name and lost its content, and the state does not record it."""
     source, key = plant(tmp_path / "in", pictures(4)), tmp_path / "key"
     new_key_file(key)
     release(source, tmp_path / "whole", key=key)
     whole = outputs(tmp_path / "whole")
-    prepare(source, tmp_path / "out", SETTINGS, key=key).close()  # names are given; nothing is known to be made
+    prepare(source, tmp_path / "out", SETTINGS, key=key).close()  # names are chosen; nothing is recorded as released
     zeros = whole["00003.png"][:50] + bytes(20) + whole["00003.png"][70:]
     plant(tmp_path / "out", {"00001.png": b"", "00002.png": whole["00002.png"][:-7], "00003.png": zeros})
     ran = release(source, tmp_path / "out", key=key)
@@ -578,8 +578,8 @@ def test_a_release_that_a_power_cut_tore_is_made_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_another_file_is_not_overwritten_however_often_it_is_tried(before: bool, tmp_path: Path) -> None:
-    """Also where its name was given in an earlier try, which did not come to it."""
+def test_a_foreign_file_is_not_overwritten_by_any_number_of_attempts(before: bool, tmp_path: Path) -> None:
+    """Also if its name was chosen in an earlier attempt that did not get to it."""
     source = plant(tmp_path / "in", pictures(2))
     if before:
         plant(source, {"new.png": encoded(picture(5, 5), "PNG")})
@@ -600,8 +600,8 @@ def test_another_file_is_not_overwritten_however_often_it_is_tried(before: bool,
     assert verified(tmp_path / "out") == []
 
 
-def test_a_file_that_turns_out_to_be_of_another_kind_gets_another_name(tmp_path: Path) -> None:
-    """It was still being copied at the first try."""
+def test_a_source_whose_kind_changes_gets_another_name(tmp_path: Path) -> None:
+    """It was still being copied at the first attempt."""
     source = plant(tmp_path / "in", pictures(1) | {"data_batch_1": b""})
     assert "data_batch_1" in release(source, tmp_path / "out").problems
     plant(
@@ -618,7 +618,7 @@ def test_a_file_that_turns_out_to_be_of_another_kind_gets_another_name(tmp_path:
     assert verified(tmp_path / "out") == []
 
 
-def test_an_empty_folder_that_the_owner_made_stays(tmp_path: Path) -> None:
+def test_an_empty_target_made_by_the_owner_stays(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     release(plant(tmp_path / "in", {"b.txt": b"?"}), tmp_path / "out")
     assert (tmp_path / "out").is_dir()
@@ -626,7 +626,7 @@ def test_an_empty_folder_that_the_owner_made_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [(2, 2), (1, 9), (3, 1)])
-def test_tiny_pictures_that_were_released_by_other_views_add_up(size: tuple[int, int], tmp_path: Path) -> None:
+def test_tiny_images_released_with_other_views_add_up(size: tuple[int, int], tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(1, *size))
     release(source, tmp_path / "one", ReleaseSettings(epsilon=5.0, prune="dct"))
     release(source, tmp_path / "two", ReleaseSettings(epsilon=5.0), spend=True)

@@ -55,8 +55,8 @@ def show_one(opened: Ledger, image: Path, *, as_json: bool) -> None:
         unconfirmed = f" ({spent.unfinished:,} unconfirmed: interrupted run)" if spent.unfinished else ""
         out.print(
             f"{plain(str(image))}: {counted(spent.releases, 'release')}{unconfirmed}, "
-            f"epsilon {number(spent.epsilon)} per released pixel, {number(spent.source_pixel_epsilon)} per source pixel, "
-            f"last on {_day(spent)}"
+            f"epsilon {number(spent.epsilon)} per released pixel, "
+            f"{number(spent.source_pixel_epsilon)} per source pixel, last on {_day(spent)}"
         )
     else:
         out.print(f"{plain(str(image))}: not in {plain(str(opened.path))}")

@@ -145,13 +145,13 @@ def privatize(
 
     Release a file, or every file in a folder tree, each source once.
 
-    Images (JPEG, PNG, WebP, TIFF, BMP, GIF) become PNG: orientation and colour profile are applied, and all metadata is
-    removed. WebDataset shards (.tar), Parquet, CIFAR pickles, DICOM and video are read too. SRC and DST may be remote
-    (s3://...). A file that cannot be read is reported and nothing is written for it; the other files are released, and
-    the exit status is 1. A card beside the releases states their privacy, and a manifest lists them.
+    Images (JPEG, PNG, WebP, TIFF, BMP, GIF) become PNG: orientation and colour profile are applied, and all metadata
+    is removed. WebDataset shards (.tar), Parquet, CIFAR pickles, DICOM and video are read too. SRC and DST may be
+    remote (s3://...). A file that cannot be read is reported and nothing is written for it; the other files are
+    released, and the exit status is 1. A card beside the releases states their privacy, and a manifest lists them.
 
-    Run the same command again to resume after an interruption, or to release new files. The folder DST.owner is private:
-    until the run completes it holds the key that could remove the noise. Do not hand it on.
+    Run the same command again to resume after an interruption, or to release new files. The folder DST.owner is
+    private: until the run completes it holds the key that could remove the noise. Do not hand it on.
     """
     check_slices(context, slices)
     settings = ReleaseSettings(
@@ -293,8 +293,8 @@ def print_notices(run: Run) -> None:
     for path, other in equal[:1]:
         such = f" ({len(equal):,} such files)" if len(equal) > 1 else ""
         err.print(
-            f"[yellow]notice:[/yellow] {plain(path)} equals {plain(other)}{such}: each was released with its own noise, "
-            "and their budgets add up; --duplicates once releases only the first"
+            f"[yellow]notice:[/yellow] {plain(path)} equals {plain(other)}{such}: each was released with its own "
+            "noise, and their budgets add up; --duplicates once releases only the first"
         )
     for copy in itertools.islice(records.copies(run.state), SHOWN):
         err.print(f"[yellow]copy:[/yellow] {plain(copy)} equals an image that was released")
@@ -311,6 +311,6 @@ def print_ending(run: Run) -> None:
         err.print(f"[bold red]stopped[/bold red] before the end{whole}. Run the same command to resume")
     elif records.is_unfinished(run.state):
         err.print(
-            "[bold red]not complete[/bold red]: run the same command to retry what failed, or remove it from the sources; "
-            "until then the state folder keeps the key that could remove the noise"
+            "[bold red]not complete[/bold red]: run the same command to retry what failed, or remove it from the "
+            "sources; until then the state folder keeps the key that could remove the noise"
         )

@@ -58,8 +58,8 @@ def close_run(
 ) -> Closing:
     """Write card and manifest, and complete the run if nothing is left to do.
 
-    If the target is not ``locked``, another run may be naming files in it. Each run lists the target after it has written
-    its card, so at least one of the two notices the other and removes the card.
+    If the target is not ``locked``, another run may be naming files in it. Each run lists the target after it has
+    written its card, so at least one of the two notices the other and removes the card.
     """
     try:
         paths.target.remove_temporary_files()

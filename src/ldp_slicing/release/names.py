@@ -1,4 +1,4 @@
-"""The names of outputs. Requests and names in use are tables of the run's database, so a million of them need no memory."""
+"""The names of outputs. They are kept in the run's database, so a million of them need no memory."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def folded(path: str) -> str:
 class OutputNames:
     """Choose output names: ``a/b.jpg`` becomes ``a/b.png``, or ``a/b.jpg.png`` if that name is contested.
 
-    A name is contested when two sources would get it or a folder has it. If the longer names collide too (``b.jpg`` and
-    ``B.JPG``), all but the first get a number: ``B.JPG.2.png``. Call ``request`` for every source first, then ``choose``
-    for each in the order of their paths. Sources that were named in an earlier run keep their names.
+    A name is contested when two sources would get it or a folder has it. If the longer names collide too (``b.jpg``
+    and ``B.JPG``), all but the first get a number: ``B.JPG.2.png``. Call ``request`` for every source first, then
+    ``choose`` for each in the order of their paths. Sources that were named in an earlier run keep their names.
     """
 
     def __init__(self, execute: Callable[..., sqlite3.Cursor]) -> None:

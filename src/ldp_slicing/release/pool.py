@@ -1,9 +1,10 @@
 """Where workers run: in the run's own process, in several processes of this machine, or in any other ``WorkerPool``.
 
-Workers are processes rather than threads: a file that crashes its decoder then takes down a worker and not the run, and
-the workers of a cluster are processes too. This can cost some speed: on a busy machine with two processors, threads were
-faster in three rounds of four. The ledger stays with the run, and workers ask it. Each worker has one batch at a time. A
-worker that dies costs nothing: another one releases its files under the same keys, so with the same bytes.
+Workers are processes rather than threads: a file that crashes its decoder then takes down a worker and not the run,
+and the workers of a cluster are processes too. This can cost some speed: on a busy machine with two processors,
+threads were faster in three rounds of four. The ledger stays with the run, and workers ask it. Each worker has one
+batch at a time. A worker that dies costs nothing: another one releases its files under the same keys, so with the
+same bytes.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ IGNORED = ".DS_Store, Thumbs.db, desktop.ini, AppleDouble ._*, CIFAR's names of 
 class FileCounts:
     """Numbers of source files. Each file is in one of the first five, which add up to ``total``.
 
-    ``lost`` files were released, but their releases are gone or damaged. The others concern released files: sources that
-    have changed since, and members that the outputs leave out because they failed or are copies.
+    ``lost`` files were released, but their releases are gone or damaged. The others concern released files: sources
+    that have changed since, and members that the outputs leave out because they failed or are copies.
     """
 
     released: int

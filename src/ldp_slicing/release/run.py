@@ -1,10 +1,10 @@
 """A run: a set of sources to a set of releases, each source once, whatever happens in between.
 
-A run has a state folder beside its target (state.py). The order of writing for every source: the intent enters the ledger,
-on disk; the release is written to a temporary file; the file gets its name; the ledger says done; the state says released.
-Whatever is interrupted is released again under the same key, with the same bytes. Outputs are not flushed to disk one by
-one, which would cost more than making them. A power cut can take some of them, but the key is destroyed only after
-everything was flushed; until then they are noticed and made again. docs/proofs.md, 13.
+A run has a state folder beside its target (state.py). The order of writing for every source: the intent enters the
+ledger, on disk; the release is written to a temporary file; the file gets its name; the ledger says done; the state
+says released. Whatever is interrupted is released again under the same key, with the same bytes. Outputs are not
+flushed to disk one by one, which would cost more than making them. A power cut can take some of them, but the key is
+destroyed only after everything was flushed; until then they are noticed and made again. docs/proofs.md, 13.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Run:
         self.result = close_run(self.paths, self.settings, self.state, self.joined, owners_key=is_owners, locked=locked)
 
     def close(self) -> None:
-        """Close ledger and state. The state is deleted if nothing was released, or one file, once the run is complete."""
+        """Close ledger and state. A complete run of a single file, or without a release, leaves no state."""
         released_nothing = self.result.complete and not records.count_states(self.state)[FileState.RELEASED]
         created_target = bool(self.state.get("created target"))
         self.ledger.close()

@@ -1,7 +1,10 @@
-"""The state of a run: its key, its parameters, every source file and what became of it. SQLite, in a folder of its own.
+"""The state of a run: its key, its parameters, every source file and what became of it.
 
-The folder belongs to the owner alone. It maps names of sources to names of releases, and until the run completes it holds
-the run key, with which the noise could be removed. It never lies inside the target, so a target can be handed on as it is.
+It is an SQLite database in a folder of its own.
+
+The folder belongs to the owner alone. It maps names of sources to names of releases, and until the run completes it
+holds the run key, with which the noise could be removed. It never lies inside the target, so a target can be handed
+on as it is.
 
 The tables hold facts: what was listed, what was released, why something failed. What was found wrong with earlier
 releases is looked up anew whenever a run is opened and is kept in a temporary table.
@@ -310,7 +313,8 @@ class RunState:
         What is known about the lost one is kept until then: it may come back.
         """
         self.execute(
-            "UPDATE sources SET state = 'waiting', output = CASE WHEN kind = ?2 THEN output END, kind = ?2 WHERE path = ?1",
+            "UPDATE sources SET state = 'waiting', output = CASE WHEN kind = ?2 THEN output END, kind = ?2 "
+            "WHERE path = ?1",
             (encode_path(path), kind),
         )
 

@@ -233,7 +233,8 @@ def check_own_card(paths: ReleasePaths, written: Sequence[str]) -> None:
         is_card = has_card(paths.target, paths.card_path)
         what = "another run wrote it, or somebody changed it" if is_card else "it is not a card"
         raise ReleaseError(
-            f"{paths.card_path} exists, and {what}: a target belongs to one run. Move the file away if you do not need it"
+            f"{paths.card_path} exists, and {what}: a target belongs to one run. "
+            "Move the file away if you do not need it"
         )
 
 
@@ -296,8 +297,8 @@ def is_whole(target: Storage, name: str, size: int, sha256: bytes) -> bool:
 def uncounted_file(paths: ReleasePaths, is_released: Callable[[str], bool], outputs: Iterable[str]) -> str | None:
     """Return why no card would be true of what lies in the target, if so: a file that the run does not count.
 
-    A worker that was killed, or a ledger that failed, may leave outputs that the run has not recorded. They are made again,
-    the same, when the run is resumed. Of a single release, only ``outputs`` are looked at.
+    A worker that was killed, or a ledger that failed, may leave outputs that the run has not recorded. They are made
+    again, the same, when the run is resumed. Of a single release, only ``outputs`` are looked at.
     """
     if paths.is_single:
         present = [output for output in outputs if paths.target.size(output) is not None]

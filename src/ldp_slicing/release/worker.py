@@ -1,8 +1,8 @@
 """A worker: source files in, output files out, batch by batch. It is the same wherever it runs.
 
-For each batch of images the worker reads and decodes, asks the ledger (which enters the intents durably), releases under
-derived keys, and writes. A file gets its name once all of its images are in it; then the ledger is told. A worker never
-holds more than a batch in memory.
+For each batch of images the worker reads and decodes, asks the ledger (which enters the intents durably), releases
+under derived keys, and writes. A file gets its name once all of its images are in it; then the ledger is told. A
+worker never holds more than a batch in memory.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class _Output:
 
 
 class Worker:
-    """Releases files, one list of tasks after the other, in one thread. Reuses memory for releases, never for sources."""
+    """Releases files in one thread, one list of tasks after the other. It reuses memory for releases only."""
 
     def __init__(self, context: WorkerContext, ledger: LedgerClient, stop: Callable[[], bool] = lambda: False) -> None:
         self.context, self.ledger, self._stop = context, ledger, stop
@@ -346,7 +346,7 @@ def _request(output: _Output, entry: Entry) -> ReleaseRequest:
 
 
 def _refuse(output: _Output, entry: Entry, approval: Approval) -> None:
-    """Leave a copy out of a file of many. A source that was released before stops its file, which could not be completed."""
+    """Leave a copy out of a file of many. Any other refusal fails the file, which could not be completed."""
     if approval.is_copy and entry.name:
         output.report.skipped.append(SkippedMember(entry.name, approval.problem or "", is_copy=True))
         return

@@ -32,9 +32,9 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file in a storage, by its path below the root; undecodable bytes are surrogates, as ``os.fsdecode`` gives them.
+    """A file in a storage. Undecodable bytes of its path are surrogates, as ``os.fsdecode`` gives them.
 
-    ``stamp`` changes when the file changes, as far as the file system knows. ``problem`` says why it cannot be a source.
+    ``stamp`` changes when the file does, as far as the file system knows. ``problem``: why it cannot be a source.
     """
 
     path: str
@@ -101,7 +101,7 @@ class TemporaryFile:
     def commit(self, *, replace: bool = False) -> None:
         """Give the file its name.
 
-        Unless ``replace``, another file of that name is not overwritten. The same file is, whole or torn by a power cut.
+        Unless ``replace``, another file of that name is not overwritten. The same file, whole or torn, is.
         """
         raise NotImplementedError
 

@@ -24,8 +24,8 @@ from ldp_slicing.storage.base import PARTIAL, StoredFile, TemporaryFile, name_in
 class LocalStorage:
     """A folder of this machine, or with ``only`` a single file in it.
 
-    Temporary files lie in ``scratch``, which is on the same file system. Without one they lie in the folder itself, below
-    the name ``partial``, where others may see them.
+    Temporary files lie in ``scratch``, which is on the same file system. Without one they lie in the folder itself,
+    below the name ``partial``, where others may see them.
     """
 
     root: Path
