@@ -153,7 +153,7 @@ def files(rounds: int = 5) -> list[str]:
         lines += [
             f"{count} JPEG files of {side} x {side} to PNG, one worker: {took:.2f} ms per image, ledger included.",
             f"This is **{part:.2f} of the throughput** of a loop that decodes, privatises and writes the same PNG, and",
-            f"takes **{more:.2f} times** as long as a loop that decodes and writes without privacy. All flush the disk.",
+            f"takes **{more:.2f} times** as long as one that decodes and writes without privacy. All flush the disk.",
             "",
         ]
         print("\n".join(lines[-4:]))

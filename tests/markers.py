@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, TiffImagePlugin
 
-Plant = Callable[[bytes], bytes]  # a marker to a file that carries it
-PAST = 1_234_567_890  # a time that no release was made at
+Plant = Callable[[bytes], bytes]  # maps a marker to a file that contains it
+PAST = 1_234_567_890  # a time at which no release was made
 
 
 def picture(height: int = 23, width: int = 37) -> NDArray[np.uint8]:
-    """uint8 H x W x 3 that is no two ways up the same, with all values used."""
+    """Return uint8 H x W x 3 that differs from all its rotations and mirror images, and uses all values."""
     y, x = np.mgrid[0:height, 0:width]
     return np.stack([x * 255 // max(1, width - 1), y * 255 // max(1, height - 1), (x * 7 + y * 13) % 256], -1).astype(
         np.uint8
@@ -30,18 +30,18 @@ def encoded(image: Image.Image | NDArray[np.unsignedinteger], kind: str, **optio
     return file.getvalue()
 
 
-# Colour profiles, made by hand so that their effect is plain to see
+# Handmade colour profiles with a visible effect
 
 
 def rgb_profile(text: str = "swapped") -> bytes:
-    """sRGB with its primaries in the wrong order: red is shown as blue, green as red, blue as green."""
+    """Return an sRGB profile with permuted primaries: red is shown as blue, green as red, blue as green."""
     red, green, blue = (0.4361, 0.2225, 0.0139), (0.3851, 0.7169, 0.0971), (0.1431, 0.0606, 0.7139)
     primaries = {b"rXYZ": _xyz(*blue), b"gXYZ": _xyz(*red), b"bXYZ": _xyz(*green)}
     return _profile(b"RGB ", primaries | dict.fromkeys((b"rTRC", b"gTRC", b"bTRC"), _gamma(2.2)), text)
 
 
 def grey_profile(text: str = "linear") -> bytes:
-    """Grey values in proportion to light: middle grey becomes much lighter in sRGB."""
+    """Return a profile of linear grey: middle grey becomes much lighter in sRGB."""
     return _profile(b"GRAY", {b"kTRC": _gamma(1.0)}, text)
 
 
@@ -75,7 +75,7 @@ def _gamma(exponent: float) -> bytes:
 
 
 def exif(marker: bytes) -> bytes:
-    """A TIFF structure with the marker in the main directory, the camera's, the place's, and in a preview picture."""
+    """Return EXIF with the marker in the main, camera and GPS directories and in a preview image."""
     tags = Image.Exif()
     text = marker.decode()
     tags[ExifTags.Base.ImageDescription] = tags[ExifTags.Base.Artist] = tags[ExifTags.Base.Make] = text
@@ -109,11 +109,11 @@ def orientation(value: int) -> bytes:
     return tags.tobytes()
 
 
-# The containers
+# Containers
 
 
 def jpeg_with(segment: int, *contents: bytes) -> bytes:
-    """A JPEG with more segments right behind its start."""
+    """Return a JPEG with additional segments at its start."""
     data = encoded(picture(), "JPEG")
     return (
         data[:2]
@@ -175,7 +175,7 @@ def tiff_with(tag: int, kind: int, value: object, **options: object) -> bytes:
 
 
 def tiff_16(pixels: NDArray[np.uint16], photometric: int, order: str = "<", profile: bytes = b"") -> bytes:
-    """A TIFF of 16 bits per channel, [H, W, C], its tags behind its pixels and the profile last."""
+    """Return a TIFF of uint16 [H, W, C] with its tags after its pixels and the profile last."""
     height, width, channels = pixels.shape
     body = pixels.astype(order + "u2").tobytes()
     depths = struct.pack(f"{order}{channels}H", *[16] * channels)
@@ -197,7 +197,7 @@ def tiff_16(pixels: NDArray[np.uint16], photometric: int, order: str = "<", prof
 
 
 def bmp_rle(indices: NDArray[np.uint8]) -> bytes:
-    """A run-length encoded BMP of 256 greys, without a single run longer than one pixel."""
+    """Return a run-length encoded BMP of 256 greys without runs longer than one pixel."""
     height, width = indices.shape
     rows = b"".join(b"".join(bytes([1, value]) for value in row) + b"\0\0" for row in indices[::-1]) + b"\0\1"
     palette = b"".join(bytes([value, value, value, 0]) for value in range(256))
@@ -218,14 +218,14 @@ def gif_with(extension: bytes) -> bytes:
 
 
 def bmp_with_gap(marker: bytes) -> bytes:
-    """A BMP with bytes between its header and its pixels."""
+    """Return a BMP with bytes between its header and its pixels."""
     data = encoded(picture(), "BMP")
     (start,) = struct.unpack_from("<L", data, 10)
     return data[:10] + struct.pack("<L", start + len(marker)) + data[14:start] + marker + data[start:]
 
 
 def mpo(marker: bytes) -> bytes:
-    """Two pictures in one file, the marker in the second."""
+    """Return two images in one file, with the marker in the second."""
     second = Image.fromarray(picture()[::-1])
     data = encoded(picture(), "MPO", save_all=True, append_images=[second])
     at = data.rindex(b"\xff\xd8\xff") + 2

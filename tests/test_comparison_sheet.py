@@ -45,10 +45,10 @@ def test_sheet_is_large_enough_and_has_the_banner(shape: tuple[int, int], colour
     assert np.all(banner[-1] == WARNING)
     for line in (banner[8 : 8 + TITLE], banner[8 + TITLE :]):
         written = np.flatnonzero(np.any(line != WARNING, axis=(0, 2)))
-        assert len(written) > 300  # the words are there
-        assert written[-1] < drawn.shape[1] - GAP  # and end before the sheet does
-    assert not np.any(np.all(below[:, :GAP] == WARNING, axis=-1))  # beside the tiles, whose noise has every colour
-    assert np.all(below[:, -GAP + 1 :] == PAPER)  # nor does a label run off its tile
+        assert len(written) > 300  # text is drawn
+        assert written[-1] < drawn.shape[1] - GAP  # and fits on the sheet
+    assert not np.any(np.all(below[:, :GAP] == WARNING, axis=-1))  # outside the tiles, whose noise has every colour
+    assert np.all(below[:, -GAP + 1 :] == PAPER)  # labels fit under their tiles
 
 
 def test_sheet_shows_the_source_and_its_bit_planes() -> None:
@@ -61,7 +61,7 @@ def test_sheet_shows_the_source_and_its_bit_planes() -> None:
 
 
 def tile(drawn: Pixels, row: int, column: int, side: int) -> Pixels:
-    """Of a sheet whose tiles are all so large."""
+    """Return one tile of a sheet with tiles of that size."""
     top = 3 * TITLE + GAP + TITLE + 6 + row * (TITLE + 8 + side + 2 * TEXT + 6 + GAP)
     left = GAP + column * (side + GAP)
     return drawn[top : top + side, left : left + side]
@@ -84,7 +84,7 @@ def test_large_image_is_released_whole_and_shown_in_part_and_reduced(
     monkeypatch.setattr(comparison_sheet, "Slicer", Bare)
     monkeypatch.setattr(Bare, "given", [])
     source = picture(302, 302)
-    drawn = np.asarray(make_sheet(source, 100))  # tiles that cut through blocks of 2 and of 8
+    drawn = np.asarray(make_sheet(source, 100))  # tile edges inside blocks of 2 and of 8
     assert Bare.given == [source.shape] * 2 * len(BUDGETS)
     middle = (slice(96, 196), slice(96, 196))
     np.testing.assert_array_equal(tile(drawn, 0, 0, 100), source[middle])
@@ -93,7 +93,7 @@ def test_large_image_is_released_whole_and_shown_in_part_and_reduced(
     np.testing.assert_array_equal(tile(drawn, 0, 5, 100), pruned[middle])
     for row in (4, 6):
         np.testing.assert_array_equal(tile(drawn, row, 0, 100), source[middle])
-        for column in (0, len(BUDGETS) - 1, COLUMNS - 1):  # releases, and the source in the same way
+        for column in (0, len(BUDGETS) - 1, COLUMNS - 1):  # releases and source are reduced alike
             np.testing.assert_array_equal(tile(drawn, row + 1, column, 100), stretch(*[average(source, 100, 100)] * 2))
 
 
@@ -121,7 +121,7 @@ def test_deep_grey_uses_the_plan_of_its_word(bits: int, monkeypatch: pytest.Monk
     assert plans == [(bits, epsilon) for _ in range(2) for epsilon in BUDGETS]
     for column, words in enumerate((source, view_image(source, "haar", bits), view_image(source, "dct", bits))):
         np.testing.assert_array_equal(tile(drawn, 0, column, 96)[..., 0], stretch(words, words))
-    for bit in (bits - 1, 0):  # eight to a row
+    for bit in (bits - 1, 0):  # eight per row
         row, column = divmod(bits - 1 - bit, COLUMNS)
         np.testing.assert_array_equal(tile(drawn, 1 + row, column, 96)[..., 0] == 255, source >> bit & 1 == 1)
 
@@ -214,6 +214,4 @@ def test_long_heading_is_shrunk_to_fit() -> None:
     words = "Releases with the low Haar band pruned, slices Y7+Y6,Y5,Y4+Y3,Cb7+Cr7,Cb6,Cr6; eps per released pixel"
     assert _fitting("Bit-planes", 16, 800).getlength("W") == _fitting("Bit", 16, 200).getlength("W")
     assert 800 >= _fitting(words, 16, 800).getlength(words) > 600
-    assert _fitting(words, 16, 10).getlength(words) == _fitting(words, SMALLEST, 10).getlength(
-        words
-    )  # no smaller than can be read
+    assert _fitting(words, 16, 10).getlength(words) == _fitting(words, SMALLEST, 10).getlength(words)  # still legible

@@ -49,7 +49,7 @@ def read(tmp_path: Path, data: bytes) -> Decoded:
 
 
 def by_pillow(data: bytes, mode: str = "RGB") -> Pixels:
-    """What Pillow makes of a file without any of our code: for lossy formats."""
+    """Decode a file with Pillow alone, as the expected pixels of lossy formats."""
     with Image.open(io.BytesIO(data)) as image:
         return np.asarray(image.convert(mode))
 
@@ -125,7 +125,7 @@ def test_every_format_is_read(kind: str, tmp_path: Path) -> None:
     assert all(any(notice.startswith(start) for notice in decoded.notices) for start in notices)
 
 
-# Orientation, as the EXIF standard defines it: what a viewer must do with the stored rows and columns
+# EXIF orientations: what a viewer must do with the stored rows and columns
 UPRIGHT: dict[int, Callable[[Pixels], Pixels]] = {
     1: lambda a: a,
     2: lambda a: a[:, ::-1],
@@ -161,7 +161,7 @@ def test_orientation_is_applied(kind: str, value: int, tmp_path: Path) -> None:
     np.testing.assert_array_equal(read(tmp_path, data).pixels, UPRIGHT[value](stored))
 
 
-PATCH = np.full((4, 6, 3), (250, 10, 30), np.uint8)  # red; by the profile with the swapped primaries, blue
+PATCH = np.full((4, 6, 3), (250, 10, 30), np.uint8)  # red, or blue by the profile with swapped primaries
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "PNG, palette", "PNG, alpha"])
@@ -184,7 +184,7 @@ def test_colour_profile_is_applied(kind: str, tmp_path: Path) -> None:
 def test_grey_profile_is_applied_and_the_image_stays_grey(kind: str, tmp_path: Path) -> None:
     decoded = read(tmp_path, encoded(np.full((8, 8), 128, np.uint8), kind, icc_profile=grey_profile()))
     assert decoded.pixels.shape == (8, 8)
-    assert set(decoded.pixels.ravel().tolist()) <= {187, 188, 189}  # half of the light
+    assert set(decoded.pixels.ravel().tolist()) <= {187, 188, 189}  # half the light
     assert decoded.notices == ()
 
 
@@ -224,7 +224,7 @@ def png_that_claims(width: int, height: int) -> bytes:
 
 
 def frames(kind: str) -> bytes:
-    """Two of them, small."""
+    """Return a small animation of two frames."""
     first, second = Image.fromarray(COLOUR[:9, :8]), Image.fromarray(COLOUR[-9:, -8:])
     return encoded(first.quantize(8) if kind == "GIF" else first, kind, save_all=True, append_images=[second])
 
@@ -332,6 +332,6 @@ def test_pipes_devices_folders_and_missing_files_are_refused(tmp_path: Path) -> 
 def test_video_is_not_read_into_memory(tmp_path: Path) -> None:
     with open(tmp_path / "film.mp4", "wb") as film:
         film.write(b"\0\0\0\x18ftypmp42")
-        film.truncate(1 << 40)  # a terabyte of hole
+        film.truncate(1 << 40)  # a sparse file of one terabyte
     with pytest.raises(ImageError, match="not an image"):
         read_image(tmp_path / "film.mp4")

@@ -52,7 +52,7 @@ def test_everything_but_pixels_is_described() -> None:
     ]
     stream = zlib.compress(b"".join(b"\0" + row.tobytes() for row in SMALL))
     assert read_release_png(HEADER + encoded_chunk(b"IDAT", stream + b"hidden") + end)[1] == [
-        "6 bytes hidden behind the pixels"
+        "6 bytes hidden after the pixels"
     ]
     halves = encoded_chunk(b"IDAT", stream[:9]) + encoded_chunk(b"IDAT", stream[9:])
     assert read_release_png(HEADER + halves + end)[1] == ["its chunks are not one IHDR, one IDAT and an empty IEND"]

@@ -36,7 +36,7 @@ def ctr(key: bytes, counter: int, size: int) -> bytes:
     ],
 )
 def test_lanes_are_aes_256_ctr_from_counter_zero(sizes: tuple[int, ...]) -> None:
-    """Whatever comes from counters that lie ready and whatever from a context that counts."""
+    """Covers small images, which use precomputed counters, and large ones, which use CTR mode."""
     key = bytes(range(32))
     stream, got = Keystream(key, sum(sizes)), b""
     for size in sizes:
@@ -61,7 +61,7 @@ def test_ties_use_counters_from_2_to_the_64() -> None:
         stream = Keystream(key, size)
         expected = b"".join(ctr(key, (1 << 64) + i, 16) for i in index)
         assert stream.blocks(counters) == expected
-        stream.fill(memoryview(bytearray(128 + SLACK)))  # neither of the two disturbs the other
+        stream.fill(memoryview(bytearray(128 + SLACK)))  # the two counter ranges are independent
         assert stream.blocks(counters) == expected
 
 
@@ -114,7 +114,7 @@ from ldp_slicing import Plan, Slicer
 
 slicer = Slicer(Plan.paper(20.0))
 images = np.zeros((int(sys.argv[2]), 16, 16, 3), np.uint8)
-slicer(images)                                  # used before the fork: nothing of it may be kept
+slicer(images)                                  # used before the fork, which must not share keys
 
 def release(_):
     return [one.tobytes() for one in slicer(images)]

@@ -1,4 +1,4 @@
-"""More than 1e8 released bits, through the public interface, and faults that the same questions must find."""
+"""Flip rates of more than 1e8 released bits, and controls: faults that the same tests must detect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ldp_slicing.audit.statistics import failed_tests
 from ldp_slicing.kernel import VARIANTS
 from tests.cases import COLOUR_PLANS, PLANS, random_image
 
-GREY_SOURCE = np.uint8(200)  # Y = 200, Cb = Cr = 128, known without knowing the view
+GREY_SOURCE = np.uint8(200)  # Y = 200, Cb = Cr = 128: the view of a flat grey image
 VIEW = np.array(0xC88080, np.uint32)
 
 
@@ -49,7 +49,7 @@ def test_flip_rates_of_both_backends(backend: str) -> None:
     assert failed_tests(words, plan, other) == []
 
 
-# Controls: the same questions, about masks that are wrong.
+# Controls: the same tests on wrong masks.
 
 PLAN = Plan.paper(20.0)
 SIZE = (700, 801)

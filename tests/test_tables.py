@@ -1,4 +1,4 @@
-"""The numbers that every promise rests on, in exact arithmetic."""
+"""The tables in exact arithmetic. Every promise depends on these numbers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_alias_columns_hold_the_exact_weights(parts: list[int]) -> None:
 
 @pytest.mark.parametrize("name", PLANS)
 def test_realised_epsilon_equals_enumeration_of_all_draws(name: str) -> None:
-    """Exhaustive: all 2^64 draws of each group, counted from what the sampler reads."""
+    """Counts all 2^64 draws of each group from the sampler's arrays."""
     plan, total = PLANS[name], Fraction(0)
     tables = plan.tables
     for group in range(tables.groups):
@@ -111,7 +111,7 @@ def test_realised_epsilon_is_just_below_the_request(epsilon: float) -> None:
         else:
             assert any(part.epsilon > 44 for part in plan.slices), (
                 plan
-            )  # only where one slice needs more than 2^-64 can give
+            )  # unless a slice needs a probability below 2^-64
 
 
 @given(st.floats(1e-18, 300.0), st.lists(st.integers(1, 255), min_size=1, max_size=4))
@@ -146,7 +146,7 @@ def test_worst_ratio_over_all_values_of_a_channel(channel: int, epsilon: float) 
 
 @pytest.mark.parametrize("name", ["paper 20", "thick, across channels", "wide: 11 bits as one", "grey 16"])
 def test_sampler_has_the_weights_of_the_tables(name: str) -> None:
-    """Both backends are fed every 16-bit draw once, with all ties decided one way and then the other."""
+    """Passes every 16-bit draw to both backends, with all ties decided one way and then the other."""
     plan = PLANS[name]
     tables = plan.tables
     draws = np.arange(1 << 16, dtype=np.uint16).reshape(-1, 64)

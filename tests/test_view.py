@@ -29,7 +29,7 @@ def every_colour(step: int) -> NDArray[np.uint8]:
 
 
 def without_low_band(channel: NDArray[Any], middle: float) -> NDArray[np.float64]:
-    """The paper's pruning in floating point: 1-level Haar, LL = 0, and back."""
+    """Prune in floating point, as in the paper: 1-level Haar transform, LL = 0, inverse transform."""
     low, details = pywt.dwt2(channel.astype(np.float64) - middle, "haar", mode="periodization")
     pruned: NDArray[np.float64] = pywt.idwt2((np.zeros_like(low), details), "haar", mode="periodization") + middle
     return pruned
@@ -39,7 +39,7 @@ def agree_but_for_ties(ours: NDArray[Any], exact: NDArray[np.float64], top: int)
     exact = np.clip(exact, 0, top)
     tie = np.abs(exact - np.floor(exact) - 0.5) < 1e-6
     assert np.array_equal(ours[~tie], np.rint(exact[~tie]))
-    assert np.array_equal(ours[tie], np.ceil(exact[tie]))  # half up
+    assert np.array_equal(ours[tie], np.ceil(exact[tie]))  # rounded half up
 
 
 @pytest.mark.parametrize(("height", "width"), [(2, 2), (16, 34), (112, 112)])
@@ -81,7 +81,7 @@ def test_dct_pruning_is_the_float_transform_without_dc(channel: NDArray[np.uint8
 @pytest.mark.parametrize(("prune", "gain"), [("haar2", 2), ("haar4", 4), ("haar8", 8)])
 def test_gain_amplifies_the_remaining_detail(prune: view.Prune, gain: int, bits: int) -> None:
     channel = np.random.default_rng(bits).integers(0, 1 << bits, (16, 34)).astype(np.uint8 if bits == 8 else np.uint16)
-    channel[8:] >>= 3  # half of it faint, so that not all is clamped
+    channel[8:] >>= 3  # low contrast in one half, so that not everything is clamped
     middle = 1 << bits - 1
     agree_but_for_ties(
         view.prune_low(channel, prune, bits),
@@ -102,7 +102,7 @@ def test_edges_are_repeated_and_the_size_is_kept(channel: NDArray[np.uint8], pru
 def test_one_source_pixel_affects_only_its_block(
     channel: NDArray[np.uint8], prune: view.Prune, data: st.DataObject
 ) -> None:
-    """What the source-pixel promise rests on: at most block x block released pixels depend on it."""
+    """At most block x block released pixels depend on a source pixel, as the card states."""
     y, x = (data.draw(st.integers(0, size - 1)) for size in channel.shape)
     changed = channel.copy()
     changed[y, x] = data.draw(st.integers(0, 255))

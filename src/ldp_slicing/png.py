@@ -125,7 +125,7 @@ def _extras(chunks: list[Chunk], size: int, hidden: int) -> list[str]:
     elif kinds != RELEASE_CHUNKS or len(chunks[-1].body):
         extras.append("its chunks are not one IHDR, one IDAT and an empty IEND")
     if hidden:
-        extras.append(f"{_bytes(hidden)} hidden behind the pixels")
+        extras.append(f"{_bytes(hidden)} hidden after the pixels")
     return extras
 
 

@@ -156,7 +156,7 @@ def test_help_lists_every_command() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="has other pipes")
 @pytest.mark.parametrize("words", [["plan"], ["plan", "--json"], ["ledger", "--json"]])
 def test_closed_output_pipe_is_not_a_failure(words: list[str], tmp_path: Path) -> None:
-    """1 would say that something is wrong."""
+    """The exit status is 128 + SIGPIPE, because 1 would mean a failed check."""
     Ledger(tmp_path / "l.sqlite").close()
     words = [*words, "--ledger", str(tmp_path / "l.sqlite")] if words[0] == "ledger" else words
     ran = subprocess.Popen(
