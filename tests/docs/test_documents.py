@@ -47,7 +47,8 @@ def test_every_command_and_option_exists(page: Path) -> None:
     for arguments in command_lines(page.read_text()):
         command: Any = typer.main.get_command(app)
         while isinstance(command, typer.core.TyperGroup):
-            command = command.commands[arguments.pop(0)]
+            command = command.get_command(typer.Context(command), arguments.pop(0))
+            assert command is not None
         options = {option for parameter in command.params for option in parameter.opts + parameter.secondary_opts}
         assert {word.partition("=")[0] for word in arguments if word.startswith("-")} <= options
 
