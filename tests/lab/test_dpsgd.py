@@ -18,10 +18,11 @@ from torch.nn import functional
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.data.sets import ImageSet, Split
-from ldp_slicing.lab.experiment import BUDGETS
 from ldp_slicing.lab.learners import dpsgd
 from ldp_slicing.lab.learners.dpsgd import RECIPE, DpSgdRecipe, Schedule, Stack
 from ldp_slicing.lab.learners.scattering import scatter
+from ldp_slicing.lab.rows import Row
+from ldp_slicing.plan import BUDGETS
 
 CPU = torch.device("cpu")
 ROWS = np.random.default_rng(5).normal(size=(48, 6, 1)).astype(np.float16)
@@ -321,40 +322,39 @@ def test_an_interrupted_stack_goes_on_as_if_nothing_had_been(tmp_path: Path) -> 
     assert whole.accuracies(whole.means) == resumed.accuracies(resumed.means)
 
 
-def rows_of(work: Path, budgets: Sequence[float] = (20.0,), **options: Any) -> list[dict[str, Any]]:
-    return list(
-        dpsgd.measure(
-            halves(), work, recipe=TINY, budgets=budgets, seeds=(0, 1), device=CPU, say=lambda _: None, **options
-        )
-    )
+def measured(work: Path, budgets: Sequence[float] = (20.0,), *, done: Sequence[Row] = (), **options: Any) -> list[Row]:
+    rows = [row for row in dpsgd.rows_of("halves", budgets, (0, 1)) if row.label not in {one.label for one in done}]
+    return list(dpsgd.measure(halves(), work, recipe=TINY, rows=rows, device=CPU, say=lambda _: None, **options))
 
 
-def test_rows_hold_all_that_was_done_and_what_is_done_is_skipped(tmp_path: Path) -> None:
-    rows = rows_of(tmp_path, (1.0, 58.0))
-    assert [(row["run"], row["seed"]) for row in rows] == [
-        (run, seed) for seed in (0, 1) for run in ("halves-eps1", "halves-eps58", "halves-no-noise")
+def test_rows_record_the_mechanism_and_its_parameters(tmp_path: Path) -> None:
+    rows = measured(tmp_path, (1.0, 58.0))
+    assert [(row.method, row.epsilon, row.seed) for row in rows] == [
+        (method, eps, seed)
+        for seed in (0, 1)
+        for method, eps in (("dp-sgd", 1.0), ("dp-sgd", 58.0), ("no-noise", None))
     ]
-    assert json.loads(json.dumps(rows)) == rows
-    strict, loose, without = rows[:3]
+    assert [Row.from_dict(json.loads(json.dumps(row.to_dict()))) for row in rows] == rows
+    strict, loose, without = (row.metrics for row in rows[:3])
     assert 0.99 < strict["epsilon_realised"] <= 1.0
     assert 57.5 < loose["epsilon_realised"] <= 58.0
     assert strict["noise_multiplier"] > loose["noise_multiplier"] > without["noise_multiplier"] == 0.0
-    assert without["epsilon_requested"] is without["epsilon_realised"] is None
+    assert without["delta"] is without["epsilon_realised"] is None
     assert (strict["sampling_rate"], strict["steps"], strict["delta"]) == (0.5, 12, 1e-10)
-    assert "whole training image" in strict["epsilon_unit"]
-    assert "not comparable" in strict["epsilon_unit"]
-    assert without["accuracy"] == without["accuracy_last_iterate"] == 1.0
-    assert all(row["finished"] for row in rows)
-    (again,) = rows_of(tmp_path, (1.0, 58.0), is_done=lambda run, seed: (run, seed) != ("halves-eps1", 1))
-    assert {**again, "wall_seconds": 0, "models_side_by_side": 3} == {**rows[3], "wall_seconds": 0}
+    assert without["test_accuracy"] == without["test_accuracy_last_iterate"] == 1.0
+    assert all(row.finished for row in rows)
+    (again,) = measured(tmp_path, (1.0, 58.0), done=[row for row in rows if row is not rows[3]])
+    assert replace(again, seconds=0, metrics={**again.metrics, "models_at_once": 3}) == replace(rows[3], seconds=0)
 
 
-def test_when_the_time_is_up_the_rows_say_so_and_the_next_call_goes_on(tmp_path: Path) -> None:
+def test_when_the_time_is_up_the_rows_say_so_and_the_next_call_resumes(tmp_path: Path) -> None:
     clock = iter(range(100))
-    halted = rows_of(tmp_path, time_is_up=lambda: next(clock) >= 7)
-    assert [(row["seed"], row["finished"], row["steps_done"]) for row in halted] == [(0, False, 7)] * 2
-    assert not any("accuracy" in row for row in halted)
-    seconds = halted[0]["wall_seconds"]
-    rows = rows_of(tmp_path)
-    assert rows[0]["wall_seconds"] > seconds
-    assert [row["accuracy"] for row in rows] == [row["accuracy"] for row in rows_of(tmp_path / "elsewhere")]
+    halted = measured(tmp_path, time_is_up=lambda: next(clock) >= 7)
+    assert [(row.seed, row.finished, row.metrics["steps_done"]) for row in halted] == [(0, False, 7)] * 2
+    assert not any("test_accuracy" in row.metrics for row in halted)
+    rows = measured(tmp_path)
+    assert rows[0].seconds is not None
+    assert halted[0].seconds is not None
+    assert rows[0].seconds > halted[0].seconds
+    elsewhere = measured(tmp_path / "elsewhere")
+    assert [row.metrics["test_accuracy"] for row in rows] == [row.metrics["test_accuracy"] for row in elsewhere]

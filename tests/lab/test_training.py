@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,21 +13,8 @@ from typer.testing import CliRunner
 from ldp_slicing import Plan
 from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab import experiments, results
 from ldp_slicing.lab.data.sets import ImageSet, ReleaseInfo, Split, hold_out
-from ldp_slicing.lab.experiment import (
-    Experiment,
-    Findings,
-    Row,
-    Setting,
-    accuracies,
-    describe,
-    made_as,
-    markdown,
-    plain,
-    spread,
-    train_all,
-)
+from ldp_slicing.lab.describe import describe, row_of
 from ldp_slicing.lab.learners.accounting import epsilon_per_source
 from ldp_slicing.lab.learners.checkpoint import load_checkpoint, save_checkpoint
 from ldp_slicing.lab.learners.models import EMBEDDERS, MODELS, build
@@ -39,7 +24,6 @@ from ldp_slicing.lab.learners.releases import release_images, stored_splits
 from ldp_slicing.lab.learners.run import Epoch, TrainingRun
 from ldp_slicing.lab.learners.task import ReleaseMode, TrainingTask
 from ldp_slicing.lab.learners.training import Limits, checkpoint_path, train
-from ldp_slicing.lab.reproduce import reproduce
 from ldp_slicing.torch import Decoder
 
 CPU = torch.device("cpu")
@@ -168,9 +152,10 @@ def test_the_row_names_the_epoch_whose_network_was_chosen(
         run.end_epoch(look=accuracy is not None)
         weights.append(run.model.state_dict()["0.weight"].clone())
     run.choose()
-    assert describe(run)["chosen_epoch"] == chosen
+    training = describe(run, row_of(run.task, "train")).training
+    assert training is not None
+    assert (training.chosen_epoch, training.held_out_by) == (chosen, "image")
     assert torch.equal(run.model.state_dict()["0.weight"], weights[chosen])
-    assert describe(run)["held_out_by"] == "image"
 
 
 @pytest.mark.parametrize(
@@ -370,65 +355,6 @@ def test_learning_from_a_teacher_comes_closer_to_it(tmp_path: Path, monkeypatch:
     assert (run.history[0].test_accuracy, run.objective.head) == (None, None)
 
 
-def easy(setting: Setting) -> Iterator[Row]:
-    yield from train_all([TrainingTask("easy", bright_or_dark(), TINY, Plan.paper(58.0), None, validation=16)], setting)
-
-
-def easy_table(rows: list[Row]) -> str:
-    return markdown(["run", "accuracy"], [["easy", spread(accuracies(rows, "easy"))]])
-
-
-def easy_figure(findings: Findings) -> object:
-    from ldp_slicing.lab.figures import line, panels
-
-    figure, (axis,) = panels(1)
-    line(axis, {58.0: accuracies(findings["easy"], "easy"), 60.0: []}, "easy", "black")
-    return figure
-
-
-def test_an_experiment_writes_its_rows_a_table_and_a_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(experiments.EXPERIMENTS, "easy", Experiment("An easy one", easy, easy_table, easy_figure))  # type: ignore[arg-type]
-    lines: list[str] = []
-    where = (tmp_path, tmp_path / "results", tmp_path / "work")
-    done, path = reproduce("easy", *where, epochs=2, device="cpu", say=lines.append)
-    (row,) = json.loads(path.read_text())["rows"]
-    assert done
-    assert (row["epochs_done"], row["seed"], row["epsilon_requested"], row["held_out_for_validation"]) == (
-        2,
-        0,
-        58.0,
-        16,
-    )
-    assert row["commit"]
-    assert row["hardware"]
-    assert row["history"]["test_accuracy"] == [None, None]
-    assert f"{100 * row['accuracy']:.2f}" in path.with_suffix(".md").read_text()
-    assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
-    assert len(lines) == 2
-    assert reproduce("easy", *where, epochs=2, device="cpu", say=lines.append) == (True, path)
-    assert len(lines) == 2  # what is finished is not made again
-    reproduce("easy", *where, epochs=3, device="cpu", say=lines.append)
-    assert len(lines) == 5  # by another recipe it is, from the beginning
-    with pytest.raises(LdpSlicingError, match="a trial of 1 epochs would replace"):
-        reproduce("easy", *where, epochs=1, device="cpu", say=lines.append)
-    ran = CliRunner().invoke(app, ["lab", "results", str(path.parent)])
-    assert ran.exit_code == 0
-    assert "## easy" in (path.parent / "README.md").read_text()
-    with pytest.raises(LdpSlicingError, match="fidelity"):
-        reproduce("nothing", *where)
-
-
-def test_an_experiment_that_is_not_finished_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(experiments.EXPERIMENTS, "easy", Experiment("An easy one", easy, easy_table))  # type: ignore[arg-type]
-    assert spread([]) == "-"
-    unfinished: Row = {"run": "easy", "seed": 0, "finished": False} | results.stamp(torch.device("cpu"))
-    path = results.write("easy", "An easy one", results.add(unfinished, [unfinished]), tmp_path)
-    assert len(results.read("easy", tmp_path)) == 1
-    (shown,) = results.show("easy", tmp_path)
-    assert "Not finished: easy" in shown.read_text()
-    assert path.is_file()
-
-
 def test_on_the_command_line_a_missing_data_set_is_a_refusal(tmp_path: Path) -> None:
     ran = CliRunner().invoke(
         app, ["lab", "reproduce", "fidelity", "--data", str(tmp_path), "--results", str(tmp_path / "r")]
@@ -470,24 +396,6 @@ def test_releases_are_decoded_before_they_are_learnt_from(tmp_path: Path) -> Non
 def test_only_what_was_released_once_is_decoded(release: ReleaseMode, plan: Plan | None) -> None:
     with pytest.raises(LdpSlicingError, match="released once can be decoded"):
         TrainingTask("halves", bright_or_dark(), TINY, plan, release=release, decode=True)
-
-
-def test_a_row_of_another_plan_view_or_set_is_not_the_tasks_own(tmp_path: Path) -> None:
-    task = TrainingTask(
-        "easy", bright_or_dark(), recipe("cifar-once"), Plan.paper(58.0), "haar", validation=16, decode=False
-    )
-    row: Row = {"run": "easy", "seed": 0, "finished": True, "recipe": plain(recipe("cifar-once"))} | made_as(task)
-
-    def is_done(row: Row) -> bool:
-        setting = Setting(tmp_path, tmp_path, torch.device("cpu"), Limits(), (row,))
-        return setting.is_done(task.name, task.seed, task.recipe, made_as(task))
-
-    assert is_done(row)
-    assert is_done(
-        {key: value for key, value in row.items() if key not in ("data_digest", "plan", "started_from")}
-    )  # of earlier times
-    for key in made_as(task):
-        assert not is_done(row | {key: "another"}), key
 
 
 def test_a_recipe_in_fewer_epochs_keeps_its_steps() -> None:

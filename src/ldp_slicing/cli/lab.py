@@ -28,9 +28,9 @@ from ldp_slicing.cli.common import (
 from ldp_slicing.errors import LdpSlicingError
 
 if TYPE_CHECKING:
-    from ldp_slicing.lab.experiment import Row
     from ldp_slicing.lab.learners.run import Epoch, TrainingRun
     from ldp_slicing.lab.learners.task import TrainingTask
+    from ldp_slicing.lab.rows import Row
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -57,7 +57,12 @@ SideBySide = Annotated[int, typer.Option("--side-by-side", min=1, help="Networks
 Compile = Annotated[
     bool, typer.Option("--compile", help="Make kernels for the network first: a minute that pays in long trainings.")
 ]
-Only = Annotated[str, typer.Option("--only", help="Only runs that have this in their names.", show_default="all")]
+Only = Annotated[
+    str,
+    typer.Option(
+        "--only", help="Only rows with these fields, such as 'dataset=cifar10 epsilon=20'.", show_default="all"
+    ),
+]
 NO_LIMIT = float("inf")
 FEW_STEPS = 1_000  # of an adversary's training: such a result says little
 
@@ -182,9 +187,11 @@ def train(
     )
     row = with_progress(task, folder, minutes, compiled=compiled, device=device, log=log.value)
     if row is not None:
-        held = row["held_out_for_validation"]
-        chosen = f"epoch {row['chosen_epoch']} of 0 to {row['epochs_done'] - 1}, chosen on {held} images held out"
-        out.print(f"test accuracy {100 * row['accuracy']:.2f} % at {chosen}")
+        out.print(f"test accuracy {100 * row.metrics['test_accuracy']:.2f} %")
+        if training := row.training:
+            last = training.epochs - 1
+            chosen = f"epoch {training.chosen_epoch} of 0 to {last}, chosen on {training.held_out} images held out"
+            out.print(chosen)
         say_spent(row, folder)
 
 
@@ -241,7 +248,7 @@ def train_faces(
     )
     row = with_progress(task, folder, minutes, device=device, log=log.value, judge=verifier(verify or [], folder))
     if row is not None:
-        for found in row["verification"]:
+        for found in row.metrics["verification"]:
             out.print(
                 f"{plain(found['set'])}: {100 * found['accuracy']:.2f} ± {100 * found['standard_error']:.2f} % of {found['pairs']} pairs"
             )
@@ -301,12 +308,10 @@ def with_progress(
         row = study(
             task, folder, Limits(60 * minutes, compile=compiled, asked=lambda: bool(received)), report=report, **options
         )
-    if row is None or not row["finished"]:
-        done = (
-            f"stopped after {row['epochs_done']} of {task.recipe.epochs} epochs"
-            if row
-            else "stopped before anything was done"
-        )
+    if row is None or not row.finished:
+        done = "stopped before the first epoch"
+        if row and row.training:
+            done = f"stopped after {row.training.epochs} of {task.recipe.epochs} epochs"
         out.print(f"{done}; run the same command again to go on")
         exit_if(received)
         return None
@@ -314,7 +319,7 @@ def with_progress(
 
 
 def say_spent(row: Row, folder: Path) -> None:
-    spent = row["epsilon_spent_per_released_pixel"]
+    spent = row.epsilon_spent
     most = spent and f"here no source has spent more than eps {number(spent)} per released pixel"
     out.print(most or "nothing is private about this run")
     out.print(plain(str(folder / "result.json")))
@@ -394,7 +399,7 @@ def attack(
     """
     check_slices(context, slices)
     try:
-        from ldp_slicing.lab.attack_command import Attempt, make_attempt, told
+        from ldp_slicing.lab.attack_command import Attempt, make_attempt, result_table
         from ldp_slicing.lab.learners.training import Limits
         from ldp_slicing.lab.train_command import open_set, plan_of
     except ModuleNotFoundError as error:
@@ -411,83 +416,77 @@ def attack(
         out.print("stopped; run the same command again to go on")
         exit_if(received)
         return
-    head, lines = told(row)
+    head, lines = result_table(row)
     table = Table(*(Column(words, justify="right" if i else "left") for i, words in enumerate(head)))
     for line in lines:
         table.add_row(*map(plain, line))
     out.print(table)
-    if steps := row.get("steps"):
-        few = steps < FEW_STEPS
-        said = f"trained for {steps:,} steps on {row['training_images']:,} images of the adversary's own"
-        weak = (
-            "; [bold red]too little to learn much[/bold red]: take more images or --epochs before you think releases safe"
-            * few
-        )
-        out.print(f"{said}{weak}")
+    if row.training and (steps := row.training.steps):
+        out.print(f"trained for {steps:,} steps on {row.training.images:,} public images")
+        if steps < FEW_STEPS:
+            out.print(
+                "[bold red]too few steps to learn much[/bold red]: use more images or --epochs before trusting it"
+            )
     out.print(plain(str(folder / "result.json")))
     if (sheet := folder / "sheet.png").is_file():
         out.print(f"{plain(str(sheet))} (for the owner only: it shows sources)")
 
 
-@app.command(short_help="Propose a plan by what it leaks and what it is good for.")
+@app.command(short_help="Choose a plan by the leakage that you accept.")
 @refusals_exit
 def choose(
     max_leakage: Annotated[
-        float, typer.Option("--max-leakage", help="The most that is accepted: SSIM of reconstructions, 0 to 1.")
+        float, typer.Option("--max-leakage", help="Largest accepted leakage: SSIM of reconstructions, 0 to 1.")
     ],
     task: Annotated[str, typer.Option("--task", help="What the releases are for: cifar10.")] = "cifar10",
     max_epsilon: Annotated[
-        float, typer.Option("--max-epsilon", help="Of a released pixel.", show_default="no limit")
+        float, typer.Option("--max-epsilon", help="Largest eps per released pixel.", show_default="no limit")
     ] = NO_LIMIT,
     results: Annotated[
         Path | None,
-        typer.Option("--results", help="A folder with tradeoff.json.", show_default="what came with this software"),
+        typer.Option("--results", help="A folder with tradeoff.json.", show_default="measurements in this package"),
     ] = None,
 ) -> None:
     """`ldp-slicing lab choose --max-leakage 0.7`
 
-    Of the plans measured by `lab reproduce tradeoff`, the one that leaks no more than you accept and from which images held out of training
-    were told best. It was measured on small pictures of things, by one attack: a guide, not a promise. Needs no extra.
+    Choose the plan with the highest validation accuracy among those that leak no more than you accept, from the measurements of
+    `lab reproduce tradeoff`. They are from CIFAR-10 and one attack: a guide, not a guarantee. Needs no extra.
     """
-    from ldp_slicing.lab.choose import choose as propose
+    from ldp_slicing.lab.choose import choose as choose_point
     from ldp_slicing.lab.plans import measured
 
-    chosen, beside = propose(measured(task, results), max_leakage, max_epsilon)
-    alone = "" if chosen.alone is None else f" ({chosen.alone:.3f} by a network for this plan alone)"
-    learnt = f"test accuracy {100 * chosen.accuracy:.2f} %, chosen by {100 * chosen.held_out:.2f} % on images held out"
-    out.print(
-        f"{chosen.name}: eps {chosen.plan.epsilon:g} per released pixel, {learnt}, leakage {chosen.leakage:.3f}{alone}"
-    )
-    out.print(plain(chosen.command))
-    out.print(plain(chosen.code))
-    limit = "" if max_epsilon == NO_LIMIT else f" at eps {max_epsilon:g} or less"
-    out.print(
-        f"of {beside} plans measured that leak no more than {max_leakage:g}{limit}, by every network that was tried on them"
-    )
+    chosen, count = choose_point(measured(task, results), max_leakage, max_epsilon)
+    dedicated = chosen.dedicated_leakage
+    alone = "" if dedicated is None else f" ({dedicated:.3f} by a network for this plan alone)"
+    out.print(f"{chosen.candidate.name}")
+    out.print(f"test accuracy {100 * chosen.test_accuracy:.2f} %, leakage (SSIM) {chosen.leakage:.3f}{alone}")
+    out.print(plain(chosen.candidate.command))
+    out.print(plain(chosen.candidate.code))
+    limit = "" if max_epsilon == NO_LIMIT else f" and eps {max_epsilon:g}"
+    out.print(f"best validation accuracy of {count} measured plans within leakage {max_leakage:g}{limit}")
 
 
-@app.command(name="results", short_help="Make results/README.md from the numbers there.")
+@app.command(name="results", short_help="Write results/README.md and all pages and figures from the rows.")
 @refusals_exit
-def make_readme(
-    folder: Annotated[Path, typer.Argument(help="Where the numbers are.")] = Path("results"),
+def write_results(
+    folder: Annotated[Path, typer.Argument(help="The folder with the JSON files.")] = Path("results"),
     plans: Annotated[
         Path | None,
-        typer.Option(
-            "--plans", help="Also write what was measured of plans, as `lab choose` reads it.", show_default="no"
-        ),
+        typer.Option("--plans", help="Also write the measured plans that `lab choose` reads.", show_default="no"),
     ] = None,
 ) -> None:
     """`ldp-slicing lab results`
 
-    Draw all tables and figures again, and write one page with them.
+    Write the page and figure of every experiment again, and one page with all of them.
     """
     try:
-        from ldp_slicing.lab.results import read, summarise
+        from ldp_slicing.lab.results import write_summary
     except ModuleNotFoundError as error:
         raise missing(error) from None
-    out.print(plain(str(summarise(folder))))
+    out.print(plain(str(write_summary(folder))))
     if plans:
         from ldp_slicing.lab.plans import to_json
+        from ldp_slicing.lab.rows import read_rows
 
-        plans.write_text(to_json(read("tradeoff", folder)), encoding="utf-8")
+        plans.write_text(to_json(read_rows(folder / "tradeoff.json")), encoding="utf-8")
         out.print(plain(str(plans)))

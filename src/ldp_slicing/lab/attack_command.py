@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import json
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.attacks.attack_target import target_from_set
+from ldp_slicing.lab.attacks.attack_target import AttackTarget, target_from_set
+from ldp_slicing.lab.attacks.averaging import attack_by_averaging
+from ldp_slicing.lab.attacks.bayes import attack_by_posterior
 from ldp_slicing.lab.attacks.contact_sheet import OWNERS, contact_sheet, view_of
-from ldp_slicing.lab.attacks.reconstruct import Reconstruction
+from ldp_slicing.lab.attacks.outcome import Outcome, example_columns, example_sources
+from ldp_slicing.lab.attacks.pairs import judge_pairs, make_adversary, pairs_of_test_set
+from ldp_slicing.lab.attacks.reconstruct import Reconstruction, judge_reconstruction
 from ldp_slicing.lab.data.sets import ImageSet
-from ldp_slicing.lab.experiment import Row, describe
-from ldp_slicing.lab.experiments import averaging, bayes, identity, reconstruction
-from ldp_slicing.lab.experiments.leakage import blind_guess, columns_of, heads, judged, shown
+from ldp_slicing.lab.describe import describe, row_of
 from ldp_slicing.lab.learners.recipes import recipe
 from ldp_slicing.lab.learners.run import Epoch, TrainingRun
 from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.lab.learners.training import Limits, Splits, device_of, train
-from ldp_slicing.lab.results import stamp
-from ldp_slicing.lab.train_command import alone_in, belongs, changed
+from ldp_slicing.lab.provenance import provenance, stamped
+from ldp_slicing.lab.rows import Row
+from ldp_slicing.lab.tables import attack_cells, attack_heads
+from ldp_slicing.lab.train_command import alone_in, belongs, changed, write_result
 from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
 
@@ -57,21 +61,21 @@ def make_attempt(
     device: str = "",
     report: Callable[[TrainingRun, Epoch], None] = lambda run, epoch: None,
 ) -> Row | None:
-    """What the attack finds, also as ``folder/result.json``. None when the time was up.
+    """What the attack measures, also written to ``folder/result.json``. None when the time was up.
 
-    Of reconstructions ``folder/sheet.png`` shows some, beside the sources: it is the owner's.
-    "found" has, for the identity attack, its advantage; for the others how near the release and the reconstruction come to the source.
+    ``folder/sheet.png`` shows some reconstructions beside their sources, so it is for the owner only.
     """
     where = device_of(device)
-    slices = [[part.bits, part.epsilon] for part in asked.plan.slices]
-    what: Row = {
-        "attack": asked.name,
-        "data": asked.images.name,
-        "prune": asked.prune,
-        "epsilon": asked.plan.epsilon,
-        "slices": slices,
-    }
-    belongs(folder, what | {"images": asked.images.digest})
+    belongs(
+        folder,
+        {
+            "attack": asked.name,
+            "data": asked.images.name,
+            "prune": asked.prune,
+            "plan": asked.plan.to_dict(),
+            "images": asked.images.digest,
+        },
+    )
 
     def trained(
         task: TrainingTask, make: Callable[[TrainingTask, torch.device, Splits], TrainingRun]
@@ -79,72 +83,67 @@ def make_attempt(
         run = next(train([task], where, folder, limits, report, make), None)
         return run if run and run.finished else None
 
-    made = stamp(where)  # now: the package may change while it trains
+    made_by, began = provenance(where), time.monotonic()
     with alone_in(folder):
         row = _identity(asked, trained) if asked.name == "identity" else _reconstruction(asked, folder, where, trained)
     if row is not None:
-        row = what | row | made
-        row.pop("data_digest", None)  # as in ``study``
-        (folder / "result.json").write_text(json.dumps(row, indent=1) + "\n")
+        row = stamped(row, made_by, time.monotonic() - began)
+        write_result(row, folder)
     return row
 
 
-def told(row: Row) -> tuple[list[str], list[list[str]]]:
-    """What was found, as the head and the lines of a table."""
-    if row["attack"] == "identity":
-        (one,) = row["found"]
-        low, high = (100 * end for end in one["advantage_interval"])
-        cells = [
-            str(one["pairs"]),
-            f"{100 * one['accuracy']:.2f}",
-            f"{100 * one['advantage']:.2f} ({low:.2f} to {high:.2f})",
-        ]
-        return ["pairs", "told rightly, %", "advantage, % of 50"], [cells]
-    lines = [["no release (the mean image)", *judged(row["blind"])]]
-    if row["attack"] == "averaging":
-        lines += [
-            [f"{one['releases']} release{'s' * (one['releases'] > 1)}", *judged(one["reconstruction"])]
-            for one in row["found"]
-        ]
-    else:
-        (one,) = row["found"]
-        lines += [
-            ["the release itself", *judged(one["release"])],
-            ["the release, attacked", *judged(one["reconstruction"])],
-        ]
-    return ["made from", *heads(faces=False)], lines
+def result_table(row: Row) -> tuple[list[str], list[list[str]]]:
+    """The measurements as the head and the lines of a table."""
+    if row.method == "identity":
+        found = row.metrics
+        low, high = 100 * found["advantage_low_95"], 100 * found["advantage_high_95"]
+        interval = f"{100 * found['advantage']:.2f} ({low:.2f} to {high:.2f})"
+        cells = [str(found["pairs"]), f"{100 * found['accuracy']:.2f}", interval]
+        return ["pairs", "accuracy, %", "advantage, % (at most 50)"], [cells]
+    lines = [["no release (mean image)", *attack_cells(row.metrics["mean_image"])]]
+    for one in row.measurements:
+        if row.method != "averaging":
+            lines.append(["release", *attack_cells(one.metrics["release"])])
+        name = "reconstruction"
+        if row.method == "averaging":
+            name = f"{one.releases} release{'' if one.releases == 1 else 's'}"
+        lines.append([name, *attack_cells(one.metrics["reconstruction"])])
+    return ["image", *attack_heads(faces=False)], lines
 
 
 def _reconstruction(asked: Attempt, folder: Path, where: torch.device, trained: Trained) -> Row | None:
-    case, plan, prune = target_from_set(asked.images, where), asked.plan, asked.prune
+    target = target_from_set(asked.images, where)
+    found = _attack(asked, target, trained)
+    if found is None:
+        return None
+    row, outcome = found
+    sources = example_sources(target)
+    unit = "t =" if asked.name == "averaging" else "eps"
+    columns = example_columns(sources, view_of(sources, asked.prune), outcome.examples, unit)
+    contact_sheet(columns, OWNERS).save(folder / "sheet.png")
+    metrics = {**outcome.metrics, "mean_image": target.judge_mean_image()}
+    return replace(row, measurements=outcome.measurements, metrics=metrics)
+
+
+def _attack(asked: Attempt, target: AttackTarget, trained: Trained) -> tuple[Row, Outcome] | None:
+    row = Row("attack", asked.images.name, asked.name, plans=(asked.plan,), prune=asked.prune)
     if asked.name == "averaging":
-        found, tiles = averaging.attack(case, plan, prune)
-        row: Row = {"found": found}
-    elif asked.name == "bayes":
-        found, tiles, fitted = bayes.attack(case, plan, prune)
-        row = fitted | {"found": found}
-    else:
-        how = changed(
-            recipe(f"{asked.name}-{'cifar' if max(case.sources.shape[2:]) <= SMALL else 'faces'}"), epochs=asked.epochs
-        )
-        task = TrainingTask(asked.name, case.training_set, how, prune=prune, release="none", plans=(plan,))
-        run = trained(task, Reconstruction)
-        if not isinstance(run, Reconstruction):
-            return None
-        judged, tiles = reconstruction.judge(run, case)
-        row = describe(run) | judged | {"steps": run.epoch * run.steps}
-    row["blind"] = blind_guess(case)
-    sources = shown(case)
-    contact_sheet(columns_of(sources, view_of(sources, prune), tiles), OWNERS).save(folder / "sheet.png")
-    return row
+        return row, attack_by_averaging(target, asked.plan, asked.prune)
+    if asked.name == "bayes":
+        return row, attack_by_posterior(target, asked.plan, asked.prune)
+    size = "cifar" if max(target.sources.shape[2:]) <= SMALL else "faces"
+    how = changed(recipe(f"{asked.name}-{size}"), epochs=asked.epochs)
+    task = TrainingTask(asked.name, target.training_set, how, prune=asked.prune, release="none", plans=(asked.plan,))
+    run = trained(task, Reconstruction)
+    if not isinstance(run, Reconstruction):
+        return None
+    return describe(run, row_of(task, "attack", method=asked.name)), judge_reconstruction(run, target)
 
 
 def _identity(asked: Attempt, trained: Trained) -> Row | None:
-    pairs = identity.test_pairs(asked.images)
-    how = changed(recipe("pairs"), epochs=asked.epochs)
-    run = trained(
-        TrainingTask("identity", asked.images, how, asked.plan, asked.prune, "every-epoch", pairs=pairs), identity.make
-    )
-    return (
-        None if run is None else describe(run) | {"steps": run.epoch * run.steps, "found": [identity.judge_pairs(run)]}
-    )
+    how, pairs = changed(recipe("pairs"), epochs=asked.epochs), pairs_of_test_set(asked.images)
+    task = TrainingTask("identity", asked.images, how, asked.plan, asked.prune, "every-epoch", pairs=pairs)
+    run = trained(task, make_adversary)
+    if run is None:
+        return None
+    return replace(describe(run, row_of(task, "attack", method="identity")), metrics=judge_pairs(run))

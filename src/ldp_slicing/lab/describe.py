@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 
+from ldp_slicing.lab.learners.accounting import epsilon_per_source
 from ldp_slicing.lab.learners.recipes import Recipe
 from ldp_slicing.lab.learners.run import TrainingRun
 from ldp_slicing.lab.learners.task import TrainingTask
@@ -36,7 +37,7 @@ def row_of(
         seed=task.seed,
         finished=False,
         recipe=recipe_to_dict(task.recipe),
-        epsilon_spent=task.epsilon_per_source(),
+        epsilon_spent=epsilon_per_source(task),
     )
 
 

@@ -1,4 +1,4 @@
-"""Run an experiment to its end or until the time is up, and write what it has shown so far."""
+"""Run an experiment until it is complete or the time is up, and write its rows, page and figure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab import results as files
-from ldp_slicing.lab.experiment import Setting
-from ldp_slicing.lab.experiments import experiment
+from ldp_slicing.lab import results as pages
+from ldp_slicing.lab.experiment import ExperimentContext
+from ldp_slicing.lab.experiments import load_experiment
 from ldp_slicing.lab.learners.training import Limits, device_of
+from ldp_slicing.lab.provenance import provenance, stamped
+from ldp_slicing.lab.rows import parse_selector, read_rows
 
 
 def reproduce(
@@ -28,34 +30,28 @@ def reproduce(
     say: Callable[[str], None] = print,
     asked: Callable[[], bool] = lambda: False,
 ) -> tuple[bool, Path]:
-    """Whether the experiment is complete, and the file with its rows. Rows that are there and finished are not made again.
+    """Whether the experiment is complete, and the file with its rows. Finished rows are not measured again.
 
-    asked: whether somebody has asked to stop.
+    only: a selector such as "dataset=cifar10 epsilon=20". asked: whether the user has asked to stop.
     """
-    chosen, rows = experiment(name), files.read(name, results)
-    if epochs is not None and any(
-        row["finished"] and row.get("recipe", {}).get("epochs", epochs) > epochs for row in rows
-    ):
+    experiment, path = load_experiment(name), results / f"{name}.json"
+    rows, selector = read_rows(path), parse_selector(only)
+    if epochs is not None and any(row.finished and row.recipe.get("epochs", epochs) > epochs for row in rows):
         raise LdpSlicingError(
-            f"{results} holds rows of whole runs, which a trial of {epochs} epochs would replace: name another with --results"
+            f"{path} holds rows of more than {epochs} epochs, which this run would replace; choose another --results folder"
         )
-    where, limits = (
-        device_of(device),
-        Limits(seconds=60 * minutes, side_by_side=side_by_side, compile=compiled, asked=asked),
-    )
-    setting = Setting(data, work / name, where, limits, tuple(rows), epochs, only, say, results)
-    done, path, made = True, results / f"{name}.json", files.stamp(where)
+    where = device_of(device)
+    limits = Limits(seconds=60 * minutes, side_by_side=side_by_side, compile=compiled, asked=asked)
+    context = ExperimentContext(data, work / name, where, limits, tuple(rows), epochs, selector, say, results)
+    complete, made_by = True, provenance(where)
     began = time.monotonic()
-    for row in chosen.measure(setting):
-        files.keep(
-            name, chosen.about, {"seconds": time.monotonic() - began} | row | made, results
-        )  # what is trained says its own
+    for row in experiment.measure(context):
+        pages.keep_row(stamped(row, made_by, time.monotonic() - began), results)
         began = time.monotonic()
-        done &= row["finished"]
-    if only and not any(only in run for run in setting.named):
-        raise LdpSlicingError(
-            f"no run of {name} has {only!r} in its name; there are {', '.join(sorted(setting.named))}"
-        )
+        complete &= row.finished
+    if selector and not context.wants_any(context.considered.copy()):
+        labels = sorted({row.label for row in context.considered})
+        raise LdpSlicingError(f"no row of {name} matches --only {only!r}; there are: {'; '.join(labels)}")
     if path.is_file():
-        files.show(name, results)
-    return done and not setting.left, path
+        pages.write_page(experiment, results)
+    return complete and not context.postponed, path

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.plan import Plan, Slice
+from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
 
 Mode = Literal["", "raw", "decoded"]
@@ -129,21 +129,20 @@ class Row:
 
     @property
     def label(self) -> str:
-        """The row in words, for progress messages and file names. Nothing parses it."""
+        """The row in words, for progress messages. Nothing parses it."""
         described = describe_fields(self)
-        words = {"epsilon": "eps ", "folds": "folds ", "seed": "seed ", "prune": "prune "}
-        if not self.seed:
-            del described["seed"]
-        for name in ("experiment", "recipe", "releases"):
+        for name in ("experiment", "recipe", "releases", *([] if self.seed else ["seed"])):
             described.pop(name, None)
-        return ", ".join(
-            f"{words.get(name, f'{name} ' if name in self.options else '')}{text}" for name, text in described.items()
-        )
+        if self.release == "none":
+            described["release"] = "" if self.plans else "without privacy"
+        named = {*self.options, "prune", "folds", "seed"}
+        words = {"epsilon": "eps "} | {name: f"{name} " for name in named}
+        return ", ".join(f"{words.get(name, '')}{text}" for name, text in described.items() if text)
 
     def to_dict(self) -> dict[str, Any]:
         """The row as JSON has it. Fields that have their default value are left out."""
         content = {one.name: getattr(self, one.name) for one in fields(self)}
-        content["plans"] = [plan_to_dict(plan) for plan in self.plans]
+        content["plans"] = [plan.to_dict() for plan in self.plans]
         content["training"] = asdict(self.training) if self.training else None
         content["provenance"] = asdict(self.provenance) if self.provenance else None
         content["measurements"] = [
@@ -160,7 +159,7 @@ class Row:
         values = dict(content)
         if unknown := sorted({*values} - {one.name for one in fields(cls)}):
             raise LdpSlicingError(f"a row has no field {', '.join(unknown)}")
-        plans = tuple(plan_from_dict(plan) for plan in values.get("plans", ()))
+        plans = tuple(Plan.from_dict(plan) for plan in values.get("plans", ()))
         values["plans"] = plans
         for name in ("folds", "files"):
             values[name] = tuple(values.get(name, ()))
@@ -171,16 +170,6 @@ class Row:
             for one in values.get("measurements", ())
         )
         return cls(**values)
-
-
-def plan_to_dict(plan: Plan) -> dict[str, Any]:
-    slices = {f"0x{part.bits:x}": part.epsilon for part in plan.slices}
-    return {"epsilon": plan.epsilon, "word_bits": plan.word_bits, "slices": slices}
-
-
-def plan_from_dict(content: Mapping[str, Any]) -> Plan:
-    slices = [Slice(int(bits, 16), epsilon) for bits, epsilon in content["slices"].items()]
-    return Plan(slices, content["word_bits"], requested=content["epsilon"])
 
 
 def plan_name(plan: Plan) -> str:

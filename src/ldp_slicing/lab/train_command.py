@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,14 +18,15 @@ from ldp_slicing.lab.data.chest import load_chest
 from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.data.folders import load_folder
 from ldp_slicing.lab.data.sets import ImageSet, draw_held_out
-from ldp_slicing.lab.experiment import Row, describe
+from ldp_slicing.lab.describe import describe, row_of
 from ldp_slicing.lab.learners.logs import LogFormat, check_log, write_log
 from ldp_slicing.lab.learners.models import build, build_embedder, load_weights
 from ldp_slicing.lab.learners.recipes import Recipe, recipe
 from ldp_slicing.lab.learners.run import Epoch, TrainingRun
 from ldp_slicing.lab.learners.task import ReleaseMode, TrainingTask
 from ldp_slicing.lab.learners.training import Limits, device_of, train
-from ldp_slicing.lab.results import stamp
+from ldp_slicing.lab.provenance import provenance, stamped
+from ldp_slicing.lab.rows import Row
 from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, Plan, plan_for
 from ldp_slicing.view import Prune
 
@@ -97,8 +99,8 @@ def changed(how: Recipe, **asked: str | int | None) -> Recipe:
     return replace(how, deviations=(*how.deviations, f"asked for: {said}"), **told)
 
 
-def judge_classes(run: TrainingRun) -> Row:
-    return {"accuracy": run.accuracy(*run.test)}
+def judge_classes(run: TrainingRun, row: Row) -> Row:
+    return replace(row, metrics={"test_accuracy": run.accuracy(*run.test)})
 
 
 def study(
@@ -108,7 +110,7 @@ def study(
     *,
     device: str = "",
     log: LogFormat = "csv",
-    judge: Callable[[TrainingRun], Row] = judge_classes,
+    judge: Callable[[TrainingRun, Row], Row] = judge_classes,
     report: Callable[[TrainingRun, Epoch], None] = lambda run, epoch: None,
 ) -> Row | None:
     """Train, or go on training, in ``folder``: checkpoint, log, at the end ``result.json``. None when the time was up before an epoch."""
@@ -128,24 +130,29 @@ def _study(
     limits: Limits,
     where: torch.device,
     log: LogFormat,
-    judge: Callable[[TrainingRun], Row],
+    judge: Callable[[TrainingRun, Row], Row],
     report: Callable[[TrainingRun, Epoch], None],
 ) -> Row | None:
     def note(run: TrainingRun, epoch: Epoch) -> None:
         write_log(run.history, folder, log)
         report(run, epoch)
 
-    made = stamp(where)  # now: the package may change while it trains
+    made_by, began = provenance(where), time.monotonic()
     for run in train([task], where, folder, limits, note):
-        row = describe(run) | made
+        row = stamped(describe(run, row_of(task, "train")), made_by, time.monotonic() - began)
         if run.finished:
             run.choose()
-            row |= judge(run)
-            row.pop("data_digest")  # a guess of the sources could be checked by it; what is written here is handed on
+            row = judge(run, row)
             torch.save(run.model.state_dict(), folder / "model.pt")
-            (folder / "result.json").write_text(json.dumps(row, indent=1) + "\n")
+            write_result(row, folder)
         return row
     return None
+
+
+def write_result(row: Row, folder: Path) -> None:
+    """Write ``folder/result.json`` without the digest of the images, by which guesses of the sources could be checked."""
+    anonymous = replace(row, training=replace(row.training, data_digest=None) if row.training else None)
+    (folder / "result.json").write_text(json.dumps(anonymous.to_dict(), indent=1) + "\n")
 
 
 @contextmanager
@@ -193,8 +200,10 @@ def belongs(folder: Path, wanted: dict[str, Any]) -> None:
         return
     began = json.loads(path.read_text())
     for key, value in wanted.items():
-        if key in began and began[key] != value:  # earlier versions wrote fewer
-            raise LdpSlicingError(f"{folder} was begun with {key} {began[key]!r}, not {value!r}: name another folder")
+        if began.get(key) != value:
+            raise LdpSlicingError(
+                f"{folder} was begun with {key} {began.get(key)!r}, not {value!r}: name another folder"
+            )
 
 
 def _parameters(task: TrainingTask) -> dict[str, Any]:

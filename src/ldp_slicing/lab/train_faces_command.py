@@ -12,7 +12,6 @@ from ldp_slicing.errors import DataError, LdpSlicingError
 from ldp_slicing.lab.data.face_pairs import decode_faces, read_bin
 from ldp_slicing.lab.data.folders import list_images, read_folder, read_release_info
 from ldp_slicing.lab.data.sets import ImageSet, Split, image_digest
-from ldp_slicing.lab.experiment import Row
 from ldp_slicing.lab.learners.accounting import epsilon_per_source
 from ldp_slicing.lab.learners.embedding import embed
 from ldp_slicing.lab.learners.recipes import recipe
@@ -20,6 +19,7 @@ from ldp_slicing.lab.learners.releases import stored_images
 from ldp_slicing.lab.learners.run import TrainingRun
 from ldp_slicing.lab.learners.task import ReleaseMode, TrainingTask
 from ldp_slicing.lab.metrics.verification import fold_accuracy, squared_distances
+from ldp_slicing.lab.rows import Metrics, Row
 from ldp_slicing.lab.train_command import changed, plan_of
 from ldp_slicing.plan import PAPER_WEIGHTS
 from ldp_slicing.torch.store import read_release_file
@@ -66,7 +66,7 @@ def make_face_task(
     return TrainingTask("run", people, how, plan, prune, release, seed, weights=start)
 
 
-def verifier(sets: Sequence[Path], folder: Path) -> Callable[[TrainingRun], Row]:
+def verifier(sets: Sequence[Path], folder: Path) -> Callable[[TrainingRun, Row], Row]:
     """What a finished run is judged by, and what the most that a source has spent is then; its releases are kept in ``folder``.
 
     The sets are read before the training begins, so that a wrong one is refused in time.
@@ -81,22 +81,20 @@ def verifier(sets: Sequence[Path], folder: Path) -> Callable[[TrainingRun], Row]
     places, images = {face: i for i, face in enumerate(faces)}, decode_faces(faces)
     kept = folder / "verification.npz"
 
-    def judge(run: TrainingRun) -> Row:
+    def judge(run: TrainingRun, row: Row) -> Row:
         found = _verify(run) if faces else []
         fresh = (
             [] if run.task.release == "once" else map(image_digest, images)
         )  # the others are kept, those of earlier calls, too
-        return {
-            "verification": found,
-            "epsilon_spent_per_released_pixel": epsilon_per_source(run.task, [*fresh, *_kept_in(kept)]),
-        }
+        spent = epsilon_per_source(run.task, [*fresh, *_kept_in(kept)])
+        return replace(row, metrics={"verification": found}, epsilon_spent=spent)
 
-    def _verify(run: TrainingRun) -> list[Row]:
+    def _verify(run: TrainingRun) -> list[Metrics]:
         inputs = run.inputs
         stored = torch.from_numpy(stored_images(run.task, images, kept)).to(run.device)
         prepared = inputs.prepare(stored).permute(0, 3, 1, 2)
         released = torch.cat([inputs.noise(part) for part in torch.split(prepared, 256)])
-        embedded, found = embed(run.model, released, prepare=inputs.normalise, batch=256), []
+        embedded, found = embed(run.model, released, prepare=inputs.normalise, batch=256), list[Metrics]()
         for name, encoded, same in read:
             mine = embedded[[places[face] for face in encoded]]
             verified = fold_accuracy(squared_distances(mine[0::2], mine[1::2]), same, FOLDS)

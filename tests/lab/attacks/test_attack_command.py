@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +15,16 @@ from typer.testing import CliRunner
 from ldp_slicing import Plan, Slice
 from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.attack_command import ATTACKS, Attempt, make_attempt, told
-from ldp_slicing.lab.attacks import bayes
+from ldp_slicing.lab.attack_command import ATTACKS, Attempt, make_attempt, result_table
+from ldp_slicing.lab.attacks import averaging, bayes
 from ldp_slicing.lab.attacks.contact_sheet import OWNERS, RED, contact_sheet
 from ldp_slicing.lab.data.sets import ImageSet, Split
-from ldp_slicing.lab.experiments import averaging
 from ldp_slicing.lab.learners import objectives
 from ldp_slicing.lab.learners.models import adversaries as networks
 from ldp_slicing.lab.learners.models.adversaries import BlackBox, WhiteBox
 from ldp_slicing.lab.learners.training import Limits
-from tests.lab.test_experiments import tiny, write_cifar
+from ldp_slicing.lab.rows import Row
+from tests.lab.datasets import tiny, write_cifar
 
 RNG = np.random.default_rng(9)
 THICK = Plan([Slice(0xC08080, 5.2)])
@@ -53,16 +54,18 @@ def images(channels: int = 3, height: int = 17, width: int = 20) -> ImageSet:
 def test_an_attack_on_any_set_under_any_plan(name: str, tmp_path: Path) -> None:
     row = make_attempt(Attempt(name, images(), THICK, None, epochs=1), tmp_path, Limits(), device="cpu")
     assert row is not None
-    assert row == json.loads((tmp_path / "result.json").read_text())
-    assert row["slices"] == [[0xC08080, 5.2]]
-    assert row["prune"] is None
-    head, lines = told(row)
+    written = Row.from_dict(json.loads((tmp_path / "result.json").read_text()))
+    hidden = row.training and replace(row.training, data_digest=None)
+    assert written == replace(row, training=hidden)
+    assert row.plan == THICK
+    assert row.prune is None
+    head, lines = result_table(row)
     assert all(len(line) == len(head) for line in lines)
     if name == "identity":
         assert lines[0][0] == "32"
         return
-    made_from = ["1 release", "3 releases"] if name == "averaging" else ["the release itself", "the release, attacked"]
-    assert [line[0] for line in lines] == ["no release (the mean image)", *made_from]
+    made_from = ["1 release", "3 releases"] if name == "averaging" else ["release", "reconstruction"]
+    assert [line[0] for line in lines] == ["no release (mean image)", *made_from]
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.height > 6 * 17
         assert all(sheet.getpixel((x, 0)) == RED for x in (0, sheet.width - 1))  # the banner: it shows sources
@@ -82,7 +85,7 @@ def test_a_banner_is_added_above_and_fits() -> None:
 def test_grey_images_are_attacked_too(name: str, tmp_path: Path) -> None:
     row = make_attempt(Attempt(name, images(1), Plan.grey(5.2, 8), "haar", epochs=1), tmp_path, Limits(), device="cpu")
     assert row is not None
-    assert 0 <= row["found"][0]["reconstruction"]["psnr_db"] <= 100
+    assert 0 <= row.measurements[0].metrics["reconstruction"]["psnr_db"] <= 100
     assert (tmp_path / "sheet.png").is_file()
 
 
@@ -116,7 +119,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert code == 0, output
     assert "SSIM" in output
     assert "steps on" in output
-    assert "too little to learn much" in output  # two epochs of a few pictures
+    assert "too few steps to learn much" in output  # two epochs of a few pictures
     assert "result.json" in output
     assert "sheet.png (for the owner only: it shows sources)" in output
     code, output = attack("bayes", "cifar10", "--out", str(tmp_path / "new"), "--device", "cuda:77")

@@ -11,10 +11,8 @@ from torch import nn
 
 from ldp_slicing import Plan
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.attacks.pairs import draw_pairs
+from ldp_slicing.lab.attacks.pairs import above_prior, advantage, draw_pairs, judge_classifier, pairs_of_test_set
 from ldp_slicing.lab.data.sets import ImageSet, Split
-from ldp_slicing.lab.experiments.identity import _judge_classes, advantage, became_likelier
-from ldp_slicing.lab.experiments.identity import test_pairs as drawn_pairs
 from ldp_slicing.lab.learners import objectives
 from ldp_slicing.lab.learners.objectives import PairObjective
 from ldp_slicing.lab.learners.recipes import recipe
@@ -116,11 +114,13 @@ def test_what_cannot_be_paired_is_refused() -> None:
 def test_the_advantage_has_an_interval() -> None:
     none, some = advantage(500, 1000), advantage(900, 1000)
     assert none["advantage"] == 0
-    assert none["advantage_interval"][0] == 0
-    assert 0.02 < none["advantage_interval"][1] < 0.04
+    assert none["advantage_low_95"] == 0
+    assert 0.02 < none["advantage_high_95"] < 0.04
     assert some["advantage"] == pytest.approx(0.4)
-    assert some["advantage_interval"][0] < 0.4 < some["advantage_interval"][1]
-    assert advantage(100, 1000)["advantage_interval"] == pytest.approx(some["advantage_interval"], abs=1e-6)
+    assert some["advantage_low_95"] < 0.4 < some["advantage_high_95"]
+    below = advantage(100, 1000)
+    for end in ("advantage_low_95", "advantage_high_95"):
+        assert below[end] == pytest.approx(some[end], abs=1e-6)
 
 
 def test_who_asks_whether_a_class_became_likelier_is_right_more_often_than_who_asks_for_the_likeliest() -> None:
@@ -138,7 +138,7 @@ def test_who_asks_whether_a_class_became_likelier_is_right_more_often_than_who_a
         Split(np.zeros((0, 1, 1, 3), np.uint8), labels[:0]),
     )
     first, second, same = draw_pairs(labels, count, seed=0).T
-    best = became_likelier(np.log(chances), images)[first, labels[second]] == (same == 1)
+    best = above_prior(np.log(chances), images)[first, labels[second]] == (same == 1)
     plain = (chances.argmax(1)[first] == labels[second]) == (same == 1)
     assert best.mean() > plain.mean() + 0.05
     for shift in (0.5, 2.0):  # no other threshold is better, but for chance
@@ -163,7 +163,7 @@ def test_the_classifier_is_asked_whether_the_class_became_likelier() -> None:
         noise=lambda part: part,
         forward=lambda part: chances[part[:, 0, 0, 0].long()].log(),
     )
-    pairs = drawn_pairs(images)
+    pairs = pairs_of_test_set(images)
     same = pairs[:, 2] == 1
     wrongly = ~same & (labels[pairs[:, 1]] == (labels[pairs[:, 0]] + 1) % 4)
-    assert _judge_classes(run)["right"] == len(pairs) - wrongly.sum()  # type: ignore[arg-type]
+    assert judge_classifier(run)["correct"] == len(pairs) - wrongly.sum()  # type: ignore[arg-type]

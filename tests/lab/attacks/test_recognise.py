@@ -10,7 +10,7 @@ from ldp_slicing.lab.attacks.attack_target import open_target
 from ldp_slicing.lab.data.lfw import load_lfw, sides
 from ldp_slicing.lab.data.sets import DataError
 from ldp_slicing.lab.metrics.recognition import on_pairs, rank_1
-from tests.lab.test_experiments import write_lfw
+from tests.lab.datasets import write_lfw
 
 
 class Squares(nn.Module):

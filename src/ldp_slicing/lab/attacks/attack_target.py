@@ -65,6 +65,11 @@ class AttackTarget:
         }
         return row | (self.faces.judge(images) if self.faces else {})
 
+    def judge_mean_image(self) -> dict[str, object]:
+        """The baseline that uses no release: the mean of the public images as the reconstruction of every source."""
+        mean = torch.from_numpy(self.public.mean(0, dtype=np.float64)).permute(2, 0, 1).float().to(self.sources.device)
+        return self.judge(mean.expand(len(self.sources), -1, -1, -1))
+
 
 def open_target(name: str, folder: Path, device: torch.device) -> AttackTarget:
     """ "lfw": people in pairs of the first five folds are attacked, all others are public. "cifar10": half the training set is public."""

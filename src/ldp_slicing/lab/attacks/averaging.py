@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
+from ldp_slicing.lab.attacks.attack_target import TOGETHER, AttackTarget
+from ldp_slicing.lab.attacks.outcome import Outcome, example_sources
 from ldp_slicing.lab.bits import float_rgb, lowered, mean_words, to_bits
+from ldp_slicing.lab.rows import Measurement
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.simulate import simulate
 from ldp_slicing.view import Prune, gain_of
+
+COUNTS = (1, 4, 16, 64)  # releases of each source
 
 
 def average(
@@ -39,3 +45,24 @@ def average(
             done += 1
         majority = torch.where(votes == 0, first, (votes > 0).to(torch.int16))
         yield count, float_rgb(lowered(mean_words(majority), gain_of(prune))).clamp_(0, 255)
+
+
+def attack_by_averaging(target: AttackTarget, plan: Plan, prune: Prune) -> Outcome:
+    """What t releases of each source reveal, for each t of ``COUNTS``."""
+    generator, found = torch.Generator(target.sources.device).manual_seed(0), list[Measurement]()
+    release: object = None
+    for count, images in _reconstructions(target.sources, plan, prune, generator).items():
+        reached = target.judge(images)
+        release = release or reached  # the majority vote over one release is that release
+        found.append(Measurement({"release": release, "reconstruction": reached}, plan, count))
+    examples = _reconstructions(example_sources(target), plan, prune, generator)
+    return Outcome(tuple(found), {count: (examples[COUNTS[0]], images) for count, images in examples.items()})
+
+
+def _reconstructions(sources: Tensor, plan: Plan, prune: Prune, generator: torch.Generator) -> dict[int, Tensor]:
+    """For each number of releases, float32 [N, C, H, W]."""
+    parts = defaultdict[int, list[Tensor]](list)
+    for some in torch.split(sources, TOGETHER):
+        for count, images in average(some, plan, COUNTS, generator, prune=prune):
+            parts[count].append(images)
+    return {count: torch.cat(images) for count, images in parts.items()}

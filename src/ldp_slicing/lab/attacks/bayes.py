@@ -9,16 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ldp_slicing.lab.attacks.attack_target import TOGETHER, AttackTarget
+from ldp_slicing.lab.attacks.outcome import Outcome, example_sources
 from ldp_slicing.lab.bits import float_rgb, lowered
+from ldp_slicing.lab.rows import Measurement
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.decode import posterior_mean
 from ldp_slicing.torch.simulate import apply_view, simulate
 from ldp_slicing.view import Prune, gain_of
 
+PUBLIC, PIXELS = 500, 500 * 112 * 112  # public images that the attack is fitted to, and their pixels, at most
 PATCH, REACH = 5, 7  # of non-local means: patches of 5 x 5, compared up to 7 pixels away
 STRENGTHS = (
     0.0,
@@ -117,3 +122,21 @@ def _fit(found: Tensor, wanted: Tensor) -> Tensor:
 
 def _along(lines: Tensor, values: Tensor) -> Tensor:
     return lines[:, 0].view(1, -1, 1, 1) + lines[:, 1].view(1, -1, 1, 1) * values
+
+
+def attack_by_posterior(target: AttackTarget, plan: Plan, prune: Prune) -> Outcome:
+    """What the posterior of each pixel reveals, and what was fitted to public images for it."""
+    device = target.sources.device
+    generator = torch.Generator(device).manual_seed(0)
+    count, height, width = target.public.shape[:3]
+    chosen = np.linspace(0, count - 1, min(count, PUBLIC, -(-PIXELS // (height * width)))).astype(int)
+    public = torch.from_numpy(target.public[chosen]).permute(0, 3, 1, 2).to(device)
+    ready = prepare(public, plan, generator, prune=prune)
+    releases, guesses = [], []
+    for some in (example_sources(target), *torch.split(target.sources, TOGETHER)):
+        words = simulate(some, plan, generator, prune=prune, output="ycbcr")
+        releases.append(float_rgb(words.float()).clamp_(0, 255))
+        guesses.append(ready.reconstruct(words))
+    reached = {"release": target.judge(torch.cat(releases[1:])), "reconstruction": target.judge(torch.cat(guesses[1:]))}
+    fitted = {"public_images": len(chosen), "strength": ready.strength, "lines": ready.lines.tolist()}
+    return Outcome((Measurement(reached, plan),), {plan.epsilon: (releases[0], guesses[0])}, fitted)

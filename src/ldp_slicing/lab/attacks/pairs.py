@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from ldp_slicing.lab.data.sets import ImageSet
 from ldp_slicing.lab.learners.run import TrainingRun
+from ldp_slicing.lab.learners.task import TrainingTask
+from ldp_slicing.lab.learners.training import Splits
+from ldp_slicing.lab.metrics.shares import Share
+from ldp_slicing.lab.rows import Metrics
+
+PAIRS = 10_000  # of a test set, at most
 
 
 class PairRun(TrainingRun):
@@ -27,3 +35,54 @@ def draw_pairs(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.i
         same = i % 2
         rows.append((first, int(rng.choice(mine[mine != first] if same else others)), same))
     return np.array(rows, np.int64)
+
+
+def pairs_of_test_set(images: ImageSet) -> NDArray[np.int64]:
+    """int64 [M, 3]: pairs of test images, the same for every adversary."""
+    return draw_pairs(images.test.labels, min(PAIRS, 4 * len(images.test.labels)), seed=0)
+
+
+def make_adversary(task: TrainingTask, device: torch.device, splits: Splits) -> TrainingRun:
+    """A network on pairs, or one on single images, as the recipe's loss says."""
+    return (PairRun if task.recipe.loss == "pairs" else TrainingRun)(task, device, splits)
+
+
+def judge_pairs(run: TrainingRun) -> Metrics:
+    """The advantage of a network on the task's test pairs."""
+    assert run.task.pairs is not None  # noqa: S101 - the task has checked it
+    return advantage(round(run.accuracy(*run.test) * len(run.task.pairs)), len(run.task.pairs))
+
+
+def judge_classifier(run: TrainingRun) -> Metrics:
+    """The advantage of a classifier of releases that is told the true class of the public image of a pair."""
+    images, pairs = run.test[0], pairs_of_test_set(run.task.data)
+    with torch.no_grad():
+        run.model.eval()
+        logits = torch.cat([run.forward(run.noise(part)).float().cpu() for part in torch.split(images, 500)])
+    first, second, same = pairs.T
+    says_same = above_prior(logits.log_softmax(1).numpy(), run.task.data)[first, run.task.data.test.labels[second]]
+    return advantage(int((says_same == (same == 1)).sum()), len(pairs))
+
+
+def above_prior(log_probabilities: NDArray[np.float32], images: ImageSet) -> NDArray[np.bool_]:
+    """float32 [N, classes] posterior log probabilities to bool [N, classes]: whether they exceed the prior probabilities.
+
+    This is the optimal test. Half of the pairs of class c match, so a pair matches if p(release | c) > p(release).
+    """
+    prior = np.bincount(images.train.labels, minlength=images.classes) / len(images.train.labels)
+    return np.asarray(np.exp(log_probabilities) > prior)
+
+
+def advantage(correct: int, pairs: int) -> Metrics:
+    """|P(correct) - 1/2| with a 95 % Clopper-Pearson interval. An adversary below 1/2 would invert its answers."""
+    low, high = Share(correct, pairs).interval
+    inside = low <= 0.5 <= high
+    ends = sorted((abs(low - 0.5), abs(high - 0.5)))
+    return {
+        "pairs": pairs,
+        "correct": correct,
+        "accuracy": correct / pairs,
+        "advantage": abs(correct / pairs - 0.5),
+        "advantage_low_95": 0.0 if inside else ends[0],
+        "advantage_high_95": ends[1],
+    }

@@ -1,51 +1,36 @@
-"""The experiments by name; each is a module."""
+"""The experiments by name. Each is a module, which is imported when it is asked for."""
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.experiment import Experiment
-from ldp_slicing.lab.experiments import (
-    ablation,
-    averaging,
-    bayes,
-    chest,
-    curves,
-    decoding,
-    dpsgd,
-    faces,
-    fidelity,
-    identity,
-    overhead,
-    psnr,
-    reconstruction,
-    throughput,
-    tradeoff,
-    tuning,
-)
 
-EXPERIMENTS: dict[str, Experiment] = {
-    "fidelity": fidelity.EXPERIMENT,
-    "curves": curves.EXPERIMENT,
-    "decoding": decoding.EXPERIMENT,
-    "tuning": tuning.EXPERIMENT,
-    "dp-sgd": dpsgd.EXPERIMENT,
-    "ablation": ablation.EXPERIMENT,
-    "chest": chest.EXPERIMENT,
-    "faces": faces.EXPERIMENT,
-    "identity": identity.EXPERIMENT,
-    "psnr": psnr.EXPERIMENT,
-    "overhead": overhead.EXPERIMENT,
-    "throughput": throughput.EXPERIMENT,
-    "averaging": averaging.EXPERIMENT,
-    "bayes": bayes.EXPERIMENT,
-    "black-box": reconstruction.BLACK_BOX,
-    "white-box": reconstruction.WHITE_BOX,
-    "tradeoff": tradeoff.EXPERIMENT,
+MODULES = {
+    "fidelity": "fidelity",
+    "curves": "curves",
+    "decoding": "decoding",
+    "tuning": "tuning",
+    "dp-sgd": "dpsgd",
+    "ablation": "ablation",
+    "chest": "chest",
+    "faces": "faces",
+    "identity": "identity",
+    "psnr": "psnr",
+    "overhead": "overhead",
+    "throughput": "throughput",
+    "averaging": "averaging",
+    "bayes": "bayes",
+    "black-box": "black_box",
+    "white-box": "white_box",
+    "tradeoff": "tradeoff",
 }
 
 
-def experiment(name: str) -> Experiment:
-    """By name."""
-    if name not in EXPERIMENTS:
-        raise LdpSlicingError(f"`ldp-slicing lab reproduce` knows no {name!r}; there are {', '.join(EXPERIMENTS)}")
-    return EXPERIMENTS[name]
+def load_experiment(name: str) -> Experiment:
+    """The experiment of that name."""
+    if name not in MODULES:
+        raise LdpSlicingError(f"there is no experiment {name!r}; there are {', '.join(MODULES)}")
+    found: Experiment = import_module(f"{__package__}.{MODULES[name]}").EXPERIMENT
+    return found

@@ -1,8 +1,9 @@
-"""How far releases are from their sources, in dB, over the seven budgets."""
+"""PSNR between releases and their sources over the seven budgets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,8 +11,11 @@ import numpy as np
 from ldp_slicing.comparison_sheet import psnr
 from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.data.lfw import load_lfw
-from ldp_slicing.lab.experiment import BUDGETS, Experiment, Findings, Row, Setting, markdown
-from ldp_slicing.plan import Plan
+from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExperiment
+from ldp_slicing.lab.plans import VIEW_NAMES
+from ldp_slicing.lab.rows import Row, select
+from ldp_slicing.lab.tables import markdown
+from ldp_slicing.plan import BUDGETS, Plan
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.view import Prune
 
@@ -21,77 +25,60 @@ if TYPE_CHECKING:
 COUNT = 2000
 PAPER = (6.90, 6.91, 6.94, 7.30, 7.62, 8.51, 9.94)
 SETS = {"lfw": "LFW, 112 x 112", "cifar10": "CIFAR-10 test set, 32 x 32"}
-VIEWS: dict[str, Prune] = {"pruned": "haar", "whole": None}
+PRUNED: tuple[Prune, ...] = ("haar", None)
 
 
-def measure(setting: Setting) -> Iterator[Row]:
+def measure(context: ExperimentContext) -> Iterator[Row]:
     for name in SETS:
-        if not setting.wants_any(f"{name}-{view}-eps{eps:g}" for view in VIEWS for eps in BUDGETS):
+        rows = [
+            Row("psnr", name, plans=(Plan.paper(eps),), prune=prune, release="once")
+            for prune in PRUNED
+            for eps in BUDGETS
+        ]
+        pending = [row for row in rows if context.pending(row)]
+        if not pending:
             continue
-        images = load_lfw(setting.data).images if name == "lfw" else load_cifar(name, setting.data).test.images
+        images = load_lfw(context.data).images if name == "lfw" else load_cifar(name, context.data).test.images
         chosen = images[np.linspace(0, len(images) - 1, min(COUNT, len(images))).astype(int)]
-        for view, prune in VIEWS.items():
-            for eps in BUDGETS:
-                if setting.has(f"{name}-{view}-eps{eps:g}") or not setting.wants(f"{name}-{view}-eps{eps:g}"):
-                    continue
-                if setting.limits.over:
-                    setting.left.append(f"{name}-{view}-eps{eps:g}")
-                    continue
-                plan = Plan.paper(eps)
-                releases = np.asarray(Slicer(plan, prune=prune)(chosen))
-                values = [psnr(source, release) for source, release in zip(chosen, releases, strict=True)]
-                yield {
-                    "run": f"{name}-{view}-eps{eps:g}",
-                    "seed": 0,
-                    "finished": True,
-                    "images": len(chosen),
-                    "prune": prune,
-                    "epsilon_requested": eps,
-                    "epsilon_realised_per_release": plan.realised_epsilon,
-                    "psnr_mean_db": float(np.mean(values)),
-                    "psnr_standard_deviation_db": float(np.std(values)),
-                }
-                setting.say(f"{name} {view} eps {eps:g}: {np.mean(values):.2f} dB")
+        for row in pending:
+            releases = np.asarray(Slicer(row.plans[0], prune=row.prune)(chosen))
+            values = [psnr(source, release) for source, release in zip(chosen, releases, strict=True)]
+            context.log(f"{row.label}: {np.mean(values):.2f} dB")
+            metrics = {"images": len(chosen), "psnr_db": float(np.mean(values)), "psnr_std_db": float(np.std(values))}
+            yield replace(row, metrics=metrics)
 
 
-def _mean(rows: Sequence[Row], run: str) -> float | None:
-    return next((row["psnr_mean_db"] for row in rows if row["run"] == run), None)
+def _mean(rows: Sequence[Row], name: str, prune: Prune, eps: float) -> float | None:
+    found = select(rows, dataset=name, prune=prune, plan=Plan.paper(eps))
+    return found[0].metrics["psnr_db"] if found else None
 
 
 def table(rows: Sequence[Row]) -> str:
-    columns = [(name, view) for name in SETS for view in VIEWS]
+    columns = [(name, prune) for name in SETS for prune in PRUNED]
     lines = []
     for eps, paper in zip(BUDGETS, PAPER, strict=True):
-        means = [_mean(rows, f"{name}-{view}-eps{eps:g}") for name, view in columns]
+        means = [_mean(rows, name, prune, eps) for name, prune in columns]
         lines.append([f"{eps:g}", *("-" if mean is None else f"{mean:.2f}" for mean in means), f"{paper:.2f}"])
-    titles = {"pruned": "pruned", "whole": "not pruned"}
-    return markdown(
-        [
-            "eps of a released pixel",
-            *(f"{SETS[name]}, {titles[view]}, dB" for name, view in columns),
-            "paper, faces, dB",
-        ],
-        lines,
-    )
+    titles = [f"{SETS[name]}, {VIEW_NAMES[prune]}, dB" for name, prune in columns]
+    return markdown(["eps per released pixel", *titles, "paper, faces, dB"], lines)
 
 
-def figure(findings: Findings) -> Figure:
+def figure(rows: RowsByExperiment) -> Figure:
     from ldp_slicing.lab.figures import COLOURS, budget_ticks, legend, panels
 
     drawn, (axis,) = panels(1)
     for (name, title), colour in zip(SETS.items(), COLOURS, strict=False):
-        for (view, words), style in zip((("pruned", "pruned"), ("whole", "not pruned")), ("-", ":"), strict=True):
-            means = [_mean(findings["psnr"], f"{name}-{view}-eps{eps:g}") for eps in BUDGETS]
-            axis.plot(
-                BUDGETS, means, color=colour, linestyle=style, marker="o", markersize=3.5, label=f"{title}, {words}"
-            )
+        for prune, style in zip(PRUNED, ("-", ":"), strict=True):
+            means = [_mean(rows["psnr"], name, prune, eps) for eps in BUDGETS]
+            look = {"color": colour, "linestyle": style, "marker": "o", "markersize": 3.5}
+            axis.plot(BUDGETS, means, label=f"{title}, {VIEW_NAMES[prune]}", **look)
     axis.plot(BUDGETS, PAPER, color="0.4", linestyle="--", marker="o", markersize=3.5, label="paper, faces, pruned")
     budget_ticks(axis, BUDGETS)
-    axis.set(title="Release and source", xlabel="eps of one released pixel, per release (local)", ylabel="PSNR, dB")
+    axis.set(title="Release and source", xlabel="eps per released pixel", ylabel="PSNR, dB")
     legend(axis)
     return drawn
 
 
 EXPERIMENT = Experiment(
-    "PSNR between an image and its release, the mean over 2,000 images of each set", measure, table, figure
+    "psnr", "PSNR between a source and its release, mean over 2,000 images of each data set.", measure, table, figure
 )

@@ -1,4 +1,4 @@
-"""Accuracy against leakage: every plan and budget is a point, so that a plan can be chosen by it."""
+"""Accuracy against leakage for every plan and budget, to choose a plan by."""
 
 from __future__ import annotations
 
@@ -11,228 +11,195 @@ import torch
 from ldp_slicing.lab.attacks.attack_target import TOGETHER, open_target
 from ldp_slicing.lab.attacks.reconstruct import Reconstruction
 from ldp_slicing.lab.data.cifar import load_cifar
-from ldp_slicing.lab.experiment import Experiment, Findings, Row, Setting, listed, markdown, spread, train_all
-from ldp_slicing.lab.experiments import curves, leakage
-from ldp_slicing.lab.experiments.leakage import blind
+from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExperiment, train_all, with_recipe
+from ldp_slicing.lab.experiments.attack_pages import mean_image
+from ldp_slicing.lab.experiments.curves import HELD_OUT
 from ldp_slicing.lab.learners.recipes import Recipe, recipe
 from ldp_slicing.lab.learners.run import TrainingRun
-from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.lab.plans import (
-    ALONE,
-    PLANS,
+    CANDIDATES,
+    DEDICATED,
     TASK,
+    VIEW_NAMES,
     VIEWS,
+    Family,
     Point,
     best,
-    decoded,
-    leakages,
+    leakage_of,
     learners_of,
-    of_the_paper,
+    paper_at_equal_leakage,
     points,
 )
-from ldp_slicing.plan import Plan
+from ldp_slicing.lab.rows import Measurement, Row, plan_name
+from ldp_slicing.lab.tables import markdown, metric, spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FAMILIES = {"paper": "the paper's plan", "thick": "a few bits as one", "single": "a few bits one by one"}
-WORDS = leakage.WORDS | {"raised": "pruned, detail x 4"}
+FAMILIES: dict[Family, str] = {
+    "paper": "paper's plan",
+    "thick": "one thick slice",
+    "single": "the same bits as one-bit slices",
+}
 
 
-def measure(setting: Setting) -> Iterator[Row]:
-    yield from _learners(setting)
-    yield from _adversaries(setting)
+def measure(context: ExperimentContext) -> Iterator[Row]:
+    yield from _learners(context)
+    yield from _adversaries(context)
 
 
-def _learners(setting: Setting) -> Iterator[Row]:
-    images = load_cifar(TASK, setting.data)
-    held = min(curves.HELD_OUT, len(images.train.labels) // 4)
-    tasks = [
-        TrainingTask(
-            f"{TASK}-{name}-learner-decoded", images, recipe("cifar-fast"), plan, prune, validation=held, decode=True
-        )
-        for name, (plan, prune, _) in PLANS.items()
+def _learners(context: ExperimentContext) -> Iterator[Row]:
+    images, how = load_cifar(TASK, context.data), recipe("cifar-fast")
+    held_out = min(HELD_OUT, len(images.train.labels) // 4)
+    rows = [
+        Row("tradeoff", TASK, "learner", plans=(one.plan,), prune=one.prune, release="once", mode="decoded")
+        for one in CANDIDATES
     ]
-    yield from train_all(tasks, setting)
+    yield from train_all([context.trial(row, images, how, validation=held_out) for row in rows], context)
 
 
-def _adversaries(setting: Setting) -> Iterator[Row]:
+def _adversaries(context: ExperimentContext) -> Iterator[Row]:
     """One network for all plans of a view, told the flip probability of every bit; and one for each of some plans."""
-    alone, runs, recipes = recipe("white-box-cifar"), dict[str, dict[str, Plan]](), dict[str, Recipe]()
-    for view, prune in VIEWS.items():
-        if plans := {name: plan for name, (plan, is_like, _) in PLANS.items() if is_like == prune}:
-            runs[f"{TASK}-{view}-adversary"] = plans
-            recipes[f"{TASK}-{view}-adversary"] = (
-                replace(  # as many steps for each view, and as many images for each plan
-                    alone,
-                    name=f"{alone.name}, {len(plans)} plans of a view",
-                    epochs=3 * len(plans),
-                    batch=16 * len(plans),
-                )
+    alone, wanted = recipe("white-box-cifar"), list[tuple[Row, Recipe]]()
+    for prune in VIEWS:
+        if plans := tuple(one.plan for one in CANDIDATES if one.prune == prune):
+            how = replace(  # the same number of steps for each view, and of images for each plan
+                alone, name=f"{alone.name}-{len(plans)}-plans", epochs=3 * len(plans), batch=16 * len(plans)
             )
-    for name in (name for name in ALONE if name in PLANS):
-        runs[f"{TASK}-{name}-alone"], recipes[f"{TASK}-{name}-alone"] = {name: PLANS[name][0]}, alone
-    wanted = [run for run in runs if setting.wants(run)]
-    if all(
-        setting.is_done(run, 0, setting.shortened(recipes[run]), {"plans": listed([*runs[run].values()])})
-        for run in wanted
-    ):
+            wanted.append((Row("tradeoff", TASK, "adversary", plans=plans, prune=prune), how))
+    for one in DEDICATED:
+        if one in CANDIDATES:
+            wanted.append((Row("tradeoff", TASK, "adversary", plans=(one.plan,), prune=one.prune), alone))
+    rows = [with_recipe(row, context.shortened(how)) for row, how in wanted]
+    if all(context.is_done(row) for row in rows if context.wants(row)):
         return
-    case = open_target(TASK, setting.data, setting.device)
-    tasks = [
-        TrainingTask(
-            run,
-            case.training_set,
-            recipes[run],
-            prune=PLANS[next(iter(runs[run]))][1],
-            release="none",
-            plans=tuple(runs[run].values()),
-        )
-        for run in wanted
-    ]
+    target = open_target(TASK, context.data, context.device)
 
-    def judge(run: TrainingRun) -> Row:
+    def finish(run: TrainingRun, row: Row) -> Row:
         assert isinstance(run, Reconstruction)  # noqa: S101 - no other is made
         found = []
-        for name, plan in runs[run.task.name].items():
-            releases = [run.release(part, plan) for part in torch.split(case.sources, TOGETHER)]
-            reached = case.judge(torch.cat([run.attack(part, plan) for part in releases]))
-            found.append(
-                {"plan": name, "epsilon_requested": plan.epsilon, "epsilon_realised_per_release": plan.realised_epsilon}
-                | reached
-            )
-        return {"prune": run.task.prune, "steps": run.epoch * run.steps, "found": found}
+        for plan in row.plans:
+            releases = [run.release(part, plan) for part in torch.split(target.sources, TOGETHER)]
+            reached = target.judge(torch.cat([run.attack(part, plan) for part in releases]))
+            found.append(Measurement(reached, plan))
+        return replace(row, measurements=tuple(found))
 
-    yield from train_all(tasks, setting, judge, Reconstruction)
+    trials = [context.trial(row, target.training_set, how) for row, (_, how) in zip(rows, wanted, strict=True)]
+    yield from train_all(trials, context, finish, Reconstruction)
 
 
 def table(rows: Sequence[Row]) -> str:
     found = points(rows)
-    winners, compared = best(found), any(one.alone is not None for one in found)
+    front = best(found)
     lines = [
         [
-            one.name,
-            f"{one.plan.epsilon:g}",
-            one.prune or "none",
-            f"{100 * one.accuracy:.2f}",
-            f"{100 * one.held_out:.2f}",
+            plan_name(one.candidate.plan),
+            f"{one.epsilon:g}",
+            VIEW_NAMES[one.candidate.prune],
+            f"{100 * one.test_accuracy:.2f}",
+            f"{100 * one.validation_accuracy:.2f}",
             f"{one.leakage:.3f}",
-            *([_three(one.alone)] if compared else []),
-            _of_the_paper(one, found),
-            "*" if one in winners else "",
+            _three(one.dedicated_leakage),
+            _paper(one, found),
+            "*" if one in front else "",
         ]
         for one in found
     ]
-    return markdown(
-        [
-            "plan",
-            "eps of a released pixel",
-            "pruning",
-            f"test accuracy, {_way(rows)}, %",
-            "accuracy on images held out, %",
-            "SSIM of the reconstruction",
-            *(["by a network for this plan alone"] if compared else []),
-            "the paper's plan where it leaks as much: eps, accuracy, %",
-            "not beaten by another, held out",
-        ],
-        lines,
-    ) + _others(rows, [one.name for one in found])
+    heads = [
+        "plan",
+        "eps per released pixel",
+        "view",
+        "test accuracy, %",
+        "validation accuracy, %",
+        "leakage (SSIM)",
+        "leakage, dedicated network",
+        "paper's plan at equal leakage: eps, test accuracy (%)",
+        "Pareto front",
+    ]
+    apart = [one.dedicated_leakage - one.leakage for one in found if one.dedicated_leakage is not None]
+    gain = f"\nA dedicated network raises the SSIM by {min(apart):.3f} to {max(apart):.3f}.\n" if apart else ""
+    return markdown(heads, lines) + gain + _not_attacked(rows, found)
 
 
-def _of_the_paper(one: Point, found: Sequence[Point]) -> str:
-    there = of_the_paper(one, found) if one.slices else None
+def _paper(one: Point, found: Sequence[Point]) -> str:
+    there = paper_at_equal_leakage(one, found) if one.candidate.slices else None
     return "-" if there is None else f"{there[0]:.0f}, {100 * there[1]:.0f}"
 
 
-def _others(rows: Sequence[Row], shown: Sequence[str]) -> str:
-    """Plans that the network for all plans of a view was not trained for."""
-    alone = leakages(rows, "-alone")
-    learners = {name: learners_of(name, rows) for name in PLANS if name not in shown}
+def _not_attacked(rows: Sequence[Row], found: Sequence[Point]) -> str:
+    """Plans that no network for several plans was trained for."""
+    shown = [one.candidate for one in found]
     lines = [
         [
-            name,
-            f"{PLANS[name][0].epsilon:g}",
-            PLANS[name][1] or "none",
-            spread([row["accuracy"] for row in some]),
-            _three(alone.get(name)),
+            plan_name(one.plan),
+            f"{one.plan.epsilon:g}",
+            VIEW_NAMES[one.prune],
+            spread(metric(learners, "test_accuracy")),
+            _three(leakage_of(one, rows, dedicated=True)),
         ]
-        for name, some in learners.items()
-        if some
+        for one in CANDIDATES
+        if one not in shown and (learners := learners_of(one, rows))
     ]
-    heads = [
-        "plan",
-        "eps of a released pixel",
-        "pruning",
-        f"test accuracy, {_way(rows)}, %",
-        "SSIM of the reconstruction, by a network for this plan alone",
-    ]
-    words = "Not attacked by the network for all plans of a view. Raised: pruned, and what is left four times as strong (`--prune haar4`)."
-    words += " Single: the bits of a thick plan one by one, with the paper's shares, and no others."
-    return f"\n{words}\n\n{markdown(heads, lines)}" if lines else ""
-
-
-def _way(rows: Sequence[Row]) -> str:
-    return "decoded" if decoded(rows) else "as it comes"
+    if not lines:
+        return ""
+    heads = ["plan", "eps per released pixel", "view", "test accuracy, %", "leakage, dedicated network"]
+    note = "These plans were not attacked by the network for all plans of a view. Detail x 4: `--prune haar4`."
+    return f"\n{note}\n\n{markdown(heads, lines)}"
 
 
 def _three(leakage: float | None) -> str:
     return "-" if leakage is None else f"{leakage:.3f}"
 
 
-def figure(findings: Findings) -> Figure:
+def figure(rows: RowsByExperiment) -> Figure:
     from ldp_slicing.lab.figures import COLOURS, budget_ticks, label_points, legend, panels
 
     drawn, (by_leakage, by_epsilon) = panels(2, width=5.4)
     by_leakage.set_xscale("linear")
-    found = points(findings["tradeoff"])
+    found = points(rows["tradeoff"])
     colours = dict(zip(FAMILIES, COLOURS, strict=False))
     for family, words in FAMILIES.items():
-        for view, marker in zip(VIEWS, ("s", "o", "^"), strict=True):
-            some = sorted(
-                (one for one in found if one.name.startswith(f"{family}-{view}")), key=lambda one: one.plan.epsilon
-            )
+        for prune, marker in zip(VIEWS, ("s", "o", "^"), strict=True):
+            kind = (family, prune)
+            some = [one for one in found if (one.candidate.family, one.candidate.prune) == kind]
+            some.sort(key=lambda one: one.epsilon)
             if not some:
                 continue
             look: dict[str, Any] = {"color": colours[family], "marker": marker, "markersize": 4, "linewidth": 0.7}
-            look |= {"linestyle": "-" if family == "paper" else "", "label": f"{words}, {WORDS[view]}"}
-            accuracies_found = [100 * one.accuracy for one in some]
-            by_leakage.plot([one.leakage for one in some], accuracies_found, **look)
-            by_epsilon.plot([one.plan.epsilon for one in some], accuracies_found, **look)
-    for guess in blind(findings.get("white-box", ()), TASK):
-        by_leakage.axvline(guess["ssim"], color="0.6", linewidth=1, label="no release: the mean of the public images")
-    by_leakage.set(
-        title="CIFAR-10: what is learnt, what leaks",
-        xlabel="leakage: SSIM of reconstructions (numbers: eps)",
-        ylabel="accuracy, %",
-    )
-    by_epsilon.set(title="CIFAR-10: what it costs", xlabel="eps of one released pixel (local)", ylabel="accuracy, %")
-    budget_ticks(by_epsilon, sorted({one.plan.epsilon for one in found}))
+            look |= {"linestyle": "-" if family == "paper" else "", "label": f"{words}, {VIEW_NAMES[prune]}"}
+            accuracies = [100 * one.test_accuracy for one in some]
+            by_leakage.plot([one.leakage for one in some], accuracies, **look)
+            by_epsilon.plot([one.epsilon for one in some], accuracies, **look)
+    for guess in mean_image(rows.get("white-box", ()), TASK):
+        by_leakage.axvline(guess["ssim"], color="0.6", linewidth=1, label="no release: mean of the public images")
+    xlabel = "leakage: SSIM of reconstructions (labels: eps)"
+    by_leakage.set(title="CIFAR-10: accuracy and leakage", xlabel=xlabel, ylabel="test accuracy, %")
+    by_epsilon.set(title="CIFAR-10: accuracy and eps", xlabel="eps per released pixel", ylabel="test accuracy, %")
+    budget_ticks(by_epsilon, sorted({one.epsilon for one in found}))
     for axis in (by_leakage, by_epsilon):
         legend(axis)
-    winners = best(found)
-    named = [
-        *winners,
-        *(one for one in found if one not in winners and one.name.startswith("paper")),
-    ]  # room goes to those first
+    front = best(found)  # labelled first, while there is room
+    named = [*front, *(one for one in found if one not in front and one.candidate.family == "paper")]
     label_points(
         by_leakage,
-        [
-            (one.leakage, 100 * one.accuracy, f"{one.plan.epsilon:g}", colours[one.name.partition("-")[0]])
-            for one in named
-        ],
+        [(one.leakage, 100 * one.test_accuracy, f"{one.epsilon:g}", colours[one.candidate.family]) for one in named],
     )
     return drawn
 
 
 EXPERIMENT = Experiment(
-    "Accuracy of a ResNet-9 trained on one release of each image of CIFAR-10, against the SSIM that the white box reaches: one network "
-    "for all plans of a view, told every bit's flip probability, trained with fresh noise to reconstruct sources; networks for one plan "
-    "alone see a little more. The learner decodes releases first (`ldp_slicing.torch.Decoder`); it is small and has 12 epochs: a larger "
-    "one that trains longer learns more (`curves`). The adversary is told how often each bit flips, not which bits flip together where a "
-    "slice has several. One seed each. Up and left is better; which plans are not beaten is told by images held out of training, so that "
-    "the test set chooses none. Where the paper's plan leaks as much as another is read off straight lines between its points, and "
-    "adversaries of one plan differ by 0.008 to 0.019. The bits of thick plans are those that tell most of a view of CIFAR-10, by its own "
-    "pixels",
+    "tradeoff",
+    """
+Test accuracy of a ResNet-9 trained on one decoded release of each CIFAR-10 image, against the SSIM that the white-box
+attack reaches. Up and to the left is better. One seed each.
+
+- The learner is small and trained for 12 epochs. A larger network learns more (`curves`).
+- One attack network serves all plans of a view. It is told how often each bit flips, but not which bits of a thick slice
+  flip together. Some plans were also attacked by a network dedicated to them, which is a little stronger.
+- Plans are compared by validation accuracy, so that the test set chooses none.
+- The bits of the thick slices were chosen from the pixels of CIFAR-10.
+- The column for the paper's plan at equal leakage interpolates between its measured budgets.
+""",
     measure,
     table,
     figure,

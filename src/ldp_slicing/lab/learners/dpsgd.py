@@ -10,7 +10,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ from ldp_slicing.files import atomic_path
 from ldp_slicing.lab.data.sets import ImageSet
 from ldp_slicing.lab.learners.recipes import Recipe
 from ldp_slicing.lab.learners.scattering import scatter
+from ldp_slicing.lab.rows import Row
 
-UNIT = "a whole training image, added or removed, in the central model (a trusted curator); not comparable with eps per released pixel"
 ORDERS = [
     1.25,
     1.5,
@@ -310,37 +310,37 @@ class Stack:
         self.step, self.seconds = content["step"], content["seconds"]
 
 
+def rows_of(dataset: str, budgets: Sequence[float], seeds: Sequence[int]) -> list[Row]:
+    """A row for each seed and budget, and one without noise for the ceiling of the recipe."""
+    base = Row("dp-sgd", dataset, "dp-sgd")
+    private = [replace(base, options={"epsilon": eps}) for eps in budgets]
+    return [replace(row, seed=seed) for seed in seeds for row in (*private, replace(base, method="no-noise"))]
+
+
 def measure(
     data: ImageSet,
     work: Path,
     *,
     recipe: DpSgdRecipe,
-    budgets: Sequence[float],
-    seeds: Sequence[int],
+    rows: Sequence[Row],
     device: torch.device,
-    is_done: Callable[[str, int], bool] = lambda run, seed: False,
     time_is_up: Callable[[], bool] = lambda: False,
     say: Callable[[str], None] = print,
-) -> Iterator[dict[str, Any]]:
-    """A row for each seed and each budget, and one without noise for the recipe's ceiling; all budgets of a seed learn side by side.
+) -> Iterator[Row]:
+    """The rows, measured; see ``rows_of``. All budgets of a seed are trained at once.
 
-    When the time is up, what has been learnt is kept in ``work`` and the rows say that they are not finished.
+    When the time is up, the state is saved in ``work`` and the rows are yielded unfinished.
     """
     schedule = Schedule.of(recipe, len(data.train.labels))
-    runs = {f"{data.name}-eps{eps:g}": eps for eps in budgets} | {f"{data.name}-no-noise": None}
-    noises: dict[str, float] = {}
+    noises = {eps: schedule.noise(eps) if eps else 0.0 for eps in {_epsilon(row) for row in rows}}
     work.mkdir(parents=True, exist_ok=True)
-    for seed in seeds:
-        pending = {run: epsilon for run, epsilon in runs.items() if not is_done(run, seed)}
-        if not pending:
-            continue
-        for run in pending.keys() - noises.keys():
-            epsilon = runs[run]
-            noises[run] = 0.0 if epsilon is None else schedule.noise(epsilon)
-        rows = feature_file(data, work, recipe, device, say)
-        keyed = {2 + round(1000 * (epsilon or 0)): noises[run] for run, epsilon in pending.items()}
-        stack = Stack(rows, data, keyed, recipe, seed=seed, device=device)
-        checkpoint = work / f"dp-sgd-{_digest(data.name, data.digest, recipe, pending, seed)}.pt"
+    for seed in sorted({row.seed for row in rows}):
+        pending = [row for row in rows if row.seed == seed]
+        features = feature_file(data, work, recipe, device, say)
+        keyed = {2 + round(1000 * _epsilon(row)): noises[_epsilon(row)] for row in pending}
+        stack = Stack(features, data, keyed, recipe, seed=seed, device=device)
+        budgets = [_epsilon(row) for row in pending]
+        checkpoint = work / f"dp-sgd-{_digest(data.name, data.digest, recipe, budgets, seed)}.pt"
         if checkpoint.is_file():
             stack.resume(checkpoint)
         while not (stack.finished or time_is_up()):
@@ -349,40 +349,33 @@ def measure(
                 stack.save(checkpoint)
                 say(f"{data.name} seed {seed}: step {stack.step} of {schedule.steps}, {stack.seconds:.0f} s")
         stack.save(checkpoint)
-        yield from _rows(stack, data.name, pending, seed)
+        yield from _measured(stack, pending)
         if not stack.finished:
             return
 
 
-def _rows(stack: Stack, name: str, runs: Mapping[str, float | None], seed: int) -> Iterator[dict[str, Any]]:
+def _epsilon(row: Row) -> float:
+    """0 for the row without noise."""
+    return float(row.options.get("epsilon", 0.0))
+
+
+def _measured(stack: Stack, rows: Sequence[Row]) -> Iterator[Row]:
     schedule, recipe = stack.schedule, stack.recipe
-    found = zip(
-        runs.items(), stack.noises, *(stack.accuracies(models) for models in (stack.means, stack.weights)), strict=True
-    )
-    for (run, epsilon), noise, averaged, last in found:
-        measured = {"accuracy": averaged, "accuracy_last_iterate": last} if stack.finished else {}
-        yield {
-            "run": run,
-            "seed": seed,
-            "finished": stack.finished,
-            "data": name,
-            "release": "none",  # a trusted curator sees the sources
-            "epsilon_requested": epsilon,
+    accuracies = (stack.accuracies(models) for models in (stack.means, stack.weights))
+    for row, noise, averaged, last in zip(rows, stack.noises, *accuracies, strict=True):
+        metrics: dict[str, Any] = {
             "epsilon_realised": schedule.epsilon(noise) if noise else None,
             "delta": recipe.delta if noise else None,
-            "epsilon_unit": UNIT if noise else None,
             "accountant": f"Rényi, Opacus {metadata.version('opacus')}",
             "noise_multiplier": noise,
-            "noise_multiplier_of_the_statistics": recipe.statistics_noise,
+            "noise_multiplier_statistics": recipe.statistics_noise,
             "sampling_rate": schedule.rate,
+            "learning_rate": recipe.learning_rate_for(noise),
             "steps": schedule.steps,
             "steps_done": stack.step,
-            "learning_rate": recipe.learning_rate_for(noise),
-            "generator": "torch's, from the seed: for a study, not for a release",
-            **measured,
-            "wall_seconds": stack.seconds,
-            "models_side_by_side": len(runs),
-            "recipe": {
-                key: list(value) if isinstance(value, tuple) else value for key, value in asdict(recipe).items()
-            },
+            "models_at_once": len(rows),
         }
+        if stack.finished:
+            metrics |= {"test_accuracy": averaged, "test_accuracy_last_iterate": last}
+        described = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(recipe).items()}
+        yield replace(row, finished=stack.finished, recipe=described, metrics=metrics, seconds=stack.seconds)

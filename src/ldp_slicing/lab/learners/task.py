@@ -92,9 +92,3 @@ class TrainingTask:
     @property
     def key(self) -> tuple[str, int]:
         return self.name, self.seed
-
-    def epsilon_per_source(self) -> float | None:
-        """``accounting.epsilon_per_source``, until the experiments call it."""
-        from ldp_slicing.lab.learners.accounting import epsilon_per_source
-
-        return epsilon_per_source(self)

@@ -55,6 +55,6 @@ class Criterion:
 
 
 CRITERIA = (
-    Criterion("root mean squared error <= 0.1 of the range (20 dB)", 25.5, rmse),
-    Criterion("1 - SSIM <= 0.3", 0.3, lambda a, b: 1 - ssim(a, b)),
+    Criterion("rmse_at_most_0.1", 25.5, rmse),
+    Criterion("ssim_at_least_0.7", 0.3, lambda a, b: 1 - ssim(a, b)),
 )

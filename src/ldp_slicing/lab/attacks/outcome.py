@@ -1,0 +1,54 @@
+"""What an attack on releases returns: measurements, and example images for a contact sheet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ldp_slicing.lab.attacks.attack_target import AttackTarget
+from ldp_slicing.lab.attacks.contact_sheet import portrait
+from ldp_slicing.lab.rows import Measurement, Metrics
+
+EXAMPLES = 6  # images on a contact sheet
+
+Examples = Mapping[
+    float, Sequence[Tensor]
+]  # eps, or number of releases, to releases and reconstructions of the examples
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """measurements: "release" and "reconstruction" each have the metrics of ``AttackTarget.judge``.
+
+    examples: see ``example_sources``. metrics: what the attack fitted to public images.
+    """
+
+    measurements: tuple[Measurement, ...]
+    examples: Examples
+    metrics: Metrics = field(default_factory=dict)
+
+
+def example_sources(target: AttackTarget) -> Tensor:
+    """uint8 [K, 3, H, W]: sources that may be shown to everybody. For faces this is one portrait in the public domain."""
+    return portrait().to(target.sources.device) if target.faces else target.sources[:EXAMPLES]
+
+
+def example_columns(sources: Tensor, view: Tensor, examples: Examples, unit: str) -> dict[str, Tensor]:
+    """The columns of a contact sheet. A reconstruction is beside its release, or below it if there is only one source.
+
+    unit: what the keys of ``examples`` are, such as "eps".
+    """
+    if len(sources) == 1:
+        below = {
+            f"{unit} {key:g}: release,\nreconstruction": torch.cat([image.float() for image in images])
+            for key, images in sorted(examples.items())
+        }
+        return {"source,\nview": torch.cat((sources.float(), view)), **below}
+    columns = {"source": sources, "view": view}
+    for key, images in sorted(examples.items()):
+        names = ("release", "attack")
+        columns |= {f"{unit} {key:g}\n{name}": image for name, image in zip(names, images, strict=True)}
+    return columns
