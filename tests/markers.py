@@ -15,7 +15,7 @@ Plant = Callable[[bytes], bytes]  # maps a marker to a file that contains it
 PAST = 1_234_567_890  # a time at which no release was made
 
 
-def picture(height: int = 23, width: int = 37) -> NDArray[np.uint8]:
+def gradient(height: int = 23, width: int = 37) -> NDArray[np.uint8]:
     """Return uint8 H x W x 3 that differs from all its rotations and mirror images, and uses all values."""
     y, x = np.mgrid[0:height, 0:width]
     return np.stack([x * 255 // max(1, width - 1), y * 255 // max(1, height - 1), (x * 7 + y * 13) % 256], -1).astype(
@@ -114,7 +114,7 @@ def orientation(value: int) -> bytes:
 
 def jpeg_with(segment: int, *contents: bytes) -> bytes:
     """Return a JPEG with additional segments at its start."""
-    data = encoded(picture(), "JPEG")
+    data = encoded(gradient(), "JPEG")
     return (
         data[:2]
         + b"".join(struct.pack(">BBH", 0xFF, segment, len(content) + 2) + content for content in contents)
@@ -155,14 +155,14 @@ def png_with(
     kind: bytes, content: bytes, *, late: bool = False, pixels: NDArray[np.unsignedinteger] | None = None
 ) -> bytes:
     """Return a PNG with one more chunk, after IHDR or, if ``late``, before IEND."""
-    data = encoded(picture() if pixels is None else pixels, "PNG")
+    data = encoded(gradient() if pixels is None else pixels, "PNG")
     at = len(data) - 12 if late else 33
     return data[:at] + png_chunk(kind, content) + data[at:]
 
 
 def webp_with(marker: bytes) -> bytes:
     """Return a WebP with an unknown chunk."""
-    data = encoded(picture(), "WEBP", exif=exif(marker), lossless=True)
+    data = encoded(gradient(), "WEBP", exif=exif(marker), lossless=True)
     data += struct.pack("<4sL", b"whoa", len(marker)) + marker + bytes(len(marker) % 2)
     return b"RIFF" + struct.pack("<L", len(data) - 8) + data[8:]
 
@@ -171,7 +171,7 @@ def tiff_with(tag: int, kind: int, value: object, **options: object) -> bytes:
     tags = TiffImagePlugin.ImageFileDirectory_v2()
     tags.tagtype[tag] = kind
     tags[tag] = value
-    return encoded(picture(), "TIFF", tiffinfo=tags, **options)
+    return encoded(gradient(), "TIFF", tiffinfo=tags, **options)
 
 
 def tiff_16(pixels: NDArray[np.uint16], photometric: int, order: str = "<", profile: bytes = b"") -> bytes:
@@ -212,22 +212,22 @@ def bmp_rle(indices: NDArray[np.uint8]) -> bytes:
 
 
 def gif_with(extension: bytes) -> bytes:
-    data = encoded(Image.fromarray(picture()).quantize(16), "GIF")
+    data = encoded(Image.fromarray(gradient()).quantize(16), "GIF")
     at = 13 + 3 * 2 ** ((data[10] & 7) + 1)
     return data[:at] + extension + data[at:]
 
 
 def bmp_with_gap(marker: bytes) -> bytes:
     """Return a BMP with bytes between its header and its pixels."""
-    data = encoded(picture(), "BMP")
+    data = encoded(gradient(), "BMP")
     (start,) = struct.unpack_from("<L", data, 10)
     return data[:10] + struct.pack("<L", start + len(marker)) + data[14:start] + marker + data[start:]
 
 
 def mpo(marker: bytes) -> bytes:
     """Return two images in one file, with the marker in the second."""
-    second = Image.fromarray(picture()[::-1])
-    data = encoded(picture(), "MPO", save_all=True, append_images=[second])
+    second = Image.fromarray(gradient()[::-1])
+    data = encoded(gradient(), "MPO", save_all=True, append_images=[second])
     at = data.rindex(b"\xff\xd8\xff") + 2
     return data[:at] + struct.pack(">BBH", 0xFF, 0xFE, len(marker) + 2) + marker + data[at:]
 
@@ -250,7 +250,7 @@ def _sub_blocks(content: bytes) -> bytes:
     return bytes([len(content)]) + content + b"\0"
 
 
-DEEP_GREY = picture()[..., 0].astype(np.uint16) * 257
+DEEP_GREY = gradient()[..., 0].astype(np.uint16) * 257
 PLANTS: dict[str, Plant] = {
     "jpeg exif": lambda m: jpeg_with(0xE1, b"Exif\0\0" + exif(m)),
     "jpeg xmp": lambda m: jpeg_with(0xE1, b"http://ns.adobe.com/xap/1.0/\0" + _xmp(m)),
@@ -262,9 +262,9 @@ PLANTS: dict[str, Plant] = {
     "jpeg jfif extension": lambda m: jpeg_with(0xE0, b"JFXX\0\x10" + m),
     "jpeg flashpix": lambda m: jpeg_with(0xE2, b"FPXR\0" + m),
     "jpeg unknown segment": lambda m: jpeg_with(0xE9, b"nobody knows\0" + m),
-    "jpeg after the end": lambda m: encoded(picture(), "JPEG") + b"\0\0\0\x18ftypmp42" + m,
-    "jpeg second picture": mpo,
-    "jpeg cmyk exif": lambda m: encoded(Image.fromarray(picture()).convert("CMYK"), "JPEG", exif=b"Exif\0\0" + exif(m)),
+    "jpeg after the end": lambda m: encoded(gradient(), "JPEG") + b"\0\0\0\x18ftypmp42" + m,
+    "jpeg second image": mpo,
+    "jpeg cmyk exif": lambda m: encoded(Image.fromarray(gradient()).convert("CMYK"), "JPEG", exif=b"Exif\0\0" + exif(m)),
     "png text": lambda m: png_with(b"tEXt", b"Author\0" + m),
     "png text after the pixels": lambda m: png_with(b"tEXt", b"Author\0" + m, late=True),
     "png deflated text": lambda m: png_with(b"zTXt", b"Author\0\0" + zlib.compress(m, 0)),
@@ -276,13 +276,13 @@ PLANTS: dict[str, Plant] = {
     "png broken icc": lambda m: png_with(b"iCCP", b"name\0\0" + m),
     "png unknown chunk": lambda m: png_with(b"prVt", m),
     "png time": lambda m: png_with(b"tIME", m[:7]),
-    "png after the end": lambda m: encoded(picture(), "PNG") + m,
+    "png after the end": lambda m: encoded(gradient(), "PNG") + m,
     "png deep grey text": lambda m: png_with(b"tEXt", b"Author\0" + m, pixels=DEEP_GREY),
-    "webp exif": lambda m: encoded(picture(), "WEBP", exif=exif(m)),
-    "webp xmp": lambda m: encoded(picture(), "WEBP", xmp=_xmp(m)),
-    "webp icc": lambda m: encoded(picture(), "WEBP", icc_profile=rgb_profile(m.decode())),
+    "webp exif": lambda m: encoded(gradient(), "WEBP", exif=exif(m)),
+    "webp xmp": lambda m: encoded(gradient(), "WEBP", xmp=_xmp(m)),
+    "webp icc": lambda m: encoded(gradient(), "WEBP", icc_profile=rgb_profile(m.decode())),
     "webp unknown chunk": webp_with,
-    "webp after the end": lambda m: encoded(picture(), "WEBP") + m,
+    "webp after the end": lambda m: encoded(gradient(), "WEBP") + m,
     "tiff description": lambda m: tiff_with(270, 2, m.decode()),
     "tiff software": lambda m: tiff_with(305, 2, m.decode()),
     "tiff artist": lambda m: tiff_with(315, 2, m.decode(), compression="tiff_lzw"),
@@ -290,13 +290,13 @@ PLANTS: dict[str, Plant] = {
     "tiff xmp": lambda m: tiff_with(700, 1, _xmp(m)),
     "tiff iptc": lambda m: tiff_with(33723, 7, _iptc(m)),
     "tiff photoshop": lambda m: tiff_with(34377, 1, _iptc(m)),
-    "tiff icc": lambda m: encoded(picture(), "TIFF", icc_profile=rgb_profile(m.decode())),
-    "tiff exif": lambda m: encoded(picture(), "TIFF", exif=exif(m)),
-    "tiff after the end": lambda m: encoded(picture(), "TIFF") + m,
+    "tiff icc": lambda m: encoded(gradient(), "TIFF", icc_profile=rgb_profile(m.decode())),
+    "tiff exif": lambda m: encoded(gradient(), "TIFF", exif=exif(m)),
+    "tiff after the end": lambda m: encoded(gradient(), "TIFF") + m,
     "gif comment": lambda m: gif_with(b"!\xfe" + _sub_blocks(m)),
     "gif application": lambda m: gif_with(b"!\xff" + b"\x0bXMP DataXMP" + _sub_blocks(m)),
     "gif plain text": lambda m: gif_with(b"!\x01" + _sub_blocks(bytes(12)) [:-1] + _sub_blocks(m)),
     "gif after the end": lambda m: gif_with(b"") + m,
     "bmp before the pixels": bmp_with_gap,
-    "bmp after the pixels": lambda m: encoded(picture(), "BMP") + m,
+    "bmp after the pixels": lambda m: encoded(gradient(), "BMP") + m,
 }  # fmt: skip

@@ -29,7 +29,7 @@ from ldp_slicing.comparison_sheet import (
     view_image,
 )
 from ldp_slicing.plan import BUDGETS
-from tests.markers import picture
+from tests.markers import gradient
 
 ROOT = Path(__file__).parents[1]
 SHAPES = [(1, 1), (1, 400), (400, 1), (2, 3), (96, 96), (97, 200), (300, 250)]
@@ -38,7 +38,7 @@ SHAPES = [(1, 1), (1, 400), (400, 1), (2, 3), (96, 96), (97, 200), (300, 250)]
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("colour", [True, False], ids=["colour", "grey"])
 def test_sheet_is_large_enough_and_has_the_banner(shape: tuple[int, int], colour: bool) -> None:
-    source = picture(*shape) if colour else picture(*shape)[..., 0]
+    source = gradient(*shape) if colour else gradient(*shape)[..., 0]
     drawn = np.asarray(make_sheet(source, 64))
     banner, below = drawn[: 3 * TITLE], drawn[3 * TITLE + 1 :]
     assert np.all(banner[0] == WARNING)
@@ -52,7 +52,7 @@ def test_sheet_is_large_enough_and_has_the_banner(shape: tuple[int, int], colour
 
 
 def test_sheet_shows_the_source_and_its_bit_planes() -> None:
-    source = picture(96, 96)
+    source = gradient(96, 96)
     drawn = np.asarray(make_sheet(source, 96))
     np.testing.assert_array_equal(tile(drawn, 0, 0, 96), source)
     planes = view_image(source, None)
@@ -83,7 +83,7 @@ def test_large_image_is_released_whole_and_shown_in_part_and_reduced(
 ) -> None:
     monkeypatch.setattr(comparison_sheet, "Slicer", Bare)
     monkeypatch.setattr(Bare, "given", [])
-    source = picture(302, 302)
+    source = gradient(302, 302)
     drawn = np.asarray(make_sheet(source, 100))  # tile edges inside blocks of 2 and of 8
     assert Bare.given == [source.shape] * 2 * len(BUDGETS)
     middle = (slice(96, 196), slice(96, 196))
@@ -98,7 +98,9 @@ def test_large_image_is_released_whole_and_shown_in_part_and_reduced(
 
 
 def test_reduced_image_keeps_its_aspect_ratio() -> None:
-    assert [reduce_image(picture(*shape), 100).shape[:2] for shape in ((300, 200), (20, 3000), (1, 101), (50, 60))] == [
+    assert [
+        reduce_image(gradient(*shape), 100).shape[:2] for shape in ((300, 200), (20, 3000), (1, 101), (50, 60))
+    ] == [
         (100, 67),
         (1, 100),
         (1, 100),
@@ -116,7 +118,7 @@ def test_deep_grey_uses_the_plan_of_its_word(bits: int, monkeypatch: pytest.Monk
             super().__init__(plan, prune=prune)
 
     monkeypatch.setattr(comparison_sheet, "Slicer", Noted)
-    source = picture(96, 96)[..., 2].astype(np.uint16) << (bits - 8)
+    source = gradient(96, 96)[..., 2].astype(np.uint16) << (bits - 8)
     drawn = np.asarray(make_sheet(source, 96, bits=bits))
     assert plans == [(bits, epsilon) for _ in range(2) for epsilon in BUDGETS]
     for column, words in enumerate((source, view_image(source, "haar", bits), view_image(source, "dct", bits))):
@@ -142,7 +144,7 @@ def test_narrow_range_of_deep_grey_is_visible_in_releases_almost_without_noise(
     prune: view.Prune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison_sheet, "BUDGETS", (600.0,))
-    source = 0x8000 + picture(96, 96)[..., 2].astype(np.uint16)
+    source = 0x8000 + gradient(96, 96)[..., 2].astype(np.uint16)
     drawn = np.asarray(make_sheet(source, 96, prune=prune, bits=16))
     seen = view_image(source, prune, 16)
     assert np.corrcoef(tile(drawn, 3, 0, 96)[..., 0].ravel(), stretch(seen, seen).ravel())[0, 1] > 0.95
@@ -191,7 +193,7 @@ def test_larger_images_reveal_more_at_the_same_eps_as_the_documents_state() -> N
 
 @pytest.mark.parametrize("prune", ["haar", "dct"])
 def test_view_image_is_colour_conversion_and_pruning(prune: view.Prune) -> None:
-    source = picture(11, 13)
+    source = gradient(11, 13)
     words = view.to_ycbcr(np.ascontiguousarray(np.moveaxis(source, -1, 0)))
     for c in range(3):
         np.testing.assert_array_equal(view_image(source, prune)[..., c], view.prune_low(words[c], prune, 8))
@@ -199,11 +201,11 @@ def test_view_image_is_colour_conversion_and_pruning(prune: view.Prune) -> None:
 
 
 def test_sheets_show_different_releases() -> None:
-    assert not np.array_equal(np.asarray(make_sheet(picture(16, 16))), np.asarray(make_sheet(picture(16, 16))))
+    assert not np.array_equal(np.asarray(make_sheet(gradient(16, 16))), np.asarray(make_sheet(gradient(16, 16))))
 
 
 def test_psnr_equals_that_of_scikit_image() -> None:
-    a, b = picture(), picture()[::-1]
+    a, b = gradient(), gradient()[::-1]
     assert psnr(a, b) == pytest.approx(peak_signal_noise_ratio(a, b, data_range=255))
     assert psnr(a, a) == float("inf")
     deep = np.random.default_rng(0).integers(0, 1 << 12, (2, 200, 9), dtype=np.uint16)

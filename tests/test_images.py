@@ -18,10 +18,10 @@ from ldp_slicing.images import Decoded, read_image
 from tests.markers import (
     bmp_rle,
     encoded,
+    gradient,
     grey_profile,
     jpeg_with,
     orientation,
-    picture,
     png_16,
     png_chunk,
     png_with,
@@ -31,7 +31,7 @@ from tests.markers import (
 
 Pixels = NDArray[np.unsignedinteger]
 
-COLOUR = picture()
+COLOUR = gradient()
 GREY = COLOUR[..., 2]
 DEEP = GREY * np.uint16(256) + COLOUR[..., 0]
 BLACK_WHITE = np.where(GREY > 127, np.uint8(255), np.uint8(0))

@@ -15,7 +15,7 @@ from PIL import Image
 
 from ldp_slicing.errors import ImageError
 from ldp_slicing.png import Pixels, chunks_of, encode_chunk, encode_png, read_release_png
-from tests.markers import picture
+from tests.markers import gradient
 
 
 def encoded(pixels: NDArray[Any], level: int = 0) -> bytes:
@@ -26,7 +26,7 @@ def encoded_chunk(kind: bytes, body: bytes) -> bytes:
     return b"".join(encode_chunk(kind, body))
 
 
-COLOUR = picture()
+COLOUR = gradient()
 GREY, DEEP = COLOUR[..., 0], COLOUR[..., 1].astype(np.uint16) * 257
 SMALL = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
 GOOD = encoded(SMALL)

@@ -18,7 +18,7 @@ from ldp_slicing.errors import ReleaseError
 from ldp_slicing.png import encode_png
 from ldp_slicing.storage import LocalStorage
 from ldp_slicing.verify import verify
-from tests.markers import encoded, picture, png_chunk
+from tests.markers import encoded, gradient, png_chunk
 from tests.release.helpers import PNG, card_of, manifest_of, pictures, plant, release, verified
 
 
@@ -26,8 +26,8 @@ from tests.release.helpers import PNG, card_of, manifest_of, pictures, plant, re
 def target(tmp_path: Path) -> Path:
     files = {
         **pictures(5),
-        "grey/a.png": encoded(picture()[..., 0], "PNG"),
-        "deep.png": encoded(picture()[..., 0].astype(np.uint16), "PNG"),
+        "grey/a.png": encoded(gradient()[..., 0], "PNG"),
+        "deep.png": encoded(gradient()[..., 0].astype(np.uint16), "PNG"),
     }
     release(plant(tmp_path / "in", files), tmp_path / "out")
     return tmp_path / "out"
@@ -62,7 +62,7 @@ def change_card(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], 
     return apply
 
 
-A_RELEASE = b"".join(encode_png(picture(9, 7)))
+A_RELEASE = b"".join(encode_png(gradient(9, 7)))
 WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a byte": (
         lambda t: (t / "00001.png").write_bytes((t / "00001.png").read_bytes()[:-1] + b"?"),
@@ -89,14 +89,14 @@ WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "00001.png",
         "4 bytes after the end",
     ),
-    "no PNG": (lambda t: replace_file(t, "00001.png", encoded(picture(), "JPEG")), "00001.png", "not a PNG"),
+    "no PNG": (lambda t: replace_file(t, "00001.png", encoded(gradient(), "JPEG")), "00001.png", "not a PNG"),
     "another size": (
-        lambda t: replace_file(t, "00001.png", b"".join(encode_png(picture(99, 7)))),
+        lambda t: replace_file(t, "00001.png", b"".join(encode_png(gradient(99, 7)))),
         "card.json",
         "height[1] should be 99",
     ),
     "another kind": (
-        lambda t: replace_file(t, "00001.png", b"".join(encode_png(picture()[..., 0]))),
+        lambda t: replace_file(t, "00001.png", b"".join(encode_png(gradient()[..., 0]))),
         "card.json",
         "found",
     ),

@@ -12,7 +12,7 @@ from ldp_slicing.cli import app
 from ldp_slicing.keys import read_key_file
 from ldp_slicing.ledger import Intent, Ledger, RunPolicy
 from tests.formats.videos import video
-from tests.markers import encoded, picture
+from tests.markers import encoded, gradient
 from tests.release.helpers import plant
 
 
@@ -55,7 +55,7 @@ def test_json_exports_every_release(tmp_path: Path) -> None:
 
 
 def test_what_was_spent_on_one_image(tmp_path: Path) -> None:
-    first, second = (encoded(picture(9, width), "PNG") for width in (7, 8))
+    first, second = (encoded(gradient(9, width), "PNG") for width in (7, 8))
     source, ledger = plant(tmp_path / "in", {"a.png": first}), tmp_path / "l.sqlite"
     for name in ("one", "two"):
         assert run("privatize", source, tmp_path / name, "-e", 5, "--ledger", ledger, "--spend")[0] == 0
@@ -73,8 +73,8 @@ def test_what_was_spent_on_one_image(tmp_path: Path) -> None:
 
 
 def test_what_was_spent_on_a_video_and_that_shards_are_refused(tmp_path: Path) -> None:
-    ledger, frames = tmp_path / "l.sqlite", [picture(16, 16) + np.uint8(number) for number in range(3)]
-    source = plant(tmp_path / "in", {"a.mkv": video(frames), "b.png": encoded(picture(5), "PNG")})
+    ledger, frames = tmp_path / "l.sqlite", [gradient(16, 16) + np.uint8(number) for number in range(3)]
+    source = plant(tmp_path / "in", {"a.mkv": video(frames), "b.png": encoded(gradient(5), "PNG")})
     assert run("privatize", source, tmp_path / "out", "-e", 5, "--ledger", ledger)[0] == 0
     status, out, _ = run("ledger", source / "a.mkv", "--ledger", ledger)
     assert (status, "a.mkv: 3 releases, epsilon 15 per released pixel" in out) == (0, True)

@@ -32,10 +32,10 @@ from ldp_slicing.ledger import default_ledger
 from ldp_slicing.release.run import Stop, on_this_machine
 from ldp_slicing.release.state import RunState
 from ldp_slicing.release.worker import FileReport, LedgerClient, WorkerContext
-from tests.markers import PAST, PLANTS, encoded, picture, png_chunks
+from tests.markers import PAST, PLANTS, encoded, gradient, png_chunks
 from tests.release.processes import running, wait_for
 
-PNG = encoded(picture(9, 7), "PNG")
+PNG = encoded(gradient(9, 7), "PNG")
 
 
 def privatize(*arguments: object) -> tuple[int, str, str]:
@@ -123,7 +123,7 @@ def test_no_bit_plane_of_a_release_equals_that_of_its_source(tmp_path: Path) -> 
 
 
 def test_the_printed_report(tmp_path: Path) -> None:
-    alpha = encoded(Image.fromarray(picture()).convert("RGBA"), "PNG")
+    alpha = encoded(Image.fromarray(gradient()).convert("RGBA"), "PNG")
     source = plant(
         tmp_path / "in",
         {
@@ -131,7 +131,7 @@ def test_the_printed_report(tmp_path: Path) -> None:
             "bad.jpg": b"text",
             "a.png": alpha,
             "b.png": alpha,
-            "grey.png": encoded(picture()[..., 0], "PNG"),
+            "grey.png": encoded(gradient()[..., 0], "PNG"),
         },
     )
     status, out, err = privatize(source, tmp_path / "out")
@@ -149,7 +149,7 @@ def test_the_printed_report(tmp_path: Path) -> None:
 
 
 def test_the_json_report(tmp_path: Path) -> None:
-    alpha = encoded(Image.fromarray(picture()).convert("RGBA"), "PNG")
+    alpha = encoded(Image.fromarray(gradient()).convert("RGBA"), "PNG")
     source = plant(tmp_path / "in", {"good.png": PNG, "bad.jpg": b"text", "alpha.png": alpha})
     status, out, err = privatize(source, tmp_path / "out", "--json", "--workers", 4, "--compress", 9)
     result = json.loads(out)
@@ -177,7 +177,7 @@ LITTER = {
 
 def test_files_of_the_operating_system_are_ignored_with_one_notice(tmp_path: Path) -> None:
     source, target = (
-        plant(tmp_path / "in", {"a.png": PNG, "._mine.png": encoded(picture(4, 4), "PNG"), **LITTER}),
+        plant(tmp_path / "in", {"a.png": PNG, "._mine.png": encoded(gradient(4, 4), "PNG"), **LITTER}),
         tmp_path / "out",
     )
     status, out, err = privatize(source, target)
@@ -232,7 +232,7 @@ def test_names_of_all_kinds(encoding: str, good: bool, tmp_path: Path) -> None:
     names = {os.fsdecode(name) for name in NAMES}
     source = plant(
         tmp_path / "in",
-        dict.fromkeys(names, encoded(Image.fromarray(picture()).convert("RGBA"), "PNG") if good else b"bad"),
+        dict.fromkeys(names, encoded(Image.fromarray(gradient()).convert("RGBA"), "PNG") if good else b"bad"),
     )
     environment = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
     for options in ([], ["--json"]):
@@ -333,7 +333,7 @@ def test_without_a_card_the_exit_status_is_1(tmp_path: Path, monkeypatch: pytest
 )
 def test_an_interrupted_run_leaves_whole_files_and_a_true_card(signals: list[signal.Signals], tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
-    data = encoded(picture(500, 500), "PNG")
+    data = encoded(gradient(500, 500), "PNG")
     plant(source, dict.fromkeys((f"{number:04}.png" for number in range(400)), data))
     command = [
         sys.executable,
@@ -370,7 +370,7 @@ def test_an_interrupted_run_leaves_whole_files_and_a_true_card(signals: list[sig
 def test_resuming_after_an_interruption_and_after_completion(tmp_path: Path) -> None:
     source, target = plant(tmp_path / "in", {"a.png": PNG, "bad.png": b"text"}), tmp_path / "out"
     assert privatize(source, target)[0] == 1
-    (source / "bad.png").write_bytes(encoded(picture(4, 4), "PNG"))
+    (source / "bad.png").write_bytes(encoded(gradient(4, 4), "PNG"))
     status, out, err = privatize(source, target)
     assert (status, err) == (0, "")
     assert "2 of 2 files released" in out
@@ -398,12 +398,12 @@ def tar(members: dict[str, bytes]) -> bytes:
 
 
 def test_file_counts_add_up_and_members_are_counted_separately(tmp_path: Path) -> None:
-    sources = {f"{i}.png": encoded(picture(9, 5 + i), "PNG") for i in range(6)}
+    sources = {f"{i}.png": encoded(gradient(9, 5 + i), "PNG") for i in range(6)}
     source, target = plant(tmp_path / "in", sources | {"bad.png": b"text", "also bad.png": b"text"}), tmp_path / "out"
     assert ", 2 not released\n" in privatize(source, target)[1]
     (target / "0.png").unlink()
     (target / "1.png").write_bytes(b"torn")
-    plant(source, {"0.png": encoded(picture(3, 3), "PNG"), "2.png": encoded(picture(4, 4), "PNG")})
+    plant(source, {"0.png": encoded(gradient(3, 3), "PNG"), "2.png": encoded(gradient(4, 4), "PNG")})
     status, out, err = privatize(source, target)
     assert status == 1
     assert out.startswith("4 of 8 files released in ")
@@ -435,7 +435,7 @@ def test_file_counts_add_up_and_members_are_counted_separately(tmp_path: Path) -
     }
     assert (status["0.png"], status["1.png"], status["2.png"]) == ("lost", "lost", "released")
 
-    good = encoded(picture(7, 7), "PNG")
+    good = encoded(gradient(7, 7), "PNG")
     shard = plant(
         tmp_path / "shards", {"a.tar": tar({"x.png": good, "y.png": good, "z.png": good, "bad.png": b"text"})}
     )

@@ -14,7 +14,7 @@ from ldp_slicing.comparison_sheet import WARNING
 from ldp_slicing.formats.single import read_single
 from ldp_slicing.view import Prune
 from tests.formats.dicom_files import SLICE, dicom, saved
-from tests.markers import encoded, jpeg_with, picture
+from tests.markers import encoded, gradient, jpeg_with
 
 
 def show(*arguments: object) -> tuple[int, str, str]:
@@ -24,12 +24,12 @@ def show(*arguments: object) -> tuple[int, str, str]:
 
 
 SOURCES = {
-    "colour": encoded(picture(), "PNG"),
-    "grey": encoded(picture()[..., 0], "PNG"),
-    "deep grey": encoded(picture()[..., 0].astype(np.uint16) * 257, "PNG"),
-    "one pixel": encoded(picture(1, 1), "PNG"),
-    "very wide": encoded(picture(1, 3000), "PNG"),
-    "very high": encoded(picture(3000, 2), "PNG"),
+    "colour": encoded(gradient(), "PNG"),
+    "grey": encoded(gradient()[..., 0], "PNG"),
+    "deep grey": encoded(gradient()[..., 0].astype(np.uint16) * 257, "PNG"),
+    "one pixel": encoded(gradient(1, 1), "PNG"),
+    "very wide": encoded(gradient(1, 3000), "PNG"),
+    "very high": encoded(gradient(3000, 2), "PNG"),
     "DICOM": saved(dicom(SLICE, 12)),
     "with metadata": jpeg_with(0xFE, b"a comment to be kept at home"),
 }
@@ -62,7 +62,7 @@ def test_named_slices(tmp_path: Path) -> None:
 
 def test_notices_are_printed(tmp_path: Path) -> None:
     (tmp_path / "source").write_bytes(
-        encoded(Image.fromarray(picture()[..., 0].astype(np.uint16) * 257), "PNG", transparency=7)
+        encoded(Image.fromarray(gradient()[..., 0].astype(np.uint16) * 257), "PNG", transparency=7)
     )
     _, _, err = show(tmp_path / "source", "-o", tmp_path / "sheet.png", "--side", 16)
     assert "notice: transparency is dropped" in err
@@ -93,7 +93,7 @@ def test_dicom_files_and_deep_grey_use_the_plan_of_their_word(tmp_path: Path, mo
         status, _, err = show(tmp_path / name, "-o", tmp_path / f"{name}.sheet.png")
         assert status == 0
         said += err
-    assert given == [(SLICE.shape, 12), (SLICE.shape, 12), (picture().shape[:2], 16), (picture().shape, 8)]
+    assert given == [(SLICE.shape, 12), (SLICE.shape, 12), (gradient().shape[:2], 16), (gradient().shape, 8)]
     assert said.strip() == "notice: only its first frame is shown; each frame would be a release"
     np.testing.assert_array_equal(read_single(tmp_path / "a.dcm").pixels, SLICE)
 

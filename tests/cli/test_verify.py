@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ldp_slicing.cli import app
-from tests.markers import encoded, picture
+from tests.markers import encoded, gradient
 from tests.release.helpers import plant, release
 
 FILES = 25
@@ -17,7 +17,7 @@ FILES = 25
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
-    source = plant(tmp_path / "in", {f"{i}.png": encoded(picture(4 + i, 4), "PNG") for i in range(FILES)})
+    source = plant(tmp_path / "in", {f"{i}.png": encoded(gradient(4 + i, 4), "PNG") for i in range(FILES)})
     release(source, tmp_path / "out")
     return tmp_path / "out"
 

@@ -7,13 +7,13 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from tests.markers import encoded, picture
+from tests.markers import encoded, gradient
 from tests.release.helpers import PNG, SECRET
 
-OTHER = encoded(picture(11, 5), "PNG")
+OTHER = encoded(gradient(11, 5), "PNG")
 
 
-GREY = encoded(picture()[..., 1], "PNG")
+GREY = encoded(gradient()[..., 1], "PNG")
 
 
 def shard(members: dict[str, bytes], **about: Any) -> bytes:
@@ -34,7 +34,7 @@ def members_of(path: Path) -> dict[str, bytes]:
 
 
 SAMPLES = {
-    "train/0001.jpg": encoded(picture(), "JPEG", comment=SECRET),
+    "train/0001.jpg": encoded(gradient(), "JPEG", comment=SECRET),
     "train/0001.cls": b"7",
     "train/0001.json": SECRET,
     "train/0002.cls": b"3",

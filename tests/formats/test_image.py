@@ -9,12 +9,12 @@ import numpy as np
 from PIL import Image
 
 from tests.formats.shards import members_of, shard
-from tests.markers import encoded, picture
+from tests.markers import encoded, gradient
 from tests.release.helpers import expected, outputs, plant, release, spent
 
 
 def test_16_bit_grey_is_released_from_tiff_png_and_shards(tmp_path: Path, key: Path) -> None:
-    deep = (picture()[..., 0].astype(np.uint16) << 8) + picture()[..., 2]
+    deep = (gradient()[..., 0].astype(np.uint16) << 8) + gradient()[..., 2]
     source = plant(
         tmp_path / "in",
         {

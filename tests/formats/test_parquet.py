@@ -19,12 +19,12 @@ from ldp_slicing.formats import parquet
 from ldp_slicing.release.settings import ReleaseSettings
 from tests.formats.parquet_files import FEATURES, table
 from tests.formats.shards import OTHER
-from tests.markers import encoded, picture
+from tests.markers import encoded, gradient
 from tests.release.helpers import PNG, SECRET, expected, manifest_of, outputs, plant, release, spent, verified
 
 
 def test_a_hugging_face_data_set(tmp_path: Path, key: Path) -> None:
-    images = [encoded(picture(5 + i % 7, 9), "JPEG") for i in range(230)]
+    images = [encoded(gradient(5 + i % 7, 9), "JPEG") for i in range(230)]
     source = plant(tmp_path / "in", {"train.parquet": table(images)})
     ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("label",), names="random"), key=key)
     assert (ran.problems, ran.complete) == ({}, True)

@@ -17,7 +17,7 @@ from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.errors import AuditError
 from ldp_slicing.release.settings import ReleaseSettings
 from tests.formats.shards import GREY, OTHER, SAMPLES, members_of, shard
-from tests.markers import encoded, picture
+from tests.markers import encoded, gradient
 from tests.release.helpers import (
     PNG,
     SECRET,
@@ -34,7 +34,7 @@ from tests.release.helpers import (
 
 
 def test_releases_with_the_same_stem_have_separate_cards(tmp_path: Path) -> None:
-    plant(tmp_path, {"a.png": PNG, "b.tar": shard({"b.jpg": encoded(picture(12, 8), "PNG")})})
+    plant(tmp_path, {"a.png": PNG, "b.tar": shard({"b.jpg": encoded(gradient(12, 8), "PNG")})})
     release(tmp_path / "a.png", tmp_path / "out" / "one.png")
     release(tmp_path / "b.tar", tmp_path / "out" / "one.tar")
     assert tree(tmp_path / "out") == ["one.png", "one.png.card.json", "one.tar", "one.tar.card.json"]
@@ -43,7 +43,7 @@ def test_releases_with_the_same_stem_have_separate_cards(tmp_path: Path) -> None
 def test_a_shard_is_released_as_a_shard_with_the_members_that_are_kept(tmp_path: Path, key: Path) -> None:
     source = plant(
         tmp_path / "in",
-        {"a/000.tar": shard(SAMPLES), "b.tar": shard({"x.png": encoded(picture(4, 4), "PNG")}), "c.png": OTHER},
+        {"a/000.tar": shard(SAMPLES), "b.tar": shard({"x.png": encoded(gradient(4, 4), "PNG")}), "c.png": OTHER},
     )
     ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("cls",)), key=key)
     assert (ran.problems, ran.complete) == ({}, True)
@@ -61,7 +61,7 @@ def test_a_shard_is_released_as_a_shard_with_the_members_that_are_kept(tmp_path:
     assert b"anna" not in (tmp_path / "out" / "a" / "000.tar").read_bytes()
     np.testing.assert_array_equal(
         np.asarray(Image.open(io.BytesIO(made["train/0004.png"]))),
-        expected("a/000.tar", "train/0004.png", picture()[..., 1], 8, key),
+        expected("a/000.tar", "train/0004.png", gradient()[..., 1], 8, key),
     )
     assert card_of(tmp_path / "out")["kept_beside"] == ["cls"]
     assert [line["member"] for line in manifest_of(tmp_path / "out")[:4]] == [
@@ -86,7 +86,7 @@ def test_damaged_members_are_left_out_and_reported(tmp_path: Path) -> None:
         "0.png": PNG,
         "1.png": b"text",
         "1.cls": b"1",
-        "2.jpg": encoded(picture(), "JPEG")[:300],
+        "2.jpg": encoded(gradient(), "JPEG")[:300],
         "3.png": OTHER,
         "../4.png": GREY,
         "/5.png": GREY,
@@ -101,7 +101,7 @@ def test_damaged_members_are_left_out_and_reported(tmp_path: Path) -> None:
     assert ran.complete
 
 
-WHOLE = shard({f"{i}.png": encoded(picture(4 + i, 4), "PNG") for i in range(6)})
+WHOLE = shard({f"{i}.png": encoded(gradient(4 + i, 4), "PNG") for i in range(6)})
 
 
 DAMAGED = {
@@ -117,7 +117,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_damaged_shard_does_not_affect_the_others(name: str, tmp_path: Path) -> None:
-    files = {f"{i}.tar": shard({"x.png": encoded(picture(20 + i, 4), "PNG")}) for i in range(4)} | {
+    files = {f"{i}.tar": shard({"x.png": encoded(gradient(20 + i, 4), "PNG")}) for i in range(4)} | {
         "1b.tar": DAMAGED[name]
     }
     ran = release(plant(tmp_path / "in", files), tmp_path / "out")
@@ -142,7 +142,9 @@ def test_a_grey_member_is_left_out_if_the_plan_is_for_colour(tmp_path: Path) -> 
 
 def test_a_shard_is_refused_if_one_of_its_sources_was_released_before(tmp_path: Path) -> None:
     release(plant(tmp_path / "first", {"a.png": PNG}), tmp_path / "one")
-    source = plant(tmp_path / "in", {"a.tar": shard(SAMPLES), "b.tar": shard({"x.png": encoded(picture(4, 4), "PNG")})})
+    source = plant(
+        tmp_path / "in", {"a.tar": shard(SAMPLES), "b.tar": shard({"x.png": encoded(gradient(4, 4), "PNG")})}
+    )
     ran = release(source, tmp_path / "two")
     assert ran.problems.keys() == {"a.tar"}
     assert "train/0002.left.png was released before" in ran.problems["a.tar"]
@@ -185,14 +187,14 @@ def test_verify_inspects_members(spoil: str, tmp_path: Path) -> None:
 
 
 def test_an_image_with_another_ending_is_not_kept(tmp_path: Path) -> None:
-    jpeg = encoded(picture(), "JPEG")
+    jpeg = encoded(gradient(), "JPEG")
     members = {
         "a.png": PNG,
         "a.thumb": jpeg,
         "b.png": OTHER,
         "b.thumb": b"BMW, a car",
         "c.png": GREY,
-        "c.thumb": encoded(picture(), "BMP"),
+        "c.thumb": encoded(gradient(), "BMP"),
     }
     ran = release(
         plant(tmp_path / "in", {"s.tar": shard(members)}), tmp_path / "out", ReleaseSettings(5.0, keep=("thumb",))
@@ -204,9 +206,9 @@ def test_an_image_with_another_ending_is_not_kept(tmp_path: Path) -> None:
 
 def test_image_types_that_cannot_be_read_are_not_kept(tmp_path: Path) -> None:
     kinds = {
-        "jp2": encoded(picture(), "JPEG2000"),
-        "one": encoded(picture(), "JPEG2000"),
-        "two": encoded(picture(), "PPM"),
+        "jp2": encoded(gradient(), "JPEG2000"),
+        "one": encoded(gradient(), "JPEG2000"),
+        "two": encoded(gradient(), "PPM"),
         "three": b"\0\0\0\x18ftypavif" + bytes(20),
         "four": bytes(128) + b"DICM",
         "heic": b"whatever",
@@ -240,7 +242,7 @@ def test_verify_finds_an_image_with_another_ending(tmp_path: Path) -> None:
     )
     made = members_of(tmp_path / "out" / "s.tar")
     with tarfile.open(tmp_path / "out" / "s.tar", "w") as tar:
-        for name, data in {**made, "a.cls": encoded(picture(), "JPEG")}.items():
+        for name, data in {**made, "a.cls": encoded(gradient(), "JPEG")}.items():
             info = tarfile.TarInfo(name)
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
@@ -252,7 +254,7 @@ def test_verify_finds_an_image_with_another_ending(tmp_path: Path) -> None:
 
 def test_images_that_differ_only_in_their_ending_stay_apart(tmp_path: Path) -> None:
     source = plant(
-        tmp_path / "in", {"s.tar": shard({"a.jpg": encoded(picture(), "JPEG"), "a.png": OTHER, "a.cls": b"1"})}
+        tmp_path / "in", {"s.tar": shard({"a.jpg": encoded(gradient(), "JPEG"), "a.png": OTHER, "a.cls": b"1"})}
     )
     assert release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("cls",))).problems == {}
     assert set(members_of(tmp_path / "out" / "s.tar")) == {"a.png", "a.png.png", "a.cls"}

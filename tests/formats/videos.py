@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.markers import picture
+from tests.markers import gradient
 from tests.release.helpers import SECRET
 
 
@@ -34,7 +34,7 @@ def video(frames: list[NDArray[np.uint8]], *, sound: bool = True, codec: str = "
     return file.getvalue()
 
 
-FRAMES = [np.roll(picture(24, 32), i, axis=1) for i in range(7)]
+FRAMES = [np.roll(gradient(24, 32), i, axis=1) for i in range(7)]
 
 
 def frames_of(path: Path) -> list[NDArray[np.uint8]]:

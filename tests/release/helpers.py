@@ -22,10 +22,10 @@ from ldp_slicing.release.run import on_this_machine, prepare
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.storage import PARTIAL, LocalStorage
 from ldp_slicing.verify import verify
-from tests.markers import encoded, picture
+from tests.markers import encoded, gradient
 
 SETTINGS = ReleaseSettings(epsilon=5.0)
-PNG = encoded(picture(9, 7), "PNG")
+PNG = encoded(gradient(9, 7), "PNG")
 SECRET = b"the-secret-marker"
 BESIDE = [CARD_NAME, MANIFEST_NAME]
 
@@ -39,7 +39,7 @@ def plant(folder: Path, files: dict[str, bytes]) -> Path:
 
 def pictures(count: int, height: int = 9, width: int = 7) -> dict[str, bytes]:
     """Return ``count`` different small images."""
-    base = picture(height, width)
+    base = gradient(height, width)
     return {f"{i:05}.png": encoded(base + np.uint8(i % 256) ^ np.uint8(i // 256), "PNG") for i in range(count)}
 
 

@@ -27,7 +27,7 @@ from ldp_slicing.release.state import RunState
 from ldp_slicing.release.target import ReleasePaths
 from ldp_slicing.release.worker import LedgerClient, ReleaseRequest, Worker, WorkerContext
 from ldp_slicing.storage import LocalStorage, StoredFile, TemporaryFile, write_file
-from tests.markers import encoded, picture
+from tests.markers import encoded, gradient
 from tests.release.helpers import PNG, SETTINGS, card_of, on_card, outputs, pictures, plant, release, spent, verified
 
 
@@ -42,7 +42,7 @@ def lost_in_between(
 def test_an_uncounted_file_prevents_the_card(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(3))
     assert release(source, tmp_path / "out").complete
-    plant(source, {"large.png": encoded(picture(90, 70), "PNG")})
+    plant(source, {"large.png": encoded(gradient(90, 70), "PNG")})
     run = prepare(source, tmp_path / "out", SETTINGS)
     list(run.run(lost_in_between))
     assert "large.png is in the target but not counted" in (run.result.problem or "")
@@ -197,8 +197,8 @@ def test_an_older_ledger_is_recognised_before_anything_is_spent(owners: bool, tm
     before, card = outputs(tmp_path / "out"), (tmp_path / "out" / CARD_NAME).read_bytes()
     shutil.rmtree(ledger.parent)
     (tmp_path / "backup").rename(ledger.parent)
-    plant(source, {"copy.png": many["z069.png"], "new.png": encoded(picture(5, 5), "PNG")})
-    others = {f"{i}.png": encoded(picture(4, 4 + i), "PNG") for i in range(90)}
+    plant(source, {"copy.png": many["z069.png"], "new.png": encoded(gradient(5, 5), "PNG")})
+    others = {f"{i}.png": encoded(gradient(4, 4 + i), "PNG") for i in range(90)}
     release(plant(tmp_path / "others", others), tmp_path / "elsewhere", ledger=ledger, key=key)  # they fill the gap
     for _ in range(2):
         with pytest.raises(LedgerError, match="it seems to have been replaced by an older one"):
@@ -254,7 +254,7 @@ def test_a_target_and_its_state_may_be_moved_together(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(2))
     assert release(source, tmp_path / "out").complete
     (tmp_path / "out").rename(tmp_path / "moved")
-    plant(source, {"new.png": encoded(picture(5, 5), "PNG")})
+    plant(source, {"new.png": encoded(gradient(5, 5), "PNG")})
     assert release(source, tmp_path / "moved", state=tmp_path / "out.owner").complete
     (tmp_path / "out.owner").rename(tmp_path / "moved.owner")
     assert release(source, tmp_path / "moved").complete
@@ -262,7 +262,7 @@ def test_a_target_and_its_state_may_be_moved_together(tmp_path: Path) -> None:
 
 
 def test_a_refused_start_does_not_open_a_folder_of_other_files(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", {"a.jpg": encoded(picture(9, 7), "JPEG")})
+    source = plant(tmp_path / "in", {"a.jpg": encoded(gradient(9, 7), "JPEG")})
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ReleaseError):
         prepare(source, tmp_path / "file" / "out", SETTINGS, state=tmp_path / "state")
@@ -301,7 +301,7 @@ def test_a_lost_release_that_returns_is_recognised(tmp_path: Path) -> None:
 def test_a_run_below_another_target_is_not_resumed_once_that_has_a_card(tmp_path: Path) -> None:
     one, two = (
         plant(tmp_path / "one", {"a.png": PNG}),
-        plant(tmp_path / "two", {"b.png": encoded(picture(5, 5), "PNG")}),
+        plant(tmp_path / "two", {"b.png": encoded(gradient(5, 5), "PNG")}),
     )
     first = prepare(one, tmp_path / "out", SETTINGS)
     prepare(two, tmp_path / "out" / "sub", SETTINGS).close()
@@ -357,7 +357,7 @@ def test_two_runs_on_one_unlocked_target_leave_no_card(tmp_path: Path) -> None:
     memory = f"memory://both-{tmp_path.name}"
     one, two = (
         plant(tmp_path / "one", {"x.png": PNG}),
-        plant(tmp_path / "two", {"y.png": encoded(picture(5, 5), "PNG")}),
+        plant(tmp_path / "two", {"y.png": encoded(gradient(5, 5), "PNG")}),
     )
     first, second = (
         prepare(one, memory, SETTINGS, state=tmp_path / "s1"),
@@ -406,7 +406,7 @@ def test_a_card_written_after_another_runs_file_is_removed(tmp_path: Path, monke
 @pytest.mark.parametrize("how", ["._b.png", "sub/b.png"])
 def test_a_hidden_or_linked_release_prevents_the_card(how: str, tmp_path: Path) -> None:
     """An image named like an AppleDouble file, and one behind a link. The source is gone meanwhile."""
-    source = plant(tmp_path / "in", {"a.png": PNG, how: encoded(picture(5, 5), "PNG")})
+    source = plant(tmp_path / "in", {"a.png": PNG, how: encoded(gradient(5, 5), "PNG")})
     if how.startswith("sub"):
         (tmp_path / "elsewhere").mkdir()
         prepare(source, tmp_path / "out", SETTINGS).close()
@@ -435,7 +435,7 @@ def test_an_owners_key_inside_the_target_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs flock")
 def test_two_runs_cannot_work_on_one_target(tmp_path: Path) -> None:
-    one, two = plant(tmp_path / "one", pictures(2)), plant(tmp_path / "two", {"b.png": encoded(picture(5, 5), "PNG")})
+    one, two = plant(tmp_path / "one", pictures(2)), plant(tmp_path / "two", {"b.png": encoded(gradient(5, 5), "PNG")})
     run = prepare(one, tmp_path / "out", SETTINGS)
     with pytest.raises(ReleaseError, match="another run is working on"):
         prepare(two, tmp_path / "out", SETTINGS, state=tmp_path / "state")

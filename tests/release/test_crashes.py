@@ -20,7 +20,7 @@ import pytest
 from ldp_slicing.keys import new_key_file
 from ldp_slicing.release.worker import BATCH_SOURCES
 from tests.formats.shards import shard
-from tests.markers import encoded, picture
+from tests.markers import encoded, gradient
 from tests.release.helpers import outputs, pictures, plant, release, spent, verified
 from tests.release.processes import Watch, children, command, running, wait_for
 
@@ -86,7 +86,8 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("many")
     files = {f"{i // 50}/{name}": data for i, (name, data) in enumerate(pictures(COUNT - 50, 12, 9).items())}
     shards = {
-        f"shard{s}.tar": shard({f"{i}.png": encoded(picture(5 + i, 6 + s), "PNG") for i in range(30)}) for s in range(2)
+        f"shard{s}.tar": shard({f"{i}.png": encoded(gradient(5 + i, 6 + s), "PNG") for i in range(30)})
+        for s in range(2)
     }
     return plant(folder / "in", files | shards)
 
@@ -164,7 +165,7 @@ image.read = deadly
 
 
 def test_a_file_that_kills_its_worker_is_found_and_reported(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", {**pictures(150), "00070 killer.png": encoded(picture(31, 31), "PNG")})
+    source = plant(tmp_path / "in", {**pictures(150), "00070 killer.png": encoded(gradient(31, 31), "PNG")})
     plant(tmp_path / "site", {"sitecustomize.py": MURDEROUS.encode()})
     target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
     environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'site'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
@@ -184,7 +185,7 @@ def test_a_file_that_kills_its_worker_is_found_and_reported(tmp_path: Path) -> N
 def test_files_replaced_during_the_run(tmp_path: Path) -> None:
     """Under an owner's key the release of each version is known: nothing else may come out."""
     new_key_file(tmp_path / "key")
-    versions = [encoded(picture(40 + i, 50), "PNG") for i in range(3)]
+    versions = [encoded(gradient(40 + i, 50), "PNG") for i in range(3)]
     allowed = set()
     for i, data in enumerate(versions):
         release(

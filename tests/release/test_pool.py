@@ -35,7 +35,7 @@ from ldp_slicing.release.run import on_this_machine, prepare
 from ldp_slicing.release.worker import LocalLedgerClient, ReleaseRequest, Worker, WorkerContext
 from ldp_slicing.storage import LocalStorage, TemporaryFile, write_file
 from tests.formats.videos import FRAMES, video
-from tests.markers import encoded, picture
+from tests.markers import encoded, gradient
 from tests.release.helpers import SETTINGS, outputs, pictures, plant, release, spent, verified
 from tests.release.processes import children
 
@@ -320,10 +320,10 @@ def test_a_writer_that_refuses_and_a_name_that_cannot_be_given(
 
 def test_a_video_with_one_refused_frame_is_refused_whole(tmp_path: Path) -> None:
     """A later frame was released before, as an image: the output is removed, and so are its intents."""
-    frames = [np.roll(picture(24, 32), i, axis=0) for i in range(24)] + [
-        np.roll(picture(24, 32), i, axis=1) for i in range(1, 32)
+    frames = [np.roll(gradient(24, 32), i, axis=0) for i in range(24)] + [
+        np.roll(gradient(24, 32), i, axis=1) for i in range(1, 32)
     ]
-    frames += [np.roll(picture(24, 32), (3, i), axis=(0, 1)) for i in range(1, 32)]
+    frames += [np.roll(gradient(24, 32), (3, i), axis=(0, 1)) for i in range(1, 32)]
     release(plant(tmp_path / "still", {"a.png": encoded(frames[-1], "PNG")}), tmp_path / "one")
     ran = release(plant(tmp_path / "in", {"a.mkv": video(frames, sound=False)}), tmp_path / "two")
     assert "86 was released before" in ran.problems["a.mkv"]
@@ -397,7 +397,7 @@ def test_an_address_without_a_port_is_refused() -> None:
 
 def test_a_run_can_be_resumed_after_a_worker_died_with_an_intent(tmp_path: Path) -> None:
     """What is in the ledger can only be made again under this run's key."""
-    source = plant(tmp_path / "in", {**pictures(70), "00070 heavy.png": encoded(picture(31, 31), "PNG")})
+    source = plant(tmp_path / "in", {**pictures(70), "00070 heavy.png": encoded(gradient(31, 31), "PNG")})
     plant(tmp_path / "site", {"sitecustomize.py": HEAVY.encode()})
     environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'site'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     command = [

@@ -16,7 +16,7 @@ from ldp_slicing.release.run import on_this_machine, prepare
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.state import RunState
 from tests.formats.videos import FRAMES, video
-from tests.markers import encoded, picture
+from tests.markers import encoded, gradient
 from tests.release.helpers import (
     PNG,
     SETTINGS,
@@ -33,7 +33,7 @@ from tests.release.helpers import (
     verified,
 )
 
-OTHER = encoded(picture(11, 5), "PNG")
+OTHER = encoded(gradient(11, 5), "PNG")
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_finished_run_releases_only_new_files(source: Path, tmp_path: Path) ->
     ran = release(source, target)
     assert (ran.complete, ran.reports, ran.problems) == (True, {}, {})
     assert (outputs(target), (target / "manifest.jsonl").read_bytes()) == (before, beside)
-    plant(source, {"new/a.png": OTHER, "00000.jpg": encoded(picture(6, 6), "JPEG")})
+    plant(source, {"new/a.png": OTHER, "00000.jpg": encoded(gradient(6, 6), "JPEG")})
     ran = release(source, target)
     assert set(ran.reports) == {"new/a.png", "00000.jpg"}
     after = outputs(target)
@@ -261,7 +261,7 @@ def test_other_processes_can_use_the_ledger_while_a_run_is_open(
     assert release(other, tmp_path / "out2").complete
     list(run.run(on_this_machine(1)))
     assert run.result.complete
-    assert release(plant(other, {"b.png": encoded(picture(5, 5), "PNG")}), tmp_path / "out2").complete
+    assert release(plant(other, {"b.png": encoded(gradient(5, 5), "PNG")}), tmp_path / "out2").complete
     run.close()
     assert spent().releases == 152
 
@@ -327,11 +327,11 @@ def test_a_source_replaced_while_the_run_was_stopped_gets_new_noise(source: Path
 
 
 def test_under_an_owners_key_equal_pixels_have_equal_releases_anywhere(tmp_path: Path) -> None:
-    grey = encoded(picture()[..., 0], "PNG")
+    grey = encoded(gradient()[..., 0], "PNG")
     source = plant(
-        tmp_path / "in", {"a.png": PNG, "copy of a.png": PNG, "b.bmp": encoded(picture(9, 7), "BMP"), "c.png": grey}
+        tmp_path / "in", {"a.png": PNG, "copy of a.png": PNG, "b.bmp": encoded(gradient(9, 7), "BMP"), "c.png": grey}
     )
-    elsewhere = plant(tmp_path / "elsewhere", {"album/x.png": PNG, "y.tiff": encoded(picture()[..., 0], "TIFF")})
+    elsewhere = plant(tmp_path / "elsewhere", {"album/x.png": PNG, "y.tiff": encoded(gradient()[..., 0], "TIFF")})
     new_key_file(tmp_path / "key")
     release(source, tmp_path / "out", key=tmp_path / "key")
     release(elsewhere, tmp_path / "out2", key=tmp_path / "key", ledger=tmp_path / "another.sqlite", workers=2)
@@ -357,7 +357,7 @@ def test_under_an_owners_key_equal_pixels_have_equal_releases_anywhere(tmp_path:
 
 def test_copies_are_counted_or_left_out(tmp_path: Path) -> None:
     source = plant(
-        tmp_path / "in", {"a.png": PNG, "b.png": PNG, "c/d.bmp": encoded(picture(9, 7), "BMP"), "e.png": OTHER}
+        tmp_path / "in", {"a.png": PNG, "b.png": PNG, "c/d.bmp": encoded(gradient(9, 7), "BMP"), "e.png": OTHER}
     )
     release(source, tmp_path / "each")
     each = outputs(tmp_path / "each")
@@ -387,7 +387,7 @@ def test_random_names_reveal_nothing_and_are_remembered(source: Path, tmp_path: 
     beside = b"".join(snapshot(target, lambda path: path.suffix != ".png").values())
     assert not re.search(rb"secret|album|\"\d{5}\.png", beside)
     assert "file names and folders" not in card_of(target)["not_protected"]
-    plant(source, {"later.png": encoded(picture(3, 3), "PNG")})
+    plant(source, {"later.png": encoded(gradient(3, 3), "PNG")})
     release(source, target, settings)
     assert len(outputs(target)) == 152
     assert verified(target) == []
@@ -408,7 +408,7 @@ ODD = [
 @pytest.mark.parametrize("names", ["keep", "random"])
 def test_odd_names_are_resumed_listed_and_verified(names: str, tmp_path: Path) -> None:
     odd = [f"{os.fsdecode(name)}/{i} {os.fsdecode(name)}.png" for name in ODD for i in range(20)]
-    files = {name: encoded(picture(4 + i, 5), "PNG") for i, name in enumerate(odd)}
+    files = {name: encoded(gradient(4 + i, 5), "PNG") for i, name in enumerate(odd)}
     source, target, settings = plant(tmp_path / "in", files), tmp_path / "out", ReleaseSettings(5.0, names=names)  # type: ignore[arg-type]
     assert release(source, target, settings, after=1).stopped
     before = outputs(target)

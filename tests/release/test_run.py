@@ -30,7 +30,7 @@ from ldp_slicing.release import records
 from ldp_slicing.release.run import on_this_machine, prepare
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.storage import PARTIAL, LocalStorage
-from tests.markers import encoded, picture, png_16
+from tests.markers import encoded, gradient, png_16
 from tests.release.helpers import (
     BESIDE,
     PNG,
@@ -48,14 +48,14 @@ from tests.release.helpers import (
 )
 
 MIXED = {
-    "colour.jpg": encoded(picture(), "JPEG"),
-    "album/grey.png": encoded(picture()[..., 2], "PNG"),
-    "album/deep.tif": encoded(picture()[..., 0].astype(np.uint16) * 257, "TIFF"),
-    "album/more/one pixel.bmp": encoded(picture(1, 1), "BMP"),
-    "palette.gif": encoded(Image.fromarray(picture()).quantize(8), "GIF"),
-    "wide.png": png_16(picture().astype(np.uint16) * 257),
-    "cmyk.tiff": encoded(Image.fromarray(picture()).convert("CMYK"), "TIFF"),
-    "transparent.webp": encoded(Image.fromarray(picture()).convert("RGBA"), "WEBP"),
+    "colour.jpg": encoded(gradient(), "JPEG"),
+    "album/grey.png": encoded(gradient()[..., 2], "PNG"),
+    "album/deep.tif": encoded(gradient()[..., 0].astype(np.uint16) * 257, "TIFF"),
+    "album/more/one pixel.bmp": encoded(gradient(1, 1), "BMP"),
+    "palette.gif": encoded(Image.fromarray(gradient()).quantize(8), "GIF"),
+    "wide.png": png_16(gradient().astype(np.uint16) * 257),
+    "cmyk.tiff": encoded(Image.fromarray(gradient()).convert("CMYK"), "TIFF"),
+    "transparent.webp": encoded(Image.fromarray(gradient()).convert("RGBA"), "WEBP"),
 }
 
 
@@ -106,7 +106,7 @@ def test_slices_for_grey_images(tmp_path: Path) -> None:
     Image.fromarray(np.arange(63, dtype=np.uint16).reshape(9, 7) * 999).save(deep, "PNG")
     source = plant(
         tmp_path / "in",
-        {"a.png": encoded(picture(9, 7)[..., 0], "PNG"), "deep.png": deep.getvalue(), "colour.png": PNG},
+        {"a.png": encoded(gradient(9, 7)[..., 0], "PNG"), "deep.png": deep.getvalue(), "colour.png": PNG},
     )
     ran = release(source, tmp_path / "out", ReleaseSettings(5.0, slices="11+10"))
     assert {name: problem.partition(":")[0] for name, problem in ran.problems.items()} == {
@@ -123,7 +123,7 @@ def test_slices_for_grey_images(tmp_path: Path) -> None:
 
 
 def test_a_grey_image_stored_in_colour_gets_a_notice(tmp_path: Path) -> None:
-    grey = np.repeat(picture(9, 7)[..., :1], 3, axis=2)
+    grey = np.repeat(gradient(9, 7)[..., :1], 3, axis=2)
     source = plant(tmp_path / "in", {"x-ray.png": encoded(grey, "PNG"), "colour.png": PNG})
     run = prepare(source, tmp_path / "out", SETTINGS)
     list(run.run(on_this_machine(1)))
@@ -146,7 +146,7 @@ def test_releases_do_not_depend_on_the_number_of_workers_and_differ_between_runs
 
 def test_sources_with_the_same_stem_do_not_overwrite_each_other(tmp_path: Path) -> None:
     sizes = {"a.jpg": (5, 4), "a.png": (6, 4), "A.PNG": (7, 4), "a.webp": (8, 4)}
-    source = plant(tmp_path / "in", {name: encoded(picture(*size), "PNG") for name, size in sizes.items()})
+    source = plant(tmp_path / "in", {name: encoded(gradient(*size), "PNG") for name, size in sizes.items()})
     made = {name: report.task.output for name, report in release(source, tmp_path / "out").reports.items()}
     assert len({output.casefold() for output in made.values()}) == 4
     for name, size in sizes.items():
@@ -155,11 +155,11 @@ def test_sources_with_the_same_stem_do_not_overwrite_each_other(tmp_path: Path) 
 
 
 def test_bad_files_are_reported_and_the_others_are_released(tmp_path: Path) -> None:
-    frames = encoded(picture(), "WEBP", save_all=True, append_images=[Image.fromarray(picture()[::-1])])
+    frames = encoded(gradient(), "WEBP", save_all=True, append_images=[Image.fromarray(gradient()[::-1])])
     bad = {
         "notes.txt": b"hello",
         "empty.png": b"",
-        "text.jpg": b"no picture",
+        "text.jpg": b"not an image",
         "cut.png": PNG[:60],
         "moving.webp": frames,
     }
@@ -307,7 +307,7 @@ def limit_files() -> None:
 
 def test_a_file_that_grows_too_large_is_retried_later(tmp_path: Path) -> None:
     """In a process of its own, with a limit of 300 kB on the size of files."""
-    big, other = encoded(picture(400, 400), "PNG"), encoded(picture(5, 5), "PNG")
+    big, other = encoded(gradient(400, 400), "PNG"), encoded(gradient(5, 5), "PNG")
     source = plant(tmp_path / "in", {"a.png": PNG, "big.png": big, "z/big too.png": big, "z/small.png": other})
     command = [
         sys.executable,
@@ -388,7 +388,7 @@ def test_a_run_that_is_stopped_leaves_whole_files_and_a_card_that_is_true(
     workers: int, after: int, tmp_path: Path
 ) -> None:
     source = plant(
-        tmp_path / "in", {f"{number:02}.png": encoded(picture(40 + number, 50), "PNG") for number in range(150)}
+        tmp_path / "in", {f"{number:02}.png": encoded(gradient(40 + number, 50), "PNG") for number in range(150)}
     )
     ran = release(source, tmp_path / "out", workers=workers, after=after)
     names = list(outputs(tmp_path / "out"))
@@ -525,7 +525,7 @@ def test_two_names_of_one_target_are_the_same_run(tmp_path: Path) -> None:
 def test_a_foreign_file_in_the_target_is_not_overwritten(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", pictures(2))
     release(source, tmp_path / "out")
-    plant(source, {"new.png": encoded(picture(12, 13), "PNG")})
+    plant(source, {"new.png": encoded(gradient(12, 13), "PNG")})
     plant(tmp_path / "out", {"new.png": b"not ours"})
     ran = release(source, tmp_path / "out")
     assert "nothing is overwritten" in ran.problems["new.png"]
@@ -582,11 +582,11 @@ def test_a_foreign_file_is_not_overwritten_by_any_number_of_attempts(before: boo
     """Also if its name was chosen in an earlier attempt that did not get to it."""
     source = plant(tmp_path / "in", pictures(2))
     if before:
-        plant(source, {"new.png": encoded(picture(5, 5), "PNG")})
+        plant(source, {"new.png": encoded(gradient(5, 5), "PNG")})
         prepare(source, tmp_path / "out", SETTINGS).close()
     else:
         assert release(source, tmp_path / "out").complete
-        plant(source, {"new.png": encoded(picture(5, 5), "PNG")})
+        plant(source, {"new.png": encoded(gradient(5, 5), "PNG")})
     mine = PNG + bytes(4)  # longer than anything that was cut off
     plant(tmp_path / "out", {"new.png": mine})
     for _ in range(3):
