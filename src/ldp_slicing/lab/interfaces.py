@@ -1,10 +1,32 @@
-"""The interfaces of the lab: what a learner must have to be trained, stopped and resumed."""
+"""The interfaces of the lab: what a mechanism and a learner must have."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
+
+
+class Mechanism(Protocol):
+    """A mechanism that randomises images, with the probability of what it releases."""
+
+    @property
+    def epsilon(self) -> float:
+        """The eps of one released pixel."""
+        ...
+
+    def protect(self, sources: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return a release of each of the uint8 [N, C, H, W] sources, on their device."""
+        ...
+
+    def log_likelihood(self, released: Tensor, sources: Tensor) -> Tensor:
+        """Return float64 [N]: ln P(release | source) of each pair. sources: uint8 [N, C, H, W]."""
+        ...
+
+    def to_rgb(self, released: Tensor) -> Tensor:
+        """Return float [N, C, H, W], 0 to 255: the releases as images."""
+        ...
 
 
 class Learner(Protocol):

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from ldp_slicing.lab.bits import float_rgb
+from ldp_slicing.lab.interfaces import Mechanism
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.simulate import apply_view, simulate
 from ldp_slicing.view import Prune
 
 
 @dataclass(frozen=True)
-class SlicingMechanism:
+class SlicingMechanism(Mechanism):
     """A plan and a view. Releases are words: uint8 [N, C, H, W], Y, Cb, Cr or grey.
 
     >>> mechanism = SlicingMechanism(Plan.paper(20.0))
