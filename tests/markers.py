@@ -264,7 +264,8 @@ PLANTS: dict[str, Plant] = {
     "jpeg unknown segment": lambda m: jpeg_with(0xE9, b"nobody knows\0" + m),
     "jpeg after the end": lambda m: encoded(gradient(), "JPEG") + b"\0\0\0\x18ftypmp42" + m,
     "jpeg second image": mpo,
-    "jpeg cmyk exif": lambda m: encoded(Image.fromarray(gradient()).convert("CMYK"), "JPEG", exif=b"Exif\0\0" + exif(m)),
+    "jpeg cmyk exif":
+        lambda m: encoded(Image.fromarray(gradient()).convert("CMYK"), "JPEG", exif=b"Exif\0\0" + exif(m)),
     "png text": lambda m: png_with(b"tEXt", b"Author\0" + m),
     "png text after the pixels": lambda m: png_with(b"tEXt", b"Author\0" + m, late=True),
     "png deflated text": lambda m: png_with(b"zTXt", b"Author\0\0" + zlib.compress(m, 0)),
