@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from ldp_slicing.lab.metrics import recognition
+from ldp_slicing.lab.attacks import recognition
 
 RNG = np.random.default_rng(7)
 

@@ -18,6 +18,7 @@ from ldp_slicing import Plan, Slicer
 from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab import plans, results
+from ldp_slicing.lab.attacks import recognition
 from ldp_slicing.lab.data.chest import load_chest, patient
 from ldp_slicing.lab.data.folders import load_folder, read_folder
 from ldp_slicing.lab.data.lfw import images_in_pairs, load_lfw, sides
@@ -40,7 +41,6 @@ from ldp_slicing.lab.learners import objectives, recipes
 from ldp_slicing.lab.learners.models import EMBEDDERS, MODELS
 from ldp_slicing.lab.learners.models import adversaries as networks
 from ldp_slicing.lab.learners.recipes import Recipe, recipe
-from ldp_slicing.lab.metrics import recognition
 from ldp_slicing.lab.reproduce import reproduce
 from ldp_slicing.lab.rows import Measurement, Row, Training, read_rows, rows_to_json
 from ldp_slicing.plan import BUDGETS, PAPER_WEIGHTS

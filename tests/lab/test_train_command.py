@@ -22,7 +22,7 @@ from typer.testing import CliRunner, Result
 
 from ldp_slicing.cli import app
 from ldp_slicing.errors import DataError, LdpSlicingError
-from ldp_slicing.lab import train_command as study
+from ldp_slicing.lab import train_command
 from ldp_slicing.lab.data.sets import ImageSet, Split
 from ldp_slicing.lab.learners.accounting import epsilon_per_source
 from ldp_slicing.lab.learners.models import EMBEDDERS, MODELS
@@ -31,7 +31,8 @@ from ldp_slicing.lab.learners.releases import release_splits
 from ldp_slicing.lab.learners.run import Epoch
 from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.lab.learners.training import checkpoint_path
-from ldp_slicing.lab.train_command import alone_in, make_task, open_set
+from ldp_slicing.lab.run_folder import lock_folder
+from ldp_slicing.lab.train_command import make_task, open_set
 from ldp_slicing.lab.train_faces_command import open_people
 from ldp_slicing.plan import Plan
 from tests.release.helpers import plant
@@ -73,20 +74,20 @@ def run(data: Path, folder: Path, *options: str) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "spent"),
     [
         ((), "more than eps 20 per"),
         (("--release", "every-epoch"), "more than eps 60 per"),
-        (("--release", "view"), "nothing is private"),
-        (("--release", "none", "--recipe", "cifar-authors"), "nothing is private"),
+        (("--release", "view"), "this run is not private"),
+        (("--release", "none", "--recipe", "cifar-authors"), "this run is not private"),
         (("--epsilon", "58", "--prune", "none", "--weights", "1:1:1", "--seed", "4"), "more than eps 58 per"),
         (("--epsilon", "5.2", "--slices", "Y7+Y4+Cb7+Cr7"), "more than eps 5.2 per"),
     ],
 )
-def test_it_trains_and_says_what_was_spent(data: Path, tmp_path: Path, options: tuple[str, ...], told: str) -> None:
+def test_train_prints_the_spent_epsilon(data: Path, tmp_path: Path, options: tuple[str, ...], spent: str) -> None:
     ran = run(data, tmp_path / "out", *options)
     assert ran.exit_code == 0, ran.output
-    assert told in ran.output
+    assert spent in ran.output
     row = json.loads((tmp_path / "out" / "result.json").read_text())
     training = row["training"]
     assert (row["finished"], training["epochs"], training["held_out"], training["images"]) == (True, 3, 4, 36)
@@ -144,7 +145,7 @@ def test_it_learns_from_releases_that_somebody_made(data: Path, tmp_path: Path) 
     assert (attack.exit_code, "holds releases" in attack.output) == (2, True)
     with pytest.raises(LdpSlicingError, match="holds releases"):
         TrainingTask("run", images, recipe("cifar-once"), Plan.paper(20.0))
-    with pytest.raises(DataError, match="each of which it releases first"):
+    with pytest.raises(DataError, match="name a folder of sources"):
         open_people("pets", data)
 
 
@@ -224,9 +225,9 @@ def test_releases_and_sources_are_not_mixed(data: Path) -> None:
 
 def test_a_folder_is_one_process_s_at_a_time(data: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    with alone_in(tmp_path / "out"):
+    with lock_folder(tmp_path / "out"):
         ran = run(data, tmp_path / "out")
-    assert (ran.exit_code, "another process is at work in" in ran.output) == (2, True)
+    assert (ran.exit_code, "another process is using" in ran.output) == (2, True)
     assert run(data, tmp_path / "out").exit_code == 0
 
 
@@ -265,7 +266,7 @@ def test_a_folder_of_grey_images_is_grey(data: Path) -> None:
 def test_interrupted_it_ends_its_epoch_and_goes_on_later(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    write, times = study.write_log, [1]
+    write, times = train_command.write_log, [1]
 
     def interrupt(history: Sequence[Epoch], *rest: Any) -> None:
         write(history, *rest)
@@ -273,7 +274,7 @@ def test_interrupted_it_ends_its_epoch_and_goes_on_later(
             signal.raise_signal(number)
 
     before = signal.getsignal(number)
-    monkeypatch.setattr(study, "write_log", interrupt)
+    monkeypatch.setattr(train_command, "write_log", interrupt)
     stopped = run(data, tmp_path / "out")
     assert stopped.exit_code == 128 + number
     assert "stopping when what is under way is done, such as an epoch; once more breaks it off" in stopped.output
@@ -378,7 +379,7 @@ def test_what_cannot_be_done_is_refused(data: Path, tmp_path: Path) -> None:
         (("--recipe", "faces-arcface"), "lab train-faces"),
         (("--recipe", "nothing"), "no recipe"),
         (("--model", "vgg"), "no classifier 'vgg'"),
-        (("--model", "resnet50-grey"), "'resnet50-grey' does not take images in colour"),
+        (("--model", "resnet50-grey"), "'resnet50-grey' does not take colour images"),
         (("--device", "gpu"), "no device 'gpu' on this machine; available: cpu"),
         (("--device", "cuda:77"), "no device 'cuda:77' on this machine; available: cpu"),
     ):
@@ -520,7 +521,7 @@ def test_what_a_recogniser_cannot_be_trained_on_is_refused(tmp_path: Path) -> No
             ("--verify", str(data / "nothing.bin")),
             "nothing.bin does not exist: it should be an InsightFace verification set",
         ),
-        (("--verify", str(data / "few.bin")), "few.bin holds 4 pairs, of which 10 folds cannot be made"),
+        (("--verify", str(data / "few.bin")), "few.bin holds 4 pairs, which is too few for 10 folds"),
     ):
         ran = CliRunner().invoke(app, [*arguments, *options])
         assert ran.exit_code == 2, ran.output

@@ -28,6 +28,9 @@ FORBIDDEN = {  # for each command, the rooms that it must not load
     "audit {sources}": LAB,
     "key new {out}.key": (*LAB, *OWNERS_RUN, "audit"),
     "lab choose --max-leakage 0.78": (*OWNERS_RUN, "torch", "lab.experiments", "lab.learners", "lab.attacks"),
+    "lab train sources --data {data} --out {out} --minutes 0 --validation 0.5": (*OWNERS_RUN, "lab.experiments"),
+    "lab train-faces sources/train --data {data} --out {out}": (*OWNERS_RUN, "lab.experiments"),
+    "lab attack averaging sources --data {data} --out {out}": (*OWNERS_RUN, "lab.experiments"),
     "lab reproduce fidelity --data {data} --results {out}": OWNERS_RUN,
 }
 OWNERS = [command for command, rooms in FORBIDDEN.items() if "torch" in rooms]

@@ -1,4 +1,4 @@
-"""One attack on one data set under one plan, as the user asks for it."""
+"""`lab attack`: one attack on one data set under one plan."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ from ldp_slicing.lab.attacks.averaging import attack_by_averaging
 from ldp_slicing.lab.attacks.bayes import attack_by_posterior
 from ldp_slicing.lab.attacks.contact_sheet import OWNERS, contact_sheet, view_of
 from ldp_slicing.lab.attacks.outcome import Outcome, example_columns, example_sources
-from ldp_slicing.lab.attacks.pairs import judge_pairs, make_adversary, pairs_of_test_set
-from ldp_slicing.lab.attacks.reconstruct import Reconstruction, judge_reconstruction
+from ldp_slicing.lab.attacks.pairs import attack_with_pairs, pairs_of_test_set
+from ldp_slicing.lab.attacks.reconstruct import attack_with_network
 from ldp_slicing.lab.data.sets import ImageSet
 from ldp_slicing.lab.describe import describe, row_of
 from ldp_slicing.lab.learners.recipes import recipe
-from ldp_slicing.lab.learners.run import Epoch, TrainingRun
+from ldp_slicing.lab.learners.run import TrainingRun
 from ldp_slicing.lab.learners.task import TrainingTask
-from ldp_slicing.lab.learners.training import Limits, Splits, device_of, train
+from ldp_slicing.lab.learners.training import Limits, Report, find_device, train
 from ldp_slicing.lab.provenance import provenance, stamped
 from ldp_slicing.lab.rows import Row
+from ldp_slicing.lab.run_folder import bind_folder, lock_folder, write_result
 from ldp_slicing.lab.tables import attack_cells, attack_heads
-from ldp_slicing.lab.train_command import alone_in, belongs, changed, write_result
+from ldp_slicing.lab.train_command import with_overrides
 from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
 
 ATTACKS = ("averaging", "bayes", "black-box", "white-box", "identity")
-SMALL = 64  # images up to this side are attacked by the recipe for CIFAR, larger ones by the recipe for faces
+SMALL = 64  # images up to this side are attacked with the recipe for CIFAR, larger ones with the one for faces
 
-Trained = Callable[[TrainingTask, Callable[[TrainingTask, torch.device, Splits], TrainingRun]], TrainingRun | None]
+Train = Callable[[TrainingTask], TrainingRun | None]  # None if the time was up
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """name: one of ``ATTACKS``. images: the training set is the adversary's own, releases of the test set are attacked."""
+class AttackRequest:
+    """name: one of ``ATTACKS``. images: the adversary owns the training set; releases of the test set are attacked."""
 
     name: str
     images: ImageSet
@@ -48,47 +49,47 @@ class Attempt:
 
     def __post_init__(self) -> None:
         if self.name not in ATTACKS:
-            raise LdpSlicingError(f"no attack {self.name!r}; there are {', '.join(ATTACKS)}")
-        if self.name == "identity" and self.images.train.images.shape[3] != 3:
-            raise LdpSlicingError("the identity attack takes colour images")
+            raise LdpSlicingError(f"no attack {self.name!r}; available: {', '.join(ATTACKS)}")
+        if self.name == "identity" and self.images.is_grey:
+            raise LdpSlicingError("the attack 'identity' needs colour images")
 
 
-def make_attempt(
-    asked: Attempt,
+def run_attack(
+    request: AttackRequest,
     folder: Path,
     limits: Limits,
     *,
     device: str = "",
-    report: Callable[[TrainingRun, Epoch], None] = lambda run, epoch: None,
+    report: Report = lambda run, epoch: None,
 ) -> Row | None:
-    """What the attack measures, also written to ``folder/result.json``. None when the time was up.
+    """Run the attack and write ``folder/result.json``. Returns None if the time was up.
 
     ``folder/sheet.png`` shows some reconstructions beside their sources, so it is for the owner only.
     """
-    where = device_of(device)
-    belongs(
-        folder,
-        {
-            "attack": asked.name,
-            "data": asked.images.name,
-            "prune": asked.prune,
-            "plan": asked.plan.to_dict(),
-            "images": asked.images.digest,
-        },
-    )
+    place = find_device(device)
+    parameters = {
+        "attack": request.name,
+        "data": request.images.name,
+        "prune": request.prune,
+        "epsilon": request.plan.epsilon,
+        "plan": request.plan.to_dict(),
+        "images": request.images.digest,
+    }
+    bind_folder(folder, parameters)
 
-    def trained(
-        task: TrainingTask, make: Callable[[TrainingTask, torch.device, Splits], TrainingRun]
-    ) -> TrainingRun | None:
-        run = next(train([task], where, folder, limits, report, make), None)
+    def train_one(task: TrainingTask) -> TrainingRun | None:
+        run = next(train([task], place, folder, limits, report), None)
         return run if run and run.finished else None
 
-    made_by, began = provenance(where), time.monotonic()
-    with alone_in(folder):
-        row = _identity(asked, trained) if asked.name == "identity" else _reconstruction(asked, folder, where, trained)
-    if row is not None:
-        row = stamped(row, made_by, time.monotonic() - began)
-        write_result(row, folder)
+    made_by, began = provenance(place), time.monotonic()
+    with lock_folder(folder):
+        if request.name == "identity":
+            row = _identity(request, train_one)
+        else:
+            row = _reconstruction(request, folder, place, train_one)
+        if row is not None:
+            row = stamped(row, made_by, time.monotonic() - began)
+            write_result(row, folder)
     return row
 
 
@@ -111,39 +112,40 @@ def result_table(row: Row) -> tuple[list[str], list[list[str]]]:
     return ["image", *attack_heads(faces=False)], lines
 
 
-def _reconstruction(asked: Attempt, folder: Path, where: torch.device, trained: Trained) -> Row | None:
-    target = target_from_set(asked.images, where)
-    found = _attack(asked, target, trained)
+def _reconstruction(request: AttackRequest, folder: Path, device: torch.device, train_one: Train) -> Row | None:
+    target = target_from_set(request.images, device)
+    found = _attack(request, target, train_one)
     if found is None:
         return None
     row, outcome = found
     sources = example_sources(target)
-    unit = "t =" if asked.name == "averaging" else "eps"
-    columns = example_columns(sources, view_of(sources, asked.prune), outcome.examples, unit)
+    unit = "t =" if request.name == "averaging" else "eps"
+    columns = example_columns(sources, view_of(sources, request.prune), outcome.examples, unit)
     contact_sheet(columns, OWNERS).save(folder / "sheet.png")
-    metrics = {**outcome.metrics, "mean_image": target.judge_mean_image()}
+    metrics = {**outcome.metrics, "mean_image": target.score_mean_image()}
     return replace(row, measurements=outcome.measurements, metrics=metrics)
 
 
-def _attack(asked: Attempt, target: AttackTarget, trained: Trained) -> tuple[Row, Outcome] | None:
-    row = Row("attack", asked.images.name, asked.name, plans=(asked.plan,), prune=asked.prune)
-    if asked.name == "averaging":
-        return row, attack_by_averaging(target, asked.plan, asked.prune)
-    if asked.name == "bayes":
-        return row, attack_by_posterior(target, asked.plan, asked.prune)
+def _attack(request: AttackRequest, target: AttackTarget, train_one: Train) -> tuple[Row, Outcome] | None:
+    row = Row("attack", request.images.name, request.name, plans=(request.plan,), prune=request.prune)
+    if request.name == "averaging":
+        return row, attack_by_averaging(target, request.plan, request.prune)
+    if request.name == "bayes":
+        return row, attack_by_posterior(target, request.plan, request.prune)
     size = "cifar" if max(target.sources.shape[2:]) <= SMALL else "faces"
-    how = changed(recipe(f"{asked.name}-{size}"), epochs=asked.epochs)
-    task = TrainingTask(asked.name, target.training_set, how, prune=asked.prune, release="none", plans=(asked.plan,))
-    run = trained(task, Reconstruction)
-    if not isinstance(run, Reconstruction):
-        return None
-    return describe(run, row_of(task, "attack", method=asked.name)), judge_reconstruction(run, target)
-
-
-def _identity(asked: Attempt, trained: Trained) -> Row | None:
-    how, pairs = changed(recipe("pairs"), epochs=asked.epochs), pairs_of_test_set(asked.images)
-    task = TrainingTask("identity", asked.images, how, asked.plan, asked.prune, "every-epoch", pairs=pairs)
-    run = trained(task, make_adversary)
+    chosen = with_overrides(recipe(f"{request.name}-{size}"), epochs=request.epochs)
+    public, plans = target.training_set, (request.plan,)
+    task = TrainingTask(request.name, public, chosen, prune=request.prune, release="none", plans=plans)
+    run = train_one(task)
     if run is None:
         return None
-    return replace(describe(run, row_of(task, "attack", method="identity")), metrics=judge_pairs(run))
+    return describe(run, row_of(task, "attack", method=request.name)), attack_with_network(run, target)
+
+
+def _identity(request: AttackRequest, train_one: Train) -> Row | None:
+    chosen, pairs = with_overrides(recipe("pairs"), epochs=request.epochs), pairs_of_test_set(request.images)
+    task = TrainingTask("identity", request.images, chosen, request.plan, request.prune, "every-epoch", pairs=pairs)
+    run = train_one(task)
+    if run is None:
+        return None
+    return replace(describe(run, row_of(task, "attack", method="identity")), metrics=attack_with_pairs(run))

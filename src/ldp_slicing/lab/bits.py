@@ -44,7 +44,7 @@ def mean_words(likely: Tensor) -> Tensor:
     return (likely.float().reshape(count, planes // 8, 8, height, width) * values).sum(2)
 
 
-def lowered(words: Tensor, gain: int) -> Tensor:
+def undo_gain(words: Tensor, gain: int) -> Tensor:
     """float [N, C, H, W] of a view whose detail was amplified by ``gain``, at its original amplitude."""
     return 128 + (words - 128) / gain
 

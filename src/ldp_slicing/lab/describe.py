@@ -54,7 +54,7 @@ def describe(run: TrainingRun, row: Row) -> Row:
     training = Training(
         images=len(run.order),
         epochs=run.epoch,
-        held_out=len(run.validation[1]),
+        held_out=len(run.inputs.validation[1]),
         held_out_by=task.held_out_by,
         chosen_epoch=run.chosen.epoch if run.chosen else None,
         chosen_by="validation" if task.validation else "last",

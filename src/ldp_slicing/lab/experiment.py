@@ -15,7 +15,7 @@ from ldp_slicing.lab.learners.accounting import epsilon_per_source
 from ldp_slicing.lab.learners.recipes import Recipe
 from ldp_slicing.lab.learners.run import Epoch, TrainingRun
 from ldp_slicing.lab.learners.task import ReleaseMode, TrainingTask
-from ldp_slicing.lab.learners.training import Limits, Splits, train
+from ldp_slicing.lab.learners.training import Limits, train
 from ldp_slicing.lab.rows import Row, row_matches
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class ExperimentContext:
         """Whether the row is wanted and not done, and there is time for it."""
         if not self.wants(row) or self.is_done(row):
             return False
-        if self.limits.over:
+        if self.limits.reached:
             self.postponed.append(row)
             return False
         return True
@@ -137,14 +137,13 @@ def _trained_like(row: Row, task: TrainingTask) -> bool:
 
 def test_accuracy(run: TrainingRun, row: Row) -> Row:
     """The row with the test accuracy of its network."""
-    return replace(row, metrics={"test_accuracy": run.accuracy(*run.test)})
+    return replace(row, metrics={"test_accuracy": run.test_accuracy()})
 
 
 def train_all(
     trials: Iterable[Trial],
     context: ExperimentContext,
     finish: Callable[[TrainingRun, Row], Row] = test_accuracy,
-    make: Callable[[TrainingTask, torch.device, Splits], TrainingRun] = TrainingRun,
 ) -> Iterator[Row]:
     """Train all networks whose rows are wanted and not done, several at once; ``finish`` adds what was measured to a row."""
     wanted = [one for one in trials if context.wants(one.row) and not context.is_done(one.row, one.task)]
@@ -157,7 +156,7 @@ def train_all(
         done = f"epoch {epoch.epoch + 1} of {run.task.recipe.epochs}"
         context.log(f"{labels[run.task.key]}: {done}, loss {epoch.loss:.4f}{seen}, {epoch.seconds:.1f} s")
 
-    for run in train([one.task for one in wanted], context.device, context.work, context.limits, report, make):
+    for run in train([one.task for one in wanted], context.device, context.work, context.limits, report):
         started = pending.pop(run.task.key).row
         row = describe(run, replace(started, epsilon_spent=epsilon_per_source(run.task)))
         if run.finished:

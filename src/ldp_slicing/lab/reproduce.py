@@ -10,7 +10,7 @@ from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab import results as pages
 from ldp_slicing.lab.experiment import ExperimentContext
 from ldp_slicing.lab.experiments import load_experiment
-from ldp_slicing.lab.learners.training import Limits, device_of
+from ldp_slicing.lab.learners.training import Limits, find_device
 from ldp_slicing.lab.provenance import provenance, stamped
 from ldp_slicing.lab.rows import parse_selector, read_rows
 
@@ -28,11 +28,11 @@ def reproduce(
     compiled: bool = False,
     only: str = "",
     say: Callable[[str], None] = print,
-    asked: Callable[[], bool] = lambda: False,
+    stop_requested: Callable[[], bool] = lambda: False,
 ) -> tuple[bool, Path]:
     """Whether the experiment is complete, and the file with its rows. Finished rows are not measured again.
 
-    only: a selector such as "dataset=cifar10 epsilon=20". asked: whether the user has asked to stop.
+    only: a selector such as "dataset=cifar10 epsilon=20". stop_requested: whether the user has asked to stop.
     """
     experiment, path = load_experiment(name), results / f"{name}.json"
     rows, selector = read_rows(path), parse_selector(only)
@@ -40,8 +40,8 @@ def reproduce(
         raise LdpSlicingError(
             f"{path} holds rows of more than {epochs} epochs, which this run would replace; choose another --results folder"
         )
-    where = device_of(device)
-    limits = Limits(seconds=60 * minutes, side_by_side=side_by_side, compile=compiled, asked=asked)
+    where = find_device(device)
+    limits = Limits(seconds=60 * minutes, side_by_side=side_by_side, compile=compiled, stop_requested=stop_requested)
     context = ExperimentContext(data, work / name, where, limits, tuple(rows), epochs, selector, say, results)
     complete, made_by = True, provenance(where)
     began = time.monotonic()

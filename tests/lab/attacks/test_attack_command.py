@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from ldp_slicing import Plan, Slice
 from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.attack_command import ATTACKS, Attempt, make_attempt, result_table
+from ldp_slicing.lab.attack_command import ATTACKS, AttackRequest, result_table, run_attack
 from ldp_slicing.lab.attacks import averaging, bayes
 from ldp_slicing.lab.attacks.contact_sheet import OWNERS, RED, contact_sheet
 from ldp_slicing.lab.data.sets import ImageSet, Split
@@ -52,7 +52,7 @@ def images(channels: int = 3, height: int = 17, width: int = 20) -> ImageSet:
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_on_any_set_under_any_plan(name: str, tmp_path: Path) -> None:
-    row = make_attempt(Attempt(name, images(), THICK, None, epochs=1), tmp_path, Limits(), device="cpu")
+    row = run_attack(AttackRequest(name, images(), THICK, None, epochs=1), tmp_path, Limits(), device="cpu")
     assert row is not None
     written = Row.from_dict(json.loads((tmp_path / "result.json").read_text()))
     hidden = row.training and replace(row.training, data_digest=None)
@@ -83,24 +83,26 @@ def test_a_banner_is_added_above_and_fits() -> None:
 
 @pytest.mark.parametrize("name", [name for name in ATTACKS if name != "identity"])
 def test_grey_images_are_attacked_too(name: str, tmp_path: Path) -> None:
-    row = make_attempt(Attempt(name, images(1), Plan.grey(5.2, 8), "haar", epochs=1), tmp_path, Limits(), device="cpu")
+    row = run_attack(
+        AttackRequest(name, images(1), Plan.grey(5.2, 8), "haar", epochs=1), tmp_path, Limits(), device="cpu"
+    )
     assert row is not None
     assert 0 <= row.measurements[0].metrics["reconstruction"]["psnr_db"] <= 100
     assert (tmp_path / "sheet.png").is_file()
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LdpSlicingError, match="there are averaging, bayes"):
-        Attempt("guessing", images(), THICK)
+    with pytest.raises(LdpSlicingError, match="available: averaging, bayes"):
+        AttackRequest("guessing", images(), THICK)
     with pytest.raises(LdpSlicingError, match="colour"):
-        Attempt("identity", images(1), Plan.grey(5.2, 8))
-    make_attempt(Attempt("averaging", images(), THICK), tmp_path, Limits(), device="cpu")
+        AttackRequest("identity", images(1), Plan.grey(5.2, 8))
+    run_attack(AttackRequest("averaging", images(), THICK), tmp_path, Limits(), device="cpu")
     with pytest.raises(LdpSlicingError, match="was begun with images"):
-        make_attempt(
-            Attempt("averaging", images(), THICK), tmp_path, Limits(), device="cpu"
+        run_attack(
+            AttackRequest("averaging", images(), THICK), tmp_path, Limits(), device="cpu"
         )  # of the same name, and other ones
     with pytest.raises(LdpSlicingError, match="was begun with prune 'haar', not None"):
-        make_attempt(Attempt("averaging", images(), THICK, None), tmp_path, Limits(), device="cpu")
+        run_attack(AttackRequest("averaging", images(), THICK, None), tmp_path, Limits(), device="cpu")
 
 
 def test_on_the_command_line(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from torch import nn
 
 from ldp_slicing import Plan
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.attacks.pairs import above_prior, advantage, draw_pairs, judge_classifier, pairs_of_test_set
+from ldp_slicing.lab.attacks.pairs import above_prior, advantage, attack_with_classifier, draw_pairs, pairs_of_test_set
 from ldp_slicing.lab.data.sets import ImageSet, Split
 from ldp_slicing.lab.learners import objectives
 from ldp_slicing.lab.learners.objectives import PairObjective
@@ -158,12 +158,11 @@ def test_the_classifier_is_asked_whether_the_class_became_likelier() -> None:
     place = torch.arange(40.0).reshape(40, 1, 1, 1).expand(40, 3, 2, 2)  # a "picture" that says which one it is
     run = SimpleNamespace(
         task=SimpleNamespace(data=images, recipe=SimpleNamespace(loss="classes")),
-        test=(place, torch.from_numpy(labels)),
+        inputs=SimpleNamespace(test=(place, torch.from_numpy(labels)), noise=lambda part: part),
         model=nn.Identity(),
-        noise=lambda part: part,
-        forward=lambda part: chances[part[:, 0, 0, 0].long()].log(),
+        objective=SimpleNamespace(forward=lambda part: chances[part[:, 0, 0, 0].long()].log()),
     )
     pairs = pairs_of_test_set(images)
     same = pairs[:, 2] == 1
     wrongly = ~same & (labels[pairs[:, 1]] == (labels[pairs[:, 0]] + 1) % 4)
-    assert judge_classifier(run)["correct"] == len(pairs) - wrongly.sum()  # type: ignore[arg-type]
+    assert attack_with_classifier(run)["correct"] == len(pairs) - wrongly.sum()  # type: ignore[arg-type]

@@ -64,7 +64,7 @@ def test_trained_adversaries_see_more_than_the_release_shows(kind: str, tmp_path
     assert all(epoch.train_accuracy is None and epoch.test_accuracy is None for epoch in run.history)
     for plan in PLANS[1:]:
         releases = network.release(sources, plan)
-        shown = to_rgb(releases.to(torch.int32)) if network.adversary.sees == "ycbcr" else releases
+        shown = to_rgb(releases.to(torch.int32)) if network.adversary.takes == "ycbcr" else releases
         found = network.reconstruct(releases, plan)
         assert found.shape == sources.shape
         assert 0 <= found.min() <= found.max() <= 255

@@ -12,16 +12,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ldp_slicing.lab.attacks.recognition import RecognitionMetric, load_recogniser, on_pairs
 from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.data.lfw import load_lfw, sides
 from ldp_slicing.lab.data.sets import ImageSet, Split
 from ldp_slicing.lab.metrics.images import CRITERIA, psnr, ssim
-from ldp_slicing.lab.metrics.recognition import RecognitionMetric, load_recogniser, on_pairs
 from ldp_slicing.lab.metrics.shares import share_within
 
 SETS = {"lfw": "LFW, 112 x 112", "cifar10": "CIFAR-10, 32 x 32"}
 COUNT = 2000  # test images that are attacked, at most
-TOGETHER = 250
+BATCH = 250
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class AttackTarget:
     @cached_property
     def originals(self) -> dict[str, object] | None:
         """What is recognised on the sources themselves: the ceiling, where they are faces."""
-        return self.faces.judge(self.sources) if self.faces else None
+        return self.faces.score(self.sources) if self.faces else None
 
     @cached_property
     def training_set(self) -> ImageSet:
@@ -48,9 +48,9 @@ class AttackTarget:
         return ImageSet(self.name, 1, Split(self.public, labels), Split(self.public[:0], labels[:0]))
 
     @torch.no_grad()
-    def judge(self, images: Tensor) -> dict[str, object]:
+    def score(self, images: Tensor) -> dict[str, object]:
         """[M, 3, H, W] of 0..255, row i made from a release of source i, to how near it comes, as JSON has it."""
-        pairs = list(zip(torch.split(images, TOGETHER), torch.split(self.sources, TOGETHER), strict=True))
+        pairs = list(zip(torch.split(images, BATCH), torch.split(self.sources, BATCH), strict=True))
 
         def over(measure: Callable[[Tensor, Tensor], Tensor]) -> NDArray[np.float64]:
             values: NDArray[np.float64] = torch.cat([measure(a, b) for a, b in pairs]).double().cpu().numpy()
@@ -63,12 +63,12 @@ class AttackTarget:
                 criterion.name: share_within(over(criterion.distance), criterion.radius).row() for criterion in CRITERIA
             },
         }
-        return row | (self.faces.judge(images) if self.faces else {})
+        return row | (self.faces.score(images) if self.faces else {})
 
-    def judge_mean_image(self) -> dict[str, object]:
+    def score_mean_image(self) -> dict[str, object]:
         """The baseline that uses no release: the mean of the public images as the reconstruction of every source."""
         mean = torch.from_numpy(self.public.mean(0, dtype=np.float64)).permute(2, 0, 1).float().to(self.sources.device)
-        return self.judge(mean.expand(len(self.sources), -1, -1, -1))
+        return self.score(mean.expand(len(self.sources), -1, -1, -1))
 
 
 def open_target(name: str, folder: Path, device: torch.device) -> AttackTarget:

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from ldp_slicing.lab.attacks.attack_target import TOGETHER, AttackTarget
+from ldp_slicing.lab.attacks.attack_target import BATCH, AttackTarget
 from ldp_slicing.lab.attacks.outcome import Outcome, example_sources
-from ldp_slicing.lab.bits import float_rgb, lowered, mean_words, to_bits
+from ldp_slicing.lab.bits import float_rgb, mean_words, to_bits, undo_gain
 from ldp_slicing.lab.rows import Measurement
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.simulate import simulate
@@ -44,7 +44,7 @@ def average(
             votes = votes + 2 * bits - 1
             done += 1
         majority = torch.where(votes == 0, first, (votes > 0).to(torch.int16))
-        yield count, float_rgb(lowered(mean_words(majority), gain_of(prune))).clamp_(0, 255)
+        yield count, float_rgb(undo_gain(mean_words(majority), gain_of(prune))).clamp_(0, 255)
 
 
 def attack_by_averaging(target: AttackTarget, plan: Plan, prune: Prune) -> Outcome:
@@ -52,7 +52,7 @@ def attack_by_averaging(target: AttackTarget, plan: Plan, prune: Prune) -> Outco
     generator, found = torch.Generator(target.sources.device).manual_seed(0), list[Measurement]()
     release: object = None
     for count, images in _reconstructions(target.sources, plan, prune, generator).items():
-        reached = target.judge(images)
+        reached = target.score(images)
         release = release or reached  # the majority vote over one release is that release
         found.append(Measurement({"release": release, "reconstruction": reached}, plan, count))
     examples = _reconstructions(example_sources(target), plan, prune, generator)
@@ -62,7 +62,7 @@ def attack_by_averaging(target: AttackTarget, plan: Plan, prune: Prune) -> Outco
 def _reconstructions(sources: Tensor, plan: Plan, prune: Prune, generator: torch.Generator) -> dict[int, Tensor]:
     """For each number of releases, float32 [N, C, H, W]."""
     parts = defaultdict[int, list[Tensor]](list)
-    for some in torch.split(sources, TOGETHER):
+    for some in torch.split(sources, BATCH):
         for count, images in average(some, plan, COUNTS, generator, prune=prune):
             parts[count].append(images)
     return {count: torch.cat(images) for count, images in parts.items()}

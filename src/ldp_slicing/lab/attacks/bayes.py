@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ldp_slicing.lab.attacks.attack_target import TOGETHER, AttackTarget
+from ldp_slicing.lab.attacks.attack_target import BATCH, AttackTarget
 from ldp_slicing.lab.attacks.outcome import Outcome, example_sources
-from ldp_slicing.lab.bits import float_rgb, lowered
+from ldp_slicing.lab.bits import float_rgb, undo_gain
 from ldp_slicing.lab.rows import Measurement
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.decode import posterior_mean
@@ -56,7 +56,7 @@ class Bayes:
     def reconstruct(self, released: Tensor) -> Tensor:
         """Releases as uint8 [N, C, H, W] of words (Y, Cb, Cr) to float32 [N, C, H, W], RGB of 0..255."""
         smooth = _smooth(_means(released, self.plan, self.prior), self.noise, self.strength)
-        return float_rgb(lowered(_along(self.lines, smooth), gain_of(self.prune))).clamp_(0, 255)
+        return float_rgb(undo_gain(_along(self.lines, smooth), gain_of(self.prune))).clamp_(0, 255)
 
 
 def prepare(public: Tensor, plan: Plan, generator: torch.Generator | None = None, *, prune: Prune = "haar") -> Bayes:
@@ -133,10 +133,10 @@ def attack_by_posterior(target: AttackTarget, plan: Plan, prune: Prune) -> Outco
     public = torch.from_numpy(target.public[chosen]).permute(0, 3, 1, 2).to(device)
     ready = prepare(public, plan, generator, prune=prune)
     releases, guesses = [], []
-    for some in (example_sources(target), *torch.split(target.sources, TOGETHER)):
+    for some in (example_sources(target), *torch.split(target.sources, BATCH)):
         words = simulate(some, plan, generator, prune=prune, output="ycbcr")
         releases.append(float_rgb(words.float()).clamp_(0, 255))
         guesses.append(ready.reconstruct(words))
-    reached = {"release": target.judge(torch.cat(releases[1:])), "reconstruction": target.judge(torch.cat(guesses[1:]))}
+    reached = {"release": target.score(torch.cat(releases[1:])), "reconstruction": target.score(torch.cat(guesses[1:]))}
     fitted = {"public_images": len(chosen), "strength": ready.strength, "lines": ready.lines.tolist()}
     return Outcome((Measurement(reached, plan),), {plan.epsilon: (releases[0], guesses[0])}, fitted)

@@ -8,16 +8,10 @@ from numpy.typing import NDArray
 
 from ldp_slicing.lab.data.sets import ImageSet
 from ldp_slicing.lab.learners.run import TrainingRun
-from ldp_slicing.lab.learners.task import TrainingTask
-from ldp_slicing.lab.learners.training import Splits
 from ldp_slicing.lab.metrics.shares import Share
 from ldp_slicing.lab.rows import Metrics
 
 PAIRS = 10_000  # of a test set, at most
-
-
-class PairRun(TrainingRun):
-    """A run with the objective ``PairObjective``."""
 
 
 def draw_pairs(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
@@ -42,23 +36,20 @@ def pairs_of_test_set(images: ImageSet) -> NDArray[np.int64]:
     return draw_pairs(images.test.labels, min(PAIRS, 4 * len(images.test.labels)), seed=0)
 
 
-def make_adversary(task: TrainingTask, device: torch.device, splits: Splits) -> TrainingRun:
-    """A network on pairs, or one on single images, as the recipe's loss says."""
-    return (PairRun if task.recipe.loss == "pairs" else TrainingRun)(task, device, splits)
-
-
-def judge_pairs(run: TrainingRun) -> Metrics:
+def attack_with_pairs(run: TrainingRun) -> Metrics:
     """The advantage of a network on the task's test pairs."""
     assert run.task.pairs is not None  # noqa: S101 - the task has checked it
-    return advantage(round(run.accuracy(*run.test) * len(run.task.pairs)), len(run.task.pairs))
+    return advantage(round(run.test_accuracy() * len(run.task.pairs)), len(run.task.pairs))
 
 
-def judge_classifier(run: TrainingRun) -> Metrics:
+def attack_with_classifier(run: TrainingRun) -> Metrics:
     """The advantage of a classifier of releases that is told the true class of the public image of a pair."""
-    images, pairs = run.test[0], pairs_of_test_set(run.task.data)
+    images, pairs = run.inputs.test[0], pairs_of_test_set(run.task.data)
     with torch.no_grad():
         run.model.eval()
-        logits = torch.cat([run.forward(run.noise(part)).float().cpu() for part in torch.split(images, 500)])
+        logits = torch.cat(
+            [run.objective.forward(run.inputs.noise(part)).float().cpu() for part in torch.split(images, 500)]
+        )
     first, second, same = pairs.T
     says_same = above_prior(logits.log_softmax(1).numpy(), run.task.data)[first, run.task.data.test.labels[second]]
     return advantage(int((says_same == (same == 1)).sum()), len(pairs))

@@ -34,7 +34,7 @@ def mean_image_rows(experiment: str, context: ExperimentContext) -> Iterator[Row
         row = Row(experiment, name, MEAN_IMAGE)
         if context.wants(row) and not context.is_done(row):
             target = open_target(name, context.data, context.device)
-            found = {"reconstruction": target.judge_mean_image(), "originals": target.originals}
+            found = {"reconstruction": target.score_mean_image(), "originals": target.originals}
             yield replace(row, metrics={key: value for key, value in found.items() if value})
 
 
@@ -52,7 +52,7 @@ def attack_all(
         ]
         target = None
         for row in [row for row in rows if context.wants(row) and not context.is_done(row)]:
-            if context.limits.over:
+            if context.limits.reached:
                 yield replace(row, finished=False)
                 continue
             target = target or open_target(name, context.data, context.device)

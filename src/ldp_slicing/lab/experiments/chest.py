@@ -38,9 +38,9 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
 @torch.no_grad()
 def judge(run: TrainingRun, row: Row) -> Row:
     """Accuracy, sensitivity, false positive rate and ROC AUC for pneumonia (class 1)."""
-    images, labels = run.test
+    images, labels = run.inputs.test
     run.model.eval()
-    scores = torch.cat([run.forward(run.noise(part)).float() for part in torch.split(images, 250)])
+    scores = torch.cat([run.objective.forward(run.inputs.noise(part)).float() for part in torch.split(images, 250)])
     specificity, sensitivity = (float((scores[labels == kind].argmax(1) == kind).float().mean()) for kind in (0, 1))
     healthy, ill = ((scores[labels == kind, 1] - scores[labels == kind, 0]) for kind in (0, 1))
     above = (ill[:, None] > healthy).float().mean() + (ill[:, None] == healthy).float().mean() / 2

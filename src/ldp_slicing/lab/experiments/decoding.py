@@ -58,7 +58,7 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
         for split, count in ((images.train, TRAIN), (images.test, TEST))
     )
     for plan, rows in pending.items():
-        if context.limits.over:
+        if context.limits.reached:
             context.postponed.extend(rows)
         else:
             yield from _compare(plan, rows, train, test, context)

@@ -31,7 +31,7 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
                 recipe=recipe,
                 rows=[row for row in rows if context.wants(row) and not context.is_done(row)],
                 device=context.device,
-                time_is_up=lambda: context.limits.over,
+                time_is_up=lambda: context.limits.reached,
                 say=context.log,
             )
 

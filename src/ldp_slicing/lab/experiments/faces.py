@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from ldp_slicing.lab.attacks.reconstruct import Reconstruction
+from ldp_slicing.lab.attacks.recognition import load_recogniser
+from ldp_slicing.lab.attacks.reconstruct import reconstruct_sources
 from ldp_slicing.lab.data.lfw import FaceSet, Side, images_in_pairs, load_lfw, sides
 from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExperiment, Trial, train_all
 from ldp_slicing.lab.experiments.ablation import VARIANTS
@@ -19,7 +20,6 @@ from ldp_slicing.lab.experiments.reconstruction_pages import for_all_budgets
 from ldp_slicing.lab.learners.embedding import embed
 from ldp_slicing.lab.learners.recipes import Recipe, recipe
 from ldp_slicing.lab.learners.run import TrainingRun
-from ldp_slicing.lab.metrics.recognition import load_recogniser
 from ldp_slicing.lab.metrics.verification import distances, verify
 from ldp_slicing.lab.rows import Measurement, Mode, Row, measurements, select
 from ldp_slicing.lab.tables import markdown
@@ -51,10 +51,9 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
     networks = [context.trial(row, people_of(faces, by_folds[row.folds]), how) for row in rows]
 
     def finish(run: TrainingRun, row: Row) -> Row:
-        assert isinstance(run, Reconstruction)  # noqa: S101 - no other is made
         return _verified_reconstructions(faces, by_folds[row.folds], run, row, recogniser)
 
-    yield from train_all(networks, context, finish, Reconstruction)
+    yield from train_all(networks, context, finish)
 
 
 def _trials(faces: FaceSet, side: Side, teacher: Teacher, context: ExperimentContext) -> list[Trial]:
@@ -84,17 +83,17 @@ def _trials(faces: FaceSet, side: Side, teacher: Teacher, context: ExperimentCon
 
 def _verified(faces: FaceSet, side: Side, run: TrainingRun, row: Row) -> Row:
     """Verification of the side's pairs. Every tested image is released once; its mirror image is that of the release."""
-    images = torch.cat([run.noise(part) for part in torch.split(run.test[0], 256)])
+    images = torch.cat([run.inputs.noise(part) for part in torch.split(run.inputs.test[0], 256)])
     found = _per_fold(faces, side, run.model, images)
     metrics = {"verification_accuracy": float(np.mean(found)), "per_fold": found, "people": side.classes}
     return replace(row, metrics=metrics)
 
 
-def _verified_reconstructions(faces: FaceSet, side: Side, run: Reconstruction, row: Row, recogniser: nn.Module) -> Row:
+def _verified_reconstructions(faces: FaceSet, side: Side, run: TrainingRun, row: Row, recogniser: nn.Module) -> Row:
     """The same at every budget, with both images of a pair reconstructed from one release each."""
     found = []
-    for plan in run.plans:
-        images = torch.cat([run.attack(run.release(part, plan), plan) for part in torch.split(run.test[0], 250)])
+    for plan in run.task.plans:
+        images = reconstruct_sources(run, run.inputs.test[0], plan)
         folds = _per_fold(faces, side, recogniser, images)
         found.append(Measurement({"verification_accuracy": float(np.mean(folds)), "per_fold": folds}, plan))
     return replace(row, measurements=tuple(found), metrics={"people": side.classes})

@@ -10,7 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ldp_slicing.lab.attacks.pairs import advantage, judge_classifier, judge_pairs, make_adversary, pairs_of_test_set
+from ldp_slicing.lab.attacks.pairs import (
+    advantage,
+    attack_with_classifier,
+    attack_with_pairs,
+    pairs_of_test_set,
+)
 from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.data.lfw import FaceSet, Side, images_in_pairs, load_lfw, sides
 from ldp_slicing.lab.data.sets import ImageSet, Split
@@ -80,9 +85,11 @@ def _classes(context: ExperimentContext) -> Iterator[Row]:
             trials += [context.trial(row, images, recipes[row.method], pairs=pairs[row.method]) for row in rows]
 
     def finish(run: TrainingRun, row: Row) -> Row:
-        return replace(row, metrics=judge_pairs(run) if row.method == "wide-resnet" else judge_classifier(run))
+        return replace(
+            row, metrics=attack_with_pairs(run) if row.method == "wide-resnet" else attack_with_classifier(run)
+        )
 
-    yield from train_all(trials, context, finish, make_adversary)
+    yield from train_all(trials, context, finish)
 
 
 def _people(context: ExperimentContext) -> Iterator[Row]:
@@ -94,10 +101,10 @@ def _people(context: ExperimentContext) -> Iterator[Row]:
 
     def finish(run: TrainingRun, row: Row) -> Row:
         if row.method == "wide-resnet":
-            return replace(row, metrics=judge_pairs(run))
+            return replace(row, metrics=attack_with_pairs(run))
         return replace(row, metrics=_link(faces, by_folds[row.folds], teachers[row.folds], run))
 
-    yield from train_all(trials, context, finish, make_adversary)
+    yield from train_all(trials, context, finish)
 
 
 def _trials(faces: FaceSet, side: Side, teacher: Teacher, context: ExperimentContext) -> list[Trial]:
@@ -135,7 +142,7 @@ def _link(faces: FaceSet, side: Side, teacher: Teacher, run: TrainingRun) -> Met
     """The advantage of comparing the embedding of a release with that of a public image."""
     tested = images_in_pairs(faces, side)
     pairs = _pairs_of(faces, side, tested)
-    images = torch.cat([run.noise(part) for part in torch.split(run.test[0], 256)])
+    images = torch.cat([run.inputs.noise(part) for part in torch.split(run.inputs.test[0], 256)])
     released = embed(run.model, images, prepare=lambda x: x.float(), batch=256).numpy()
     if run.epoch == 0:  # the embeddings of the untuned network still have the mean that the teacher's do not
         released = released - teacher.mean

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ldp_slicing.lab.attacks.recognition import load_recogniser
 from ldp_slicing.lab.data.lfw import FaceSet, Side, images_in_pairs
 from ldp_slicing.lab.data.sets import ImageSet, Split
 from ldp_slicing.lab.experiment import ExperimentContext
 from ldp_slicing.lab.learners.embedding import embed
 from ldp_slicing.lab.learners.models.face_networks import DlibOfCrop
-from ldp_slicing.lab.metrics.recognition import load_recogniser
 
 STATISTICS = 256  # public images, at least, that batch-norm statistics are computed from
 

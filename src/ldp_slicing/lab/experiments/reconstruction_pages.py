@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from ldp_slicing.lab.attacks.attack_target import SETS, AttackTarget, open_target
-from ldp_slicing.lab.attacks.reconstruct import Reconstruction, judge_reconstruction
+from ldp_slicing.lab.attacks.reconstruct import attack_with_network
 from ldp_slicing.lab.experiment import Experiment, ExperimentContext, Trial, train_all, with_recipe
 from ldp_slicing.lab.experiments.attack_pages import (
     PRUNED,
@@ -56,9 +56,8 @@ def measure(kind: str, context: ExperimentContext) -> Iterator[Row]:
         trials += [context.trial(row, target.training_set, how) for row, (_, how) in zip(rows, wanted, strict=True)]
 
     def finish(run: TrainingRun, row: Row) -> Row:
-        assert isinstance(run, Reconstruction)  # noqa: S101 - no other is made
         target = targets[row.dataset]
-        outcome = judge_reconstruction(run, target)
+        outcome = attack_with_network(run, target)
         done = with_outcome(row, outcome, target)
         if len(row.plans) == 1 and not _is_thick(row):
             return done
@@ -66,7 +65,7 @@ def measure(kind: str, context: ExperimentContext) -> Iterator[Row]:
         return replace(done, files=write_sheet(context, target, sheet, row.prune, outcome.examples))
 
     yield from mean_image_rows(kind, context)
-    yield from train_all(sorted(trials, key=lambda one: -len(one.row.plans)), context, finish, Reconstruction)
+    yield from train_all(sorted(trials, key=lambda one: -len(one.row.plans)), context, finish)
 
 
 def for_all_budgets(alone: Recipe) -> Recipe:

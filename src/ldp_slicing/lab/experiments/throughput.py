@@ -35,7 +35,7 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
                 task = TrainingTask("throughput", images, how, release="none", seed=len(runs))
                 runs.append(TrainingRun(task, context.device))
                 if compiled:
-                    runs[-1].compile()
+                    runs[-1].objective.compile()
             steps, seconds = _train(runs)
             rate = steps * min(how.batch, IMAGES) / seconds
             context.log(f"{row.label}: {rate:.0f} images/s")

@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from ldp_slicing.lab.attacks.attack_target import TOGETHER, open_target
-from ldp_slicing.lab.attacks.reconstruct import Reconstruction
+from ldp_slicing.lab.attacks.attack_target import open_target
+from ldp_slicing.lab.attacks.reconstruct import reconstruct_sources
 from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExperiment, train_all, with_recipe
 from ldp_slicing.lab.experiments.attack_pages import mean_image
@@ -76,16 +74,13 @@ def _adversaries(context: ExperimentContext) -> Iterator[Row]:
     target = open_target(TASK, context.data, context.device)
 
     def finish(run: TrainingRun, row: Row) -> Row:
-        assert isinstance(run, Reconstruction)  # noqa: S101 - no other is made
         found = []
         for plan in row.plans:
-            releases = [run.release(part, plan) for part in torch.split(target.sources, TOGETHER)]
-            reached = target.judge(torch.cat([run.attack(part, plan) for part in releases]))
-            found.append(Measurement(reached, plan))
+            found.append(Measurement(target.score(reconstruct_sources(run, target.sources, plan)), plan))
         return replace(row, measurements=tuple(found))
 
     trials = [context.trial(row, target.training_set, how) for row, (_, how) in zip(rows, wanted, strict=True)]
-    yield from train_all(trials, context, finish, Reconstruction)
+    yield from train_all(trials, context, finish)
 
 
 def table(rows: Sequence[Row]) -> str:

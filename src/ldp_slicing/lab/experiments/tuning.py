@@ -35,7 +35,7 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
 
 
 def _validation_accuracy(run: TrainingRun, row: Row) -> Row:
-    return replace(row, metrics={"validation_accuracy": run.accuracy(*run.validation)})
+    return replace(row, metrics={"validation_accuracy": run.validation_accuracy()})
 
 
 def best(rows: Sequence[Row]) -> Row | None:

@@ -222,7 +222,7 @@ class ReconstructionObjective(Objective):
 
     def release(self, sources: Tensor, plan: Plan | Sequence[Plan]) -> Tensor:
         """uint8 [N, C, H, W] to new releases in the form that the adversary's network takes, RGB or words."""
-        return simulate(sources, plan, self.inputs.generator, prune=self.task.prune, output=self.adversary.sees)
+        return simulate(sources, plan, self.inputs.generator, prune=self.task.prune, output=self.adversary.takes)
 
     def guess(self, releases: Tensor, known: Tensor) -> tuple[Tensor, Tensor | None]:
         """Reconstructions, and the log-odds of the bits of the view if the network predicts them."""

@@ -195,31 +195,6 @@ class TrainingRun:
     def test_accuracy(self) -> float:
         return self.objective.accuracy(*self.inputs.test)
 
-    # The experiments use these until they follow the names of inputs and objective.
-    @property
-    def test(self) -> tuple[Tensor, Tensor]:
-        return self.inputs.test
-
-    @property
-    def validation(self) -> tuple[Tensor, Tensor]:
-        return self.inputs.validation
-
-    @property
-    def labels(self) -> Tensor:
-        return self.inputs.labels
-
-    def noise(self, images: Tensor) -> Tensor:
-        return self.inputs.noise(images)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.objective.forward(images)
-
-    def accuracy(self, images: Tensor, labels: Tensor) -> float:
-        return self.objective.accuracy(images, labels)
-
-    def compile(self) -> None:
-        self.objective.compile()
-
     def choose(self) -> None:
         """Restore the network of the epoch with the best validation accuracy."""
         if self.best is not None:

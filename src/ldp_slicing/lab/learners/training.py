@@ -13,8 +13,7 @@ import torch
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.learners.checkpoint import load_checkpoint, save_checkpoint
-from ldp_slicing.lab.learners.releases import Splits as Splits
-from ldp_slicing.lab.learners.releases import stored_splits, task_file
+from ldp_slicing.lab.learners.releases import Splits, stored_splits, task_file
 from ldp_slicing.lab.learners.run import Epoch, TrainingRun
 from ldp_slicing.lab.learners.task import TrainingTask
 
@@ -32,23 +31,19 @@ class Limits:
     side_by_side: runs that train at once.
     save_after: seconds between checkpoints of a run.
     compile: train with fused kernels, see ``Objective.compile``.
-    asked: called at the end of each epoch; True stops there.
+    stop_requested: called at the end of each epoch; True stops there.
     """
 
     seconds: float = float("inf")
     side_by_side: int = 4
     save_after: float = 60.0
     compile: bool = False
-    asked: Callable[[], bool] = lambda: False
+    stop_requested: Callable[[], bool] = lambda: False
     started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         if not self.seconds >= 0:
             raise LdpSlicingError(f"the time limit must be 0 minutes or more; got {self.seconds / 60:g}")
-
-    @property
-    def over(self) -> bool:
-        return self.reached
 
     @property
     def reached(self) -> bool:
@@ -57,10 +52,10 @@ class Limits:
 
     def reached_after(self, seconds: float) -> bool:
         """Whether the time will be up in so many seconds, or a stop was requested."""
-        return self.asked() or time.monotonic() - self.started + seconds > self.seconds
+        return self.stop_requested() or time.monotonic() - self.started + seconds > self.seconds
 
 
-def device_of(name: str) -> torch.device:
+def find_device(name: str) -> torch.device:
     """The torch device of that name; "" is the GPU if there is one, otherwise the CPU."""
     gpus = range(torch.cuda.device_count())
     available = ["cpu", *(["cuda"] if gpus else []), *(f"cuda:{i}" for i in gpus)]
@@ -75,7 +70,6 @@ def train(
     folder: Path,
     limits: Limits,
     report: Report = lambda run, epoch: None,
-    make: Callable[[TrainingTask, torch.device, Splits], TrainingRun] = TrainingRun,
 ) -> Iterator[TrainingRun]:
     """Train the tasks and yield each run when it ends. Checkpoints and releases are stored in ``folder``.
 
@@ -83,7 +77,7 @@ def train(
     are left out.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    scheduler = _Scheduler(tasks, device, folder, limits, report, make)
+    scheduler = _Scheduler(tasks, device, folder, limits, report)
     with ThreadPoolExecutor(1) as releaser:  # releases the images of the next tasks while the device trains
         while scheduler.has_work():
             scheduler.release_ahead(releaser)
@@ -106,9 +100,7 @@ class _Scheduler:
         folder: Path,
         limits: Limits,
         report: Report,
-        make: Callable[[TrainingTask, torch.device, Splits], TrainingRun],
     ) -> None:
-        self.make = make
         self.waiting, self.device, self.folder, self.limits, self.report = deque(tasks), device, folder, limits, report
         self.released: deque[tuple[TrainingTask, Future[Splits]]] = deque()
         self.active: list[TrainingRun] = []
@@ -134,7 +126,7 @@ class _Scheduler:
         if self.active and not self.released[0][1].done():
             return None
         task, splits = self.released.popleft()
-        run = self.make(task, self.device, splits.result())
+        run = TrainingRun(task, self.device, splits.result())
         if self.limits.compile:
             run.objective.compile()
         if (path := checkpoint_path(task, self.folder)).is_file():

@@ -1,1 +1,1 @@
-"""How good a result is: image quality, shares with confidence intervals, face verification and recognition."""
+"""How good a result is: image quality, shares with confidence intervals and face verification."""

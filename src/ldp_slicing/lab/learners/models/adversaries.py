@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ldp_slicing.lab.bits import float_rgb, log_odds, lowered, mean_words, to_bits
+from ldp_slicing.lab.bits import float_rgb, log_odds, mean_words, to_bits, undo_gain
 from ldp_slicing.plan import Plan
 
 PLAN_CHANNELS = 64  # of the embedded plan features
@@ -19,10 +19,10 @@ PLAN_CHANNELS = 64  # of the embedded plan features
 class Adversary(Protocol):
     """A network that reconstructs sources from releases.
 
-    sees: whether it takes releases as RGB images or as words.
+    takes: whether it takes releases as RGB images or as words.
     """
 
-    sees: Literal["rgb", "ycbcr"]
+    takes: Literal["rgb", "ycbcr"]
 
     def plan_features(self, plan: Plan) -> list[float]:
         """K numbers: what the adversary knows about the plan."""
@@ -140,7 +140,7 @@ class FullScaleUNet(nn.Module):
 class BlackBox(nn.Module):
     """A U-Net from releases to sources. The adversary can obtain releases and knows their eps, and nothing else."""
 
-    sees: Literal["rgb", "ycbcr"] = "rgb"
+    takes: Literal["rgb", "ycbcr"] = "rgb"
 
     def __init__(self, channels: int = 3, *, width: int = 48, scales: int = 4) -> None:
         super().__init__()
@@ -216,7 +216,7 @@ class WhiteBox(nn.Module):
     detail, which makes the attack stronger than one that only adds the low band.
     """
 
-    sees: Literal["rgb", "ycbcr"] = "ycbcr"
+    takes: Literal["rgb", "ycbcr"] = "ycbcr"
 
     def __init__(self, channels: int = 3, gain: int = 1, *, width: int = 48, scales: int = 4) -> None:
         super().__init__()
@@ -238,7 +238,7 @@ class WhiteBox(nn.Module):
         filled = functional.pad(both, (0, width % 2, 0, height % 2), mode="replicate")
         low: Tensor = self.low(functional.pixel_unshuffle(filled / 127.5 - 1, 2), levels).float()
         return float_rgb(
-            lowered(detail, self.gain) + 127.5 * functional.pixel_shuffle(low, 2)[:, :, :height, :width]
+            undo_gain(detail, self.gain) + 127.5 * functional.pixel_shuffle(low, 2)[:, :, :height, :width]
         ), bits
 
 

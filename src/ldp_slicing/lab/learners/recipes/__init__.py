@@ -78,7 +78,13 @@ def read_recipe(content: dict[str, Any], kind: type[Recipe] = Recipe) -> Recipe:
     return kind(**plain)
 
 
+def recipes_for(loss: str) -> list[str]:
+    """The names of the recipes with this loss."""
+    return [name for name in recipes() if recipe(name).loss == loss]
+
+
 def recipes() -> list[str]:
+    """The names of all recipes."""
     return sorted(
         path.name.removesuffix(".toml")
         for path in resources.files(__package__).iterdir()

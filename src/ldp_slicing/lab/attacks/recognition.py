@@ -45,7 +45,7 @@ class RecognitionMetric:
     probes: NDArray[np.int64]
     radius: float
 
-    def judge(self, images: Tensor) -> dict[str, object]:
+    def score(self, images: Tensor) -> dict[str, object]:
         """[M, 3, 112, 112] of 0..255, one reconstruction of each attacked image, to the recogniser's results."""
         seen = embed(self.model, images, prepare=lambda x: x.float(), batch=BATCH)
         distances = squared_distances(seen, self.originals)

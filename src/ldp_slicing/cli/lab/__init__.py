@@ -1,0 +1,26 @@
+"""The commands of the lab, one small file each."""
+
+from __future__ import annotations
+
+import typer
+
+from ldp_slicing.cli.lazy import SETTINGS, lazy_group
+
+COMMANDS = {
+    "train": "Train a classifier on releases.",
+    "train-faces": "Train a face recogniser on releases.",
+    "attack": "Attack releases of a data set; resumes where it stopped.",
+    "reproduce": "Run one experiment of the paper; resumes where it stopped.",
+    "choose": "Choose a plan by the leakage that you accept.",
+    "results": "Write results/README.md and all pages and figures from the rows.",
+}
+
+app = typer.Typer(no_args_is_help=True, cls=lazy_group(__name__, COMMANDS), **SETTINGS)
+
+
+@app.callback()
+def lab() -> None:
+    """The analyst's side: train on releases, attack them and measure.
+
+    Install it with `pip install 'ldp-slicing[lab]'`.
+    """

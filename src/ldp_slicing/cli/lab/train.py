@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ldp_slicing.cli.common import (
+    Epsilon,
+    PruneChoice,
+    PruneOption,
+    Slices,
+    Weights,
+    check_slices,
+    out,
+    parse_weights,
+    refusals_exit,
+)
+from ldp_slicing.cli.lab.options import (
+    NO_LIMIT,
+    Compile,
+    Data,
+    Device,
+    Epochs,
+    LogChoice,
+    LogOption,
+    Minutes,
+    ReleaseChoice,
+    ReleaseOption,
+    RunFolder,
+    Seed,
+    SetName,
+    from_command_line,
+    missing_extra,
+)
+from ldp_slicing.cli.lab.training import print_spent, train_with_progress
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.lab.learners.recipes import recipes_for
+
+RELEASE_OPTIONS = ("epsilon", "weights", "slices", "prune", "release")
+
+
+@refusals_exit
+def train(
+    context: typer.Context,
+    name: SetName,
+    data: Data,
+    folder: RunFolder = Path("lab-run"),
+    epsilon: Epsilon = 20.0,
+    weights: Weights = "4:1:1",
+    slices: Slices = None,
+    prune: PruneOption = PruneChoice.haar,
+    release: ReleaseOption = ReleaseChoice.once,
+    decode: Annotated[
+        bool,
+        typer.Option(
+            "--decode/--no-decode",
+            help="Train on decoded releases: expected values, given the plan. Costs no privacy. Needs --release once.",
+        ),
+    ] = True,
+    recipe: Annotated[
+        str,
+        typer.Option(
+            "--recipe",
+            help=f"How to train: {', '.join(recipes_for('classes'))}.",
+            show_default="cifar-decoded, cifar-once if not decoded, chest for grey images",
+        ),
+    ] = "",
+    model: Annotated[
+        str, typer.Option("--model", help="resnet56, resnet9, wrn28 or resnet50-grey.", show_default="the recipe's")
+    ] = "",
+    epochs: Epochs = None,
+    validation: Annotated[
+        float, typer.Option("--validation", help="Share of the training images held out to choose the epoch.")
+    ] = 0.1,
+    seed: Seed = 0,
+    log: LogOption = LogChoice.csv,
+    compiled: Compile = False,
+    minutes: Minutes = NO_LIMIT,
+    device: Device = "",
+) -> None:
+    """`ldp-slicing lab train cifar10 --data data/ --epsilon 20`
+
+    Train a classifier on releases and measure its test accuracy on releases. Held-out training images choose the epoch;
+    the test set is used once, at the end. If the set holds sources, they are released first. If it was written by
+    `ldp-slicing privatize` and has its card, the releases are used as they are.
+    """
+    check_slices(context, slices)
+    try:
+        from ldp_slicing.lab.train_command import make_task, open_set
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) from None
+    images = open_set(name, data)
+    if images.release_info is not None:
+        for option in RELEASE_OPTIONS:
+            if from_command_line(context, option):
+                raise LdpSlicingError(f"{name} holds releases, and their card has its plan: leave out --{option}")
+    elif decode and release is not ReleaseChoice.once and from_command_line(context, "decode"):
+        raise LdpSlicingError(f"--decode needs --release once; got --release {release.value}")
+    task = make_task(
+        images,
+        epsilon=epsilon,
+        weights=parse_weights(weights),
+        slices=slices,
+        prune=prune.prune,
+        release=release.value,
+        decode=decode,
+        recipe_name=recipe,
+        model=model,
+        epochs=epochs,
+        validation=validation,
+        seed=seed,
+    )
+    row = train_with_progress(task, folder, minutes, compiled=compiled, device=device, log=log.value)
+    if row is not None and row.training is not None:
+        training = row.training
+        chosen = f"epoch {training.chosen_epoch} of 0 to {training.epochs - 1}"
+        held_out = f"chosen on {training.held_out} held-out images"
+        out.print(f"test accuracy {100 * row.metrics['test_accuracy']:.2f} % ({chosen}, {held_out})")
+        print_spent(row, folder)
