@@ -84,7 +84,7 @@ def test_the_architecture_names_modules_that_exist() -> None:
 def test_the_guide_names_every_experiment() -> None:
     pytest.importorskip("torch")
     text = (ROOT / "docs/guide/reproducing.md").read_text()
-    experiments = importlib.import_module("ldp_slicing.lab.experiments").EXPERIMENTS
+    experiments = importlib.import_module("ldp_slicing.lab.experiments").MODULES
     assert not [name for name in experiments if f"`{name}`" not in text]
 
 
