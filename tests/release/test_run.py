@@ -29,6 +29,7 @@ from ldp_slicing.manifest import CARD_NAME
 from ldp_slicing.release import records
 from ldp_slicing.release.run import on_this_machine, prepare
 from ldp_slicing.release.settings import ReleaseSettings
+from ldp_slicing.release.worker import BATCH_SOURCES
 from ldp_slicing.storage import PARTIAL, LocalStorage
 from tests.markers import encoded, gradient, png_16
 from tests.release.helpers import (
@@ -387,12 +388,13 @@ def test_a_card_that_cannot_be_written_is_a_problem(tmp_path: Path) -> None:
 def test_a_run_that_is_stopped_leaves_whole_files_and_a_card_that_is_true(
     workers: int, after: int, tmp_path: Path
 ) -> None:
+    count = 5 * BATCH_SOURCES  # more than four workers can have at once
     source = plant(
-        tmp_path / "in", {f"{number:02}.png": encoded(gradient(40 + number, 50), "PNG") for number in range(150)}
+        tmp_path / "in", {f"{number:03}.png": encoded(gradient(40 + number, 20), "PNG") for number in range(count)}
     )
     ran = release(source, tmp_path / "out", workers=workers, after=after)
     names = list(outputs(tmp_path / "out"))
-    assert after <= len(names) < 150
+    assert after <= len(names) < count
     assert ran.stopped
     assert len(ran.reports) == len(names)
     sizes = Counter((made.height, made.width) for report in ran.reports.values() for made in report.releases)

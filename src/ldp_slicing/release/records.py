@@ -84,13 +84,13 @@ def problems(state: RunState) -> Iterator[tuple[str, str]]:
     for path, problem in state.execute(failed):
         yield decode_path(path), problem
     found = (
-        "SELECT path, output, MAX(CASE WHEN finding <> 'changed' THEN finding END), MAX(finding = 'changed'), "
+        "SELECT path, name, MAX(CASE WHEN finding <> 'changed' THEN finding END), MAX(finding = 'changed'), "
         "listing = (SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'listing') "
-        "FROM findings JOIN sources USING (path) GROUP BY path ORDER BY path"
+        "FROM findings JOIN outputs USING (path) JOIN sources USING (path) GROUP BY path ORDER BY path"
     )
-    for path, output, wrong, is_changed, has_source in state.execute(found):
+    for path, name, wrong, is_changed, has_source in state.execute(found):
         findings = ([Finding(wrong)] if wrong else []) + ([Finding.CHANGED] if is_changed else [])
-        yield decode_path(path), "; ".join(_describe(one, decode_path(output), has_source) for one in findings)
+        yield decode_path(path), "; ".join(_describe(one, decode_path(name), has_source) for one in findings)
     members = "SELECT path, member, problem FROM skipped WHERE NOT is_copy ORDER BY path, position"
     for path, member, problem in state.execute(members):
         yield f"{decode_path(path)}: {member}", problem
@@ -143,11 +143,11 @@ def notices(state: RunState) -> Iterator[tuple[str, str]]:
 def output_names(state: RunState) -> Iterator[tuple[str, str, str, str]]:
     """Yield the output and member of each release, and the file and entry that it was made from."""
     query = (
-        "SELECT output, member, path, entry FROM sources JOIN releases USING (path) "
-        "WHERE state = 'released' ORDER BY output, position"
+        "SELECT name, member, path, entry FROM sources JOIN outputs USING (path) JOIN releases USING (path) "
+        "WHERE state = 'released' ORDER BY name, position"
     )
-    for output, member, path, entry in state.execute(query):
-        yield decode_path(output), member or "", decode_path(path), entry
+    for name, member, path, entry in state.execute(query):
+        yield decode_path(name), member or "", decode_path(path), entry
 
 
 def all_outputs(state: RunState) -> Iterator[str]:
@@ -158,28 +158,28 @@ def all_outputs(state: RunState) -> Iterator[str]:
 
 def is_released(state: RunState, output: str) -> bool:
     """Return whether a release of that name was recorded."""
-    query = "SELECT 1 FROM sources WHERE output = ? AND state = 'released'"
+    query = "SELECT 1 FROM outputs JOIN sources USING (path) WHERE name = ? AND state = 'released'"
     return state.execute(query, (encode_path(output),)).fetchone() is not None
 
 
 def damaged_output(state: RunState) -> str | None:
     """Return the name of a release that another file has now, if there is one."""
-    query = "SELECT MIN(output) FROM findings JOIN sources USING (path) WHERE finding = 'damaged'"
-    (output,) = state.execute(query).fetchone()
-    return decode_path(output) if output is not None else None
+    query = "SELECT MIN(name) FROM findings JOIN outputs USING (path) WHERE finding = 'damaged'"
+    (name,) = state.execute(query).fetchone()
+    return decode_path(name) if name is not None else None
 
 
 def manifest_lines(state: RunState) -> Iterator[dict[str, Any]]:
     """Yield one line for each release, in the order of the output names."""
     query = (
-        "SELECT output, sha256, finding IS NOT NULL, replaces, member, frames, width, height, bits "
+        "SELECT name, sha256, finding IS NOT NULL, replaces, member, frames, width, height, bits "
         "FROM sources JOIN outputs USING (path) JOIN releases USING (path) "
         "LEFT JOIN findings ON findings.path = sources.path AND finding = 'lost' "
-        "WHERE state = 'released' ORDER BY output, position"
+        "WHERE state = 'released' ORDER BY name, position"
     )
-    for output, sha256, is_lost, replaces, member, frames, width, height, bits in state.execute(query):
+    for name, sha256, is_lost, replaces, member, frames, width, height, bits in state.execute(query):
         status = LOST if is_lost else AGAIN if replaces else "released"
-        line = {"output": decode_path(output), "sha256": sha256.hex(), "status": status}
+        line = {"output": decode_path(name), "sha256": sha256.hex(), "status": status}
         if is_lost:  # nobody can look, but the card counts it
             line |= {"width": width, "height": height, "word_bits": bits}
         if member is not None:

@@ -43,7 +43,7 @@ CREATE TABLE sources (                             -- files of the source folder
     size INTEGER NOT NULL,
     stamp TEXT NOT NULL,                           -- changes when the file changes
     listing INTEGER NOT NULL,                      -- number of the last listing that found it
-    output BLOB,                                   -- name of its release
+    output BLOB,                                   -- name that its release gets
     state TEXT NOT NULL,                           -- a FileState
     problem TEXT                                   -- why it was not released
 ) WITHOUT ROWID;
@@ -51,6 +51,7 @@ CREATE INDEX by_state ON sources (state, path);
 CREATE UNIQUE INDEX by_output ON sources (output) WHERE output IS NOT NULL;
 CREATE TABLE outputs (                             -- the last file that was released for each source
     path BLOB PRIMARY KEY,
+    name BLOB NOT NULL,
     sha256 BLOB NOT NULL,
     size INTEGER NOT NULL,
     stream BLOB NOT NULL,                          -- identity of the key that its noise came from
@@ -59,6 +60,7 @@ CREATE TABLE outputs (                             -- the last file that was rel
     replaces INTEGER NOT NULL,                     -- number of lost releases that it replaces
     flushed INTEGER NOT NULL DEFAULT 0             -- 1 if certainly on disk
 ) WITHOUT ROWID;
+CREATE INDEX by_name ON outputs (name);
 CREATE INDEX by_source_digest ON outputs (source_digest) WHERE source_digest IS NOT NULL;
 CREATE TABLE releases (                            -- what the outputs hold
     id INTEGER PRIMARY KEY,
@@ -287,9 +289,9 @@ class RunState:
     def known_outputs(self) -> Iterator[KnownOutput]:
         """Yield every output that was released, in the order of the source paths."""
         query = (
-            "SELECT path, output, sha256, outputs.size, stream, flushed, state, "
+            "SELECT path, name, sha256, outputs.size, stream, flushed, state, "
             "listing = (SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'listing') "
-            "FROM outputs JOIN sources USING (path) WHERE output IS NOT NULL AND path > ? ORDER BY path LIMIT ?"
+            "FROM outputs JOIN sources USING (path) WHERE path > ? ORDER BY path LIMIT ?"
         )
         for path, name, sha256, size, stream, flushed, state, has_source in self.pages(query):
             yield KnownOutput(
@@ -373,9 +375,10 @@ class RunState:
         """Replace what is known about the release of a source. Under another key it is a further release."""
         earlier = "COALESCE((SELECT replaces + (stream <> ?4) FROM outputs WHERE path = ?1), 0)"
         self.execute(
-            "INSERT OR REPLACE INTO outputs (path, sha256, size, stream, source_stamp, source_digest, replaces) "  # noqa: S608
-            f"VALUES (?1, ?2, ?3, ?4, (SELECT stamp FROM sources WHERE path = ?1), ?5, {earlier})",
-            (path, report.sha256, report.size, stream, digest),
+            "INSERT OR REPLACE INTO outputs "  # noqa: S608
+            "(path, name, sha256, size, stream, source_stamp, source_digest, replaces) "
+            f"VALUES (?1, ?6, ?2, ?3, ?4, (SELECT stamp FROM sources WHERE path = ?1), ?5, {earlier})",
+            (path, report.sha256, report.size, stream, digest, encode_path(report.task.output)),
         )
         self.execute("DELETE FROM ledger_entries WHERE release IN (SELECT id FROM releases WHERE path = ?)", (path,))
         self.execute("DELETE FROM releases WHERE path = ?", (path,))
