@@ -19,13 +19,13 @@ from ldp_slicing.png import encode_png
 from ldp_slicing.storage import LocalStorage
 from ldp_slicing.verify import verify
 from tests.markers import encoded, gradient, png_chunk
-from tests.release.helpers import PNG, card_of, manifest_of, pictures, plant, release, verified
+from tests.release.helpers import PNG, card_of, manifest_of, plant, release, small_images, verified
 
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
     files = {
-        **pictures(5),
+        **small_images(5),
         "grey/a.png": encoded(gradient()[..., 0], "PNG"),
         "deep.png": encoded(gradient()[..., 0].astype(np.uint16), "PNG"),
     }

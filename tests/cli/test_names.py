@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ldp_slicing.cli import app
-from tests.release.helpers import outputs, pictures, plant
+from tests.release.helpers import outputs, plant, small_images
 
 
 def ask(*arguments: str | Path) -> tuple[int, str]:
@@ -19,7 +19,7 @@ def ask(*arguments: str | Path) -> tuple[int, str]:
 
 @pytest.mark.parametrize("kind", ["keep", "random"])
 def test_the_owner_can_trace_every_release_to_its_source(kind: str, tmp_path: Path) -> None:
-    files, shard = pictures(6), io.BytesIO()
+    files, shard = small_images(6), io.BytesIO()
     with tarfile.open(fileobj=shard, mode="w") as tar:
         for name in ("00003.png", "00004.png"):
             member = tarfile.TarInfo(name)

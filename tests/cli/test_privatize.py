@@ -181,7 +181,7 @@ def test_files_of_the_operating_system_are_ignored_with_one_notice(tmp_path: Pat
         tmp_path / "out",
     )
     status, out, err = privatize(source, target)
-    assert (status, out.startswith("2 of 2")) == (0, True)  # a picture is one by whatever name
+    assert (status, out.startswith("2 of 2")) == (0, True)  # an image is a source whatever its name
     assert err.split("\n")[0].startswith(
         "notice: .: ignored 4 files that are not sources (.DS_Store, Thumbs.db, desktop.ini"
     )

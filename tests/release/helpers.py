@@ -37,7 +37,7 @@ def plant(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-def pictures(count: int, height: int = 9, width: int = 7) -> dict[str, bytes]:
+def small_images(count: int, height: int = 9, width: int = 7) -> dict[str, bytes]:
     """Return ``count`` different small images."""
     base = gradient(height, width)
     return {f"{i:05}.png": encoded(base + np.uint8(i % 256) ^ np.uint8(i // 256), "PNG") for i in range(count)}

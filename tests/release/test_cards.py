@@ -28,7 +28,18 @@ from ldp_slicing.release.target import ReleasePaths
 from ldp_slicing.release.worker import LedgerClient, ReleaseRequest, Worker, WorkerContext
 from ldp_slicing.storage import LocalStorage, StoredFile, TemporaryFile, write_file
 from tests.markers import encoded, gradient
-from tests.release.helpers import PNG, SETTINGS, card_of, on_card, outputs, pictures, plant, release, spent, verified
+from tests.release.helpers import (
+    PNG,
+    SETTINGS,
+    card_of,
+    on_card,
+    outputs,
+    plant,
+    release,
+    small_images,
+    spent,
+    verified,
+)
 
 
 def lost_in_between(
@@ -40,7 +51,7 @@ def lost_in_between(
 
 
 def test_an_uncounted_file_prevents_the_card(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(3))
+    source = plant(tmp_path / "in", small_images(3))
     assert release(source, tmp_path / "out").complete
     plant(source, {"large.png": encoded(gradient(90, 70), "PNG")})
     run = prepare(source, tmp_path / "out", SETTINGS)
@@ -68,7 +79,7 @@ def test_an_uncounted_single_file_prevents_its_card(tmp_path: Path) -> None:
 def test_a_ledger_that_fails_after_files_are_named_prevents_the_card(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = plant(tmp_path / "in", pictures(3))
+    source = plant(tmp_path / "in", small_images(3))
 
     def fails(self: Ledger, entries: object) -> None:
         raise LedgerError("the ledger is locked: for a test")
@@ -85,9 +96,9 @@ def test_a_ledger_that_fails_after_files_are_named_prevents_the_card(
 
 def test_no_earlier_card_is_present_while_something_is_released(tmp_path: Path) -> None:
     """A killed run leaves no card rather than one that counts too little."""
-    source = plant(tmp_path / "in", pictures(2))
+    source = plant(tmp_path / "in", small_images(2))
     assert release(source, tmp_path / "out").complete
-    plant(source, pictures(3))
+    plant(source, small_images(3))
     run = prepare(source, tmp_path / "out", SETTINGS)
     assert [(tmp_path / "out" / CARD_NAME).exists() for _ in run.run(on_this_machine(1))] == [False]
     run.close()
@@ -95,7 +106,7 @@ def test_no_earlier_card_is_present_while_something_is_released(tmp_path: Path) 
 
 
 def test_a_card_that_this_run_did_not_write_is_not_replaced(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(2))
+    source = plant(tmp_path / "in", small_images(2))
     assert release(source, tmp_path / "out").complete
     for content, why in (('{"card": 2, "statements": []}', "another run wrote it"), ("notes", "it is not a card")):
         (tmp_path / "out" / CARD_NAME).write_text(content)
@@ -109,7 +120,7 @@ def test_a_card_that_this_run_did_not_write_is_not_replaced(tmp_path: Path) -> N
 
 
 def test_a_card_is_not_withdrawn_where_nothing_is_to_be_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = plant(tmp_path / "in", pictures(2))
+    source = plant(tmp_path / "in", small_images(2))
     release(source, tmp_path / "out")
     before, removed = (tmp_path / "out" / CARD_NAME).read_bytes(), list[str]()
     monkeypatch.setattr(LocalStorage, "remove", lambda self, path: removed.append(path))
@@ -120,7 +131,7 @@ def test_a_card_is_not_withdrawn_where_nothing_is_to_be_done(tmp_path: Path, mon
 
 def test_a_card_is_withdrawn_before_the_first_file_and_written_again(tmp_path: Path) -> None:
     """Also where the new file cannot be released: then the card says the same as before."""
-    source, card = plant(tmp_path / "in", pictures(2)), tmp_path / "out" / CARD_NAME
+    source, card = plant(tmp_path / "in", small_images(2)), tmp_path / "out" / CARD_NAME
     release(source, tmp_path / "out")
     before = card.read_bytes()
     plant(source, {"notes.txt": b"no image"})
@@ -139,7 +150,7 @@ def test_a_card_is_withdrawn_before_the_first_file_and_written_again(tmp_path: P
 
 
 def test_a_deleted_target_can_be_released_again(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(2))
+    source = plant(tmp_path / "in", small_images(2))
     release(source, tmp_path / "out")
     shutil.rmtree(tmp_path / "out")
     assert len(release(source, tmp_path / "out").problems) == 2
@@ -148,7 +159,7 @@ def test_a_deleted_target_can_be_released_again(tmp_path: Path) -> None:
 
 
 def test_a_refused_run_unlocks_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = plant(tmp_path / "in", pictures(2))
+    source = plant(tmp_path / "in", small_images(2))
     with monkeypatch.context() as patch:
         patch.setattr(RunState, "listing", lambda self: (_ for _ in ()).throw(ReleaseError("for a test")))
         with pytest.raises(ReleaseError, match="for a test"):
@@ -157,10 +168,10 @@ def test_a_refused_run_unlocks_the_target(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_files_of_the_operating_system_do_not_prevent_the_card(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(2))
+    source = plant(tmp_path / "in", small_images(2))
     release(source, tmp_path / "out")
     plant(tmp_path / "out", {"._00000.png": b"\0\5\x16\7", ".DS_Store": b"x"})
-    plant(source, pictures(3))
+    plant(source, small_images(3))
     assert release(source, tmp_path / "out").complete
 
 
@@ -170,7 +181,7 @@ def test_names_with_accents_are_counted_in_every_unicode_form(name: str, tmp_pat
 
 
 def test_an_unreadable_folder_prevents_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = plant(tmp_path / "in", pictures(2))
+    source = plant(tmp_path / "in", small_images(2))
     run = prepare(source, tmp_path / "out", SETTINGS)
     monkeypatch.setattr(
         LocalStorage,
@@ -189,8 +200,8 @@ def test_an_older_ledger_is_recognised_before_anything_is_spent(owners: bool, tm
     key = tmp_path / "key" if owners else None
     if key:
         new_key_file(key)
-    source, ledger = plant(tmp_path / "in", pictures(3)), tmp_path / "l" / "ledger.sqlite"
-    many = {f"z{i:03}.png": data for i, data in enumerate(pictures(70, 9, 8).values())}
+    source, ledger = plant(tmp_path / "in", small_images(3)), tmp_path / "l" / "ledger.sqlite"
+    many = {f"z{i:03}.png": data for i, data in enumerate(small_images(70, 9, 8).values())}
     release(plant(source, many), tmp_path / "out", ledger=ledger, key=key, after=1)  # a batch
     shutil.copytree(ledger.parent, tmp_path / "backup")
     assert release(source, tmp_path / "out", ledger=ledger, key=key).complete
@@ -206,7 +217,7 @@ def test_an_older_ledger_is_recognised_before_anything_is_spent(owners: bool, tm
     assert outputs(tmp_path / "out") == before
     shutil.copytree(tmp_path / "out", tmp_path / "kept")
     for name in before:
-        (tmp_path / "out" / name).unlink()  # what is lost was spent all the same
+        (tmp_path / "out" / name).unlink()  # lost releases were spent all the same
     with pytest.raises(LedgerError, match="it seems to have been replaced by an older one"):
         prepare(source, tmp_path / "out", SETTINGS, ledger=ledger, key=key, spend=True)
     shutil.copytree(tmp_path / "kept", tmp_path / "out", dirs_exist_ok=True)
@@ -230,7 +241,7 @@ def test_no_card_says_less_than_the_one_before_it(tmp_path: Path) -> None:
 
 def test_no_card_is_written_beside_an_image_that_is_not_a_release(tmp_path: Path) -> None:
     """Somebody copied the originals over the releases, or named the state of another target."""
-    source = plant(tmp_path / "in", pictures(2))
+    source = plant(tmp_path / "in", small_images(2))
     assert release(source, tmp_path / "out", state=tmp_path / "state").complete
     shutil.copytree(source, tmp_path / "mine")
     for spend in (False, True):
@@ -238,20 +249,20 @@ def test_no_card_is_written_beside_an_image_that_is_not_a_release(tmp_path: Path
             ReleaseError, match=r"is the state of a run to .*out, and none of its releases is here: name that target"
         ):
             prepare(source, tmp_path / "mine", SETTINGS, state=tmp_path / "state", spend=spend)
-    assert outputs(tmp_path / "mine") == pictures(2)
+    assert outputs(tmp_path / "mine") == small_images(2)
     shutil.copytree(source, tmp_path / "out", dirs_exist_ok=True)
     ran = release(source, tmp_path / "out", state=tmp_path / "state")
     assert "00000.png is not the file that was released under that name" in (ran.card_problem or "")
     assert not (tmp_path / "out" / CARD_NAME).exists()
-    for name in pictures(2):
+    for name in small_images(2):
         (tmp_path / "out" / name).unlink()
-    ran = release(source, tmp_path / "out", state=tmp_path / "state")  # lost: a card counts them still
+    ran = release(source, tmp_path / "out", state=tmp_path / "state")  # lost releases stay on the card
     assert ran.card_problem is None
     assert on_card(tmp_path / "out") == 2
 
 
 def test_a_target_and_its_state_may_be_moved_together(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(2))
+    source = plant(tmp_path / "in", small_images(2))
     assert release(source, tmp_path / "out").complete
     (tmp_path / "out").rename(tmp_path / "moved")
     plant(source, {"new.png": encoded(gradient(5, 5), "PNG")})
@@ -273,23 +284,23 @@ def test_a_refused_start_does_not_open_a_folder_of_other_files(tmp_path: Path) -
 
 def test_a_lost_release_that_returns_is_recognised(tmp_path: Path) -> None:
     """Releases were replaced by links, or lay on a disk that was away when they were to be made again."""
-    source = plant(tmp_path / "in", pictures(3))
+    source = plant(tmp_path / "in", small_images(3))
     release(source, tmp_path / "out")
     shutil.copytree(tmp_path / "out", tmp_path / "kept")
-    for name in pictures(3):
+    for name in small_images(3):
         (tmp_path / "out" / name).unlink()
         (tmp_path / "out" / name).symlink_to(tmp_path / "kept" / name)
     ran = release(source, tmp_path / "out", spend=True)
     assert all("another file has the name of its release" in problem for problem in ran.problems.values())
     assert spent().releases == 3
-    for name in pictures(3):
+    for name in small_images(3):
         (tmp_path / "out" / name).unlink()
-    prepare(source, tmp_path / "out", SETTINGS, spend=True).close()  # killed before anything was made
+    prepare(source, tmp_path / "out", SETTINGS, spend=True).close()  # killed before anything was released
     shutil.copy(tmp_path / "kept" / "00000.png", tmp_path / "out")
     (tmp_path / "out" / "00001.png").write_bytes(b"another")
     ran = release(source, tmp_path / "out", spend=True)
     assert "nothing is overwritten" in ran.problems["00001.png"]
-    assert spent().releases == 4  # one was made, one came back, and what another file has the name of costs nothing
+    assert spent().releases == 4  # one was released again, one returned, and the one whose name is in use cost nothing
     (tmp_path / "out" / "00001.png").unlink()
     shutil.copy(tmp_path / "kept" / "00001.png", tmp_path / "out")
     assert release(source, tmp_path / "out").complete
@@ -332,7 +343,7 @@ def test_a_release_of_an_earlier_key_is_checked_by_content_not_size(tmp_path: Pa
     """Uncompressed releases of equal dimensions have equal sizes: one of another plan could take its place."""
     source, many = (
         plant(tmp_path / "in", {"a.png": PNG}),
-        {f"z{i:03}.png": data for i, data in enumerate(pictures(70, 9, 8).values())},
+        {f"z{i:03}.png": data for i, data in enumerate(small_images(70, 9, 8).values())},
     )
     release(source, tmp_path / "out")
     release(source, tmp_path / "weak", ReleaseSettings(epsilon=40.0), spend=True)
@@ -435,7 +446,10 @@ def test_an_owners_key_inside_the_target_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs flock")
 def test_two_runs_cannot_work_on_one_target(tmp_path: Path) -> None:
-    one, two = plant(tmp_path / "one", pictures(2)), plant(tmp_path / "two", {"b.png": encoded(gradient(5, 5), "PNG")})
+    one, two = (
+        plant(tmp_path / "one", small_images(2)),
+        plant(tmp_path / "two", {"b.png": encoded(gradient(5, 5), "PNG")}),
+    )
     run = prepare(one, tmp_path / "out", SETTINGS)
     with pytest.raises(ReleaseError, match="another run is working on"):
         prepare(two, tmp_path / "out", SETTINGS, state=tmp_path / "state")
@@ -445,7 +459,7 @@ def test_two_runs_cannot_work_on_one_target(tmp_path: Path) -> None:
 
 
 def test_an_older_ledger_is_refused_and_the_card_stays(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(2))
+    source = plant(tmp_path / "in", small_images(2))
     ledger = tmp_path / "l" / "ledger.sqlite"
     release(source, tmp_path / "one", ledger=ledger)
     (tmp_path / "backup").mkdir()
@@ -497,7 +511,7 @@ def test_a_file_that_certainly_has_no_name_is_not_counted(
 
 def test_a_run_without_a_card_is_not_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run keeps its key."""
-    source = plant(tmp_path / "in", pictures(3))
+    source = plant(tmp_path / "in", small_images(3))
 
     def fails(self: LedgerJoin, asked: object) -> list[object]:
         raise LedgerError("the ledger cannot be read: for a test")

@@ -14,7 +14,7 @@ import pytest
 from ldp_slicing.keys import new_key_file
 from ldp_slicing.release.settings import ReleaseSettings
 from tests.formats.shards import shard
-from tests.release.helpers import outputs, pictures, plant, release
+from tests.release.helpers import outputs, plant, release, small_images
 from tests.release.processes import Watch, command, running, wait_for
 
 # A process of its own keeps Ray's threads, warnings and files out of this one. It prints the address of the cluster,
@@ -53,7 +53,7 @@ def test_a_cluster_that_loses_a_node_releases_the_same_bytes(
     cluster: tuple[str, subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     address, nodes = cluster
-    files = {**pictures(1200, 60, 50), "shard.tar": shard(pictures(40, 8, 8)), "bad.png": b"text"}
+    files = {**small_images(1200, 60, 50), "shard.tar": shard(small_images(40, 8, 8)), "bad.png": b"text"}
     source, target, ledger = plant(tmp_path / "in", files), tmp_path / "out", tmp_path / "ledger.sqlite"
     new_key_file(tmp_path / "key")
     watch = Watch(target, ledger)
@@ -79,7 +79,11 @@ def test_a_cluster_that_loses_a_node_releases_the_same_bytes(
 
 def test_an_interrupted_run_on_ray_is_resumed_here(cluster: tuple[str, subprocess.Popen[str]], tmp_path: Path) -> None:
     address, _ = cluster
-    source, target, ledger = plant(tmp_path / "in", pictures(600, 60, 50)), tmp_path / "out", tmp_path / "ledger.sqlite"
+    source, target, ledger = (
+        plant(tmp_path / "in", small_images(600, 60, 50)),
+        tmp_path / "out",
+        tmp_path / "ledger.sqlite",
+    )
     watch = Watch(target, ledger)
     with running(*command(source, target, ledger, "--engine", "ray", "--address", address, "--workers", "1")) as run:
         wait_for(20, target, run)
@@ -94,7 +98,7 @@ def test_an_interrupted_run_on_ray_is_resumed_here(cluster: tuple[str, subproces
 
 def test_an_unreachable_cluster_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    source = plant(tmp_path / "in", pictures(3))
+    source = plant(tmp_path / "in", small_images(3))
     options = ("--engine", "ray", "--address", "127.0.0.1:1")
     ran = subprocess.run(
         command(source, tmp_path / "out", tmp_path / "l.sqlite", *options), capture_output=True, text=True, check=False

@@ -21,7 +21,7 @@ from ldp_slicing.keys import new_key_file
 from ldp_slicing.release.worker import BATCH_SOURCES
 from tests.formats.shards import shard
 from tests.markers import encoded, gradient
-from tests.release.helpers import outputs, pictures, plant, release, spent, verified
+from tests.release.helpers import outputs, plant, release, small_images, spent, verified
 from tests.release.processes import Watch, children, command, running, wait_for
 
 COUNT = 200
@@ -84,7 +84,7 @@ POINTS = [
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """150 small images and two shards of 30."""
     folder = tmp_path_factory.mktemp("many")
-    files = {f"{i // 50}/{name}": data for i, (name, data) in enumerate(pictures(COUNT - 50, 12, 9).items())}
+    files = {f"{i // 50}/{name}": data for i, (name, data) in enumerate(small_images(COUNT - 50, 12, 9).items())}
     shards = {
         f"shard{s}.tar": shard({f"{i}.png": encoded(gradient(5 + i, 6 + s), "PNG") for i in range(30)})
         for s in range(2)
@@ -115,14 +115,14 @@ def test_a_run_killed_at_every_point_is_resumed(many: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_run_killed_at_any_moment_is_resumed(workers: str, tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(500, 60, 50))
+    source = plant(tmp_path / "in", small_images(500, 60, 50))
     target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
     watch, done = Watch(target, ledger), 0
     for step in (1, 60, 131, 170):
         with running(*command(source, target, ledger, "--workers", workers)) as run:
             wait_for(done + step, target, run)
             run.kill()
-        time.sleep(0.3)  # its workers come to their end
+        time.sleep(0.3)  # let its workers notice and exit
         done = watch.look()
     with running(*command(source, target, ledger, "--workers", workers)) as run:
         out, err = run.communicate()
@@ -134,7 +134,7 @@ def test_a_run_killed_at_any_moment_is_resumed(workers: str, tmp_path: Path) -> 
 
 
 def test_workers_that_are_killed_repeatedly_are_replaced(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(1800, 60, 50))  # enough that some are left on a fast machine
+    source = plant(tmp_path / "in", small_images(1800, 60, 50))  # enough that some are left on a fast machine
     target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
     watch, killed = Watch(target, ledger), 0
     with running(*command(source, target, ledger, "--workers", "2")) as run:
@@ -165,7 +165,7 @@ image.read = deadly
 
 
 def test_a_file_that_kills_its_worker_is_found_and_reported(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", {**pictures(150), "00070 killer.png": encoded(gradient(31, 31), "PNG")})
+    source = plant(tmp_path / "in", {**small_images(150), "00070 killer.png": encoded(gradient(31, 31), "PNG")})
     plant(tmp_path / "site", {"sitecustomize.py": MURDEROUS.encode()})
     target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
     environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'site'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
@@ -233,7 +233,7 @@ def test_files_replaced_during_the_run(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_stops_soon_and_can_be_resumed(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(250, 200, 200))
+    source = plant(tmp_path / "in", small_images(250, 200, 200))
     target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
     watch = Watch(target, ledger)
     with running(*command(source, target, ledger, "--workers", "2", "--compress", "6")) as run:

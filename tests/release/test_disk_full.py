@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ldp_slicing.ledger import Ledger
-from tests.release.helpers import pictures, plant, spent, tree
+from tests.release.helpers import plant, small_images, spent, tree
 from tests.release.processes import Watch, command
 
 
@@ -36,7 +36,7 @@ def remount(disk: Path, options: str) -> None:
 def test_a_run_on_a_full_disk_is_resumed_when_there_is_space(
     state: str, workers: str, small_disk: Path, tmp_path: Path
 ) -> None:
-    source = plant(tmp_path / "in", pictures(300, 80, 60))  # 14 kB each
+    source = plant(tmp_path / "in", small_images(300, 80, 60))  # 14 kB each
     target, ledger = small_disk / "out", (tmp_path if state == "elsewhere" else small_disk) / "ledger.sqlite"
     options = ["--workers", workers, *(["--state", str(tmp_path / "state")] if state == "elsewhere" else [])]
     ran = subprocess.run(command(source, target, ledger, *options), capture_output=True, text=True, check=False)
@@ -59,7 +59,7 @@ def test_a_run_on_a_full_disk_is_resumed_when_there_is_space(
 
 def test_the_run_stops_at_the_first_full_disk(small_disk: Path, tmp_path: Path) -> None:
     """The other files of the batch and of the run still wait."""
-    source = plant(tmp_path / "in", pictures(300, 80, 60))
+    source = plant(tmp_path / "in", small_images(300, 80, 60))
     asked = command(
         source, small_disk / "out", tmp_path / "ledger.sqlite", "--state", str(tmp_path / "state"), "--workers", "1"
     )
@@ -72,7 +72,7 @@ def test_the_run_stops_at_the_first_full_disk(small_disk: Path, tmp_path: Path) 
 
 
 def test_a_target_that_cannot_be_written(small_disk: Path, tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(5))
+    source = plant(tmp_path / "in", small_images(5))
     target, ledger = small_disk / "out", tmp_path / "ledger.sqlite"
     target.mkdir()
     remount(small_disk, "ro")
@@ -95,7 +95,7 @@ def test_a_target_that_cannot_be_written(small_disk: Path, tmp_path: Path) -> No
 
 
 def test_a_ledger_that_cannot_be_written_releases_nothing(small_disk: Path, tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(5))
+    source = plant(tmp_path / "in", small_images(5))
     ledger = small_disk / "ledger.sqlite"
     Ledger(ledger).close()
     remount(small_disk, "ro")

@@ -7,14 +7,14 @@ import os
 import subprocess
 from pathlib import Path
 
-from tests.release.helpers import BESIDE, pictures, plant, spent, tree, verified
+from tests.release.helpers import BESIDE, plant, small_images, spent, tree, verified
 from tests.release.processes import command, running, wait_for
 
 
 def test_ten_thousand_small_files_with_a_kill_in_between(tmp_path: Path) -> None:
     source = plant(
         tmp_path / "in",
-        {f"{i // 500:02}/{name}": data for i, (name, data) in enumerate(pictures(10_000, 5, 4).items())},
+        {f"{i // 500:02}/{name}": data for i, (name, data) in enumerate(small_images(10_000, 5, 4).items())},
     )
     target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
     with running(*command(source, target, ledger, "--workers", "2")) as run:
@@ -34,7 +34,7 @@ def test_memory_does_not_grow_with_the_number_of_images(tmp_path: Path) -> None:
     """One process from beginning to end; benchmarks/RESULTS.md has 100,000 images."""
     peaks = []
     for count in (300, 6000):
-        files = pictures(count, 3, 3)
+        files = small_images(count, 3, 3)
         source = plant(tmp_path / f"in{count}", files)
         arguments = command(source, tmp_path / f"out{count}", tmp_path / f"{count}.sqlite", "--workers", "1")
         run = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)

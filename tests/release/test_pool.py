@@ -36,7 +36,7 @@ from ldp_slicing.release.worker import LocalLedgerClient, ReleaseRequest, Worker
 from ldp_slicing.storage import LocalStorage, TemporaryFile, write_file
 from tests.formats.videos import FRAMES, video
 from tests.markers import encoded, gradient
-from tests.release.helpers import SETTINGS, outputs, pictures, plant, release, spent, verified
+from tests.release.helpers import SETTINGS, outputs, plant, release, small_images, spent, verified
 from tests.release.processes import children
 
 
@@ -84,7 +84,7 @@ class LocalActors:
 
 @pytest.fixture
 def context(tmp_path: Path) -> WorkerContext:
-    plant(tmp_path / "in", pictures(150))
+    plant(tmp_path / "in", small_images(150))
     (tmp_path / "out").mkdir()
     return WorkerContext(
         LocalStorage(tmp_path / "in"),
@@ -110,10 +110,10 @@ def test_a_file_that_kills_workers_is_found_and_the_others_are_released(
     pool = LocalActors(context, killer)
     results = [
         report
-        for some in run_pool(pool, 3, client, batches(tasks(list(pictures(150)))), lambda: False)
+        for some in run_pool(pool, 3, client, batches(tasks(list(small_images(150)))), lambda: False)
         for report in some
     ]
-    assert {report.task.path for report in results} == set(pictures(150))
+    assert {report.task.path for report in results} == set(small_images(150))
     assert {report.task.path: report.problem for report in results if report.problem} == {killer: CRASHED}
     assert len(outputs(tmp_path / "out")) == 149
     assert (client.ledger.total().releases, client.ledger.total().unfinished) == (149, 0)
@@ -144,7 +144,7 @@ def test_a_run_whose_workers_all_die_is_aborted(
     context: WorkerContext, client: LocalLedgerClient, tmp_path: Path
 ) -> None:
     with pytest.raises(ReleaseError, match="31 workers in a row"):
-        list(run_pool(Stillborn(context), 2, client, batches(tasks(list(pictures(150)))), lambda: False))
+        list(run_pool(Stillborn(context), 2, client, batches(tasks(list(small_images(150)))), lambda: False))
     assert outputs(tmp_path / "out") == {}
     assert client.ledger.total().releases == 0
 
@@ -165,7 +165,7 @@ def test_a_script_without_a_main_guard_gets_advice(tmp_path: Path) -> None:
     arguments = [
         sys.executable,
         str(tmp_path / "script.py"),
-        str(plant(tmp_path / "in", pictures(150))),
+        str(plant(tmp_path / "in", small_images(150))),
         str(tmp_path / "out"),
     ]
     ran = subprocess.run(arguments, capture_output=True, text=True, check=False)
@@ -178,7 +178,7 @@ def test_workers_in_one_process_do_not_mix_up_their_keys(
     context: WorkerContext, client: LocalLedgerClient, tmp_path: Path
 ) -> None:
     """Many workers at once release the same bytes as one alone: a mask used for two images would reveal both."""
-    todo = [FileTask(name, "image", name, BATCH_FILE_BYTES // 3) for name in pictures(150)]
+    todo = [FileTask(name, "image", name, BATCH_FILE_BYTES // 3) for name in small_images(150)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -198,14 +198,14 @@ def test_workers_stop_between_two_files(context: WorkerContext, client: LocalLed
     def stop() -> bool:
         return bool(seen)
 
-    for some in run_pool(LocalActors(context), 2, client, batches(tasks(list(pictures(150)))), stop):
+    for some in run_pool(LocalActors(context), 2, client, batches(tasks(list(small_images(150)))), stop):
         seen.extend(some)
     assert 0 < len(outputs(tmp_path / "out")) <= 150
     assert len([report for report in seen if report.problem is None]) == len(outputs(tmp_path / "out"))
 
 
 def test_a_worker_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(700))
+    source = plant(tmp_path / "in", small_images(700))
     run, killed = prepare(source, tmp_path / "out", SETTINGS), 0
     for number, _ in enumerate(run.run(on_this_machine(2))):
         if number in (0, 200):
@@ -244,7 +244,7 @@ def test_files_are_retried_after_the_ledger_fails(
 ) -> None:
     failing = Failing(client.ledger, client.policy, SETTINGS)
     failing.at = at
-    todo = tasks(list(pictures(5)))
+    todo = tasks(list(small_images(5)))
     if far:
         results = [
             report
@@ -266,7 +266,7 @@ def test_a_stop_after_the_intents_withdraws_them(
     context: WorkerContext, client: LocalLedgerClient, tmp_path: Path
 ) -> None:
     asked = iter([False] * 11 + [True] * 100)  # five files are read, then the first is written
-    results = list(Worker(context, client, lambda: next(asked)).run(tasks(list(pictures(5)))))
+    results = list(Worker(context, client, lambda: next(asked)).run(tasks(list(small_images(5)))))
     assert {report.state for report in results} == {FileState.RELEASED, FileState.WAITING}
     assert (
         client.ledger.total().releases
@@ -289,7 +289,7 @@ def test_a_worker_stops_at_the_first_full_disk(
     with monkeypatch.context() as patch:
         patch.setattr(LocalStorage, "create", full)
         worker = Worker(context, client)
-        reports = [*worker.run(tasks(list(pictures(5)))), *worker.run(tasks(["00006.png"]))]
+        reports = [*worker.run(tasks(list(small_images(5)))), *worker.run(tasks(["00006.png"]))]
     assert [report.state for report in reports] == [
         *[FileState.RELEASED] * 2,
         FileState.RETRY,
@@ -397,7 +397,7 @@ def test_an_address_without_a_port_is_refused() -> None:
 
 def test_a_run_can_be_resumed_after_a_worker_died_with_an_intent(tmp_path: Path) -> None:
     """What is in the ledger can only be made again under this run's key."""
-    source = plant(tmp_path / "in", {**pictures(70), "00070 heavy.png": encoded(gradient(31, 31), "PNG")})
+    source = plant(tmp_path / "in", {**small_images(70), "00070 heavy.png": encoded(gradient(31, 31), "PNG")})
     plant(tmp_path / "site", {"sitecustomize.py": HEAVY.encode()})
     environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'site'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     command = [

@@ -21,7 +21,7 @@ from ldp_slicing.formats.base import Damaged, Entry, Options
 from ldp_slicing.storage import local_path, remote
 from ldp_slicing.verify import verify
 from tests.formats.shards import shard
-from tests.release.helpers import PNG, SETTINGS, outputs, pictures, plant, release, spent, tree, verified
+from tests.release.helpers import PNG, SETTINGS, outputs, plant, release, small_images, spent, tree, verified
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -31,7 +31,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    plant(tmp_path / "web", {**pictures(5), "deep/er/a.png": PNG, "bad.txt": b"hello"})
+    plant(tmp_path / "web", {**small_images(5), "deep/er/a.png": PNG, "bad.txt": b"hello"})
     handler = functools.partial(Quiet, directory=str(tmp_path / "web"))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
         threading.Thread(target=running.serve_forever, daemon=True).start()
@@ -51,7 +51,7 @@ def bucket() -> Iterator[str]:
 def test_sources_on_a_web_server(server: str, tmp_path: Path) -> None:
     ran = release(server, tmp_path / "out")  # type: ignore[arg-type]
     assert set(ran.problems) == {"bad.txt"}
-    assert set(outputs(tmp_path / "out")) == {*pictures(5), "deep/er/a.png"}
+    assert set(outputs(tmp_path / "out")) == {*small_images(5), "deep/er/a.png"}
     assert verified(tmp_path / "out") == []
     one = release(f"{server}/00001.png", tmp_path / "one.png", spend=True)  # type: ignore[arg-type]
     assert one.complete
@@ -60,7 +60,7 @@ def test_sources_on_a_web_server(server: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("scheme", ["memory", "file"])
 def test_releases_to_remote_storage(scheme: str, bucket: str, tmp_path: Path) -> None:
     target = f"{bucket}/releases" if scheme == "memory" else f"file://{tmp_path}/releases"
-    source = plant(tmp_path / "in", {**pictures(150), "album/x.png": PNG})
+    source = plant(tmp_path / "in", {**small_images(150), "album/x.png": PNG})
     assert release(source, target, after=1).stopped  # type: ignore[arg-type]
     assert verify(remote(target)).problems == []
     ran = release(source, target, workers=2 if scheme == "file" else 1)  # type: ignore[arg-type]
@@ -103,7 +103,7 @@ def test_remote_targets_that_overlap_exist_or_are_unknown_are_refused(bucket: st
 
 
 def test_an_uploaded_temporary_file_counts_as_released(bucket: str, tmp_path: Path) -> None:
-    whole = shard(pictures(100))
+    whole = shard(small_images(100))
     torn = whole[: whole.rindex(b"IDAT")]  # in its last member, after the first ones were written
     for target, entries in ((f"{bucket}/releases", 1), (str(tmp_path / "out"), 0)):
         source, ledger = plant(tmp_path / f"in{entries}", {"a.tar": torn}), tmp_path / f"{entries}.sqlite"
@@ -132,7 +132,7 @@ def test_a_read_that_fails_midway_costs_nothing_more(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some of the shard was uploaded: the run keeps its key, and releases the same bytes when resumed."""
-    source = plant(tmp_path / "in", {"a.tar": shard(pictures(100))})
+    source = plant(tmp_path / "in", {"a.tar": shard(small_images(100))})
     read = tar_format.read
 
     def failing(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:

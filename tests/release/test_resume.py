@@ -24,9 +24,9 @@ from tests.release.helpers import (
     manifest_of,
     on_card,
     outputs,
-    pictures,
     plant,
     release,
+    small_images,
     snapshot,
     spent,
     tree,
@@ -38,7 +38,7 @@ OTHER = encoded(gradient(11, 5), "PNG")
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    return plant(tmp_path / "in", pictures(150))
+    return plant(tmp_path / "in", small_images(150))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -124,7 +124,7 @@ def test_a_lost_release_is_made_again_only_by_spending(how: str, source: Path, t
     assert said[how] in ran.problems["00007.png"]
     if how == "damaged":
         assert "00007.png is not the file that was released under that name" in (ran.card_problem or "")
-        assert not (target / "card.json").exists()  # whatever it is, no card is true of it
+        assert not (target / "card.json").exists()  # no card would be true of it
     else:
         assert [line["status"] for line in manifest_of(target)] == ["released"] * 7 + [how] + ["released"] * 142
         assert verified(target) == [("00007.png", "is lost, as the manifest records")]
@@ -134,7 +134,7 @@ def test_a_lost_release_is_made_again_only_by_spending(how: str, source: Path, t
         (target / "card.json").write_text(text)
     assert spent().releases == 150
     if how == "damaged":
-        assert release(source, target, spend=True).reports == {}  # nothing is overwritten, whatever is paid
+        assert release(source, target, spend=True).reports == {}  # --spend does not allow overwriting
         (target / "00007.png").unlink()
     ran = release(source, target, spend=True)
     assert set(ran.reports) == {"00007.png"}
@@ -269,7 +269,7 @@ def test_other_processes_can_use_the_ledger_while_a_run_is_open(
 def test_an_interrupted_later_run_leaves_earlier_releases_alone(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     release(source, target)
-    plant(source, {f"more/{name}": data for name, data in pictures(150, 5, 5).items()})
+    plant(source, {f"more/{name}": data for name, data in small_images(150, 5, 5).items()})
     release(source, target, after=1)
     (target / "00003.png").unlink()  # from the first run, whose key is gone
     ran = release(source, target)
@@ -317,7 +317,7 @@ def test_a_source_replaced_while_the_run_was_stopped_gets_new_noise(source: Path
     shutil.copytree(tmp_path / "one.owner", tmp_path / "two.owner")
     release(source, one)
     (source / "00149.png").write_bytes(OTHER)
-    release(source, two, spend=True)  # the same key, as if the first had never been
+    release(source, two, spend=True)  # under the same key, as if the first run had not happened
     first, second = outputs(one), outputs(two)
     assert {name for name in first if first[name] != second[name]} == {"00149.png"}
     assert spent().releases == 151

@@ -39,10 +39,10 @@ from tests.release.helpers import (
     card_of,
     on_card,
     outputs,
-    pictures,
     pixels,
     plant,
     release,
+    small_images,
     spent,
     tree,
     verified,
@@ -409,7 +409,7 @@ def test_zero_workers_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_card_adds_up_earlier_releases_under_other_plans(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(2, 20, 30))
+    source = plant(tmp_path / "in", small_images(2, 20, 30))
     release(source, tmp_path / "strong", ReleaseSettings(epsilon=58.0, prune="dct"))
     assert release(source, tmp_path / "weak", ReleaseSettings(epsilon=1.0), spend=True).problems == {}
     (statement,) = card_of(tmp_path / "weak")["statements"]
@@ -440,7 +440,7 @@ def test_the_card_adds_up_earlier_releases_under_other_plans(tmp_path: Path) -> 
     ],
 )
 def test_state_and_ledger_inside_the_target_are_refused(options: dict[str, str], why: str, tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(1))
+    source = plant(tmp_path / "in", small_images(1))
     (tmp_path / "out").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "out")
     with pytest.raises(ReleaseError, match=why):
@@ -471,7 +471,7 @@ def test_hashing_works_after_a_fork(tmp_path: Path) -> None:
 
 
 def test_a_rewritten_card_states_what_was_spent_meanwhile(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(2, 20, 30))
+    source = plant(tmp_path / "in", small_images(2, 20, 30))
     release(source, tmp_path / "one", ReleaseSettings(epsilon=20.0))
     release(source, tmp_path / "two", ReleaseSettings(epsilon=30.0), spend=True)
     assert card_of(tmp_path / "one")["statements"][0]["most_releases_of_one_source"] == 1
@@ -515,7 +515,7 @@ def test_a_run_that_released_nothing_deletes_only_its_own_files(tmp_path: Path) 
 
 
 def test_two_names_of_one_target_are_the_same_run(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(2))
+    source = plant(tmp_path / "in", small_images(2))
     (tmp_path / "out").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "out")
     run = prepare(source, tmp_path / "out", SETTINGS)
@@ -525,7 +525,7 @@ def test_two_names_of_one_target_are_the_same_run(tmp_path: Path) -> None:
 
 
 def test_a_foreign_file_in_the_target_is_not_overwritten(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(2))
+    source = plant(tmp_path / "in", small_images(2))
     release(source, tmp_path / "out")
     plant(source, {"new.png": encoded(gradient(12, 13), "PNG")})
     plant(tmp_path / "out", {"new.png": b"not ours"})
@@ -567,7 +567,7 @@ def test_temporary_files_in_the_target_are_visible(tmp_path: Path) -> None:
 
 def test_a_torn_and_unrecorded_release_is_made_again(tmp_path: Path) -> None:
     """The file has its name and lost its content, and the state does not record it."""
-    source, key = plant(tmp_path / "in", pictures(4)), tmp_path / "key"
+    source, key = plant(tmp_path / "in", small_images(4)), tmp_path / "key"
     new_key_file(key)
     release(source, tmp_path / "whole", key=key)
     whole = outputs(tmp_path / "whole")
@@ -582,7 +582,7 @@ def test_a_torn_and_unrecorded_release_is_made_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("before", [False, True])
 def test_a_foreign_file_is_not_overwritten_by_any_number_of_attempts(before: bool, tmp_path: Path) -> None:
     """Also if its name was chosen in an earlier attempt that did not get to it."""
-    source = plant(tmp_path / "in", pictures(2))
+    source = plant(tmp_path / "in", small_images(2))
     if before:
         plant(source, {"new.png": encoded(gradient(5, 5), "PNG")})
         prepare(source, tmp_path / "out", SETTINGS).close()
@@ -604,7 +604,7 @@ def test_a_foreign_file_is_not_overwritten_by_any_number_of_attempts(before: boo
 
 def test_a_source_whose_kind_changes_gets_another_name(tmp_path: Path) -> None:
     """It was still being copied at the first attempt."""
-    source = plant(tmp_path / "in", pictures(1) | {"data_batch_1": b""})
+    source = plant(tmp_path / "in", small_images(1) | {"data_batch_1": b""})
     assert "data_batch_1" in release(source, tmp_path / "out").problems
     plant(
         source,
@@ -629,7 +629,7 @@ def test_an_empty_target_made_by_the_owner_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [(2, 2), (1, 9), (3, 1)])
 def test_tiny_images_released_with_other_views_add_up(size: tuple[int, int], tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", pictures(1, *size))
+    source = plant(tmp_path / "in", small_images(1, *size))
     release(source, tmp_path / "one", ReleaseSettings(epsilon=5.0, prune="dct"))
     release(source, tmp_path / "two", ReleaseSettings(epsilon=5.0), spend=True)
     assert verified(tmp_path / "two") == []
