@@ -52,7 +52,7 @@ def write_chest(folder: Path) -> None:
 
 
 def write_lfw(folder: Path, people: int = 16, folds: int = 4) -> None:
-    """Four folds of two pairs of one person and two of two; person i is in fold i mod 4, and the last two people are in none."""
+    """Four folds, each with two matching and two other pairs. Person i is in fold i mod 4, the last two in none."""
     root = folder / "lfw112"
     for person in range(people + 2):
         place = root / f"P{person}"

@@ -29,7 +29,7 @@ def choose(found: Sequence[Point], max_leakage: float, max_epsilon: float = floa
     best = max(allowed, key=lambda one: one.validation_accuracy)
     if best.validation_accuracy < CHANCE + 0.01:
         raise LdpSlicingError(
-            f"no measured plan with a leakage of {max_leakage:g} or less is useful: the best, {best.candidate.name}, has a "
-            f"validation accuracy of {100 * best.validation_accuracy:.2f} % (chance: {100 * CHANCE:g} %)"
+            f"no measured plan with a leakage of {max_leakage:g} or less is useful: the best, {best.candidate.name}, "
+            f"has a validation accuracy of {100 * best.validation_accuracy:.2f} % (chance: {100 * CHANCE:g} %)"
         )
     return best, len(allowed)

@@ -27,7 +27,7 @@ SomeRecipe = TypeVar("SomeRecipe", bound=Recipe)
 
 @dataclass(frozen=True)
 class Experiment:
-    """``measure`` yields each row as soon as it is measured. ``about`` introduces the page; ``table`` and ``figure`` fill it.
+    """``measure`` yields each row as soon as it is measured. ``about`` is the introduction of the page.
 
     A figure may also show rows of other experiments.
     """
@@ -44,7 +44,7 @@ class ExperimentContext:
     """Where and how an experiment runs.
 
     done: rows of earlier runs, which are not measured again. epochs: a smaller number, to try an experiment out.
-    only: fields that a row must have to be measured, see ``rows.parse_selector``. results: where contact sheets are written.
+    only: fields that selected rows have, see ``rows.parse_selector``. results: the folder of contact sheets.
     """
 
     data: Path
@@ -68,7 +68,7 @@ class ExperimentContext:
         return {self.wants(row) for row in rows} >= {True}  # all of them are considered
 
     def is_done(self, row: Row, task: TrainingTask | None = None) -> bool:
-        """Whether a finished row has the same key and recipe, and, as far as recorded, was trained on the same images."""
+        """Whether a finished row has the same key and recipe and, as far as recorded, the same training images."""
         return any(
             old.finished
             and old.key == row.key
@@ -145,7 +145,7 @@ def train_all(
     context: ExperimentContext,
     finish: Callable[[TrainingRun, Row], Row] = test_accuracy,
 ) -> Iterator[Row]:
-    """Train all networks whose rows are wanted and not done, several at once; ``finish`` adds what was measured to a row."""
+    """Train the networks whose rows are wanted and not done, several at once. ``finish`` adds metrics to a row."""
     wanted = [one for one in trials if context.wants(one.row) and not context.is_done(one.row, one.task)]
     pending = {one.task.key: one for one in wanted}
     labels = {one.task.key: one.row.label for one in wanted}

@@ -1,4 +1,4 @@
-"""How figures look."""
+"""The common style of figures."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
-LETTER = 6.0  # size of the words beside points
-ROUND = ((1, -1), (-1, 1), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1))  # where words are tried around a point
-ASIDE = [(far * x, far * y) for far in (1.0, 1.4) for x, y in ROUND]
+FONT_SIZE = 6.0  # of the labels beside points, in points
+DIRECTIONS = ((1, -1), (-1, 1), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1))  # tried in this order
+OFFSETS = [(distance * x, distance * y) for distance in (1.0, 1.4) for x, y in DIRECTIONS]
 COLOURS = ("#0b6e99", "#c8553d", "#588157", "#7b4b94")
 
 
 def panels(count: int, *, logarithmic: bool = True, width: float = 4.4) -> tuple[Figure, list[Any]]:
-    """A figure with panels beside each other; eps runs along a logarithmic axis."""
+    """A figure with ``count`` panels side by side, with a logarithmic x axis for eps unless told otherwise."""
     figure = Figure(figsize=(width * count, 4.2), layout="constrained")
     axes = figure.subplots(1, count, squeeze=False)[0]
     for axis in axes:
@@ -31,7 +31,7 @@ def panels(count: int, *, logarithmic: bool = True, width: float = 4.4) -> tuple
 
 
 def line(axis: Any, found: Mapping[float, Sequence[float]], label: str, colour: str, style: str = "-") -> None:  # noqa: ANN401 - matplotlib's
-    """Shares over eps, as % in a line through the means, with bars from the smallest to the largest where there are several."""
+    """A line through the means of shares (in %) over eps, with error bars from the smallest to the largest share."""
     points = {eps: values for eps, values in found.items() if values}
     if not points:
         return
@@ -53,7 +53,7 @@ def line(axis: Any, found: Mapping[float, Sequence[float]], label: str, colour: 
 
 
 def bars(axis: Any, found: Mapping[str, float], label: str = "", colours: Sequence[str] = COLOURS[:1]) -> None:  # noqa: ANN401 - matplotlib's
-    """Numbers by name, the first at the top, each written in its bar."""
+    """Horizontal bars with their values, the first at the top."""
     drawn = axis.barh(list(found), list(found.values()), color=list(colours), label=label)
     axis.bar_label(drawn, [f"{value:.3g}" for value in found.values()], label_type="center", color="white", fontsize=8)
     axis.invert_yaxis()
@@ -61,48 +61,48 @@ def bars(axis: Any, found: Mapping[str, float], label: str = "", colours: Sequen
 
 
 def budget_ticks(axis: Any, budgets: Sequence[float]) -> None:  # noqa: ANN401 - matplotlib's
-    """The budgets that were tried, and no others."""
+    """Ticks at these budgets and nowhere else."""
     axis.set_xticks(budgets, [f"{eps:g}" for eps in budgets])
     axis.xaxis.set_minor_locator(NullLocator())
 
 
 def legend(axis: Any) -> None:  # noqa: ANN401 - matplotlib's
-    """Below the panel, where no line runs through it; none where nothing is drawn yet."""
+    """A legend below the panel, unless nothing is drawn."""
     if axis.get_legend_handles_labels()[1]:
         axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), fontsize=7, frameon=False)
 
 
 def label_points(axis: Any, labels: Sequence[tuple[float, float, str, str]]) -> None:  # noqa: ANN401 - matplotlib's
-    """Words beside points (x, y, words, colour), each as near as it can be without covering a marker, a line or other words.
+    """Label points (x, y, text, colour), each label close to its point without covering a marker, a line or a label.
 
-    To be called when everything else is drawn: only then is it known what lies where. Words for which there is no room are left out.
+    Call it last, when everything else is drawn. Labels without room are omitted.
     """
     axis.figure.draw_without_rendering()
-    points = 72 / axis.figure.dpi  # everything in points, as sizes of letters are
+    points = 72 / axis.figure.dpi  # all lengths are in points, as font sizes are
     frame = points * axis.bbox.get_points()
     taken = np.concatenate([np.empty((0, 2, 2)), *(_covered(line, points) for line in axis.get_lines())])
-    for x, y, words, colour in labels:
-        half = np.array([0.33 * LETTER * len(words), LETTER / 2])
+    for x, y, text, colour in labels:
+        half = np.array([0.33 * FONT_SIZE * len(text), FONT_SIZE / 2])
         middle = points * axis.transData.transform((x, y))
-        for aside in np.array(ASIDE) * (half + 3):
-            low, high = middle + aside - half, middle + aside + half
+        for offset in np.array(OFFSETS) * (half + 3):
+            low, high = middle + offset - half, middle + offset + half
             if np.all((low > frame[0]) & (high < frame[1])) and not np.any(
                 np.all((taken[:, 0] < high) & (taken[:, 1] > low), axis=1)
             ):
-                taken = np.concatenate([taken, [[low - 2, high + 2]]])  # words that touch read as one
+                taken = np.concatenate([taken, [[low - 2, high + 2]]])  # labels that touch read as one
                 place = {
                     "textcoords": "offset points",
                     "ha": "center",
                     "va": "center",
-                    "fontsize": LETTER,
+                    "fontsize": FONT_SIZE,
                     "color": colour,
                 }
-                axis.annotate(words, (x, y), xytext=tuple(aside), **place)
+                axis.annotate(text, (x, y), xytext=tuple(offset), **place)
                 break
 
 
 def _covered(line: Any, points: float) -> NDArray[np.float64]:  # noqa: ANN401 - matplotlib's
-    """Boxes, lower left and upper right corner, that cover a line and its markers."""
+    """float64 [N, 2, 2]: boxes (lower left and upper right corner) that cover a line and its markers."""
     corners = points * line.get_transform().transform(line.get_xydata())
     along = (
         np.linspace(corners[:-1], corners[1:], 100).reshape(-1, 2) if line.get_linestyle() != "None" else corners[:0]
@@ -117,6 +117,6 @@ def _covered(line: Any, points: float) -> NDArray[np.float64]:  # noqa: ANN401 -
 
 
 def save(figure: Figure, path: Path) -> None:
-    """As PNG, the same bytes for the same numbers."""
+    """Write a PNG file, with the same bytes for the same numbers."""
     FigureCanvasAgg(figure)
     figure.savefig(path, dpi=130, metadata={"Software": None})

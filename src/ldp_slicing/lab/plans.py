@@ -1,7 +1,7 @@
 """Plans to choose from, and what was measured for each. It needs no torch.
 
-The package carries the measurements as ``plans.json``, which ``ldp-slicing lab results --plans FILE`` makes from the rows
-of the experiment ``tradeoff``.
+The package carries the measurements as ``plans.json``. ``ldp-slicing lab results --plans FILE`` makes that file from
+the rows of the experiment ``tradeoff``.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _bits(y: str, chroma: str) -> list[tuple[str, float]]:
     return [(f"{channel}{bit}", weight * 2 ** int(bit)) for channel, some, weight in channels for bit in some]
 
 
-# Pruned values lie around 128, where the bits just below the highest repeat it: bit 7 has the sign, bits 5 to 3 the size.
+# Pruned values lie around 128, where the bits below the highest repeat it: bit 7 has the sign, bits 5 to 3 the size.
 CANDIDATES: tuple[Candidate, ...] = (
     *(paper(None, eps) for eps in BUDGETS),
     thick(None, 1, "7"),
@@ -181,7 +181,7 @@ def best(found: Sequence[Point]) -> list[Point]:
 def paper_at_equal_leakage(point: Point, found: Sequence[Point]) -> tuple[float, float] | None:
     """The eps at which the paper's plan leaks as much in the same view, and its test accuracy there.
 
-    Interpolated linearly (eps: logarithmically) between the two neighbouring points of the paper's plan, if there are any.
+    Interpolated linearly (eps: logarithmically) between the neighbouring points of the paper's plan, if there are any.
     """
     family = [one for one in found if one.candidate.family == "paper" and one.candidate.prune == point.candidate.prune]
     for below, above in itertools.pairwise(sorted(family, key=lambda one: one.leakage)):

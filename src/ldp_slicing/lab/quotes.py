@@ -2,22 +2,23 @@
 
 In a document, write an experiment, the fields of the row and the metric::
 
-    <!-- quote curves dataset=cifar10 epsilon=20 plan=paper mode=decoded recipe=cifar-decoded metric=test_accuracy --><!-- /quote -->
+    <!-- quote curves dataset=cifar10 epsilon=20 recipe=cifar-decoded metric=test_accuracy --><!-- /quote -->
 
 and run, in the root of the repository::
 
     python -m ldp_slicing.lab.quotes            # fill in all documents
     python -m ldp_slicing.lab.quotes --check    # exit status 1 if a number in a document is not up to date
 
-- Fields: dataset, method, plan, epsilon, prune, release, mode, folds, releases, recipe, seed and the options of a row; see
-  ``rows.describe_fields``. A field that a row does not have is "none": ``epsilon=none`` selects rows without privacy.
+- Fields: dataset, method, plan, epsilon, prune, release, mode, folds, releases, recipe, seed and the options of a row;
+  see ``rows.describe_fields``. A field that a row does not have is "none": ``epsilon=none`` selects rows without
+  privacy.
 - A list of eps, ``epsilon=5.2,12,20``, fills in several cells of a table: "36.9 | 67.0 | 77.8".
-- Rows may differ in seed and folds: the number is their mean. A marker that matches rows which differ otherwise, or no row,
-  is an error; the message says in which fields they differ.
-- metric: a path in the metrics of the measurement or row, such as ``reconstruction.rank_1.share``, or in its training, such
-  as ``training.best_validation_accuracy``.
-- as: how the number is written. ``as=.1%``, the default, is a share as a percentage without the sign; ``as=.3f`` and other
-  format specifications are written as Python does.
+- Rows may differ in seed and folds: the number is their mean. A marker that matches no row, or rows that differ
+  otherwise, is an error. The message says in which fields they differ.
+- metric: a path in the metrics of the measurement or row, such as ``reconstruction.rank_1.share``, or in its training,
+  such as ``training.best_validation_accuracy``.
+- as: how the number is written. ``as=.1%``, the default, is a share as a percentage without the sign. ``as=.3f`` and
+  other format specifications are written as Python does.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ def reproduce(
     rows, selector = read_rows(path), parse_selector(only)
     if epochs is not None and any(row.finished and row.recipe.get("epochs", epochs) > epochs for row in rows):
         raise LdpSlicingError(
-            f"{path} holds rows of more than {epochs} epochs, which this run would replace; choose another --results folder"
+            f"{path} holds rows of more than {epochs} epochs, which this run would replace: "
+            "choose another folder with --results"
         )
     where = find_device(device)
     limits = Limits(seconds=60 * minutes, side_by_side=side_by_side, compile=compiled, stop_requested=stop_requested)

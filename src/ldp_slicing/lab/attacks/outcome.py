@@ -32,7 +32,7 @@ class Outcome:
 
 
 def example_sources(target: AttackTarget) -> Tensor:
-    """uint8 [K, 3, H, W]: sources that may be shown to everybody. For faces this is one portrait in the public domain."""
+    """uint8 [K, 3, H, W]: sources that everybody may see. For faces this is a portrait in the public domain."""
     return portrait().to(target.sources.device) if target.faces else target.sources[:EXAMPLES]
 
 

@@ -14,7 +14,7 @@ from ldp_slicing.lab.attacks.contact_sheet import contact_sheet, view_of
 from ldp_slicing.lab.attacks.outcome import Examples, Outcome, example_columns, example_sources
 from ldp_slicing.lab.experiment import ExperimentContext, RowsByExperiment
 from ldp_slicing.lab.plans import VIEW_NAMES
-from ldp_slicing.lab.rows import Measurement, Row, measurements, select
+from ldp_slicing.lab.rows import Measurement, Row, measurements, plan_name, select
 from ldp_slicing.lab.tables import attack_cells, attack_heads, markdown
 from ldp_slicing.plan import BUDGETS, Plan
 from ldp_slicing.view import Prune
@@ -29,7 +29,7 @@ MEAN_IMAGE = "mean-image"  # the method of rows that use no release
 
 
 def mean_image_rows(experiment: str, context: ExperimentContext) -> Iterator[Row]:
-    """For each data set, how close the mean of the public images comes to every source: a baseline that uses no release."""
+    """For each data set, the baseline without a release: the mean of the public images as every reconstruction."""
     for name in SETS:
         row = Row(experiment, name, MEAN_IMAGE)
         if context.wants(row) and not context.is_done(row):
@@ -44,7 +44,7 @@ def attack_all(
     attack: Callable[[AttackTarget, Plan, Prune], Outcome],
     sheet: Callable[[AttackTarget, Row, Outcome], tuple[str, ...]],
 ) -> Iterator[Row]:
-    """Rows of all data sets, views and budgets for an attack without training. Rows are unfinished once the time is up."""
+    """Rows of all data sets, views and budgets for an attack without training; unfinished when the time is up."""
     yield from mean_image_rows(experiment, context)
     for name in SETS:
         rows = [
@@ -71,7 +71,7 @@ def with_outcome(row: Row, outcome: Outcome, target: AttackTarget) -> Row:
 def write_sheet(
     context: ExperimentContext, target: AttackTarget, name: str, prune: Prune, examples: Examples, unit: str = "eps"
 ) -> tuple[str, ...]:
-    """Add examples to the contact sheet ``name`` and return its file name. Earlier examples are kept in the work folder."""
+    """Add examples to the contact sheet ``name`` and return its file. The work folder keeps earlier examples."""
     context.work.mkdir(parents=True, exist_ok=True)
     context.results.mkdir(parents=True, exist_ok=True)
     kept = context.work / f"{name}.examples.pt"
@@ -94,7 +94,7 @@ def budget_title(eps: float, prune: Prune) -> str:
 
 
 def table_of(rows: Sequence[Row], name: str, prune: Prune, by: Callable[[Row], str]) -> str:
-    """One data set and view: the baseline without a release, then for every budget the release and its reconstruction."""
+    """One data set and view: the baseline without a release, then each budget's release and reconstruction."""
     lines = [["none", "mean of the public images", *attack_cells(guess)] for guess in mean_image(rows, name)]
     found = measurements(rows, dataset=name, prune=prune)
     for row, one in found:
@@ -130,12 +130,12 @@ def originals_note(rows: Sequence[Row], name: str) -> str:
 
 
 def _over_eps(rows: Sequence[Row], name: str, prune: Prune, part: str, metric: str) -> dict[float, float]:
-    """eps to a metric of the release or the reconstruction, by the network for most plans."""
+    """eps of the paper's plan to a metric of the release or the reconstruction, by the network for most plans."""
     found = measurements(rows, dataset=name, prune=prune)
     points: dict[float, float] = {}
     for _, one in sorted(found, key=lambda pair: (-len(pair[0].plans), pair[1].releases)):
         value = one.metrics[part].get(metric)
-        if one.plan:
+        if one.plan and plan_name(one.plan) == "paper":
             points.setdefault(one.plan.epsilon, value["share"] if isinstance(value, dict) else value)
     return dict(sorted(points.items()))
 

@@ -144,22 +144,22 @@ def _leakage_note(tradeoff: Sequence[Row]) -> str:
     there = [at for one in mine if (at := paper_at_equal_leakage(one, found))]
     if len(there) != len(THICK):
         return ""
-    return f";\nleakage of the paper's plan at eps {' and '.join(f'{eps:.0f}' for eps, _ in there)}"
+    return f";\nsame leakage as the paper's plan at eps {' and '.join(f'{eps:.0f}' for eps, _ in there)}"
 
 
 EXPERIMENT = Experiment(
     "curves",
     """
-ResNet-56 trained on one release of each image, for all seven budgets of the paper. The epoch is chosen on 5,000 held-out
-training images. The test images are released once and evaluated once, at the end.
+ResNet-56 trained on one release of each image, for all seven budgets of the paper. The epoch is chosen on 5,000
+held-out training images. The test images are released once and evaluated once, at the end.
 
 - Raw: the network is trained on releases as they are. Decoded: it is trained on the expected pixel values, which
   `ldp_slicing.torch.Decoder` computes from the releases and the plan.
 - The two modes also differ in epochs and recipe, so decoding does not explain the whole difference. The recipe for
-  decoded releases was tuned on CIFAR-10 at eps 20 (`tuning`). The other recipe was chosen after test accuracies of similar
-  recipes had been seen.
-- The paper prints its number at eps 20; the others are read off its figures. Its code releases each image 250 times and
-  reports the best epoch on the test set.
+  decoded releases was tuned on CIFAR-10 at eps 20 (`tuning`). The other recipe was chosen after test accuracies of
+  similar recipes had been seen.
+- The paper prints its number at eps 20; the others are read off its figures. Its code releases each image 250 times
+  and reports the best epoch on the test set.
 - Thick slices are plans of our own. At the same eps they teach more and leak more than the paper's plan (`tradeoff`).
 - 26 images of CIFAR-100 occur twice and have spent twice the eps.
 """,

@@ -174,12 +174,12 @@ def figure(rows: RowsByExperiment) -> Figure:
 EXPERIMENT = Experiment(
     "decoding",
     """
-How much of the variance of the pruned view a released pixel explains, raw and decoded (`ldp_slicing.torch.Decoder`), on
-5,000 test images of CIFAR-10; and the test accuracy of a linear classifier on scattering features of 10,000 training
-images, to which the decoder is fitted too. Each image is released once.
+How much of the variance of the pruned view a released pixel explains, raw and decoded (`ldp_slicing.torch.Decoder`),
+on 5,000 test images of CIFAR-10; and the test accuracy of a linear classifier on scattering features of 10,000
+training images, to which the decoder is fitted too. Each image is released once.
 
-The contact sheet shows a portrait and its pruned view, releases of it, and the decoded luma of each release, computed from
-that one release and the plan.
+The contact sheet shows a portrait and its pruned view, releases of it, and the decoded luma of each release, computed
+from that one release and the plan.
 """,
     measure,
     table,

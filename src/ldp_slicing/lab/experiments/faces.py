@@ -82,7 +82,7 @@ def _trials(faces: FaceSet, side: Side, teacher: Teacher, context: ExperimentCon
 
 
 def _verified(faces: FaceSet, side: Side, run: TrainingRun, row: Row) -> Row:
-    """Verification of the side's pairs. Every tested image is released once; its mirror image is that of the release."""
+    """Verification of the side's pairs. Every tested image is released once; the release is mirrored."""
     images = torch.cat([run.inputs.noise(part) for part in torch.split(run.inputs.test[0], 256)])
     found = _per_fold(faces, side, run.model, images)
     metrics = {"verification_accuracy": float(np.mean(found)), "per_fold": found, "people": side.classes}
@@ -144,7 +144,8 @@ def table(rows: Sequence[Row]) -> str:
         if fold_accuracies(rows, "public", plan=one.plan, prune=one.prune)
     ]
     second = markdown(["variant (`ablation`)", f"{METHODS['public']}, %", "paper, %"], variants)
-    return f"{markdown(heads, cells)}\nVerification accuracy, mean and standard error over the ten folds.{seeds}\n\n{second}"
+    note = f"Verification accuracy, mean and standard error over the ten folds.{seeds}"
+    return f"{markdown(heads, cells)}\n{note}\n\n{second}"
 
 
 def figure(rows: RowsByExperiment) -> Figure:
@@ -169,20 +170,21 @@ Verification on LFW from one release of every tested image, with dlib's recognis
 Two-way cross-fitting: folds 1 to 5 are tested by a network trained on people in none of their pairs, folds 6 to 10
 likewise. The threshold of a fold comes from the other four folds of its half. Errors are over folds, not over seeds.
 
-- Tuned by labels: ArcFace on one release of each training image. With so few people this harms even without privacy, so
-  not all of its loss is due to the noise.
+- Tuned by labels: ArcFace on one release of each training image. With so few people this harms even without privacy,
+  so not all of its loss is due to the noise.
 - Tuned on public people: the learner has their sources and releases them as often as it likes.
-- Reconstructed faces: a white-box network trained on public people reconstructs the faces, and the pretrained recogniser
-  compares them. This is the best method here.
+- Reconstructed faces: a white-box network trained on public people reconstructs the faces, and the pretrained
+  recogniser compares them. This is the best method here.
 
-The numbers below were measured with batch-norm statistics and a mean embedding from all images of LFW. The code now takes
-both from the public side alone.
+The numbers below were measured with batch-norm statistics and a mean embedding from all images of LFW. The code now
+takes both from the public side alone.
 
 Where this contradicts the paper:
 
-- **DC pruning (C) is above Haar pruning (D).** The paper reports the opposite. The same holds on CIFAR-10 (`ablation`).
-- **The uniform budget (B) is far below the paper's 99.35 %.** The authors' code gives each of the 24 bits the whole eps,
-  which spends 24 x eps; whether the paper measured it so is not known.
+- **DC pruning (C) is above Haar pruning (D).** The paper reports the opposite. The same holds on CIFAR-10
+  (`ablation`).
+- **The uniform budget (B) is far below the paper's 99.35 %.** The authors' code gives each of the 24 bits the whole
+  eps, which spends 24 x eps; whether the paper measured it so is not known.
 """,
     measure,
     table,

@@ -106,12 +106,13 @@ def figure(rows: RowsByExperiment) -> Figure:
 EXPERIMENT = Experiment(
     "fidelity",
     """
-ResNet-56 trained by the authors' protocol: fresh noise for every batch, which releases each image 250 times, and without
-privacy. One run each. At the budgets other than 20 the schedule has 50 epochs, and so 50 releases of each image.
+ResNet-56 trained by the authors' protocol: fresh noise for every batch, which releases each image 250 times, and
+without privacy. One run each. At the budgets other than 20 the schedule has 50 epochs, and so 50 releases of each
+image.
 
-- On CIFAR-100 without privacy, the recipe in the authors' code stays below the paper's value. Most of the difference comes
-  from the learning rate: the code halves it three times, the paper divides it by ten three times. With the paper's decay the
-  best test epoch is within a point of the paper.
+- On CIFAR-100 without privacy, the recipe in the authors' code stays below the paper's value. Most of the difference
+  comes from the learning rate: the code halves it three times, the paper divides it by ten three times. With the
+  paper's decay the best test epoch is within a point of the paper.
 - 26 images of CIFAR-100 occur twice and have spent twice the eps.
 """,
     measure,

@@ -93,7 +93,7 @@ def _classes(context: ExperimentContext) -> Iterator[Row]:
 
 
 def _people(context: ExperimentContext) -> Iterator[Row]:
-    """LFW: pairs of View 2, the first face released, the second public. Nobody in a tested pair is in the training set."""
+    """LFW: pairs of View 2, the first face released, the second public, all of people not in the training set."""
     faces = load_lfw(context.data)
     halves = sides(faces)
     teachers, by_folds = load_teachers(faces, halves, context), {side.folds: side for side in halves}
@@ -189,7 +189,8 @@ def table(rows: Sequence[Row]) -> str:
             heads = [f"{title}: eps per released pixel", *(ADVERSARIES[method] for method in methods), "paper"]
             parts.append(markdown(heads, lines))
     parts.append(
-        "On LFW, reconstructing the face first is stronger: its advantage is the verification accuracy in `white-box` minus 50.\n"
+        "On LFW, reconstructing the face first is stronger: "
+        "its advantage is the verification accuracy in `white-box` minus 50.\n"
     )
     return "\n".join(parts)
 
@@ -232,15 +233,15 @@ def figure(rows: RowsByExperiment) -> Figure:
 EXPERIMENT = Experiment(
     "identity",
     """
-Identity distinguishing, as the paper defines it: given a release and a public image, decide whether they show the same
-person (CIFAR: the same class). Half of the pairs do. The adversary trains on public images of other people with fresh
-noise; each tested image is released once.
+Identity distinguishing, as the paper defines it: given a release and a public image, decide whether they show the
+same person (CIFAR: the same class). Half of the pairs do. The adversary trains on public images of other people with
+fresh noise; each tested image is released once.
 
 - The intervals treat the pairs as independent, although some share an image.
 - The Wide-ResNet-28 has width 4 on CIFAR and 2 on LFW, where it did not learn from a few thousand public faces. The
   paper's was trained on BUPT.
-- dlib's recogniser was measured with batch-norm statistics and a mean embedding from all images of LFW. The code now takes
-  both from the public side alone.
+- dlib's recogniser was measured with batch-norm statistics and a mean embedding from all images of LFW. The code now
+  takes both from the public side alone.
 - The only bound that applies is the one for whole images, 1/2 tanh(pixels x eps / 2). It is vacuous at these budgets.
 """,
     measure,

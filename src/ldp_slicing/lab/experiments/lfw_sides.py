@@ -23,7 +23,7 @@ STATISTICS = 256  # public images, at least, that batch-norm statistics are comp
 class Teacher:
     """The pretrained recogniser for one side. Its mean and its batch-norm statistics come from the public images alone.
 
-    embeddings: float32 [N, 128] of all sources, minus the public mean. mean: float32 [128]. weights: a state dict to start from.
+    embeddings: float32 [N, 128] of all sources, minus the mean. mean: float32 [128]. weights: initial state dict.
     """
 
     embeddings: NDArray[np.float32]

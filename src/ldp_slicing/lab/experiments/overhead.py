@@ -116,7 +116,7 @@ def table(rows: Sequence[Row]) -> str:
         markdown(["112 x 112, colour, eps 20", "ms per image"], lines)
         + "\n"
         + markdown(["size, relative to the raw pixels", "source", "release"], stored)
-        + f"\nThe paper counts raw values: ours 1, {peers}. A release is noise, which lossless formats hardly compress.\n"
+        + f"\nThe paper counts raw values: ours 1, {peers}. Lossless formats hardly compress noise.\n"
     )
 
 

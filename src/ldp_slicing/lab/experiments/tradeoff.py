@@ -189,8 +189,8 @@ Test accuracy of a ResNet-9 trained on one decoded release of each CIFAR-10 imag
 attack reaches. Up and to the left is better. One seed each.
 
 - The learner is small and trained for 12 epochs. A larger network learns more (`curves`).
-- One attack network serves all plans of a view. It is told how often each bit flips, but not which bits of a thick slice
-  flip together. Some plans were also attacked by a network dedicated to them, which is a little stronger.
+- One attack network serves all plans of a view. It is told how often each bit flips, but not which bits of a thick
+  slice flip together. Some plans were also attacked by a network dedicated to them, which is a little stronger.
 - Plans are compared by validation accuracy, so that the test set chooses none.
 - The bits of the thick slices were chosen from the pixels of CIFAR-10.
 - The column for the paper's plan at equal leakage interpolates between its measured budgets.
