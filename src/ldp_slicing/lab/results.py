@@ -43,19 +43,31 @@ def write_page(experiment: Experiment, folder: Path) -> list[Path]:
     return written
 
 
-def page(experiment: Experiment, rows: Sequence[Row], longest: float = float("inf")) -> str:
-    """The page of an experiment. A link to its own page replaces a table of more than ``longest`` lines."""
+def page(experiment: Experiment, rows: Sequence[Row]) -> str:
+    """The page of an experiment: introduction, table, figure, contact sheets and the origin of the rows."""
     name = experiment.name
-    table = experiment.table(rows)
-    if table.count("\n") > longest:
-        table = f"[All numbers]({name}.md)\n"
-    parts = [f"# {name}\n\n{experiment.about.strip()}\n", table]
+    parts = [f"# {name}\n\n{experiment.about.strip()}\n", experiment.table(rows)]
     if experiment.figure:
         parts.append(f"![{name}]({name}.png)\n")
-    parts += [f"![{file}]({file})\n" for file in sorted({file for row in rows for file in row.files})]
+    parts += [f"![{file}]({file})\n" for file in _files(rows)]
     if missing := sorted({row.label for row in rows if not row.finished}):
         parts.append(f"Not finished: {'; '.join(missing)}.\n")
     return "\n".join([*parts, f"Measured by `ldp-slicing lab reproduce {name}` on {' and '.join(_origins(rows))}.\n"])
+
+
+def section(experiment: Experiment, rows: Sequence[Row]) -> str:
+    """The section on the page of all results, with a link to the page of the experiment, which may say more."""
+    name, table, files = experiment.name, experiment.table(rows), _files(rows)
+    parts = [f"## {name}\n\n{experiment.about.strip()}\n"]
+    parts += [table] if table.count("\n") <= LONGEST else []
+    if experiment.figure:
+        parts.append(f"![{name}]({name}.png)\n")
+    parts += [f"![{file}]({file})\n" for file in files if len(files) == 1]
+    return "\n".join([*parts, f"[All numbers, and where they were measured]({name}.md)\n"])
+
+
+def _files(rows: Sequence[Row]) -> list[str]:
+    return sorted({file for row in rows for file in row.files})
 
 
 def _origins(rows: Sequence[Row]) -> list[str]:
@@ -77,12 +89,11 @@ def write_summary(folder: Path) -> Path:
             f"{folder} holds no results, such as curves.json: "
             "run `ldp-slicing lab reproduce` first, or name another folder"
         )
-    pages = []
+    sections = []
     for name in names:
         experiment = load_experiment(name)
         write_page(experiment, folder)
-        shown = page(experiment, read_rows(folder / f"{name}.json"), longest=LONGEST)
-        pages.append(shown.replace("# ", "## ", 1))
+        sections.append(section(experiment, read_rows(folder / f"{name}.json")))
     path = folder / "README.md"
-    path.write_text("\n".join([HEAD, *pages]), encoding="utf-8")
+    path.write_text("\n".join([HEAD, *sections]), encoding="utf-8")
     return path
