@@ -19,6 +19,7 @@ from torch.nn import functional
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.data.sets import ImageSet, Split
 from ldp_slicing.lab.learners import dpsgd
+from ldp_slicing.lab.learners.checkpoint import load_checkpoint, save_checkpoint
 from ldp_slicing.lab.learners.dpsgd import RECIPE, DpSgdRecipe, Schedule, Stack
 from ldp_slicing.lab.learners.scattering import scatter
 from ldp_slicing.lab.rows import Row
@@ -92,7 +93,7 @@ def test_a_path_is_the_wavelets_modulus_averaged_in_space(scale: int, path: int,
 
 
 def test_scattering_never_stretches_and_hardly_minds_a_shift() -> None:
-    """A coefficient stands for 16 pixels. Distances shrink; a shift by a pixel moves the features far less than the pixels."""
+    """A coefficient covers 16 pixels. A shift by one pixel changes the features far less than the pixels."""
     generator = torch.Generator().manual_seed(0)
     images, others = torch.rand(2, 8, 32, 32, generator=generator)
     distance = 4 * (scatter(images) - scatter(others)).flatten(1).norm(dim=1)
@@ -142,7 +143,7 @@ def test_statistics_without_noise_are_the_channels_own() -> None:
 
 
 def test_one_image_moves_the_statistics_by_no_more_than_the_clips() -> None:
-    """Which is what their noise is a multiple of: add an image as large as float16 goes, and the sums move by the clips."""
+    """Their noise is a multiple of this: an image with the largest float16 values moves the sums by the clips."""
     rows = np.random.default_rng(3).normal(size=(300, 5, 4)).astype(np.float16)
     silent = replace(RECIPE, statistics_noise=0.0)
     more = np.concatenate([rows, np.full((1, 5, 4), 6e4, np.float16)])
@@ -256,7 +257,7 @@ def test_clipping_without_writing_gradients_out_is_opacus_clipping(clip: float) 
 
 
 def test_without_noise_and_sampling_the_steps_are_those_of_opacus_optimiser() -> None:
-    """Every example in every batch: five steps of ours beside five of Opacus's engine, momentum and expected batch size included."""
+    """Every example in every batch: five steps equal those of Opacus, with momentum and expected batch size."""
     recipe = replace(RECIPE, epochs=5, batch=40, clip=0.5, statistics_noise=0.0)
     ours = to_the_end(stack(recipe, {2: 0.0, 3: 0.0}))
     layer = GradSampleModule(nn.Linear(6, 3), loss_reduction="mean")
@@ -280,7 +281,7 @@ def test_without_noise_and_sampling_the_steps_are_those_of_opacus_optimiser() ->
 
 
 def test_the_noise_has_the_deviation_that_was_accounted_for() -> None:
-    """Rows of zeros have no gradient but for the bias: after one step the weights are noise, of deviation noise x clip / batch x rate."""
+    """Rows of zeros have a gradient for the bias only: after one step the weights are noise of a known deviation."""
     recipe = replace(RECIPE, epochs=1, batch=20, learning_rate=20.0, learning_rate_at_noise_1=1e9, statistics_noise=0.0)
     width = 4000
     one = stack(recipe, {2: 2.0, 3: 10.0, 4: 0.0}, rows=np.zeros((48, width, 1), np.float16))
@@ -312,8 +313,8 @@ def test_an_interrupted_stack_goes_on_as_if_nothing_had_been(tmp_path: Path) -> 
     to_the_end(whole)
     for _ in range(5):
         halted.advance()
-    halted.save(tmp_path / "x.pt")
-    resumed.resume(tmp_path / "x.pt")
+    save_checkpoint(halted, tmp_path / "x.pt")
+    load_checkpoint(resumed, tmp_path / "x.pt")
     assert resumed.step == 5
     assert resumed.seconds == halted.seconds > 0
     to_the_end(resumed)

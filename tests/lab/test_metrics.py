@@ -39,7 +39,7 @@ def test_success_is_a_distance_of_at_most_r() -> None:
     a = pictures(4).float()
     assert torch.equal(rmse(a, a + 25.5) <= CRITERIA[0].radius + 1e-4, torch.ones(4, dtype=torch.bool))
     by_name = {criterion.name: criterion for criterion in CRITERIA}
-    assert by_name["1 - SSIM <= 0.3"].distance(a, a).abs().max() < 1e-5
+    assert by_name["ssim_at_least_0.7"].distance(a, a).abs().max() < 1e-5
     assert share_within(np.array([0.1, 0.3, 0.4]), 0.3) == Share(2, 3)
 
 

@@ -132,7 +132,7 @@ def test_dlib_input_cuts_the_crop() -> None:
 
 
 def write_dlib(path: Path, seed: int = 0) -> list[np.ndarray]:
-    """Random tensors in dlib's format, with something between them; each as (first half, second half) in the file's order."""
+    """Random tensors in dlib's format with other bytes between them, each as (first half, second half)."""
     generator = np.random.default_rng(seed)
     widths = [32] * 3 + [64] * 4 + [128] * 3 + [256] * 4
     convolutions = [(32, 3, 7)]

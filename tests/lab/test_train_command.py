@@ -277,7 +277,9 @@ def test_interrupted_it_ends_its_epoch_and_goes_on_later(
     monkeypatch.setattr(train_command, "write_log", interrupt)
     stopped = run(data, tmp_path / "out")
     assert stopped.exit_code == 128 + number
-    assert "stopping when what is under way is done, such as an epoch; once more breaks it off" in stopped.output
+    assert (
+        "stopping at the end of the current step, such as an epoch; interrupt again to stop at once" in stopped.output
+    )
     assert "stopped after 2 of 3 epochs; run the same command again to go on" in stopped.output
     assert signal.getsignal(number) is before
     assert run(data, tmp_path / "out").exit_code == 0
@@ -297,7 +299,7 @@ def test_stopped_it_goes_on_and_ended_it_stays(data: Path, tmp_path: Path) -> No
     assert "test accuracy" in second.output
     before = json.loads((tmp_path / "out" / "result.json").read_text())
     assert "test accuracy" in run(data, tmp_path / "out").output
-    assert json.loads((tmp_path / "out" / "result.json").read_text())["accuracy"] == before["accuracy"]
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["metrics"] == before["metrics"]
 
 
 def test_what_is_refused_leaves_the_folder_free(data: Path, tmp_path: Path) -> None:

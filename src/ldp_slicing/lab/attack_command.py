@@ -19,10 +19,12 @@ from ldp_slicing.lab.attacks.pairs import attack_with_pairs, pairs_of_test_set
 from ldp_slicing.lab.attacks.reconstruct import attack_with_network
 from ldp_slicing.lab.data.sets import ImageSet
 from ldp_slicing.lab.describe import describe, row_of
+from ldp_slicing.lab.interfaces import Attack
 from ldp_slicing.lab.learners.recipes import recipe
 from ldp_slicing.lab.learners.run import TrainingRun
 from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.lab.learners.training import Limits, Report, find_device, train
+from ldp_slicing.lab.mechanism import SlicingMechanism
 from ldp_slicing.lab.provenance import provenance, stamped
 from ldp_slicing.lab.rows import Row
 from ldp_slicing.lab.run_folder import bind_folder, lock_folder, write_result
@@ -33,6 +35,11 @@ from ldp_slicing.view import Prune
 
 ATTACKS = ("averaging", "bayes", "black-box", "white-box", "identity")
 SMALL = 64  # images up to this side are attacked with the recipe for CIFAR, larger ones with the one for faces
+
+UNTRAINED: dict[str, Attack[AttackTarget, SlicingMechanism, Outcome]] = {
+    "averaging": attack_by_averaging,
+    "bayes": attack_by_posterior,
+}
 
 Train = Callable[[TrainingTask], TrainingRun | None]  # None if the time was up
 
@@ -128,10 +135,8 @@ def _reconstruction(request: AttackRequest, folder: Path, device: torch.device, 
 
 def _attack(request: AttackRequest, target: AttackTarget, train_one: Train) -> tuple[Row, Outcome] | None:
     row = Row("attack", request.images.name, request.name, plans=(request.plan,), prune=request.prune)
-    if request.name == "averaging":
-        return row, attack_by_averaging(target, request.plan, request.prune)
-    if request.name == "bayes":
-        return row, attack_by_posterior(target, request.plan, request.prune)
+    if request.name in UNTRAINED:
+        return row, UNTRAINED[request.name](target, SlicingMechanism(request.plan, request.prune))
     size = "cifar" if max(target.sources.shape[2:]) <= SMALL else "faces"
     chosen = with_overrides(recipe(f"{request.name}-{size}"), epochs=request.epochs)
     public, plans = target.training_set, (request.plan,)

@@ -1,8 +1,12 @@
-"""The interfaces of the lab: what a mechanism and a learner must have."""
+"""The interfaces of the lab: a mechanism protects images, an attack reads them, a metric scores, a learner learns.
+
+Whatever has these methods is measured like LDP-Slicing itself.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -27,6 +31,25 @@ class Mechanism(Protocol):
     def to_rgb(self, released: Tensor) -> Tensor:
         """Return float [N, C, H, W], 0 to 255: the releases as images."""
         ...
+
+
+class Metric(Protocol):
+    """How close reconstructions come to their sources. ``metrics.images.image_quality`` is one."""
+
+    def __call__(self, images: Tensor, sources: Tensor) -> Mapping[str, Any]:
+        """Two [N, C, H, W], 0 to 255, image i made from a release of source i, to numbers by name."""
+        ...
+
+
+Target = TypeVar("Target", contravariant=True)
+SomeMechanism = TypeVar("SomeMechanism", bound=Mechanism, contravariant=True)
+Result = TypeVar("Result", covariant=True)
+
+
+class Attack(Protocol[Target, SomeMechanism, Result]):
+    """A way to learn about sources from their releases. ``attacks.bayes.attack_by_posterior`` is one."""
+
+    def __call__(self, target: Target, mechanism: SomeMechanism, /) -> Result: ...
 
 
 class Learner(Protocol):

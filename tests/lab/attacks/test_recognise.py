@@ -45,19 +45,18 @@ def test_originals_are_recognised_and_noise_is_not(tmp_path: Path) -> None:
     public = {face.name for face, i in faces.index.items() if i in set(side.images.tolist())}
     assert not people & public
     originals = torch.from_numpy(faces.images[found.attacked]).permute(0, 3, 1, 2)
-    ceiling = found.score(originals)
+    ceiling = found(originals, originals)
     assert ceiling["rank_1"]["share"] == 1.0
     assert ceiling["gallery"] == 4  # two people with a pair of their own in each of two folds
     assert ceiling["verification"]["accuracy"] == 1.0
     assert ceiling["perceptual_distance"] == pytest.approx(0, abs=1e-6)
     assert ceiling["same_person"]["share"] == 1.0
-    floor = found.score(
-        torch.randint(256, originals.shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    )
+    noise = torch.randint(256, originals.shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    floor = found(noise, originals)
     assert floor["rank_1"]["share"] < 1
     assert floor["perceptual_distance"] > 0.5
     assert floor["same_person"]["share"] == 0.0
-    grey = found.score(torch.full(originals.shape, 128.0))
+    grey = found(torch.full(originals.shape, 128.0), originals)
     assert grey["rank_1"]["share"] == 0.0  # the same answer for everybody recognises nobody
 
 

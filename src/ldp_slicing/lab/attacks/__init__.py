@@ -1,1 +1,1 @@
-"""What an adversary can still see: reconstructions of sources from their releases, and how good they are. Each takes any plan and view."""
+"""What an adversary can learn from releases. Every attack is a function, and works with any plan and view."""

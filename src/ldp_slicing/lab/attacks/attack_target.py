@@ -1,11 +1,11 @@
-"""Whose pictures are attacked: the adversary's own public images, the sources it wants, and how well it did."""
+"""The images that are attacked, and the public images that the adversary has."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,19 +16,20 @@ from ldp_slicing.lab.attacks.recognition import RecognitionMetric, load_recognis
 from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.data.lfw import load_lfw, sides
 from ldp_slicing.lab.data.sets import ImageSet, Split
-from ldp_slicing.lab.metrics.images import CRITERIA, psnr, ssim
-from ldp_slicing.lab.metrics.shares import share_within
+from ldp_slicing.lab.interfaces import Metric
+from ldp_slicing.lab.metrics.images import image_quality
 
 SETS = {"lfw": "LFW, 112 x 112", "cifar10": "CIFAR-10, 32 x 32"}
-COUNT = 2000  # test images that are attacked, at most
+MOST_ATTACKED = 2000  # test images
 BATCH = 250
 
 
 @dataclass(frozen=True, eq=False)
 class AttackTarget:
-    """public: uint8 [N, H, W, 3], the adversary's. sources: uint8 [M, 3, H, W] on the device, which only their owners have.
+    """public: uint8 [N, H, W, C], images of the adversary. sources: uint8 [M, C, H, W] on the device, of their owners.
 
-    Nobody is in both by name. LFW has a few people and pictures under two names: docs/threat-model.md.
+    Nobody is in both by name. LFW has a few people and images under two names: docs/threat-model.md.
+    faces: the recogniser that is another metric if the sources are faces.
     """
 
     name: str
@@ -36,43 +37,36 @@ class AttackTarget:
     sources: Tensor
     faces: RecognitionMetric | None = None
 
-    @cached_property
-    def originals(self) -> dict[str, object] | None:
-        """What is recognised on the sources themselves: the ceiling, where they are faces."""
-        return self.faces.score(self.sources) if self.faces else None
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return (image_quality, self.faces) if self.faces else (image_quality,)
+
+    def score(self, images: Tensor) -> dict[str, Any]:
+        """[M, C, H, W] of 0..255, image i made from a release of source i, to the numbers of all metrics."""
+        return {name: value for metric in self.metrics for name, value in metric(images, self.sources).items()}
 
     @cached_property
-    def training_set(self) -> ImageSet:
-        """What the adversary trains on. It is asked to give back the images themselves, so that labels say nothing."""
-        labels = np.zeros(len(self.public), np.int64)
-        return ImageSet(self.name, 1, Split(self.public, labels), Split(self.public[:0], labels[:0]))
+    def originals(self) -> dict[str, Any] | None:
+        """The recogniser's scores of the sources themselves, an upper limit; None if they are no faces."""
+        return self.faces(self.sources, self.sources) if self.faces else None
 
-    @torch.no_grad()
-    def score(self, images: Tensor) -> dict[str, object]:
-        """[M, 3, H, W] of 0..255, row i made from a release of source i, to how near it comes, as JSON has it."""
-        pairs = list(zip(torch.split(images, BATCH), torch.split(self.sources, BATCH), strict=True))
-
-        def over(measure: Callable[[Tensor, Tensor], Tensor]) -> NDArray[np.float64]:
-            values: NDArray[np.float64] = torch.cat([measure(a, b) for a, b in pairs]).double().cpu().numpy()
-            return values
-
-        row: dict[str, object] = {
-            "psnr_db": float(over(psnr).mean()),
-            "ssim": float(over(ssim).mean()),
-            "success": {
-                criterion.name: share_within(over(criterion.distance), criterion.radius).row() for criterion in CRITERIA
-            },
-        }
-        return row | (self.faces.score(images) if self.faces else {})
-
-    def score_mean_image(self) -> dict[str, object]:
-        """The baseline that uses no release: the mean of the public images as the reconstruction of every source."""
+    def score_mean_image(self) -> dict[str, Any]:
+        """The scores of the mean public image as every reconstruction: the baseline that uses no release."""
         mean = torch.from_numpy(self.public.mean(0, dtype=np.float64)).permute(2, 0, 1).float().to(self.sources.device)
         return self.score(mean.expand(len(self.sources), -1, -1, -1))
 
+    @cached_property
+    def training_set(self) -> ImageSet:
+        """The public images, to train an adversary on. It learns to return the images, so all labels are 0."""
+        labels = np.zeros(len(self.public), np.int64)
+        return ImageSet(self.name, 1, Split(self.public, labels), Split(self.public[:0], labels[:0]))
+
 
 def open_target(name: str, folder: Path, device: torch.device) -> AttackTarget:
-    """ "lfw": people in pairs of the first five folds are attacked, all others are public. "cifar10": half the training set is public."""
+    """Open "lfw": people in pairs of the first five folds are attacked, and all others are public.
+
+    Or open "cifar10": test images are attacked, and half of the training set is public.
+    """
     if name == "lfw":
         faces = load_lfw(folder)
         side, _ = sides(faces)
@@ -87,9 +81,9 @@ def open_target(name: str, folder: Path, device: torch.device) -> AttackTarget:
 
 
 def target_from_set(images: ImageSet, device: torch.device) -> AttackTarget:
-    """The training set is public, and test images are attacked: a person, or a scene, must not be in both."""
+    """The training images are public, and test images are attacked. No person or scene should be in both."""
     tested = images.test.images
-    chosen = np.linspace(0, len(tested) - 1, min(COUNT, len(tested))).astype(int)
+    chosen = np.linspace(0, len(tested) - 1, min(MOST_ATTACKED, len(tested))).astype(int)
     return AttackTarget(images.name, images.train.images, _on_device(tested[chosen], device))
 
 

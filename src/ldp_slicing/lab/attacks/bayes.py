@@ -1,8 +1,8 @@
-"""No network: what each pixel's released bits say under a public prior, then non-local means over what the pixels say.
+"""An attack without training: the posterior of each pixel under a public prior, then non-local means.
 
-The prior is the histogram of each channel in the views of a public set. What a plan's tables flip is known exactly, so the posterior of
-each pixel is too, if the channels of the prior are independent. Of a pruned view this reconstructs the detail only: nothing in a release
-or in this prior tells the low band.
+The prior is the histogram of each channel in the views of public images. The plan's tables give the exact probability
+of every flip, so the posterior of each pixel is exact if the channels of the prior are independent. For a pruned view
+the attack reconstructs only the detail: neither a release nor this prior contains the low band.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch.nn import functional
 from ldp_slicing.lab.attacks.attack_target import BATCH, AttackTarget
 from ldp_slicing.lab.attacks.outcome import Outcome, example_sources
 from ldp_slicing.lab.bits import float_rgb, undo_gain
+from ldp_slicing.lab.mechanism import SlicingMechanism
 from ldp_slicing.lab.rows import Measurement
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.decode import posterior_mean
@@ -25,25 +26,17 @@ from ldp_slicing.view import Prune, gain_of
 
 PUBLIC, PIXELS = 500, 500 * 112 * 112  # public images that the attack is fitted to, and their pixels, at most
 PATCH, REACH = 5, 7  # of non-local means: patches of 5 x 5, compared up to 7 pixels away
-STRENGTHS = (
-    0.0,
-    0.35,
-    0.5,
-    0.7,
-    1.0,
-    1.4,
-    2.0,
-    2.8,
-)  # its h, in standard deviations of the noise; the public set chooses
+STRENGTHS = (0.0, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)  # its h, in standard deviations of the noise
 
 
 @dataclass(frozen=True)
 class Bayes:
-    """The attack, made ready on public images.
+    """The attack on a plan and view, fitted to public images.
 
-    prior: float32 [C, 256]. noise: float32 [C], the standard deviation of the posterior mean around a line through the true values.
-    lines: float32 [C, 2], offset and slope. The posterior mean of a noisy pixel lies near the prior's mean, and averaging over
-    neighbours does not bring it back; a line per channel, fitted to public images, does.
+    prior: float32 [C, 256]. strength: of the non-local means.
+    noise: float32 [C], the standard deviation of the posterior mean around a line through the true values.
+    lines: float32 [C, 2], offset and slope. The posterior mean of a noisy pixel lies near the mean of the prior, and
+        averaging over neighbours does not correct that; a line per channel, fitted to public images, does.
     """
 
     plan: Plan
@@ -60,7 +53,7 @@ class Bayes:
 
 
 def prepare(public: Tensor, plan: Plan, generator: torch.Generator | None = None, *, prune: Prune = "haar") -> Bayes:
-    """The attack on a plan and view, from uint8 [N, C, H, W] public images: prior, strength and lines come from them."""
+    """Fit prior, strength and lines to uint8 [N, C, H, W] public images."""
     seen = apply_view(public, prune, colour=plan.is_colour)
     prior = torch.stack([torch.bincount(channel.flatten(), minlength=256) + 1.0 for channel in seen.unbind(1)])
     prior = prior / prior.sum(1, keepdim=True)
@@ -94,7 +87,7 @@ def _smooth(mean: Tensor, noise: Tensor, strength: float) -> Tensor:
 
 
 def non_local_means(images: Tensor, strength: float, *, patch: int, reach: int) -> Tensor:
-    """float32 [N, C, H, W] to the same: every pixel the mean of its neighbourhood, weighed by how alike the patches around are.
+    """float32 [N, C, H, W] to the same: every pixel becomes a mean of its neighbours, weighted by patch similarity.
 
     The weight is exp(-d / strength^2), d the mean squared difference of the patches (Buades et al. 2005).
     """
@@ -113,7 +106,7 @@ def non_local_means(images: Tensor, strength: float, *, patch: int, reach: int) 
 
 
 def _fit(found: Tensor, wanted: Tensor) -> Tensor:
-    """Two [N, C, H, W] to float32 [C, 2]: the line of least squares from one to the other, for each channel."""
+    """Two [N, C, H, W] to float32 [C, 2]: for each channel the least-squares line from the first to the second."""
     x, y = (values.transpose(0, 1).flatten(1).double() for values in (found, wanted))
     centred = x - x.mean(1, keepdim=True)
     slope = (centred * y).mean(1) / centred.square().mean(1).clamp_min(1e-9)
@@ -124,19 +117,20 @@ def _along(lines: Tensor, values: Tensor) -> Tensor:
     return lines[:, 0].view(1, -1, 1, 1) + lines[:, 1].view(1, -1, 1, 1) * values
 
 
-def attack_by_posterior(target: AttackTarget, plan: Plan, prune: Prune) -> Outcome:
+def attack_by_posterior(target: AttackTarget, mechanism: SlicingMechanism) -> Outcome:
     """What the posterior of each pixel reveals, and what was fitted to public images for it."""
     device = target.sources.device
     generator = torch.Generator(device).manual_seed(0)
     count, height, width = target.public.shape[:3]
     chosen = np.linspace(0, count - 1, min(count, PUBLIC, -(-PIXELS // (height * width)))).astype(int)
     public = torch.from_numpy(target.public[chosen]).permute(0, 3, 1, 2).to(device)
-    ready = prepare(public, plan, generator, prune=prune)
+    ready = prepare(public, mechanism.plan, generator, prune=mechanism.prune)
     releases, guesses = [], []
     for some in (example_sources(target), *torch.split(target.sources, BATCH)):
-        words = simulate(some, plan, generator, prune=prune, output="ycbcr")
-        releases.append(float_rgb(words.float()).clamp_(0, 255))
+        words = mechanism.protect(some, generator)
+        releases.append(mechanism.to_rgb(words))
         guesses.append(ready.reconstruct(words))
-    reached = {"release": target.score(torch.cat(releases[1:])), "reconstruction": target.score(torch.cat(guesses[1:]))}
+    releases_score, guesses_score = (target.score(torch.cat(images[1:])) for images in (releases, guesses))
+    reached = {"release": releases_score, "reconstruction": guesses_score}
     fitted = {"public_images": len(chosen), "strength": ready.strength, "lines": ready.lines.tolist()}
-    return Outcome((Measurement(reached, plan),), {plan.epsilon: (releases[0], guesses[0])}, fitted)
+    return Outcome((Measurement(reached, mechanism.plan),), {mechanism.plan.epsilon: (releases[0], guesses[0])}, fitted)

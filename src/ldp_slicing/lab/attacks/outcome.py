@@ -14,16 +14,16 @@ from ldp_slicing.lab.rows import Measurement, Metrics
 
 EXAMPLES = 6  # images on a contact sheet
 
-Examples = Mapping[
-    float, Sequence[Tensor]
-]  # eps, or number of releases, to releases and reconstructions of the examples
+Examples = Mapping[float, Sequence[Tensor]]  # by eps or number of releases: releases and reconstructions
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """measurements: "release" and "reconstruction" each have the metrics of ``AttackTarget.judge``.
+    """What an attack has measured.
 
-    examples: see ``example_sources``. metrics: what the attack fitted to public images.
+    measurements: "release" and "reconstruction" each have the numbers of ``AttackTarget.score``.
+    examples: releases and reconstructions of ``example_sources``, by eps or by number of releases.
+    metrics: what the attack has fitted to public images.
     """
 
     measurements: tuple[Measurement, ...]
@@ -32,7 +32,7 @@ class Outcome:
 
 
 def example_sources(target: AttackTarget) -> Tensor:
-    """uint8 [K, 3, H, W]: sources that everybody may see. For faces this is a portrait in the public domain."""
+    """uint8 [K, C, H, W]: sources that may be published. For faces this is one portrait in the public domain."""
     return portrait().to(target.sources.device) if target.faces else target.sources[:EXAMPLES]
 
 

@@ -1,4 +1,4 @@
-"""Pairs of a release and a public photo: do they show the same? The paper's identity distinguishing attack."""
+"""The paper's identity distinguishing attack: do a release and a public image show the same person, or class?"""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ PAIRS = 10_000  # of a test set, at most
 
 
 def draw_pairs(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
-    """int64 [count, 3]: image, another image, and 1 where both are of one class, as half of them are. Classes of one image go unpaired.
+    """int64 [count, 3]: an image, another image, and 1 if both are of one class, as half of the pairs are.
 
-    No image comes first twice before all have: pairs that share a release share what is made of it, and tell less than they seem to.
+    Images that are alone in their class never come first. No image comes first twice before all have: pairs that share
+    a release are not independent.
     """
     rng = np.random.default_rng(seed)
     members = {int(kind): np.flatnonzero(labels == kind) for kind in np.unique(labels)}
@@ -56,7 +57,7 @@ def attack_with_classifier(run: TrainingRun) -> Metrics:
 
 
 def above_prior(log_probabilities: NDArray[np.float32], images: ImageSet) -> NDArray[np.bool_]:
-    """float32 [N, classes] posterior log probabilities to bool [N, classes]: whether they exceed the prior probabilities.
+    """float32 [N, classes] posterior log probabilities to bool [N, classes]: whether they exceed the prior.
 
     This is the optimal test. Half of the pairs of class c match, so a pair matches if p(release | c) > p(release).
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,8 +46,9 @@ class RecognitionMetric:
     probes: NDArray[np.int64]
     radius: float
 
-    def score(self, images: Tensor) -> dict[str, object]:
+    def __call__(self, images: Tensor, sources: Tensor) -> dict[str, Any]:
         """[M, 3, 112, 112] of 0..255, one reconstruction of each attacked image, to the recogniser's results."""
+        del sources  # their embeddings are known
         seen = embed(self.model, images, prepare=lambda x: x.float(), batch=BATCH)
         distances = squared_distances(seen, self.originals)
         found = fold_accuracy(squared_distances(seen[self.first], self.second), self.same, self.folds)

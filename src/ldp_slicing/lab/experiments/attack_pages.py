@@ -13,6 +13,8 @@ from ldp_slicing.lab.attacks.attack_target import SETS, AttackTarget, open_targe
 from ldp_slicing.lab.attacks.contact_sheet import contact_sheet, view_of
 from ldp_slicing.lab.attacks.outcome import Examples, Outcome, example_columns, example_sources
 from ldp_slicing.lab.experiment import ExperimentContext, RowsByExperiment
+from ldp_slicing.lab.interfaces import Attack
+from ldp_slicing.lab.mechanism import SlicingMechanism
 from ldp_slicing.lab.plans import VIEW_NAMES
 from ldp_slicing.lab.rows import Measurement, Row, measurements, plan_name, select
 from ldp_slicing.lab.tables import attack_cells, attack_heads, markdown
@@ -41,7 +43,7 @@ def mean_image_rows(experiment: str, context: ExperimentContext) -> Iterator[Row
 def attack_all(
     experiment: str,
     context: ExperimentContext,
-    attack: Callable[[AttackTarget, Plan, Prune], Outcome],
+    attack: Attack[AttackTarget, SlicingMechanism, Outcome],
     sheet: Callable[[AttackTarget, Row, Outcome], tuple[str, ...]],
 ) -> Iterator[Row]:
     """Rows of all data sets, views and budgets for an attack without training; unfinished when the time is up."""
@@ -56,7 +58,7 @@ def attack_all(
                 yield replace(row, finished=False)
                 continue
             target = target or open_target(name, context.data, context.device)
-            outcome = attack(target, row.plans[0], row.prune)
+            outcome = attack(target, SlicingMechanism(row.plans[0], row.prune))
             done = with_outcome(row, outcome, target)
             context.log(f"{row.label}: SSIM {done.measurements[-1].metrics['reconstruction']['ssim']:.3f}")
             yield replace(done, files=sheet(target, row, outcome))

@@ -1,7 +1,8 @@
-"""DP-SGD, the central model's way to learn from images: a trusted curator sees every source and releases only a noisy model.
+"""DP-SGD: in the central model a trusted curator sees every source and releases only a noisy model.
 
-Its eps is for a **whole image** (add or remove one) and needs that trust; the eps of a plan is for **one released pixel** and needs none.
-The two numbers are not comparable. The recipe is Tramèr and Boneh's (ICLR 2021): a linear model on scattering features.
+Its eps is for a **whole image** (added or removed) and needs that trust. The eps of a plan is for **one released
+pixel** and needs no trust. The two numbers are not comparable. The recipe is Tramèr and Boneh's (ICLR 2021): a linear
+model on scattering features.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.files import atomic_path
 from ldp_slicing.lab.data.sets import ImageSet
+from ldp_slicing.lab.learners.checkpoint import load_checkpoint, save_checkpoint
 from ldp_slicing.lab.learners.recipes import Recipe
 from ldp_slicing.lab.learners.scattering import scatter
 from ldp_slicing.lab.rows import Row
@@ -52,35 +53,33 @@ ROWS = 256  # examples that are multiplied at once: few, so that they stay in th
 
 @dataclass(frozen=True)
 class DpSgdRecipe(Recipe):
-    """Momentum SGD on a linear model; ``batch`` is the expected size of a Poisson sample, and what the noisy sum is divided by."""
+    """Momentum SGD on a linear model. The noisy sum is divided by ``batch``, the expected size of a Poisson sample."""
 
-    clip: float = 0.1  # the norm of an example's gradient, at most
-    statistics_noise: float = 60.0  # multiplier, for each of the two releases of the channels' means and mean squares
-    statistics_clips: tuple[float, float] = (16.0, 64.0)  # the norms of an image's own means and mean squares, at most
-    averaged: float = (
-        0.5  # the last part of the steps, whose iterates' mean is the model: made from what is released anyway
-    )
+    clip: float = 0.1  # the largest norm of an example's gradient
+    statistics_noise: float = 60.0  # the multiplier for the releases of the channels' means and of their mean squares
+    statistics_clips: tuple[float, float] = (16.0, 64.0)  # the largest norms of an image's means and mean squares
+    averaged: float = 0.5  # the share of the last steps whose mean iterate is the model; this costs no privacy
     learning_rate_at_noise_1: float = 12.0
     delta: float = 1e-10
 
     def learning_rate_for(self, noise: float) -> float:
-        """Less for more noise; ``learning_rate`` at most."""
-        return (
-            min(self.learning_rate, self.learning_rate_at_noise_1 * noise ** (-2 / 3)) if noise else self.learning_rate
-        )
+        """A smaller rate for more noise, at most ``learning_rate``."""
+        if not noise:
+            return self.learning_rate
+        return float(min(self.learning_rate, self.learning_rate_at_noise_1 * noise ** (-2 / 3)))
 
 
 RECIPE = DpSgdRecipe(
     name="scatter-linear",
-    source="Tramèr and Boneh, Differentially Private Learning Needs Better Features (ICLR 2021): scattering and a linear model",
+    source="Tramèr and Boneh, Differentially Private Learning Needs Better Features (ICLR 2021)",
     deviations=(
-        "the data are normalised by statistics with constant clips and noise 60, accounted for; theirs take the clips from the data",
-        "batches are Poisson samples, as the accountant takes them to be; their published code shuffles batches of this size",
+        "the data are normalised by noisy statistics with constant clips, accounted for; theirs depend on the data",
+        "batches are Poisson samples, as the accountant assumes; their published code shuffles batches of this size",
         "delta 1e-10 instead of 1e-5",
-        "the learning rate is 12 x noise^(-2/3), at most 16 (they search 2 to 16 at this batch): a rule for all budgets, chosen on 5,000 "
-        "training images held out in an earlier run; that choice is not accounted for",
+        "the learning rate is 12 x noise^(-2/3), at most 16 (they search 2 to 16 at this batch): a rule for all "
+        "budgets, chosen on 5,000 training images held out in an earlier run; that choice is not accounted for",
         "the model is the mean of the iterates of the last half; weights begin at zero",
-        "pixels are scaled to -2..2, not by ImageNet's mean and deviation; powers of two bring the paths to like size before the clips",
+        "pixels are scaled to -2..2, not by ImageNet's mean and deviation; powers of two equalise the paths",
     ),
     model="linear on scattering features (J = 2, L = 8, order 2)",
     epochs=60,
@@ -94,7 +93,7 @@ RECIPE = DpSgdRecipe(
 
 @dataclass(frozen=True)
 class Schedule:
-    """What the accountant has to know of a run, but for the noise."""
+    """What the accountant must know about a run, apart from the noise."""
 
     rate: float
     steps: int
@@ -105,7 +104,7 @@ class Schedule:
     def of(recipe: DpSgdRecipe, examples: int) -> Schedule:
         if recipe.batch > examples:
             raise LdpSlicingError(
-                f"a batch of {recipe.batch} cannot be sampled from {examples} examples: take a smaller one"
+                f"a batch of {recipe.batch} cannot be sampled from {examples} examples: use a smaller batch"
             )
         return Schedule(
             recipe.batch / examples,
@@ -115,21 +114,21 @@ class Schedule:
         )
 
     def epsilon(self, noise: float) -> float:
-        """What a run with this noise multiplier spends, by Opacus's Rényi accountant: all steps and the two releases of statistics."""
-        from opacus.accountants import RDPAccountant  # type: ignore[import-untyped] # here: the other experiments do without it
+        """The eps of a run with this noise multiplier, by Opacus's Rényi accountant: all steps and both statistics."""
+        from opacus.accountants import RDPAccountant  # type: ignore[import-untyped] # only DP-SGD needs it
 
         accountant = RDPAccountant()
         accountant.history = [(noise, self.rate, self.steps), (self.statistics_noise, 1.0, 2)]
         return float(accountant.get_epsilon(self.delta, alphas=ORDERS))
 
     def noise(self, epsilon: float) -> float:
-        """The noise multiplier for a budget, from above: it spends no more than ``epsilon``, and less than 1 % less."""
+        """The noise multiplier for a budget, rounded up: it spends at most ``epsilon``, and at least 99 % of it."""
         low, high = 0.0, 1.0
         while self.epsilon(high) > epsilon:
             low, high = high, 2 * high
             if high > 1e4:
                 raise LdpSlicingError(
-                    f"eps {epsilon:g} is less than the statistics alone cost: ask for more, or give them more noise"
+                    f"eps {epsilon:g} is less than the statistics cost: use a larger eps, or statistics with more noise"
                 )
         while high - low > high / 2000:
             middle = (low + high) / 2
@@ -138,7 +137,7 @@ class Schedule:
 
 
 def features(images: NDArray[np.uint8], recipe: DpSgdRecipe, device: torch.device) -> NDArray[np.float16]:
-    """uint8 [N, H, W, 3] -> float16 [N, 3 * 81, H/4 * W/4]: scattering; each row depends on its image alone."""
+    """uint8 [N, H, W, 3] to float16 [N, 3 * 81, H/4 * W/4]: scattering features, each from its own image alone."""
     mean, deviation = (torch.tensor(values, device=device) for values in (recipe.mean, recipe.std))
     planes = ((torch.from_numpy(images).to(device) / 255 - mean) / deviation).permute(0, 3, 1, 2)
     paths = scatter(planes.flatten(0, 1)).flatten(2) * torch.tensor(GAINS, device=device)[:, None]
@@ -146,7 +145,7 @@ def features(images: NDArray[np.uint8], recipe: DpSgdRecipe, device: torch.devic
 
 
 def statistics(rows: NDArray[np.float16], recipe: DpSgdRecipe, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """The channels' means and deviations, float32 [C] each, with noise; rows: [N, C, P], of which an image's own [C] means are clipped."""
+    """Noisy means and deviations of the channels, float32 [C] each, from [N, C, P]; each image's means are clipped."""
     sums = [torch.zeros(rows.shape[1]) for _ in range(2)]
     for start in range(0, len(rows), ROWS):
         inputs = torch.from_numpy(rows[start : start + ROWS].astype(np.float32))
@@ -163,7 +162,7 @@ def statistics(rows: NDArray[np.float16], recipe: DpSgdRecipe, generator: torch.
 def feature_file(
     data: ImageSet, work: Path, recipe: DpSgdRecipe, device: torch.device, say: Callable[[str], None]
 ) -> NDArray[np.float16]:
-    """Features of the training set and then of the test set, memory-mapped; kept in ``work`` under a name made from the images."""
+    """Features of the training set, then of the test set, memory-mapped from a file in ``work``."""
     images = np.concatenate([data.train.images, data.test.images])
     name = f"scattering-{_digest(images.shape, hashlib.sha256(images.data).digest(), recipe.mean, recipe.std)}"
     path, partial = work / f"{name}.npy", work / f"{name}.partial"
@@ -177,7 +176,7 @@ def feature_file(
             rows[start : start + block] = features(images[start : start + block], recipe, device)
 
         threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # a plane is too small to be shared out: blocks are
+        torch.set_num_threads(1)  # planes are too small to share between threads
         try:
             with ThreadPoolExecutor(threads) as pool:
                 for _ in pool.map(fill, range(0, len(images), block)):
@@ -194,15 +193,15 @@ def _digest(*what: object) -> str:
 
 
 def poisson_sample(examples: int, rate: float, generator: torch.Generator) -> NDArray[np.int64]:
-    """Which of the examples are in: each with probability ``rate``, independently of the others, so that the size varies."""
+    """The indices of a Poisson sample: each example is in it with probability ``rate``, independently of the others."""
     return np.asarray((torch.rand(examples, generator=generator, dtype=torch.float64) < rate).nonzero()[:, 0].numpy())
 
 
 def clipped_sum(inputs: Tensor, errors: Tensor, clip: float) -> tuple[Tensor, Tensor]:
-    """Sums of the examples' clipped gradients, for M linear models side by side: [F, M * K] for the weights, [M * K] for the biases.
+    """The sums of clipped gradients of M linear models: [F, M * K] for the weights, [M * K] for the biases.
 
-    inputs: float32 [B, F]; errors: float32 [B, M, K], the loss's derivatives by the outputs. An example's gradient is the outer product
-    of its inputs (and a 1 for the bias) with its errors, so its norm is the product of theirs and need not be written out.
+    inputs: float32 [B, F]. errors: float32 [B, M, K], the derivatives of the loss by the outputs. An example's gradient
+    is the outer product of its inputs (and a 1 for the bias) with its errors, so its norm is the product of both norms.
     """
     norms = (torch.linalg.vector_norm(inputs, dim=1, keepdim=True).square() + 1).sqrt() * errors.norm(dim=2)
     scaled = (errors * (clip / norms).clamp(max=1)[:, :, None]).flatten(1)
@@ -210,9 +209,9 @@ def clipped_sum(inputs: Tensor, errors: Tensor, clip: float) -> tuple[Tensor, Te
 
 
 class Stack:
-    """M linear models that learn side by side from the same Poisson samples, each with noise of its own; float32 throughout.
+    """M linear models that learn from the same Poisson samples, each with its own noise, in float32.
 
-    Statistics and samples follow from ``seed``, the noise of a model from ``seed`` and its key: not from who else is in the stack.
+    ``seed`` determines statistics and samples; ``seed`` and a model's key determine its noise, whatever the others are.
     """
 
     def __init__(
@@ -225,7 +224,7 @@ class Stack:
         seed: int,
         device: torch.device,
     ) -> None:
-        """rows: [N, C, P], the training set's first. noises: the noise multiplier of each model by its key, a number above 1."""
+        """rows: [N, C, P], the training set first. noises: each model's noise multiplier by its key, above 1."""
         self.rows, self.recipe, self.device, self.classes = rows, recipe, device, data.classes
         self.labels = torch.from_numpy(np.concatenate([data.train.labels, data.test.labels])).to(device)
         self.examples = len(data.train.labels)
@@ -251,8 +250,10 @@ class Stack:
     def finished(self) -> bool:
         return self.step == self.schedule.steps
 
-    def advance(self) -> None:
-        """One step."""
+    def advance(self) -> bool:
+        """Take one step if there is one left; return whether there was."""
+        if self.finished:
+            return False
         began = time.monotonic()
         first_averaged = round((1 - self.recipe.averaged) * self.schedule.steps)
         gradients = self._gradients(poisson_sample(self.examples, self.schedule.rate, self.generators[0]))
@@ -263,9 +264,10 @@ class Stack:
                 mean += weights / (self.schedule.steps - first_averaged)
         self.step += 1
         self.seconds += time.monotonic() - began
+        return True
 
     def _gradients(self, chosen: NDArray[np.int64]) -> list[Tensor]:
-        """Sums of clipped gradients over the chosen examples."""
+        """The sums of clipped gradients over the chosen examples."""
         sums = [torch.zeros_like(weights) for weights in self.weights]
         for start in range(0, len(chosen), ROWS):
             at = chosen[start : start + ROWS]
@@ -280,7 +282,7 @@ class Stack:
         return inputs, (inputs @ models[0] + models[1]).view(len(at), -1, self.classes)
 
     def _noise(self, shape: torch.Size) -> Tensor:
-        """Gaussian, of deviation noise x clip, for each model from its own generator."""
+        """Gaussian noise with the deviation noise x clip, for each model from its own generator."""
         part = (*shape[:-1], self.classes)
         pairs = zip(self.noises, self.generators[1:], strict=True)
         return torch.cat(
@@ -288,26 +290,33 @@ class Stack:
         ).to(self.device)
 
     def accuracies(self, models: Sequence[Tensor]) -> list[float]:
-        """Each model's share of right answers on the test set."""
+        """The test accuracy of each model."""
         right = torch.zeros(len(self.noises), device=self.device)
         for start in range(self.examples, len(self.rows), ROWS):
             at = np.arange(start, min(start + ROWS, len(self.rows)))
             right += (self._outputs(at, models)[1].argmax(2) == self.labels[at, None]).sum(0)
         return [count / (len(self.rows) - self.examples) for count in right.tolist()]
 
-    def save(self, path: Path) -> None:
-        """Everything needed to go on, under its name or not at all."""
-        tensors = {"weights": self.weights, "momenta": self.momenta, "means": self.means}
-        drawn = [generator.get_state() for generator in self.generators]
-        with atomic_path(path) as temporary:
-            torch.save({**tensors, "generators": drawn, "step": self.step, "seconds": self.seconds}, temporary)
+    def test_accuracy(self) -> list[float]:
+        """The test accuracy of each model: of the mean of its last iterates."""
+        return self.accuracies(self.means)
 
-    def resume(self, path: Path) -> None:
-        content = torch.load(path, map_location=self.device, weights_only=True)
-        self.weights, self.momenta, self.means = (content[name] for name in ("weights", "momenta", "means"))
-        for generator, drawn in zip(self.generators, content["generators"], strict=True):
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that is needed to continue."""
+        return {
+            "weights": self.weights,
+            "momenta": self.momenta,
+            "means": self.means,
+            "generators": [generator.get_state() for generator in self.generators],
+            "step": self.step,
+            "seconds": self.seconds,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.weights, self.momenta, self.means = (state[name] for name in ("weights", "momenta", "means"))
+        for generator, drawn in zip(self.generators, state["generators"], strict=True):
             generator.set_state(drawn.cpu())
-        self.step, self.seconds = content["step"], content["seconds"]
+        self.step, self.seconds = state["step"], state["seconds"]
 
 
 def rows_of(dataset: str, budgets: Sequence[float], seeds: Sequence[int]) -> list[Row]:
@@ -342,13 +351,13 @@ def measure(
         budgets = [_epsilon(row) for row in pending]
         checkpoint = work / f"dp-sgd-{_digest(data.name, data.digest, recipe, budgets, seed)}.pt"
         if checkpoint.is_file():
-            stack.resume(checkpoint)
+            load_checkpoint(stack, checkpoint)
         while not (stack.finished or time_is_up()):
             stack.advance()
             if stack.step % 20 == 0:
-                stack.save(checkpoint)
+                save_checkpoint(stack, checkpoint)
                 say(f"{data.name} seed {seed}: step {stack.step} of {schedule.steps}, {stack.seconds:.0f} s")
-        stack.save(checkpoint)
+        save_checkpoint(stack, checkpoint)
         yield from _measured(stack, pending)
         if not stack.finished:
             return

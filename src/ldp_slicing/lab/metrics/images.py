@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from ldp_slicing.lab.metrics.shares import share_within
+
+BATCH = 250
 WINDOW, SIGMA = 11, 1.5  # of SSIM (Wang et al. 2004)
 
 
@@ -58,3 +64,16 @@ CRITERIA = (
     Criterion("rmse_at_most_0.1", 25.5, rmse),
     Criterion("ssim_at_least_0.7", 0.3, lambda a, b: 1 - ssim(a, b)),
 )
+
+
+@torch.no_grad()
+def image_quality(images: Tensor, sources: Tensor) -> dict[str, Any]:
+    """Two [N, C, H, W] of 0..255 to mean PSNR and SSIM, and the share of successes by each criterion."""
+    pairs = list(zip(torch.split(images, BATCH), torch.split(sources, BATCH), strict=True))
+
+    def over(measure: Callable[[Tensor, Tensor], Tensor]) -> NDArray[np.float64]:
+        values: NDArray[np.float64] = torch.cat([measure(a, b) for a, b in pairs]).double().cpu().numpy()
+        return values
+
+    successes = {one.name: share_within(over(one.distance), one.radius).row() for one in CRITERIA}
+    return {"psnr_db": float(over(psnr).mean()), "ssim": float(over(ssim).mean()), "success": successes}
