@@ -187,7 +187,6 @@ def test_plans_at_the_edges(slices: Slices) -> None:
         assert_same_releases(plan, random_image(plan, (9, 8)), ["haar"])
 
 
-@pytest.mark.xfail(strict=True, reason="the package adds floats here, and sum() rounds differently from Python 3.12 on")
 def test_groups_are_packed_by_the_exact_sum_of_their_epsilons() -> None:
     """Five times 6.4, as floats, is a little more than 32."""
     assert_same_tables(Plan([Slice(1 << b, 6.4) for b in range(5)], 5))

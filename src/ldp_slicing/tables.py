@@ -238,7 +238,9 @@ def _pack(slices: list[tuple[int, float]]) -> list[list[tuple[int, float]]]:
     for part in slices:
         together = [*groups[-1], part] if groups else [part]
         width = sum(bits.bit_count() for bits, _ in together)
-        if groups and width <= NARROW and sum(epsilon for _, epsilon in together) <= GROUP_EPSILON:
+        # Exact, because sum() of floats rounds differently from Python 3.12 on, and groups decide the bytes.
+        total = sum(Fraction(epsilon) for _, epsilon in together)
+        if groups and width <= NARROW and total <= GROUP_EPSILON:
             groups[-1] = together
         else:
             groups.append([part])
