@@ -18,7 +18,7 @@ from ldp_slicing.card import WrittenStatement, counted, read_card, read_statemen
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.files import digest_of
 from ldp_slicing.formats import WRITERS, load_format
-from ldp_slicing.formats.base import Content
+from ldp_slicing.formats.base import Claims, Content
 from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, is_lost, read_manifest
 from ldp_slicing.storage import PARTIAL, Storage, printable
 
@@ -60,7 +60,7 @@ def verify(place: Storage, *, progress: Callable[[], None] = lambda: None) -> Ve
     ``progress`` is called after each file. Raises ReleaseError if there is no valid manifest, or if a library that is
     needed to read a file is not installed.
     """
-    report, contents = VerifyReport(), _Contents()
+    report, contents, claims = VerifyReport(), _Contents(), _read_claims(place)
     expected = set[str]()
     for output, group in groupby(read_manifest(place), key=lambda line: line["output"]):
         lines = list(group)
@@ -75,7 +75,7 @@ def verify(place: Storage, *, progress: Callable[[], None] = lambda: None) -> Ve
         else:
             report.files += 1
             report.releases += sum(line.get("frames", 1) for line in lines)
-            problem = _check_file(place, output, lines, contents)
+            problem = _check_file(place, output, lines, claims, contents)
         expected.add(output)
         if problem is not None:
             report.problems.append((output, problem))
@@ -97,7 +97,23 @@ def _unexpected_files(place: Storage, expected: set[str]) -> Iterator[tuple[str,
             yield found.path, "is not in the manifest"
 
 
-def _check_file(place: Storage, output: str, lines: list[dict[str, Any]], contents: _Contents) -> str | None:
+def _read_claims(place: Storage) -> Claims:
+    """Return what the card says about the files. ``_check_card`` reports what is wrong with it."""
+    try:
+        with place.open(CARD_NAME) as file:
+            statements = [read_statement(one) for one in read_card(file.read()).statements]
+        plans = {one.plan.word_bits: one.plan for one in statements}
+        largest = {
+            one.plan.word_bits: (int(one.content["width"][-1]), int(one.content["height"][-1])) for one in statements
+        }
+    except (LdpSlicingError, OSError, LookupError, TypeError, ValueError):
+        return Claims()
+    return Claims(plans, largest)
+
+
+def _check_file(
+    place: Storage, output: str, lines: list[dict[str, Any]], claims: Claims, contents: _Contents
+) -> str | None:
     """Return what is wrong with one file, or None; add what it holds to ``contents``."""
     suffix = output[output.rfind(".") :].lower()
     if suffix not in WRITERS:
@@ -109,7 +125,8 @@ def _check_file(place: Storage, output: str, lines: list[dict[str, Any]], conten
         if digest_of(place.open(output)).hex() != lines[0]["sha256"]:
             return "has changed since its release: its checksum differs from the manifest"
         with place.open(output) as file:
-            found: list[Content] = list(file_format.inspect(file))
+            check = getattr(file_format, "check", None)  # every format will have it instead of ``inspect``
+            found: list[Content] = list(check(file, claims) if check else file_format.inspect(file))
     except Exception as error:  # a reader may raise anything on a damaged file
         return f"cannot be read: {error}"
     for one in found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, Protocol
 
@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldp_slicing.errors import ImageError
-from ldp_slicing.images import Decoded
-from ldp_slicing.plan import COLOUR_BITS
+from ldp_slicing.images import MAX_PIXELS, Decoded
+from ldp_slicing.plan import COLOUR_BITS, Plan
 from ldp_slicing.storage import TemporaryFile
 
 Pixels = NDArray[np.unsignedinteger]
@@ -95,7 +95,7 @@ class PixelBuffer:
 
 @dataclass(frozen=True)
 class Content:
-    """One thing that ``inspect`` finds in a file of releases.
+    """One thing that ``check`` finds in a file of releases.
 
     It is a release (size, bits per word and number of frames are set), or data kept beside releases (``kept`` is its
     name), or something that does not belong there (``problem`` says what).
@@ -108,6 +108,45 @@ class Content:
     frames: int = 1
     problem: str | None = None
     kept: str | None = None
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What the card says about the files of a set. Without a readable card it says nothing.
+
+    plans: the plan for each word width, 24 for colour and 8 to 16 for grey.
+    largest: the largest width and height of a release for each word width.
+    """
+
+    plans: Mapping[int, Plan] = field(default_factory=dict)
+    largest: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+    def size_problem(self, width: int, height: int, bits: int) -> str | None:
+        """Return why no release of the set has this size, or None.
+
+        Call this before memory is allocated for what a header declares.
+        """
+        if width * height > MAX_PIXELS:
+            return f"declares {width} x {height} pixels, more than any release has"
+        if bits in self.largest and (width > self.largest[bits][0] or height > self.largest[bits][1]):
+            most = " x ".join(map(str, self.largest[bits]))
+            return f"declares {width} x {height} pixels; the card states at most {most}"
+        return None
+
+
+class Check(Protocol):
+    """Account for every byte of a file of releases, and yield what it holds: a format's function ``check``.
+
+    A byte is accounted for if it is what the format's ``Writer`` writes for the content that was decoded, or if it is
+    declared free content (names of members, data that was kept, UIDs that follow from identities). Where the writer is
+    ours, ``check`` encodes again what it decoded and compares bytes. Where a library writes, ``check`` walks the file
+    and refuses gaps, unknown metadata and tails. Whatever is left over is yielded as a ``Content`` with a problem.
+
+    The file is not trusted. Memory stays bounded by the size of one release, which ``claims`` limits: ``check`` reads
+    sizes from headers, calls ``claims.size_problem`` and only then allocates. It may raise anything on a damaged file.
+    """
+
+    def __call__(self, file: BinaryIO, claims: Claims) -> Iterator[Content]: ...
 
 
 def make_entry(name: str, decoded: Decoded, file: bytes | None, kept: dict[str, Any] | None = None) -> Entry:
