@@ -45,7 +45,7 @@ def test_cifar_in_its_published_layout(tmp_path: Path) -> None:
     assert load_cifar("cifar100", tmp_path).train.labels.tolist() == list(range(6))
 
 
-def test_a_missing_set_says_where_it_was_looked_for(tmp_path: Path) -> None:
+def test_a_missing_set_is_named_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cifar-10-batches-py.*--data"):
         load_cifar("cifar10", tmp_path)
     make_cifar(tmp_path)
@@ -68,7 +68,7 @@ class Runs:
         return os.system, ("touch it-ran",)
 
 
-def test_a_pickle_that_wants_to_run_something_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickle_with_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "evil", {"data": Runs()})
     with pytest.raises(DataError, match="system"):
@@ -76,7 +76,7 @@ def test_a_pickle_that_wants_to_run_something_is_not_read(tmp_path: Path, monkey
     assert not (tmp_path / "it-ran").exists()
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     make_cifar(tmp_path)
     (tmp_path / "cifar-10-batches-py" / "data_batch_3").unlink()
     with pytest.raises(

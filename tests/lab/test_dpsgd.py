@@ -51,7 +51,7 @@ def test_81_channels_at_a_quarter_of_the_size() -> None:
     assert scatter(torch.rand(3, 16, 16)).shape == (3, 81, 4, 4)
 
 
-def test_a_constant_is_all_in_order_0() -> None:
+def test_a_constant_image_has_only_order_0() -> None:
     found = scatter(torch.full((1, 32, 32), 0.7))[0]
     assert torch.allclose(found[0], torch.tensor(0.7))
     assert found[1:].abs().max() < 1e-6
@@ -59,7 +59,7 @@ def test_a_constant_is_all_in_order_0() -> None:
 
 @pytest.mark.parametrize("scale", [0, 1])
 @pytest.mark.parametrize("turn", range(8))
-def test_each_first_order_path_answers_best_to_its_own_wave(scale: int, turn: int) -> None:
+def test_each_first_order_path_responds_most_to_its_own_wave(scale: int, turn: int) -> None:
     row, column = torch.meshgrid(torch.arange(32.0), torch.arange(32.0), indexing="ij")
     angle, frequency = (3 - turn) * math.pi / 8, 0.75 * math.pi / 2**scale
     wave = torch.cos(frequency * (row * math.cos(angle) + column * math.sin(angle)))
@@ -92,7 +92,7 @@ def test_a_path_is_the_wavelets_modulus_averaged_in_space(scale: int, path: int,
     )
 
 
-def test_scattering_never_stretches_and_hardly_minds_a_shift() -> None:
+def test_scattering_is_nonexpansive_and_stable_to_shifts() -> None:
     """A coefficient covers 16 pixels. A shift by one pixel changes the features far less than the pixels."""
     generator = torch.Generator().manual_seed(0)
     images, others = torch.rand(2, 8, 32, 32, generator=generator)
@@ -177,7 +177,7 @@ def test_the_noise_spends_the_budget_and_no_more(budget: float) -> None:
     assert 0.99 * budget <= schedule.epsilon(schedule.noise(budget)) <= budget
 
 
-def test_both_releases_of_statistics_are_paid_for() -> None:
+def test_both_releases_of_statistics_are_accounted_for() -> None:
     """Two Gaussian releases are one with noise smaller by the square root of 2."""
     statistics_alone, one_step_alone = Schedule(1.0, 1, 1e-10, 4.0), Schedule(1.0, 1, 1e-10, 1e9)
     assert statistics_alone.epsilon(1e9) == pytest.approx(one_step_alone.epsilon(4 / math.sqrt(2)))
@@ -301,14 +301,14 @@ def test_the_learning_rate_falls_with_the_noise_and_is_each_models_own() -> None
     assert both.rates.tolist() == pytest.approx([16.0] * 3 + [3.0] * 3)
 
 
-def test_a_model_does_not_depend_on_who_learns_beside_it() -> None:
+def test_a_model_does_not_depend_on_the_others_of_its_stack() -> None:
     together, alone = (to_the_end(stack(RECIPE_OF_40, noises, seed=4)) for noises in ({100: 3.0, 200: 1.0}, {200: 1.0}))
     other = to_the_end(stack(RECIPE_OF_40, {200: 1.0}, seed=5))
     assert torch.allclose(together.weights[0][:, 3:], alone.weights[0], atol=1e-5)
     assert not torch.allclose(other.weights[0], alone.weights[0], atol=1e-2)
 
 
-def test_an_interrupted_stack_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
+def test_a_resumed_stack_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     whole, halted, resumed = (stack(RECIPE_OF_40, {2: 1.0, 3: 0.5}) for _ in range(3))
     to_the_end(whole)
     for _ in range(5):
@@ -348,7 +348,7 @@ def test_rows_record_the_mechanism_and_its_parameters(tmp_path: Path) -> None:
     assert replace(again, seconds=0, metrics={**again.metrics, "models_at_once": 3}) == replace(rows[3], seconds=0)
 
 
-def test_when_the_time_is_up_the_rows_say_so_and_the_next_call_resumes(tmp_path: Path) -> None:
+def test_rows_are_unfinished_when_the_time_is_up_and_the_next_call_resumes(tmp_path: Path) -> None:
     clock = iter(range(100))
     halted = measured(tmp_path, time_is_up=lambda: next(clock) >= 7)
     assert [(row.seed, row.finished, row.metrics["steps_done"]) for row in halted] == [(0, False, 7)] * 2

@@ -242,7 +242,7 @@ def test_read_bin_refuses(tmp_path: Path, content: Any, message: str) -> None:
         read_bin(path)
 
 
-def test_read_bin_refuses_what_is_cut_short(tmp_path: Path) -> None:
+def test_read_bin_refuses_a_truncated_file(tmp_path: Path) -> None:
     path = tmp_path / "set.bin"
     path.write_bytes(pickle.dumps(([b"a", b"b"], [True]))[:-3])
     with pytest.raises(DataError, match="not a pickled verification set"):

@@ -10,13 +10,13 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from ldp_slicing.lab.metrics.images import CRITERIA, psnr, rmse, ssim
 from ldp_slicing.lab.metrics.shares import Share, share_within
-from tests.lab.attacks.images import pictures
+from tests.lab.attacks.images import disc_images
 
 
 @pytest.mark.parametrize(("height", "width"), [(11, 11), (24, 24), (33, 20)])
 @pytest.mark.parametrize("noise", [2.0, 30.0, 200.0])
-def test_ssim_and_psnr_are_scikit_images(height: int, width: int, noise: float) -> None:
-    a = pictures(3, height, width).float()
+def test_ssim_and_psnr_equal_those_of_scikit_image(height: int, width: int, noise: float) -> None:
+    a = disc_images(3, height, width).float()
     b = (a + noise * torch.randn(a.shape, generator=torch.Generator().manual_seed(1))).clamp(0, 255)
     for found, one, other in zip(ssim(a, b), a.numpy(), b.numpy(), strict=True):
         wanted = structural_similarity(
@@ -27,8 +27,8 @@ def test_ssim_and_psnr_are_scikit_images(height: int, width: int, noise: float) 
         assert found.item() == pytest.approx(peak_signal_noise_ratio(one, other, data_range=255), abs=1e-3)
 
 
-def test_equal_pictures_are_as_near_as_can_be() -> None:
-    a = pictures(2)
+def test_equal_images_have_the_best_scores() -> None:
+    a = disc_images(2)
     assert torch.allclose(ssim(a, a), torch.ones(2), atol=1e-5)
     assert (psnr(a, a) == 100).all()
     assert (rmse(a, 255 - a) > 0).all()
@@ -36,7 +36,7 @@ def test_equal_pictures_are_as_near_as_can_be() -> None:
 
 
 def test_success_is_a_distance_of_at_most_r() -> None:
-    a = pictures(4).float()
+    a = disc_images(4).float()
     assert torch.equal(rmse(a, a + 25.5) <= CRITERIA[0].radius + 1e-4, torch.ones(4, dtype=torch.bool))
     by_name = {criterion.name: criterion for criterion in CRITERIA}
     assert by_name["ssim_at_least_0.7"].distance(a, a).abs().max() < 1e-5
@@ -44,7 +44,7 @@ def test_success_is_a_distance_of_at_most_r() -> None:
 
 
 @pytest.mark.parametrize(("hits", "count"), [(0, 10), (10, 10), (3, 20), (700, 1000)])
-def test_intervals_are_clopper_and_pearsons(hits: int, count: int) -> None:
+def test_intervals_are_clopper_pearson_intervals(hits: int, count: int) -> None:
     wanted = binomtest(hits, count).proportion_ci(0.95, method="exact")
     share = Share(hits, count)
     assert share.interval == pytest.approx((wanted.low, wanted.high), abs=1e-6)

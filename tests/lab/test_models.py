@@ -58,7 +58,7 @@ def test_arcface_logits_at_known_angles(angle: float) -> None:
     assert logits.tolist() == pytest.approx([30 * right, 30 * math.sin(angle)], abs=1e-4)
 
 
-def test_arcface_right_logit_never_rises_with_the_angle() -> None:
+def test_arcface_logit_of_the_true_class_never_rises_with_the_angle() -> None:
     head = ArcFaceHead(1, embedding=2, margin=0.4)
     with torch.no_grad():
         head.weight.copy_(torch.tensor([[1.0, 0.0]]))

@@ -101,7 +101,7 @@ def test_train_prints_the_spent_epsilon(data: Path, tmp_path: Path, options: tup
     assert (tmp_path / "out" / "model.pt").is_file()
 
 
-def test_it_learns_from_releases_that_somebody_made(data: Path, tmp_path: Path) -> None:
+def test_train_uses_existing_releases(data: Path, tmp_path: Path) -> None:
     made = CliRunner().invoke(
         app,
         [
@@ -149,7 +149,7 @@ def test_it_learns_from_releases_that_somebody_made(data: Path, tmp_path: Path) 
         open_people("pets", data)
 
 
-def test_releases_are_known_wherever_their_card_lies(data: Path, tmp_path: Path) -> None:
+def test_releases_are_recognised_by_the_nearest_card(data: Path, tmp_path: Path) -> None:
     """They are not released again: above the set, in its parts, behind links, beside a list, in the set of X-rays."""
 
     def privatize(source: str, target: str, epsilon: str = "5") -> None:
@@ -223,7 +223,7 @@ def test_releases_and_sources_are_not_mixed(data: Path) -> None:
         open_set("different", data)
 
 
-def test_a_folder_is_one_process_s_at_a_time(data: Path, tmp_path: Path) -> None:
+def test_a_folder_is_used_by_one_process_at_a_time(data: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with lock_folder(tmp_path / "out"):
         ran = run(data, tmp_path / "out")
@@ -240,7 +240,7 @@ def test_a_log_that_cannot_be_written_is_refused_before_anything_is_released(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_card_that_speaks_of_other_words_is_refused(data: Path, tmp_path: Path) -> None:
+def test_a_card_with_several_word_sizes_is_refused(data: Path, tmp_path: Path) -> None:
     Image.fromarray(RNG.integers(0, 256, (16, 16), dtype=np.uint8)).save(data / "pets" / "train" / "cat" / "grey.png")
     assert CliRunner().invoke(app, ["privatize", str(data / "pets"), str(data / "released")]).exit_code == 0
     with pytest.raises(DataError, match="words of 24, 8 bits"):
@@ -263,7 +263,7 @@ def test_a_folder_of_grey_images_is_grey(data: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_it_ends_its_epoch_and_goes_on_later(
+def test_an_interrupt_ends_the_epoch_and_training_can_be_resumed(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     write, times = train_command.write_log, [1]
@@ -290,7 +290,7 @@ def test_interrupted_it_ends_its_epoch_and_goes_on_later(
     assert not (tmp_path / "broken off" / "result.json").exists()
 
 
-def test_stopped_it_goes_on_and_ended_it_stays(data: Path, tmp_path: Path) -> None:
+def test_a_stopped_run_resumes_and_a_finished_one_stays(data: Path, tmp_path: Path) -> None:
     first = run(data, tmp_path / "out", "--minutes", "0")
     assert first.exit_code == 0
     assert "stopped before the first epoch" in first.output
@@ -302,7 +302,7 @@ def test_stopped_it_goes_on_and_ended_it_stays(data: Path, tmp_path: Path) -> No
     assert json.loads((tmp_path / "out" / "result.json").read_text())["metrics"] == before["metrics"]
 
 
-def test_what_is_refused_leaves_the_folder_free(data: Path, tmp_path: Path) -> None:
+def test_a_refusal_leaves_the_folder_unbound(data: Path, tmp_path: Path) -> None:
     for options, word in ((("--validation", "0.999"), "cannot hold out"), (("--seed", "-1"), "seed")):
         ran = run(data, tmp_path / "out", *options)
         assert ran.exit_code == 2
@@ -310,7 +310,7 @@ def test_what_is_refused_leaves_the_folder_free(data: Path, tmp_path: Path) -> N
     assert run(data, tmp_path / "out").exit_code == 0
 
 
-def test_what_is_handed_on_does_not_tell_the_sources(data: Path, tmp_path: Path) -> None:
+def test_the_result_contains_no_digest_of_the_sources(data: Path, tmp_path: Path) -> None:
     """A digest of sources confirms a guess of them; `task.json` has it, and stays."""
     assert run(data, tmp_path / "out").exit_code == 0
     digest = json.loads((tmp_path / "out" / "task.json").read_text())["images"]
@@ -318,7 +318,7 @@ def test_what_is_handed_on_does_not_tell_the_sources(data: Path, tmp_path: Path)
     assert digest not in (tmp_path / "out" / "result.json").read_text()
 
 
-def test_a_folder_belongs_to_one_task(data: Path, tmp_path: Path) -> None:
+def test_a_folder_is_bound_to_one_task(data: Path, tmp_path: Path) -> None:
     assert run(data, tmp_path / "out", "--minutes", "0").exit_code == 0
     for options, word in (
         (("--epsilon", "5"), "epsilon 20.0, not 5.0"),
@@ -330,7 +330,7 @@ def test_a_folder_belongs_to_one_task(data: Path, tmp_path: Path) -> None:
         assert word in ran.output
 
 
-def test_a_folder_belongs_to_its_images_whatever_they_are_called(data: Path, tmp_path: Path) -> None:
+def test_a_folder_is_bound_to_its_images_not_to_their_names(data: Path, tmp_path: Path) -> None:
     assert run(data, tmp_path / "out", "--minutes", "0").exit_code == 0
     path = data / "pets" / "train" / "cat" / "3.png"
     before = path.read_bytes()
@@ -342,7 +342,7 @@ def test_a_folder_belongs_to_its_images_whatever_they_are_called(data: Path, tmp
     assert run(data, tmp_path / "out").exit_code == 0
 
 
-def test_sets_are_told_apart_by_all_that_is_in_them() -> None:
+def test_the_digest_of_a_set_covers_images_labels_and_groups() -> None:
     images, labels = RNG.integers(0, 256, (6, 4, 4, 3), dtype=np.uint8), np.arange(6)
     split, other, nothing = Split(images, labels), Split(images, labels[::-1].copy()), Split(images[:0], labels[:0])
     sets = [
@@ -375,7 +375,7 @@ def test_tensorboard_can_read_its_log(data: Path, tmp_path: Path) -> None:
     assert "test_accuracy" not in events.Tags()["scalars"]
 
 
-def test_what_cannot_be_done_is_refused(data: Path, tmp_path: Path) -> None:
+def test_invalid_options_of_train_are_refused(data: Path, tmp_path: Path) -> None:
     for options, word in (
         (("--validation", "0"), "between 0 and 1"),
         (("--recipe", "faces-arcface"), "lab train-faces"),
@@ -402,7 +402,7 @@ def test_grey_images_get_a_grey_plan_and_recipe() -> None:
     assert (task.recipe.name, task.validation) == ("chest", 2)
 
 
-def test_named_sets_are_looked_for_where_they_belong(tmp_path: Path) -> None:
+def test_named_sets_are_read_from_their_usual_folders(tmp_path: Path) -> None:
     for name, place in (("cifar100", "cifar-100-python"), ("chest", "chest_xray"), ("mine", "mine")):
         with pytest.raises(LdpSlicingError, match=place):
             open_set(name, tmp_path)
@@ -462,7 +462,7 @@ def test_a_recogniser_is_trained_and_verified(
 
 
 @pytest.mark.parametrize(("release", "spent"), [("once", 10.0), ("every-epoch", 15.0)])
-def test_who_is_trained_on_and_verified_has_spent_on_both(
+def test_images_used_for_training_and_verification_spend_on_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, spent: float
 ) -> None:
     data = write_people(tmp_path)
@@ -499,7 +499,7 @@ def test_who_is_trained_on_and_verified_has_spent_on_both(
         )
 
 
-def test_what_a_recogniser_cannot_be_trained_on_is_refused(tmp_path: Path) -> None:
+def test_invalid_options_of_train_faces_are_refused(tmp_path: Path) -> None:
     data = write_people(tmp_path)
     torch.save({"state_dict": {"weight": torch.zeros(3)}, "epoch": 3}, data / "other.pt")
     torch.save([torch.zeros(3)], data / "list.pt")
@@ -581,7 +581,7 @@ def test_a_folder_with_other_parameters_is_refused(data: Path, tmp_path: Path) -
     assert "was begun with epochs None, not 3" in refused.output
 
 
-def test_it_runs_where_no_signals_can_be_received(data: Path, tmp_path: Path) -> None:
+def test_train_runs_outside_the_main_thread(data: Path, tmp_path: Path) -> None:
     found: list[Result] = []
     thread = threading.Thread(target=lambda: found.append(run(data, tmp_path / "out")))
     thread.start()

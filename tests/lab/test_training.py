@@ -64,7 +64,7 @@ def only(task: TrainingTask, folder: Path, limits: Limits | None = None) -> Trai
     return run
 
 
-def test_the_networks_are_the_ones_they_are_named_after() -> None:
+def test_networks_have_their_published_sizes() -> None:
     assert {"resnet56", "resnet9", "wrn28", "resnet50-grey", "ir50", "tiny"} == set(MODELS)
     assert (
         sum(p.numel() for p in build("resnet56", 10).parameters()) == 853_018
@@ -102,7 +102,7 @@ def test_one_cycle_rises_and_falls_once() -> None:
     assert 0 < rates[-1] < 0.02 * how.learning_rate
 
 
-def test_what_is_held_out_is_not_trained_on() -> None:
+def test_held_out_images_are_not_trained_on() -> None:
     split = Split(np.arange(50, dtype=np.uint8).repeat(12).reshape(50, 2, 2, 3), np.arange(50))
     kept, held = hold_out(split, 15, seed=1)
     assert (len(kept.labels), len(held.labels)) == (35, 15)
@@ -114,7 +114,7 @@ def test_what_is_held_out_is_not_trained_on() -> None:
         hold_out(split, 50, seed=1)
 
 
-def test_who_is_held_out_is_not_trained_on() -> None:
+def test_held_out_groups_are_not_trained_on() -> None:
     groups = np.repeat(np.arange(30), np.random.default_rng(3).integers(1, 5, 30))
     split = Split(np.zeros((len(groups), 2, 2, 3), np.uint8), np.arange(len(groups)), groups)
     for seed in range(20):
@@ -161,7 +161,7 @@ def test_the_row_names_the_epoch_whose_network_was_chosen(
 @pytest.mark.parametrize(
     ("release", "plan"), [("none", None), ("view", None), ("once", Plan.paper(58.0)), ("every-epoch", Plan.paper(58.0))]
 )
-def test_each_way_of_releasing_learns_something_easy(release: str, plan: Plan | None, tmp_path: Path) -> None:
+def test_every_release_mode_learns_an_easy_task(release: str, plan: Plan | None, tmp_path: Path) -> None:
     longer = replace(TINY, epochs=30, learning_rate=0.05, milestones=(25,))  # until the running means have settled
     run = only(TrainingTask("easy", bright_or_dark(), longer, plan, None, release), tmp_path, Limits())
     assert run.finished
@@ -199,7 +199,7 @@ def test_the_view_alone_is_pruned_and_not_noisy() -> None:
     ).all()
 
 
-def test_what_is_spent_is_told() -> None:
+def test_epsilon_per_source_counts_all_releases() -> None:
     once, every = (
         TrainingTask("t", bright_or_dark(), TINY, Plan.paper(20.0), release=mode) for mode in ("once", "every-epoch")
     )
@@ -225,7 +225,7 @@ def test_once_means_that_training_sees_the_same_release_in_every_epoch() -> None
 
 
 @pytest.mark.parametrize("release", ["once", "every-epoch"])
-def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(release: str, tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(release: str, tmp_path: Path) -> None:
     task = TrainingTask("t", bright_or_dark(), TINY, Plan.paper(20.0), release=release, validation=16)
     folders = tmp_path / "straight", tmp_path / "parts"
     straight = only(task, folders[0])
@@ -249,7 +249,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(release: str, tmp_path:
     assert third.epoch == second.epoch
 
 
-def test_what_was_trained_by_another_recipe_is_not_taken_up_but_its_releases_are(tmp_path: Path) -> None:
+def test_another_recipe_reuses_releases_and_no_checkpoint(tmp_path: Path) -> None:
     task = TrainingTask("t", bright_or_dark(), TINY, Plan.paper(20.0), validation=16)
     first = only(task, tmp_path)
     longer = only(replace(task, recipe=replace(TINY, epochs=TINY.epochs + 1)), tmp_path)
@@ -266,7 +266,7 @@ def test_releases_of_different_runs_are_different(tmp_path: Path) -> None:
     assert not torch.equal(one.inputs.padded, other.inputs.padded)
 
 
-def test_the_epoch_is_chosen_on_what_was_held_out_and_the_network_is_that_epochs(tmp_path: Path) -> None:
+def test_validation_chooses_the_epoch_and_its_network(tmp_path: Path) -> None:
     task = TrainingTask("t", bright_or_dark(), replace(TINY, epochs=6), Plan.paper(5.2), validation=16)
     run = only(task, tmp_path, Limits())
     assert all(epoch.test_accuracy is None for epoch in run.history)
@@ -275,7 +275,7 @@ def test_the_epoch_is_chosen_on_what_was_held_out_and_the_network_is_that_epochs
     assert run.validation_accuracy() == pytest.approx(best)
 
 
-def test_when_the_time_is_up_it_stops_and_can_be_resumed(tmp_path: Path) -> None:
+def test_training_stops_when_the_time_is_up_and_can_be_resumed(tmp_path: Path) -> None:
     task = TrainingTask("t", bright_or_dark(), TINY, release="none")
     assert not list(train([task], CPU, tmp_path, Limits(seconds=0.0)))
     limits = Limits(seconds=3600.0)
@@ -284,13 +284,13 @@ def test_when_the_time_is_up_it_stops_and_can_be_resumed(tmp_path: Path) -> None
     assert only(task, tmp_path).finished
 
 
-def test_less_than_no_time_is_refused() -> None:
+def test_a_negative_time_limit_is_refused() -> None:
     for minutes in (-1.0, float("nan")):
         with pytest.raises(LdpSlicingError, match="0 minutes or more"):
             Limits(seconds=60 * minutes)
 
 
-def test_what_is_killed_has_lost_little(tmp_path: Path) -> None:
+def test_checkpoints_are_written_by_time(tmp_path: Path) -> None:
     """A checkpoint is written when some time has passed, not when some epochs have."""
     task, seen = TrainingTask("t", bright_or_dark(), replace(TINY, epochs=4), release="none"), []
 
@@ -316,7 +316,7 @@ def test_a_checkpoint_of_another_device_is_refused(tmp_path: Path) -> None:
         load_checkpoint(run, path)
 
 
-def test_a_network_with_dropout_goes_on_as_if_it_had_not_stopped(
+def test_a_resumed_network_with_dropout_equals_an_uninterrupted_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(
@@ -341,7 +341,7 @@ def test_a_network_with_dropout_goes_on_as_if_it_had_not_stopped(
     assert not torch.equal(run.model(x), run.model(x))
 
 
-def test_learning_from_a_teacher_comes_closer_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distillation_reduces_its_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
         EMBEDDERS, "dlib", (lambda: nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 16)), 16)
     )
@@ -355,7 +355,7 @@ def test_learning_from_a_teacher_comes_closer_to_it(tmp_path: Path, monkeypatch:
     assert (run.history[0].test_accuracy, run.objective.head) == (None, None)
 
 
-def test_on_the_command_line_a_missing_data_set_is_a_refusal(tmp_path: Path) -> None:
+def test_reproduce_refuses_a_missing_data_set(tmp_path: Path) -> None:
     ran = CliRunner().invoke(
         app, ["lab", "reproduce", "fidelity", "--data", str(tmp_path), "--results", str(tmp_path / "r")]
     )
@@ -375,7 +375,7 @@ def test_a_compiled_network_learns_the_same(tmp_path: Path) -> None:
         assert torch.allclose(ours[1].float(), theirs[1].float(), atol=1e-3)
 
 
-def test_releases_are_decoded_before_they_are_learnt_from(tmp_path: Path) -> None:
+def test_releases_are_decoded_before_training(tmp_path: Path) -> None:
     how = replace(TINY, epochs=10, learning_rate=0.05)
     task = TrainingTask(
         "halves", bright_or_dark(), how, Plan.sliced(6.0, "Y7,Y6"), prune=None, validation=10, decode=True
@@ -393,7 +393,7 @@ def test_releases_are_decoded_before_they_are_learnt_from(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("release", "plan"), [("none", None), ("view", None), ("every-epoch", Plan.paper(20.0))])
-def test_only_what_was_released_once_is_decoded(release: ReleaseMode, plan: Plan | None) -> None:
+def test_only_images_released_once_are_decoded(release: ReleaseMode, plan: Plan | None) -> None:
     with pytest.raises(LdpSlicingError, match="released once can be decoded"):
         TrainingTask("halves", bright_or_dark(), TINY, plan, release=release, decode=True)
 
@@ -408,12 +408,12 @@ def test_a_recipe_in_fewer_epochs_keeps_its_steps() -> None:
 @pytest.mark.parametrize(
     ("every", "seen"), [(2, [0, 2, 4, 6, 8, 9]), (0, [0, 8, 9]), (5, [0, 5, 8, 9]), (1, list(range(10)))]
 )
-def test_when_accuracies_are_looked_at(every: int, seen: list[int]) -> None:
+def test_epochs_at_which_accuracy_is_measured(every: int, seen: list[int]) -> None:
     how = replace(recipe("cifar-once"), epochs=10, look_every=every)
     assert [epoch for epoch in range(10) if how.looks_at(epoch)] == seen
 
 
-def test_a_start_from_other_weights_is_another_run(tmp_path: Path) -> None:
+def test_other_initial_weights_have_another_checkpoint(tmp_path: Path) -> None:
     starts = []
     for number in range(2):
         torch.save({"x": torch.full((1,), float(number))}, tmp_path / f"{number}.pt")
@@ -433,7 +433,7 @@ def test_a_start_from_other_weights_is_another_run(tmp_path: Path) -> None:
     )
 
 
-def test_two_at_once_train_on_the_same_releases(tmp_path: Path) -> None:
+def test_concurrent_runs_share_their_releases(tmp_path: Path) -> None:
     """Else each image would be released twice."""
     task = TrainingTask("t", bright_or_dark(), TINY, Plan.paper(20.0), validation=16)
     with ThreadPoolExecutor(4) as pool:

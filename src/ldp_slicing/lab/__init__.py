@@ -1,1 +1,1 @@
-"""The analyst's side: what can be learnt from releases. It never needs a source that it was not given for research."""
+"""The analyst's side: train on releases, attack them and measure. It uses releases, and public images as sources."""

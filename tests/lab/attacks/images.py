@@ -1,4 +1,4 @@
-"""Small pictures with something on them: smooth colours and a few discs, so that neighbours tell about each other."""
+"""Small synthetic images: smooth colours and a few discs, so that neighbouring pixels are similar."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def pictures(count: int, height: int = 24, width: int = 24, *, seed: int = 0) -> Tensor:
+def disc_images(count: int, height: int = 24, width: int = 24, *, seed: int = 0) -> Tensor:
     """uint8 [count, 3, height, width]."""
     draw = torch.Generator().manual_seed(seed)
     rows, columns = torch.linspace(0, 1, height).view(1, 1, -1, 1), torch.linspace(0, 1, width).view(1, 1, 1, -1)

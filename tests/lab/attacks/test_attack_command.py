@@ -91,7 +91,7 @@ def test_grey_images_are_attacked_too(name: str, tmp_path: Path) -> None:
     assert (tmp_path / "sheet.png").is_file()
 
 
-def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_invalid_requests_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LdpSlicingError, match="available: averaging, bayes"):
         AttackRequest("guessing", images(), THICK)
     with pytest.raises(LdpSlicingError, match="colour"):
@@ -121,7 +121,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert code == 0, output
     assert "SSIM" in output
     assert "steps on" in output
-    assert "too few steps to learn much" in output  # two epochs of a few pictures
+    assert "too few steps to learn much" in output  # two epochs of a few disc_images
     assert "result.json" in output
     assert "sheet.png (for the owner only: it shows sources)" in output
     code, output = attack("bayes", "cifar10", "--out", str(tmp_path / "new"), "--device", "cuda:77")

@@ -7,11 +7,11 @@ from ldp_slicing.lab.attacks.averaging import average
 from ldp_slicing.lab.attacks.contact_sheet import view_of
 from ldp_slicing.lab.metrics.images import psnr
 from ldp_slicing.torch.simulate import simulate, to_rgb
-from tests.lab.attacks.images import pictures
+from tests.lab.attacks.images import disc_images
 
 
 def test_one_vote_is_the_release_and_many_are_the_source() -> None:
-    sources, plan = pictures(3), Plan.paper(20.0)
+    sources, plan = disc_images(3), Plan.paper(20.0)
     found = dict(average(sources, plan, (1, 2, 5, 40), torch.Generator().manual_seed(3), prune=None))
     release = simulate(sources, plan, torch.Generator().manual_seed(3), prune=None, output="ycbcr")
     assert (found[1] - to_rgb(release.to(torch.int32))).abs().max() <= 1
@@ -20,21 +20,21 @@ def test_one_vote_is_the_release_and_many_are_the_source() -> None:
     assert near[0] < near[1] - 3 < near[2] - 8
 
 
-def test_of_a_pruned_view_it_finds_the_view() -> None:
-    sources = pictures(2)
+def test_averaging_a_pruned_view_finds_the_view() -> None:
+    sources = disc_images(2)
     ((_, found),) = average(sources, Plan.paper(200.0), (9,), torch.Generator().manual_seed(0), prune="haar")
     assert psnr(found, view_of(sources, "haar")).min() > 35
     assert psnr(found, sources).max() < 20
 
 
-def test_detail_that_was_made_stronger_is_made_weaker_again() -> None:
-    sources = (pictures(2) // 8 + 100).to(torch.uint8)  # faint, so that nothing is clamped
+def test_the_gain_of_a_view_is_undone() -> None:
+    sources = (disc_images(2) // 8 + 100).to(torch.uint8)  # faint, so that nothing is clamped
     ((_, found),) = average(sources, Plan.paper(200.0), (9,), torch.Generator().manual_seed(0), prune="haar4")
     assert psnr(found, view_of(sources, "haar")).min() > 40
 
 
-def test_thick_slices_and_grey_plans_are_voted_on_too() -> None:
-    sources, thick = pictures(2), Plan([Slice(0xF0C0C0, 5.2)])
+def test_averaging_works_for_thick_slices_and_grey_plans() -> None:
+    sources, thick = disc_images(2), Plan([Slice(0xF0C0C0, 5.2)])
     one, many = (image for _, image in average(sources, thick, (1, 32), torch.Generator().manual_seed(0), prune=None))
     assert psnr(many, sources).mean() > psnr(one, sources).mean() + 4
     assert next(average(sources[:, :1], Plan.grey(8.0, 8), (2,)))[1].shape == (2, 1, 24, 24)

@@ -13,7 +13,7 @@ from ldp_slicing.lab.bits import float_rgb
 from ldp_slicing.lab.metrics.images import psnr
 from ldp_slicing.torch.decode import posterior_mean
 from ldp_slicing.torch.simulate import simulate
-from tests.lab.attacks.images import pictures
+from tests.lab.attacks.images import disc_images
 
 
 def by_hand(release: int, plan: Plan, prior: np.ndarray, kept: list[int]) -> list[float]:
@@ -56,7 +56,7 @@ def test_the_posterior_is_the_one_over_whole_words(plan: Plan) -> None:
         assert found[0, :, row, column].tolist() == pytest.approx(by_hand(word, plan, prior, kept), abs=1e-6)
 
 
-def test_without_noise_the_posterior_is_what_was_released() -> None:
+def test_the_posterior_without_noise_is_the_release() -> None:
     released = torch.randint(256, (2, 3, 6, 5), dtype=torch.uint8)
     found = posterior_mean(
         released.transpose(0, 1).long(), Plan.paper(1000.0), torch.full((3, 256), 1 / 256)
@@ -66,7 +66,7 @@ def test_without_noise_the_posterior_is_what_was_released() -> None:
 
 @pytest.mark.parametrize(("row", "column"), [(12, 9), (0, 0), (23, 20)])
 def test_non_local_means_by_hand(row: int, column: int) -> None:
-    image = pictures(1).float() / 255 + 0.1 * torch.randn(1, 3, 24, 24, generator=torch.Generator().manual_seed(0))
+    image = disc_images(1).float() / 255 + 0.1 * torch.randn(1, 3, 24, 24, generator=torch.Generator().manual_seed(0))
     found = non_local_means(image, 0.2, patch=3, reach=4)
     whole = np.pad(image[0].numpy(), ((0, 0), (5, 5), (5, 5)), "reflect")
     row, column = row + 5, column + 5
@@ -81,8 +81,8 @@ def test_non_local_means_by_hand(row: int, column: int) -> None:
 
 @pytest.mark.parametrize("plan", [Plan.paper(20.0), Plan([Slice(0xE0C0C0, 4.0)])])
 def test_the_attack_sees_more_than_the_release_shows(plan: Plan) -> None:
-    draw, sources = torch.Generator().manual_seed(0), pictures(4, seed=9)
-    attack = prepare(pictures(12), plan, draw, prune=None)
+    draw, sources = torch.Generator().manual_seed(0), disc_images(4, seed=9)
+    attack = prepare(disc_images(12), plan, draw, prune=None)
     words = simulate(sources, plan, draw, prune=None, output="ycbcr")
     release, found = float_rgb(words.float()).clamp(0, 255), attack.reconstruct(words)
     posterior = float_rgb(posterior_mean(words.transpose(0, 1).long(), plan, attack.prior).transpose(0, 1)).clamp(
@@ -92,10 +92,10 @@ def test_the_attack_sees_more_than_the_release_shows(plan: Plan) -> None:
     assert psnr(found, sources).mean() > psnr(posterior, sources).mean() > psnr(release, sources).mean()
 
 
-def test_the_easy_target_falls_and_of_a_pruned_view_the_detail_only() -> None:
-    draw, sources, plan = torch.Generator().manual_seed(0), pictures(3, seed=9), Plan.paper(200.0)
+def test_the_easy_target_is_reconstructed_and_only_the_detail_of_a_pruned_view() -> None:
+    draw, sources, plan = torch.Generator().manual_seed(0), disc_images(3, seed=9), Plan.paper(200.0)
     whole, pruned = (
-        prepare(pictures(6), plan, draw, prune=prune).reconstruct(
+        prepare(disc_images(6), plan, draw, prune=prune).reconstruct(
             simulate(sources, plan, draw, prune=prune, output="ycbcr")
         )
         for prune in (None, "haar")

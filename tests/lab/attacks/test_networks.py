@@ -8,7 +8,7 @@ from ldp_slicing import Plan, Slice
 from ldp_slicing.lab.bits import log_odds, mean_words, to_bits
 from ldp_slicing.lab.learners.models.adversaries import NETWORKS, BlackBox, Denoiser, FullScaleUNet, UNet, WhiteBox
 from ldp_slicing.torch.simulate import apply_view
-from tests.lab.attacks.images import pictures
+from tests.lab.attacks.images import disc_images
 
 
 @pytest.mark.parametrize("make", [UNet, FullScaleUNet])
@@ -23,7 +23,7 @@ def test_any_size_comes_back_and_every_weight_learns(make: type[nn.Module], scal
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_both_adversaries_give_pictures_back(channels: int) -> None:
+def test_both_adversaries_return_images(channels: int) -> None:
     plan = Plan.paper(20.0) if channels == 3 else Plan.grey(8.0, 8)
     releases = torch.randint(256, (2, channels, 21, 18), dtype=torch.uint8)
     for network in (BlackBox(channels, width=4, scales=2), WhiteBox(channels, width=8, scales=2)):
@@ -46,7 +46,7 @@ def test_each_bit_plane_has_a_module_of_its_own() -> None:
         assert torch.allclose(plane, torch.tanh(evidence[:, [b, 8 + b, 16 + b]] / 2))
 
 
-def test_attention_reaches_across_the_picture() -> None:
+def test_attention_reaches_across_the_image() -> None:
     network = Denoiser(3, 24, width=8).eval()
     evidence = torch.randn(1, 24, 64, 64, requires_grad=True)
     network(evidence, torch.zeros(1, 24))[0, :, 0, 0].sum().backward()
@@ -54,8 +54,8 @@ def test_attention_reaches_across_the_picture() -> None:
     assert (evidence.grad[0, :, -4:, -4:] != 0).any()
 
 
-def test_an_untrained_white_box_believes_certain_bits() -> None:
-    network, sources, plan = WhiteBox(width=8, scales=2).eval(), pictures(2), Plan.paper(300.0)
+def test_an_untrained_white_box_keeps_certain_bits() -> None:
+    network, sources, plan = WhiteBox(width=8, scales=2).eval(), disc_images(2), Plan.paper(300.0)
     with torch.no_grad():
         for parameter in (
             network.denoiser.head.weight,
@@ -71,7 +71,7 @@ def test_an_untrained_white_box_believes_certain_bits() -> None:
     assert (guess - sources).abs().max() < 4
 
 
-def test_what_each_knows_of_a_plan() -> None:
+def test_plan_features_of_each_adversary() -> None:
     thick = Plan([Slice(0xC08080, 5.2)])
     assert len(BlackBox(width=4).plan_features(thick)) == 1
     assert WhiteBox(width=8).plan_features(thick) == log_odds(thick).flatten().tolist()

