@@ -1,8 +1,8 @@
 """A model of a disk that loses power: what was recorded of a process, and what may be left of it.
 
-The model is the weakest that POSIX allows and SQLite is built for. A write survives for certain only when its file was
-synced afterwards, a name only when its folder was. Of everything else any subset may survive, and the last writes may be
-torn at a sector.
+The model is the weakest one that POSIX allows and that SQLite is built for. A write is sure to survive only if its
+file was synced afterwards, a name only if its folder was. Any subset of everything else may survive, and a write may
+be torn at a sector boundary.
 """
 
 from __future__ import annotations
@@ -79,14 +79,12 @@ def _apply(content: bytearray, operation: Operation, rng: random.Random | None) 
 
 
 class Disk:
-    """Replays operations; ``names`` maps paths to files, with the changes of each folder's entries that are not safe yet."""
+    """Replays operations and keeps apart what was synced from what a power cut may lose."""
 
     def __init__(self) -> None:
         self._names: dict[str, _File | None] = {}  # as the process sees them; None: a folder
         self._safe: dict[str, _File | None] = {}
-        self._changes: list[
-            tuple[str, str, _File | None, bool]
-        ] = []  # folder, path, what it names, whether it is removed
+        self._changes: list[tuple[str, str, _File | None, bool]] = []  # folder, path, file, is removed
 
     def replay(self, operation: Operation) -> None:
         path = operation.path

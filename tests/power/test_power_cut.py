@@ -1,4 +1,4 @@
-"""The ledger after a power cut: whatever it approved is in it, at every point and in every state that the disk may be in."""
+"""After a power cut at any point, the ledger still has every release that it approved."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def lost_releases(folder: Path, kind: str) -> int:
 
 
 def _knows(path: Path, approved: set[bytes]) -> bool:
-    """Whether the ledger that the cut left has everything that was approved. Before the first approval it may be refused."""
+    """Whether the ledger that the cut left has all that was approved. Before the first approval it may be refused."""
     try:
         ledger = Ledger(path, must_exist=bool(approved))
     except LedgerError:
