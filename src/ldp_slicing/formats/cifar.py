@@ -17,16 +17,20 @@ from ldp_slicing.images import Decoded
 from ldp_slicing.pickles import unpickle_data
 
 _ROW_BYTES = 3 * 32 * 32
+_MAX_BYTES = 1 << 30  # the largest of CIFAR's files has 155 MB; a pickle is read as a whole
 
 
 def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
     """Yield one entry per row, uint8 [32, 32, 3], with the labels that are kept."""
     try:
-        content: Any = unpickle_data(file.read())
+        data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise ImageError(f"has more than {_MAX_BYTES:,} bytes: split it into files as large as CIFAR's own")
+        content: Any = unpickle_data(data)
         rows = np.asarray(content["data"])
         present = [name for name in CIFAR_ENDINGS if name in content]
         check_keep(options.keep, present)
-        labels = {CIFAR_ENDINGS[name]: list(content[name]) for name in present if name in options.keep}
+        labels = {CIFAR_ENDINGS[name]: _labels(content[name], len(rows)) for name in present if name in options.keep}
     except ImageError:
         raise
     except DataError as error:
@@ -37,10 +41,14 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
         raise ImageError(
             f"is not a CIFAR file: expected rows of {_ROW_BYTES} bytes, got an array {rows.dtype} {rows.shape}"
         )
-    if any(len(column) != len(rows) for column in labels.values()):
-        raise ImageError(f"is not a CIFAR file: it does not have one label for each of its {len(rows)} images")
     for number, row in enumerate(rows):
-        kept = {ending: str(int(column[number])).encode() for ending, column in labels.items()}
+        kept = {ending: column[number] for ending, column in labels.items()}
         pixels = np.ascontiguousarray(row.reshape(3, 32, 32).transpose(1, 2, 0))
         entry = make_entry(f"{number:05}.png", Decoded(pixels, ()), None, kept)
         yield entry if number else note_left_out(entry, set(present) - set(options.keep))
+
+
+def _labels(column: Any, count: int) -> list[bytes]:  # noqa: ANN401
+    if len(column) != count:
+        raise ImageError(f"is not a CIFAR file: it does not have one label for each of its {count} images")
+    return [str(int(label)).encode() for label in column]

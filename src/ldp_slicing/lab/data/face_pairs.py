@@ -14,7 +14,7 @@ from PIL import Image
 
 from ldp_slicing.errors import DataError
 from ldp_slicing.lab.data.sets import require_file
-from ldp_slicing.pickles import DataOnlyUnpickler
+from ldp_slicing.pickles import load_data_only
 
 FORMATS = ("JPEG", "PNG")  # other decoders are not tried on untrusted bytes
 
@@ -91,7 +91,7 @@ def read_bin(path: Path) -> tuple[list[bytes], NDArray[np.bool_]]:
     """
     encoded = require_file(path, "an InsightFace verification set").read_bytes()
     try:
-        content = DataOnlyUnpickler(io.BytesIO(encoded), encoding="bytes").load()
+        content = load_data_only(encoded)
     except DataError:
         raise
     except Exception as error:  # a damaged pickle raises anything
