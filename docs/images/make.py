@@ -1,4 +1,4 @@
-"""Draw docs/images/releases.webp, the picture in the README: `python docs/images/make.py`"""
+"""Draw docs/images/releases.webp, the image at the top of the README: `python docs/images/make.py`."""
 
 from __future__ import annotations
 
