@@ -229,7 +229,7 @@ def test_read_bin_runs_nothing(tmp_path: Path, protocol: int) -> None:
         (([b"a"], [True]), "1 images for 1 pairs"),
         (([], []), "0 images for 0 pairs"),
         (([b"a", "b"], [True]), "a str instead of the bytes"),
-        (([b"a", np.zeros((2, 2), np.uint8)], [True]), "a ndarray instead of the bytes"),
+        (([b"a", np.zeros((2, 2), np.uint8)], [True]), "an array of 2 dimensions instead of the bytes"),
         (([b"a", b"b"], [2]), "2 instead of true or false"),
         (([b"a", b"b"], [None]), "None instead of true or false"),
         ((7, [None]), "0 images"),

@@ -109,7 +109,8 @@ def _encoded(image: Any, path: Path) -> bytes:  # noqa: ANN401 - whatever the fi
         return image
     if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 1:
         return image.tobytes()
-    raise DataError(f"{path} holds a {type(image).__name__} instead of the bytes of an image")
+    found = f"an array of {image.ndim} dimensions" if isinstance(image, np.ndarray) else f"a {type(image).__name__}"
+    raise DataError(f"{path} holds {found} instead of the bytes of an image")
 
 
 def _answer(value: Any, path: Path) -> bool:  # noqa: ANN401 - whatever the file holds
