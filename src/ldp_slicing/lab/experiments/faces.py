@@ -176,8 +176,9 @@ likewise. The threshold of a fold comes from the other four folds of its half. E
 - Reconstructed faces: a white-box network trained on public people reconstructs the faces, and the pretrained
   recogniser compares them. This is the best method here.
 
-The numbers below were measured with batch-norm statistics and a mean embedding from all images of LFW. The code now
-takes both from the public side alone.
+Batch-norm statistics and the mean embedding come from the public side alone in 23 rows of folds 1 to 5. The other rows
+were measured before that rule and used all images of LFW. Measured both ways, the 23 rows differ by 0.08 points on
+average and by at most 3.4 points.
 
 Where this contradicts the paper:
 

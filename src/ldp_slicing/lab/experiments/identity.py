@@ -240,8 +240,8 @@ fresh noise; each tested image is released once.
 - The intervals treat the pairs as independent, although some share an image.
 - The Wide-ResNet-28 has width 4 on CIFAR and 2 on LFW, where it did not learn from a few thousand public faces. The
   paper's was trained on BUPT.
-- dlib's recogniser was measured with batch-norm statistics and a mean embedding from all images of LFW. The code now
-  takes both from the public side alone.
+- For dlib's recogniser, batch-norm statistics and the mean embedding come from the public side alone in four rows of
+  folds 1 to 5. The other rows were measured before that rule and used all images of LFW (see `faces`).
 - The only bound that applies is the one for whole images, 1/2 tanh(pixels x eps / 2). It is vacuous at these budgets.
 """,
     measure,
