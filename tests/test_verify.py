@@ -38,7 +38,7 @@ def test_a_manifest_names_every_release_with_its_checksum(target: Path) -> None:
     assert [line["output"] for line in lines] == sorted(line["output"] for line in lines)
     assert len(lines) == 7
     for line in lines:
-        assert set(line) == {"output", "sha256", "status"}
+        assert set(line) == {"manifest", "output", "sha256", "status"}
         assert line["sha256"] == hashlib.sha256((target / line["output"]).read_bytes()).hexdigest()
     assert verified(target) == []
 
@@ -147,8 +147,9 @@ def test_verify_finds_the_problem(name: str, target: Path) -> None:
 
 
 def test_a_file_of_an_unknown_type(target: Path) -> None:
+    line = {"manifest": 2, "output": "in/00001.exe", "sha256": "0" * 64, "status": "released"}
     with open(target / "manifest.jsonl", "a") as file:
-        file.write(json.dumps({"output": "in/00001.exe", "sha256": "", "status": "released"}) + "\n")
+        file.write(json.dumps(line) + "\n")
     assert ("in/00001.exe", "has a file type that is never released") in verified(target)
 
 

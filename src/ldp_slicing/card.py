@@ -23,6 +23,7 @@ from ldp_slicing.view import Prune, block_of, pruning
 
 _SIX_DIGITS = Context(prec=6, rounding=ROUND_CEILING)
 CARD_VERSION = 2
+CARD_BYTES = 1 << 20  # the longest card
 PROSE = frozenset({"why", "remark", "name"})  # keys of explanations, which are not recomputed
 VACUOUS = 0.4999  # an advantage is at most 0.5, so such a bound says nothing
 

@@ -106,6 +106,28 @@ def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
     return io.BufferedReader(file)
 
 
+def read_limited(file: BinaryIO, most_bytes: int) -> bytes:
+    """Return the content of an open file, and close it. Raise ImageError if it has more than ``most_bytes`` bytes."""
+    with file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise ImageError(f"has more than {most_bytes:,} bytes")
+    return content
+
+
+def limited_lines(file: BinaryIO, most_bytes: int) -> Iterator[bytes]:
+    """Yield the lines of an open file, with their line feeds. Raise ImageError if one has more than ``most_bytes``."""
+    rest = b""
+    while piece := file.read(CHUNK_BYTES):
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield line + b"\n"
+        if len(rest) > most_bytes:
+            raise ImageError(f"has a line of more than {most_bytes:,} bytes")
+    if rest:
+        yield rest
+
+
 def lock_folder(folder: Path) -> Callable[[], None] | None:
     """Lock a folder and return the function that unlocks it. Raise BlockingIOError if another process holds the lock.
 

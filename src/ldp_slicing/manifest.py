@@ -7,17 +7,36 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
+from ldp_slicing.card import CARD_BYTES
 from ldp_slicing.errors import ImageError, LdpSlicingError, ReleaseError
+from ldp_slicing.files import limited_lines, read_limited
 from ldp_slicing.storage import Storage, write_file
+from ldp_slicing.strict_json import fields, parse, shown
 
 CARD_NAME = "card.json"
 MANIFEST_NAME = "manifest.jsonl"
 BLANK = b"\0 \n"  # what a power cut may leave of a file
+MANIFEST_VERSION = 2  # version 1 did not state it
+LINE_BYTES = 1 << 20  # the longest line; names of members may be long
+RELEASED = "released"  # status of a release
 LOST = "lost"  # status of a release whose file is gone
 AGAIN = "released again"  # status of a release that replaced a lost one
+_REQUIRED = {"output": str, "sha256": str, "status": str}
+_SIZE = {"width": int, "height": int, "word_bits": int}  # only of a lost release: nobody can look
+_OPTIONAL = {**_SIZE, "member": str, "frames": int, "manifest": int}
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+class DamagedManifestError(ReleaseError):
+    """The manifest is not as ``write_manifest`` writes it: somebody changed it, or it was damaged."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"has a damaged {MANIFEST_NAME}: {reason}")
 
 
 def has_card(place: Storage, path: str = CARD_NAME) -> bool:
@@ -31,41 +50,50 @@ def has_card(place: Storage, path: str = CARD_NAME) -> bool:
 
 
 def read_or_empty(place: Storage, path: str) -> bytes:
-    """Return the content of a file, or nothing if there is no such file."""
-    if place.size(path) is None:
-        return b""
-    with place.open(path) as file:
-        return file.read()
+    """Return the content of a card, or nothing if there is no such file. Raise ImageError if it is too long for one."""
+    return b"" if place.size(path) is None else read_limited(place.open(path), CARD_BYTES)
 
 
 def write_manifest(place: Storage, lines: Iterable[dict[str, Any]]) -> None:
     """Write one JSON line per release.
 
-    Every line has ``output`` (the path of the file), ``sha256`` and ``status``. A release inside a tar or Parquet file
-    also has ``member``; a video or multi-frame DICOM file has ``frames``; a lost release has ``width``, ``height`` and
-    ``word_bits``.
+    Every line has ``output`` (the path of the file), ``sha256`` and ``status``. A lost release also has ``width``,
+    ``height`` and ``word_bits``; one inside a tar or Parquet file has ``member``; a video or multi-frame DICOM file has
+    ``frames``.
     """
-    write_file(place, MANIFEST_NAME, (json.dumps(line).encode() + b"\n" for line in lines))
+    write_file(place, MANIFEST_NAME, (_encode_line(line, MANIFEST_VERSION) for line in lines))
 
 
 def read_manifest(place: Storage) -> Iterator[dict[str, Any]]:
     """Yield the checked lines of the manifest one at a time: there may be millions.
 
-    Raises ReleaseError if the manifest is missing or damaged, or if a line names a file outside the folder.
+    Raises ReleaseError if the manifest is missing, and DamagedManifestError if it is not as ``write_manifest`` writes
+    it, or if a line names a file outside the folder.
     """
     try:
-        with place.open(MANIFEST_NAME) as file:
-            for number, text in enumerate(file, 1):
-                line = json.loads(text)
-                if not isinstance(line, dict) or not _is_valid(line):
-                    raise ValueError(f"line {number} is not a valid manifest line")
-                yield line
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, LdpSlicingError):
-            raise ReleaseError(
-                f"has no {MANIFEST_NAME}: the run did not finish, or this is not a folder of releases ({error})"
-            ) from None
-        raise ReleaseError(f"has a damaged {MANIFEST_NAME}: {error}") from None
+        file = place.open(MANIFEST_NAME)
+    except ImageError as error:
+        raise ReleaseError(
+            f"has no {MANIFEST_NAME}: the run did not finish, or this is not a folder of releases ({error})"
+        ) from None
+    versions = set[int]()
+    with file:
+        for number, text in enumerate(_split(file), 1):
+            try:
+                version, line = _read_line(text)
+            except LdpSlicingError as error:
+                raise DamagedManifestError(f"line {number} is not a valid manifest line: {error}") from None
+            versions.add(version)
+            if len(versions) > 1:
+                raise DamagedManifestError(f"line {number} has another version than the lines before it")
+            yield line
+
+
+def _split(file: BinaryIO) -> Iterator[bytes]:
+    try:
+        yield from limited_lines(file, LINE_BYTES)
+    except ImageError as error:
+        raise DamagedManifestError(f"it {error}") from None
 
 
 def is_lost(place: Storage, line: dict[str, Any]) -> bool:
@@ -73,23 +101,39 @@ def is_lost(place: Storage, line: dict[str, Any]) -> bool:
     return line["status"] == LOST and not place.exists(line["output"])
 
 
-def _is_valid(line: dict[str, Any]) -> bool:
-    """Return whether all fields have the right types and the path stays inside the folder.
+def _read_line(text: bytes) -> tuple[int, dict[str, Any]]:
+    """Return the version and the content of a line, or raise LdpSlicingError.
 
-    The manifest comes from somebody else and is not trusted.
+    The manifest comes from somebody else and is not trusted. A line has exactly one text for its content.
     """
-    texts = [line.get(key) for key in ("output", "sha256", "status")] + [line.get("member", "")]
-    if not all(isinstance(text, str) for text in texts) or not _is_positive(line.get("frames", 1)):
-        return False
-    if line["status"] == LOST and not all(_is_positive(line.get(key)) for key in ("width", "height", "word_bits")):
-        return False
+    line = fields(parse(text, most_bytes=LINE_BYTES), _REQUIRED, _OPTIONAL)
+    version = line.pop("manifest", 1)
+    if version not in (1, MANIFEST_VERSION):
+        raise LdpSlicingError(f"version {version} is unknown; this software reads 1 to {MANIFEST_VERSION}")
+    if line["status"] not in (RELEASED, LOST, AGAIN):
+        raise LdpSlicingError(f"the status {shown(line['status'])} is unknown")
+    if not _SHA256.fullmatch(line["sha256"]):
+        raise LdpSlicingError(f"{shown(line['sha256'])} is not a checksum")
+    if not _stays_inside(line["output"]):
+        raise LdpSlicingError(f"{shown(line['output'])} is not a path inside the folder")
+    if {key for key in line if key in _SIZE} != ({*_SIZE} if line["status"] == LOST else set()):
+        raise LdpSlicingError("a lost release has width, height and word_bits, and no other has")
+    if min(line.get(key, 1) for key in _SIZE) < 1 or line.get("frames", 2) < 2:
+        raise LdpSlicingError("a width, a height, a number of bits or a number of frames is too small")
+    if _encode_line(line, version) != text:
+        raise LdpSlicingError("it is not written as this software writes it")
+    return version, line
+
+
+def _encode_line(line: dict[str, Any], version: int) -> bytes:
+    head = {} if version == 1 else {"manifest": version}
+    return json.dumps(head | {key: line[key] for key in (*_REQUIRED, *_OPTIONAL) if key in line}).encode() + b"\n"
+
+
+def _stays_inside(output: str) -> bool:
     try:
-        path = os.fsencode(line["output"])
+        path = os.fsencode(output)
     except UnicodeEncodeError:
         return False
     parts = path.replace(b"\\", b"/").split(b"/")
     return b"\0" not in path and bool(parts[0]) and b".." not in parts
-
-
-def _is_positive(value: object) -> bool:
-    return type(value) is int and value > 0

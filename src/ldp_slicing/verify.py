@@ -19,7 +19,7 @@ from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.files import digest_of
 from ldp_slicing.formats import WRITERS, load_format
 from ldp_slicing.formats.base import Claims, Content
-from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, is_lost, read_manifest
+from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, DamagedManifestError, is_lost, read_manifest
 from ldp_slicing.storage import PARTIAL, Storage, printable
 
 
@@ -57,11 +57,19 @@ class _Contents:
 def verify(place: Storage, *, progress: Callable[[], None] = lambda: None) -> VerifyReport:
     """Check every file against the manifest, look for anything that is not a release, and recompute the card.
 
-    ``progress`` is called after each file. Raises ReleaseError if there is no valid manifest, or if a library that is
-    needed to read a file is not installed.
+    ``progress`` is called after each file. Raises ReleaseError if there is no manifest, or if a library that is needed
+    to read a file is not installed.
     """
-    report, contents, claims = VerifyReport(), _Contents(), _read_claims(place)
-    expected = set[str]()
+    report = VerifyReport()
+    try:
+        _check_set(place, report, progress)
+    except DamagedManifestError as error:  # what follows in it cannot be told
+        report.problems.append((MANIFEST_NAME, f"is damaged: {error.reason}"))
+    return report
+
+
+def _check_set(place: Storage, report: VerifyReport, progress: Callable[[], None]) -> None:
+    contents, claims, expected = _Contents(), _read_claims(place), set[str]()
     for output, group in groupby(read_manifest(place), key=lambda line: line["output"]):
         lines = list(group)
         if output in expected:
@@ -82,7 +90,6 @@ def verify(place: Storage, *, progress: Callable[[], None] = lambda: None) -> Ve
         progress()
     report.problems += _unexpected_files(place, expected | {CARD_NAME, MANIFEST_NAME})
     report.problems += [(CARD_NAME, problem) for problem in _check_card(place, contents)]
-    return report
 
 
 def _unexpected_files(place: Storage, expected: set[str]) -> Iterator[tuple[str, str]]:

@@ -47,3 +47,25 @@ def test_other_paths_are_refused(name: str, why: str, target: Path) -> None:
     result = CliRunner().invoke(app, ["verify", str(target.parent / name)])
     assert result.exit_code == 2
     assert why in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (
+            '"status"',
+            '"note": "a whole source", "status"',
+            "line 1 is not a valid manifest line: there is an unknown key",
+        ),
+        ('"status"', '"output": "1.png", "status"', "the key 'output' occurs twice"),
+        (", ", ",", "not written as this software writes it"),
+        ('{"manifest": 2', '{"manifest": 7', "version 7 is unknown"),
+    ],
+)
+def test_a_changed_manifest_is_wrong(old: str, new: str, why: str, target: Path) -> None:
+    manifest = target / "manifest.jsonl"
+    manifest.write_text(manifest.read_text().replace(old, new))
+    result = CliRunner().invoke(app, ["verify", str(target)])
+    assert result.exit_code == 1
+    assert "wrong: manifest.jsonl is damaged: " in " ".join(result.stderr.split())
+    assert why in " ".join(result.stderr.split())

@@ -1,0 +1,99 @@
+"""A strict reader of JSON, for cards and manifests that somebody else wrote.
+
+Standard readers accept what two people can read differently, or what nobody looks at: doubled keys, of which the last
+counts; NaN; unknown keys. This reader refuses all of it. Tests: tests/test_strict_json.py.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+from ldp_slicing.errors import LdpSlicingError
+
+MOST_DIGITS = 18  # of an integer: below 2^60
+NAMES = {dict: "an object", list: "a list", str: "a text", int: "an integer", float: "a number with a decimal point"}
+NO_FIELDS: Mapping[str, type] = MappingProxyType({})
+
+
+def parse(data: bytes, *, most_bytes: int) -> Any:  # noqa: ANN401 - JSON values
+    """Return the value of a JSON document, or raise LdpSlicingError.
+
+    Every key occurs once in its object, numbers are finite, integers have at most 18 digits, and the document has at
+    most ``most_bytes`` bytes.
+    """
+    if len(data) > most_bytes:
+        raise LdpSlicingError(f"it is longer than {most_bytes:,} bytes")
+    try:
+        return _DECODER.decode(data.decode("utf-8"))
+    except LdpSlicingError:
+        raise
+    except RecursionError:
+        raise LdpSlicingError("it is nested too deeply") from None
+    except ValueError as error:
+        raise LdpSlicingError(f"it is not JSON: {error}") from None
+
+
+def fields(
+    content: object, required: Mapping[str, type], optional: Mapping[str, type] = NO_FIELDS, *, where: str = ""
+) -> dict[str, Any]:
+    """Return a JSON object that has all required keys, no others but optional ones, and values of exactly these types.
+
+    Otherwise raise LdpSlicingError. ``where`` is the place of the object in its document.
+    """
+    found: dict[str, Any] = typed(content, dict, where or "the document")
+    for key, value in found.items():
+        kind = required.get(key) or optional.get(key)
+        if kind is None:
+            raise LdpSlicingError(f"there is an unknown key {shown(key)}" + (f" in {where}" if where else ""))
+        typed(value, kind, f"{where}.{key}" if where else key)
+    for key in required:
+        if key not in found:
+            raise LdpSlicingError(f"{where or 'the document'} lacks the key {key!r}")
+    return found
+
+
+def typed(value: object, kind: type, where: str) -> Any:  # noqa: ANN401 - JSON values
+    """Return the value, which must have exactly this type: True is not an integer, and 20 is not 20.0."""
+    if type(value) is not kind:
+        raise LdpSlicingError(f"{where} must be {NAMES[kind]}; got {shown(value)}")
+    return value
+
+
+def shown(value: object) -> str:
+    """Format a value for a message: at most 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise LdpSlicingError(f"the key {shown(next(key for key in keys if keys.count(key) > 1))} occurs twice")
+    return found
+
+
+def _integer(text: str) -> int:
+    if len(text) > MOST_DIGITS:
+        raise LdpSlicingError(f"the integer {text[:20]}... has more than {MOST_DIGITS} digits")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise LdpSlicingError(f"the number {text[:20]} is too large")
+    return value
+
+
+def _not_a_number(text: str) -> NoReturn:
+    raise LdpSlicingError(f"{text} is not a number in JSON")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_int=_integer, parse_float=_finite, parse_constant=_not_a_number
+)
