@@ -280,7 +280,7 @@ def test_an_interrupt_ends_the_epoch_and_training_can_be_resumed(
     assert (
         "stopping at the end of the current step, such as an epoch; interrupt again to stop at once" in stopped.output
     )
-    assert "stopped after 2 of 3 epochs; run the same command again to go on" in stopped.output
+    assert "stopped after 2 of 3 epochs; run the same command again to resume" in stopped.output
     assert signal.getsignal(number) is before
     assert run(data, tmp_path / "out").exit_code == 0
     row = json.loads((tmp_path / "out" / "result.json").read_text())

@@ -86,7 +86,7 @@ def read_folder(
     by_class = {path.name: found for path in folders if (found := list_images(path))}
     files = [(path, i) for i, found in enumerate(by_class.values()) for path in found]
     if not files:
-        raise DataError(f"{root} has no folders of 8-bit images, one per class (DICOM files cannot be trained on)")
+        raise DataError(f"{root} has no images in class folders: use 8-bit images (DICOM files cannot be trained on)")
     images = read_images([path for path, _ in files], size=size, grey=grey)
     return Split(images, np.array([label for _, label in files], np.int64)), list(by_class)
 
