@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import re
+import struct
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import gdcm
 import numpy as np
@@ -16,8 +17,13 @@ import pytest
 from numpy.typing import NDArray
 from pydicom.dataset import Dataset
 
+from ldp_slicing.errors import ImageError
+from ldp_slicing.formats import dicom as dicom_format
+from ldp_slicing.formats.base import Claims, Content, Entry, Options
 from ldp_slicing.release.settings import ReleaseSettings
+from ldp_slicing.storage import TemporaryFile
 from tests.formats.dicom_files import SLICE, STACK, dicom, saved
+from tests.formats.tampering import problem_of
 from tests.release.helpers import PNG, SECRET, card_of, expected, manifest_of, outputs, plant, release, spent, verified
 
 
@@ -230,20 +236,122 @@ def test_a_file_without_pixels(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["PatientName", "InstitutionName", "preamble"])
-def test_verify_finds_unwanted_attributes(name: str, tmp_path: Path) -> None:
+def with_value(data: bytes, tag: tuple[int, int], value: bytes) -> bytes:
+    """Return the file with another value of a short element, and a group length that is right."""
+    at = data.index(struct.pack("<HH", *tag), 132)
+    size = struct.unpack_from("<H", data, at + 6)[0]
+    changed = data[: at + 6] + struct.pack("<H", len(value)) + value + data[at + 8 + size :]
+    if tag[0] == 2:
+        length = struct.unpack_from("<L", data, 140)[0] + len(value) - size
+        changed = changed[:140] + struct.pack("<L", length) + changed[144:]
+    return changed
+
+
+def with_pixels(data: bytes, pixels: bytes) -> bytes:
+    at = data.index(b"\xe0\x7f\x10\x00")
+    return data[: at + 8] + struct.pack("<L", len(pixels)) + pixels
+
+
+def pixels_of(data: bytes) -> bytes:
+    return data[data.index(b"\xe0\x7f\x10\x00") + 12 :]
+
+
+def resaved(data: bytes, **about: Any) -> bytes:
+    made = pydicom.dcmread(io.BytesIO(data))
+    for name, value in about.items():
+        setattr(made, name, value)
+    return saved(made)
+
+
+ATTACKS: dict[str, Callable[[bytes], bytes]] = {
+    "preamble": lambda data: SECRET.ljust(128) + data[128:],
+    "tail": lambda data: data + SECRET,
+    "element after the pixels": lambda data: (
+        data + struct.pack("<HH2sHL", 0xFFFC, 0xFFFC, b"OB", 0, 18) + SECRET + b"\0"
+    ),
+    "longer pixel data": lambda data: with_pixels(data, pixels_of(data) + SECRET + b"\0"),
+    "an unused high bit": lambda data: with_pixels(data, b"\x00\x80" + pixels_of(data)[2:]),
+    "cut off": lambda data: with_pixels(data, pixels_of(data)[:-2]),
+    "patient's name": lambda data: with_value(data, (0x0010, 0x0010), b"Anna"),
+    "text in an allowed tag": lambda data: with_value(data, (0x0012, 0x0063), SECRET + b" "),
+    "spaces in an allowed tag": lambda data: with_value(data, (0x0008, 0x0060), b"OT  "),
+    "rescale slope": lambda data: with_value(data, (0x0028, 0x1053), b"1.00000123456789"),
+    "intercept": lambda data: with_value(data, (0x0028, 0x1052), b"-19700101 "),
+    "UID of the study": lambda data: with_value(data, (0x0020, 0x000D), b"2.25.19700101 "),
+    "UID that is no number of ours": lambda data: with_value(data, (0x0008, 0x0018), b"1.2.19700101"),
+    "implementation": lambda data: with_value(data, (0x0002, 0x0012), b"1.2.3.19700101"),
+    "another element": lambda data: resaved(data, InstitutionName="Anna"),
+    "another writer": resaved,
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_verify_accounts_for_every_byte(attack: str, tmp_path: Path) -> None:
     release(plant(tmp_path / "in", {"a.dcm": saved(dicom(SLICE, 12))}), tmp_path / "out")
-    made = pydicom.dcmread(tmp_path / "out" / "a.dcm")
-    if name == "preamble":
-        made.preamble = SECRET.ljust(128)
-    else:
-        setattr(made, name, "Anna")
-    made.save_as(tmp_path / "out" / "a.dcm")
-    line = manifest_of(tmp_path / "out")[0] | {
-        "sha256": hashlib.sha256((tmp_path / "out" / "a.dcm").read_bytes()).hexdigest()
-    }
-    (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
-    assert "more than pixels" in verified(tmp_path / "out")[0][1]
+    assert verified(tmp_path / "out") == []
+    assert problem_of(tmp_path / "out", "a.dcm", ATTACKS[attack]((tmp_path / "out" / "a.dcm").read_bytes())) is not None
+
+
+def test_any_changed_byte_before_the_pixels_is_found_or_is_the_uid(tmp_path: Path) -> None:
+    release(plant(tmp_path / "in", {"a.dcm": saved(dicom(STACK, 12, BurnedInAnnotation="NO"))}), tmp_path / "out")
+    data = (tmp_path / "out" / "a.dcm").read_bytes()
+    for at in range(len(data) - len(pixels_of(data))):
+        changed = bytearray(data)
+        changed[at] ^= 1
+        try:
+            found = [one.problem for one in dicom_format.check(io.BytesIO(changed), Claims())]
+        except (ImageError, ValueError, LookupError, struct.error):
+            continue
+        assert found != [None], f"byte {at}"
+
+
+def test_the_padding_of_odd_pixels_is_zero(tmp_path: Path) -> None:
+    pixels = (SLICE[:11] & 255).astype(np.uint8)
+    release(plant(tmp_path / "in", {"a.dcm": saved(dicom(pixels, 8))}), tmp_path / "out")
+    data = (tmp_path / "out" / "a.dcm").read_bytes()
+    assert data[-1] == 0
+    assert verified(tmp_path / "out") == []
+    assert "bytes after" in str(problem_of(tmp_path / "out", "a.dcm", data[:-1] + b"\1"))
+
+
+@pytest.mark.parametrize("bits", range(8, 17))
+@pytest.mark.parametrize("frames", [1, 2, 12_000])
+@pytest.mark.parametrize(("burned", "signed"), [("", False), ("YES", True), ("NO", False), ("PERHAPS", True)])
+def test_every_release_is_accepted_and_read_by_pydicom(bits: int, frames: int, burned: str, signed: bool) -> None:
+    file, numbers = io.BytesIO(), np.random.default_rng(bits)
+    writer = dicom_format.Writer(cast("Any", TemporaryFile(file)), Options())
+    dtype = np.dtype(np.uint8 if bits == 8 else np.uint16)
+    stack = numbers.integers(0, 1 << bits, (frames, 3, 1), dtype)
+    for pixels in stack:
+        entry = Entry("", pixels, bits, None, kept={"signed": signed, "burned": burned})
+        canvas = SimpleNamespace(pixels=pixels)
+        writer.add(entry, "a", "0" * 32, cast("Any", canvas))
+    writer.close()
+    file.seek(0)
+    assert [*dicom_format.check(file, Claims())] == [Content(None, 1, 3, bits, frames)]
+    file.seek(0)
+    made = pydicom.dcmread(file)
+    np.testing.assert_array_equal(made.pixel_array.reshape(stack.shape), stack)
+    assert made.get("NumberOfFrames", 1) == frames
+    assert made.get("BurnedInAnnotation", "PERHAPS") == (burned or "PERHAPS")
+    file.seek(0)
+    for entry, pixels in zip(dicom_format.read(file, Options()), stack, strict=True):
+        np.testing.assert_array_equal(entry.pixels, pixels)
+
+
+def test_sources_that_declare_too_much_are_refused_before_memory_is_taken(tmp_path: Path) -> None:
+    huge = dicom(SLICE, 12, Rows=65535, Columns=65535)
+    large = pydicom.dcmread(io.BytesIO(packed(tmp_path, SLICE, "JPEG2000Lossless")))
+    (frame,) = pydicom.encaps.generate_frames(large.PixelData, number_of_frames=1)
+    coded = frame[:8] + struct.pack(">LL", 60_000, 60_000) + frame[16:]
+    large.PixelData = pydicom.encaps.encapsulate([coded])
+    deflated = dicom(SLICE, 12)
+    deflated.file_meta.TransferSyntaxUID = pydicom.uid.DeflatedExplicitVRLittleEndian
+    files = {"huge.dcm": saved(huge), "coded.dcm": saved(large), "deflated.dcm": saved(deflated)}
+    ran = release(plant(tmp_path / "in", files), tmp_path / "out")
+    assert "declares 65535 x 65535 pixels" in ran.problems["huge.dcm"]
+    assert "a compressed frame has 60000 x 60000 pixels" in ran.problems["coded.dcm"]
+    assert "deflated" in ran.problems["deflated.dcm"]
 
 
 def test_under_an_owners_key_different_pixels_have_different_identities(tmp_path: Path, key: Path) -> None:
