@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import av
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from ldp_slicing.storage import LocalStorage
+from ldp_slicing.errors import ImageError
+from ldp_slicing.formats import video as video_format
+from ldp_slicing.formats.base import Claims, Content, Entry, Options
+from ldp_slicing.storage import LocalStorage, TemporaryFile
 from ldp_slicing.verify import verify
+from tests.formats.tampering import problem_of
 from tests.formats.videos import FRAMES, frames_of, video
 from tests.release.helpers import SECRET, card_of, expected, manifest_of, outputs, plant, release, spent, verified
 
@@ -114,11 +120,101 @@ def test_a_release_has_a_common_frame_rate(rate: str, usual: str, tmp_path: Path
         assert len([*container.decode(video=0)]) == 42
 
 
-def test_verify_finds_sound(tmp_path: Path) -> None:
+def void(size: int) -> bytes:
+    return b"\xec" + (1 << 56 | size).to_bytes(8, "big") + SECRET.ljust(size)
+
+
+def in_segment(data: bytes, at: int, inserted: bytes) -> bytes:
+    """Return the file with bytes inserted into its segment, whose size is corrected."""
+    start = data.index(SEGMENT) + 4
+    size = int.from_bytes(data[start + 1 : start + 8], "big") + len(inserted)
+    return data[:start] + (1 << 56 | size).to_bytes(8, "big") + data[start + 8 : at] + inserted + data[at:]
+
+
+def in_last_frame(data: bytes, inserted: bytes) -> bytes:
+    """Return the file with bytes at the end of the last frame; all sizes are corrected."""
+    cluster = data.rindex(b"\x1f\x43\xb6\x75") + 4
+    block = data.index(b"\xa3", cluster + 8 + 17) + 1
+    for at in (cluster, block):
+        size = int.from_bytes(data[at + 1 : at + 8], "big") + len(inserted)
+        data = data[:at] + (1 << 56 | size).to_bytes(8, "big") + data[at + 8 :]
+    return in_segment(data, len(data), inserted)
+
+
+def changed(data: bytes, old: bytes, new: bytes) -> bytes:
+    assert old in data
+    return data.replace(old, new, 1)
+
+
+SEGMENT, TRACKS, CLUSTER = b"\x18\x53\x80\x67", b"\x16\x54\xae\x6b", b"\x1f\x43\xb6\x75"
+TAGS = b"\x12\x54\xc3\x67" + (1 << 56 | 9).to_bytes(8, "big") + void(0)
+TIME = b"\xe7\x01" + bytes(6) + b"\x08" + bytes(7)
+ATTACKS: dict[str, Callable[[bytes], bytes]] = {
+    "sound and a title": lambda data: video(FRAMES),
+    "the same frames by another writer": lambda data: video(FRAMES, sound=False),
+    "void before the segment": lambda data: changed(data, SEGMENT, void(40) + SEGMENT),
+    "void before the tracks": lambda data: in_segment(data, data.index(TRACKS), void(40)),
+    "void before the frames": lambda data: in_segment(data, data.index(CLUSTER), void(40)),
+    "void after the frames": lambda data: in_segment(data, len(data), void(40)),
+    "tags": lambda data: in_segment(data, len(data), TAGS),
+    "a tail": lambda data: data + SECRET,
+    "a second segment": lambda data: data + data[data.index(SEGMENT) :],
+    "bytes in a frame": lambda data: in_last_frame(data, SECRET),
+    "zeros in a frame": lambda data: in_last_frame(data, bytes(4)),
+    "another application": lambda data: changed(data, b"ldp-slicing", b"anna-smiths"),
+    "a time": lambda data: changed(data, TIME + b"\x53", TIME + b"\x54"),
+    "a frame without its mark": lambda data: changed(data, b"\x81\0\0\x80", b"\x81\0\0\0"),
+    "a missing frame": lambda data: data[: data.rindex(CLUSTER)],
+    "cut off": lambda data: data[:-1],
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_verify_accounts_for_every_byte(attack: str, tmp_path: Path) -> None:
     release(plant(tmp_path / "in", {"a.mkv": video(FRAMES)}), tmp_path / "out")
-    (tmp_path / "out" / "a.mkv").write_bytes(video(FRAMES))
-    line = manifest_of(tmp_path / "out")[0] | {
-        "sha256": hashlib.sha256((tmp_path / "out" / "a.mkv").read_bytes()).hexdigest()
-    }
-    (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
-    assert "2 streams, metadata: title" in verified(tmp_path / "out")[0][1]
+    assert verified(tmp_path / "out") == []
+    assert problem_of(tmp_path / "out", "a.mkv", ATTACKS[attack]((tmp_path / "out" / "a.mkv").read_bytes())) is not None
+
+
+def written(stack: NDArray[np.uint8], rate: Fraction = Fraction(25)) -> io.BytesIO:
+    """Return the file that the writer makes of frames, uint8 [T, H, W, 3] or [T, H, W]."""
+    file = io.BytesIO()
+    writer = video_format.Writer(TemporaryFile(file), Options())
+    for pixels in stack:
+        entry = Entry("", pixels, 8 if pixels.ndim == 2 else 24, None, kept={"rate": rate})
+        writer.add(entry, "a", "0" * 32, cast("Any", SimpleNamespace(pixels=pixels)))
+    writer.close()
+    file.seek(0)
+    return file
+
+
+@pytest.mark.parametrize("rate", video_format._COMMON_RATES)
+@pytest.mark.parametrize("shape", [(1, 1), (1, 1, 3), (3, 2, 3), (2, 33), (64, 48, 3)])
+def test_every_release_is_accepted_and_decoded_by_ffmpeg(shape: tuple[int, ...], rate: Fraction) -> None:
+    stack = np.random.default_rng(1).integers(0, 256, (14, *shape), np.uint8)
+    file = written(stack, rate)
+    bits = 8 if len(shape) == 2 else 24
+    assert [*video_format.check(file, Claims())] == [Content(None, shape[1], shape[0], bits, 14)]
+    file.seek(0)
+    entries = [*video_format.read(file, Options())]
+    np.testing.assert_array_equal([entry.pixels for entry in entries], stack)
+    assert {(entry.kept["rate"], entry.notices) for entry in entries} == {(rate, ())}
+    assert written(stack, rate).getvalue() == file.getvalue()
+
+
+def test_any_changed_byte_is_found() -> None:
+    data = written(np.random.default_rng(1).integers(0, 256, (3, 4, 5), np.uint8)).getvalue()
+    for at in range(len(data)):
+        spoilt = bytearray(data)
+        spoilt[at] ^= 1
+        try:
+            found = [one.problem for one in video_format.check(io.BytesIO(spoilt), Claims())]
+        except (ImageError, av.FFmpegError):
+            continue
+        assert found != [None], f"byte {at}"
+
+
+def test_a_release_larger_than_the_card_states_is_not_decoded() -> None:
+    file = written(np.zeros((2, 40, 30), np.uint8))
+    (found,) = video_format.check(file, Claims(largest={8: (30, 39), 24: (10, 10)}))
+    assert "30 x 39" in str(found.problem)
