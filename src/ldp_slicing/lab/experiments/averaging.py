@@ -87,8 +87,8 @@ EXPERIMENT = Experiment(
     "averaging",
     """
 Each source is released t times, and the attack takes the majority of each bit. The eps of the releases add up. With
-pruning the vote converges to the view without noise: the pruned low band is in no release. The first line of each
-table is a baseline that uses no release.
+pruning, the majority converges to the view without noise; the low band is in no release and is not recovered. The first
+row of each table is a baseline that uses no release.
 """,
     measure,
     table,

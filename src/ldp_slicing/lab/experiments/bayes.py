@@ -27,10 +27,10 @@ def table(rows: Sequence[Row]) -> str:
 EXPERIMENT = Experiment(
     "bayes",
     """
-An attack without training. It takes the posterior mean of each pixel under the histogram of public views and the
+This attack needs no training. It computes the posterior mean of each pixel from the histogram of public views and the
 exact flip probabilities of the plan, then applies non-local means (5 x 5 patches, up to 7 pixels away) and a linear
-correction per channel. Strength and correction are fitted to 500 public images. For a pruned view it reconstructs
-only the detail, but is compared with the whole source.
+correction per channel. The strength of the filter and the correction are fitted to 500 public images. With pruning, the
+attack reconstructs only the detail, but is compared with the whole source.
 """,
     measure,
     table,

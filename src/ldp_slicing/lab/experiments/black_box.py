@@ -1,4 +1,4 @@
-"""A network that is told eps and nothing else of the mechanism reconstructs sources from releases."""
+"""A network that is told eps and nothing else about the mechanism reconstructs sources from releases."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ EXPERIMENT = attack_experiment(
     "black-box",
     """
 A U-Net maps releases (RGB) to sources. It is trained on public images with fresh noise in every step, and is told eps
-but nothing else about the mechanism. The attacked people and images are not among the public ones, by name.
+but nothing else about the mechanism. The attacked images and people are not among the public ones, as far as names
+tell.
 """,
 )

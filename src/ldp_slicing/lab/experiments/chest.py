@@ -115,18 +115,19 @@ def figure(rows: RowsByExperiment) -> Figure:
 EXPERIMENT = Experiment(
     "chest",
     """
-Pneumonia on chest X-rays (Kermany et al. 2018): ResNet-50 from random weights, grey plan, one release of each image,
-one run each.
+A ResNet-50 learns to detect pneumonia in chest X-rays (Kermany et al. 2018): random initial weights, grey plan, one
+release of each image, one run each.
 
-- On the official test set all our networks over-predict pneumonia and stay below the paper, also without privacy: see
-  the column for the false positive rate. ROC AUC does not depend on the decision threshold and shows how much of the
-  signal remains.
-- The validation accuracy is on held-out patients. It chose the epoch, so it is the best of seven evaluations.
-- Of the test images 62.5 % show pneumonia, of the held-out images 75.5 %. Standard errors are about 1.6 points for
-  the test accuracy, 1 point for ROC AUC and 0.7 points for the validation accuracy, and more because some patients
-  have several X-rays.
-- The paper gives no recipe: neither the initial weights nor how the epoch was chosen.
-- 30 X-rays occur two or three times and have spent eps as often.
+- On the official test set all our networks over-predict pneumonia (see the false positive rate) and have a lower test
+  accuracy than the paper reports, even without privacy. ROC AUC does not depend on the decision threshold and shows how
+  much of the signal remains.
+- The validation accuracy is measured on held-out patients. It was also used to choose the epoch, so it is the best of
+  seven evaluations.
+- Of the test images 62.5 % show pneumonia, of the held-out images 75.5 %. Standard errors are about 1.6 points for the
+  test accuracy, 1 point for ROC AUC and 0.7 points for the validation accuracy, and larger in fact, because some
+  patients have several X-rays.
+- The paper states neither the initial weights nor how the epoch was chosen.
+- 30 X-rays occur two or three times and so spend two or three times the eps.
 """,
     measure,
     table,

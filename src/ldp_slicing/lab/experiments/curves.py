@@ -150,17 +150,18 @@ def _leakage_note(tradeoff: Sequence[Row]) -> str:
 EXPERIMENT = Experiment(
     "curves",
     """
-ResNet-56 trained on one release of each image, for all seven budgets of the paper. The epoch is chosen on 5,000
+ResNet-56 is trained on one release of each image, at all seven budgets of the paper. The epoch is chosen on 5,000
 held-out training images. The test images are released once and evaluated once, at the end.
 
 - Raw: the network is trained on releases as they are. Decoded: it is trained on the expected pixel values, which
   `ldp_slicing.torch.Decoder` computes from the releases and the plan.
 - The two modes also differ in epochs and recipe, so decoding does not explain the whole difference. The recipe for
-  decoded releases was tuned on CIFAR-10 at eps 20 (`tuning`). The other recipe was chosen after test accuracies of
-  similar recipes had been seen.
-- The paper prints its number at eps 20; the others are read off its figures. Its code releases each image 250 times
-  and reports the best epoch on the test set.
-- Thick slices are plans of our own. At the same eps they teach more and leak more than the paper's plan (`tradeoff`).
+  decoded releases was tuned on CIFAR-10 at eps 20 (`tuning`). The recipe for raw releases was chosen after we had seen
+  the test accuracies of similar recipes.
+- The paper prints its number at eps 20; the others are read off its figures. Its code releases each image 250 times and
+  reports the best epoch on the test set.
+- Thick slices are plans of our own. At the same eps a network learns more from them than from the paper's plan, and
+  they leak more (`tradeoff`).
 - 26 images of CIFAR-100 occur twice and have spent twice the eps.
 """,
     measure,

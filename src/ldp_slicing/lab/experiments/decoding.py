@@ -1,4 +1,4 @@
-"""What decoding is worth before anything is learnt, and to a linear learner that cannot find it out by itself."""
+"""What decoding gains before anything is learnt, and for a linear learner, which cannot learn to decode by itself."""
 
 from __future__ import annotations
 
@@ -174,12 +174,13 @@ def figure(rows: RowsByExperiment) -> Figure:
 EXPERIMENT = Experiment(
     "decoding",
     """
-How much of the variance of the pruned view a released pixel explains, raw and decoded (`ldp_slicing.torch.Decoder`),
-on 5,000 test images of CIFAR-10; and the test accuracy of a linear classifier on scattering features of 10,000
-training images, to which the decoder is fitted too. Each image is released once.
+Two measures of what decoding (`ldp_slicing.torch.Decoder`) gains. The first is the share of the variance of the pruned
+view that a raw or decoded pixel explains, on 5,000 test images of CIFAR-10. The second is the test accuracy of a linear
+classifier on scattering features. The classifier and the decoder are fitted to the same 10,000 training images. Each
+image is released once.
 
-The contact sheet shows a portrait and its pruned view, releases of it, and the decoded luma of each release, computed
-from that one release and the plan.
+The contact sheet shows a portrait and its pruned view, releases of the portrait, and the decoded luma of each release,
+computed from that one release and the plan.
 """,
     measure,
     table,

@@ -85,14 +85,14 @@ def figure(rows: RowsByExperiment) -> Figure:
 EXPERIMENT = Experiment(
     "dp-sgd",
     """
-DP-SGD with a linear model on scattering features (Tramèr and Boneh 2021), Poisson sampling, and eps by Opacus's Rényi
-accountant over all steps and over the statistics that normalise the features.
+DP-SGD trains a linear model on scattering features (Tramèr and Boneh 2021) with Poisson sampling. Opacus's Rényi
+accountant computes eps over all steps and over the statistics that normalise the features.
 
-- This eps protects **a whole training image**, added or removed, in the central model: a curator is trusted with
-  every source. Ours protects one released pixel and trusts nobody. The two must not be compared as numbers.
+- This eps protects **a whole training image**, added or removed, in the central model: a curator is trusted with every
+  source. Our eps protects one released pixel, and the owner trusts nobody. The two numbers cannot be compared.
 - Test images are not protected here. The noise comes from an ordinary generator, which is enough for a study.
-- Learning rates and normalisation were chosen on 5,000 held-out training images of CIFAR-10, which eps does not
-  count. The test set had been evaluated once before, for one seed with group normalisation (64.62 % at eps 5.2).
+- Learning rates and normalisation were chosen on 5,000 held-out training images of CIFAR-10. This choice is not counted
+  in eps. The test set had been evaluated once before, for one seed with group normalisation (64.62 % at eps 5.2).
 """,
     measure,
     table,

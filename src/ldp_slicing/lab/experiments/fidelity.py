@@ -106,9 +106,8 @@ def figure(rows: RowsByExperiment) -> Figure:
 EXPERIMENT = Experiment(
     "fidelity",
     """
-ResNet-56 trained by the authors' protocol: fresh noise for every batch, which releases each image 250 times, and
-without privacy. One run each. At the budgets other than 20 the schedule has 50 epochs, and so 50 releases of each
-image.
+ResNet-56 is trained by the authors' protocol, which draws fresh noise for every batch and so releases each image once
+in every epoch; and without privacy. One run each. The schedule has 250 epochs at eps 20 and 50 at the other budgets.
 
 - On CIFAR-100 without privacy, the recipe in the authors' code stays below the paper's value. Most of the difference
   comes from the learning rate: the code halves it three times, the paper divides it by ten three times. With the

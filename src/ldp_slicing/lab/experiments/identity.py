@@ -189,7 +189,7 @@ def table(rows: Sequence[Row]) -> str:
             heads = [f"{title}: eps per released pixel", *(ADVERSARIES[method] for method in methods), "paper"]
             parts.append(markdown(heads, lines))
     parts.append(
-        "On LFW, reconstructing the face first is stronger: "
+        "On LFW, an adversary that reconstructs the face first is stronger: "
         "its advantage is the verification accuracy in `white-box` minus 50.\n"
     )
     return "\n".join(parts)
@@ -233,15 +233,15 @@ def figure(rows: RowsByExperiment) -> Figure:
 EXPERIMENT = Experiment(
     "identity",
     """
-Identity distinguishing, as the paper defines it: given a release and a public image, decide whether they show the
-same person (CIFAR: the same class). Half of the pairs do. The adversary trains on public images of other people with
-fresh noise; each tested image is released once.
+Identity distinguishing, as the paper defines it: given a release and a public image, decide whether they show the same
+person (CIFAR: the same class). Half of the pairs do. The adversary trains on public images of other people with fresh
+noise; each tested image is released once.
 
 - The intervals treat the pairs as independent, although some share an image.
-- The Wide-ResNet-28 has width 4 on CIFAR and 2 on LFW, where it did not learn from a few thousand public faces. The
-  paper's was trained on BUPT.
-- For dlib's recogniser, batch-norm statistics and the mean embedding come from the public side alone in four rows of
-  folds 1 to 5. The other rows were measured before that rule and used all images of LFW (see `faces`).
+- The Wide-ResNet-28 has width 4 on CIFAR and 2 on LFW. On LFW it did not learn, given only a few thousand public faces;
+  the paper's network was trained on BUPT.
+- For dlib's recogniser, four rows of folds 1 to 5 compute batch-norm statistics and the mean embedding from public
+  people alone. The other rows were measured before this rule was introduced, and used all images of LFW (see `faces`).
 - The only bound that applies is the one for whole images, 1/2 tanh(pixels x eps / 2). It is vacuous at these budgets.
 """,
     measure,

@@ -78,8 +78,8 @@ def table(rows: Sequence[Row]) -> str:
 EXPERIMENT = Experiment(
     "throughput",
     """
-ResNet-56 in batches of 256, each step a CUDA graph on a stream of its own: the gain from training several networks in
-one process, and from `torch.compile` (`--compile`).
+This shows the gain from training several networks in one process, and from `torch.compile` (`--compile`): ResNet-56 in
+batches of 256, where each step is a CUDA graph on a stream of its own.
 """,
     measure,
     table,

@@ -185,13 +185,14 @@ def figure(rows: RowsByExperiment) -> Figure:
 EXPERIMENT = Experiment(
     "tradeoff",
     """
-Test accuracy of a ResNet-9 trained on one decoded release of each CIFAR-10 image, against the SSIM that the white-box
-attack reaches. Up and to the left is better. One seed each.
+For each plan, the test accuracy of a ResNet-9 trained on one decoded release of each CIFAR-10 image is compared with
+its leakage: the SSIM of the reconstructions by the white-box attack. In the figure, up and to the left is better. One
+seed each.
 
 - The learner is small and trained for 12 epochs. A larger network learns more (`curves`).
 - One attack network serves all plans of a view. It is told how often each bit flips, but not which bits of a thick
-  slice flip together. Some plans were also attacked by a network dedicated to them, which is a little stronger.
-- Plans are compared by validation accuracy, so that the test set chooses none.
+  slice flip together. Some plans were also attacked by a network dedicated to that plan, which is a little stronger.
+- `lab choose` compares plans by validation accuracy, so the test set has no influence on the choice.
 - The bits of the thick slices were chosen from the pixels of CIFAR-10.
 - The column for the paper's plan at equal leakage interpolates between its measured budgets.
 """,

@@ -56,10 +56,10 @@ def table(rows: Sequence[Row]) -> str:
 EXPERIMENT = Experiment(
     "tuning",
     """
-How the recipe `cifar-decoded` was chosen: ResNet-56 on CIFAR-10 at eps 20, one decoded release of each image, one run
-for each pair of learning rate and weight decay. Epoch and pair are chosen on 5,000 held-out training images; the test
-set is not used. An accuracy of 78 % on 5,000 images has a standard error of 0.6 points, so most of these pairs may be
-equally good.
+This table shows how the recipe `cifar-decoded` was chosen: ResNet-56 on CIFAR-10 at eps 20, one decoded release of each
+image, one run for each pair of learning rate and weight decay. The epoch and the pair are chosen on 5,000 held-out
+training images; the test set is not used. An accuracy of 78 % on 5,000 images has a standard error of 0.6 points, so
+most of these pairs may be equally good.
 """,
     measure,
     table,

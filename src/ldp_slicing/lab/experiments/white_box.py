@@ -7,9 +7,9 @@ from ldp_slicing.lab.experiments.reconstruction_pages import attack_experiment
 EXPERIMENT = attack_experiment(
     "white-box",
     """
-The paper's two-stage attack, given the released words and the flip probability of every bit. An autoencoder with
-eight attention modules, one for each bit-plane, predicts the bits of the view; a full-scale U-Net then adds the low
-band. Both are trained on public images with fresh noise in every step. The attacked people and images are not among
-the public ones, by name.
+This is the paper's two-stage attack. It is given the released words and the flip probability of every bit. An
+autoencoder with eight attention modules, one for each bit-plane, predicts the bits of the view; a full-scale U-Net then
+adds the low band. Both are trained on public images with fresh noise in every step. The attacked images and people are
+not among the public ones, as far as names tell.
 """,
 )
