@@ -245,15 +245,26 @@ def dlib_input(images: Tensor) -> Tensor:
     """
     if images.ndim != 4 or images.shape[1:] != (3, 112, 112):
         raise ValueError(f"images of shape {tuple(images.shape)} are not [N, 3, 112, 112]")
+    filled = [torch.full((1, 1), value, device=images.device) for value in DLIB_MEAN]  # on the device, for CUDA graphs
+    mean = torch.stack(filled)
+    return (dlib_crop(images) - mean) / 256
+
+
+def dlib_crop(images: Tensor) -> Tensor:
+    """[N, C, 112, 112] of the ArcFace crop to float32 [N, C, 150, 150] of dlib's."""
     steps = (torch.arange(DLIB_SIZE, device=images.device, dtype=torch.float32) + 0.5) * (DLIB_SIDE / DLIB_SIZE)
     across, down = (2 * (start + steps) / 112 - 1 for start in (DLIB_LEFT, DLIB_TOP))
     grid = torch.stack(torch.meshgrid(across, down, indexing="xy"), -1).expand(len(images), -1, -1, -1)
-    cut = functional.grid_sample(
+    return functional.grid_sample(
         images.to(torch.float32), grid, mode="bilinear", padding_mode="border", align_corners=False
     )
-    filled = [torch.full((1, 1), value, device=images.device) for value in DLIB_MEAN]  # on the device, for CUDA graphs
-    mean = torch.stack(filled)
-    return (cut - mean) / 256
+
+
+class DlibCrop(nn.Module):
+    """``dlib_crop`` as a layer, for networks that read other things than images."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return dlib_crop(images)
 
 
 class DlibOfCrop(nn.Module):

@@ -1,0 +1,42 @@
+"""Other systems that protect images, behind one interface, so that they are measured like LDP-Slicing itself.
+
+Each module holds one system and a tuple ``PEERS`` with its settings. docs/peers.md says how to add one.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.lab.peers.interface import Peer
+
+MODULES = {
+    "none": "unprotected",
+    "ldp-slicing": "slicing",
+    "duetface": "duetface",
+    "partialface": "partialface",
+    "dctdp": "dctdp",
+    "instahide": "instahide",
+    "dp-pix": "dppix",
+    "peep": "peep",
+}
+
+
+def load_peers(system: str) -> tuple[Peer, ...]:
+    """Every setting of a system, not fitted. The system's module is imported when it is asked for."""
+    if system not in MODULES:
+        raise LdpSlicingError(f"there is no peer {system!r}; there are {', '.join(MODULES)}")
+    found: tuple[Peer, ...] = import_module(f"{__package__}.{MODULES[system]}").PEERS
+    return found
+
+
+def load_peer(name: str) -> Peer:
+    """The setting of that name, such as "duetface" or "instahide:k4". A system without a colon is its first setting."""
+    system, colon, _ = name.partition(":")
+    found = load_peers(system)
+    if not colon:
+        return found[0]
+    for peer in found:
+        if peer.name == name:
+            return peer
+    raise LdpSlicingError(f"there is no peer {name!r}; there are {', '.join(peer.name for peer in found)}")

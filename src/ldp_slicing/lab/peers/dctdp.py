@@ -1,0 +1,142 @@
+"""DCTDP (Ji et al., ECCV 2022): 63 frequencies of each colour, with Laplace noise on every coefficient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.lab.peers.dct import FREQUENCIES, channels_of, fill_maps, from_maps, invert_kept, to_maps
+from ldp_slicing.lab.peers.interface import BATCH, Guarantee, Peer, Release, draw, laplace
+from ldp_slicing.lab.peers.training import Schedule, cosine_loss, embeddings_of, minimise, student_of
+
+KEPT = channels_of(range(1, FREQUENCIES))
+MIN_SPREAD = 1e-3  # of a coefficient: where public images do not differ, the sensitivity would be 0
+SCHEDULE = Schedule(epochs=10)
+Sensitivity = Literal["code", "range"]
+KINDS: tuple[Sensitivity, ...] = ("code", "range")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Dctdp(Peer):
+    """Releases are 189 maps with noise of scale sensitivity / eps per coefficient: float32 [N, 189, H, W].
+
+    sensitivity: "code" is 1 for every coefficient, as in the public code. "range" is max - min of the coefficient over
+    the public images, as the paper has it; coefficients are clipped to that range, so that the noise covers it.
+
+    learned: whether the budget is shared out by training, with the mean that was given. low, high: float32
+    [189, H, W], the range. shares: float32 [189, H, W], each coefficient's eps divided by the mean.
+    """
+
+    epsilon: float
+    sensitivity: Sensitivity
+    learned: bool = False
+    schedule: Schedule = SCHEDULE
+    low: Tensor | None = None
+    high: Tensor | None = None
+    shares: Tensor | None = None
+
+    @property
+    def name(self) -> str:
+        return f"dctdp:{self.sensitivity}{'-learned' if self.learned else ''}-eps{self.epsilon:g}"
+
+    @property
+    def deviations(self) -> tuple[str, ...]:
+        ours = {
+            "code": "sensitivity 1 for every coefficient, as in the public code, which adds little noise",
+            "range": "max - min over our public images and not over VGGFace2 and MS1MV2; clipped to it",
+        }[self.sensitivity]
+        budget = (
+            "budgets learned with a student of the recogniser instead of ArcFace; the noise is centred"
+            if self.learned
+            else "a uniform budget; the paper learns how to share it out"
+        )
+        return ours, budget, "one noise tensor per image; the public code draws one per batch"
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """With sensitivity 1 there is none: coefficients differ by up to hundreds."""
+        if self.sensitivity == "code":
+            return None
+        return Guarantee("coefficient, on average" if self.learned else "coefficient", self.epsilon)
+
+    def train(self, public: Tensor, people: Tensor, teacher: nn.Module) -> Self:
+        low, high = _range_of(public) if self.sensitivity == "range" else (None, None)
+        peer = replace(self, low=low, high=high)
+        return replace(peer, shares=peer._learn_shares(public, teacher)) if self.learned else peer
+
+    def scale(self) -> Tensor:
+        """float32 [189, H, W] or []: the scale of the noise of each coefficient."""
+        spread = torch.ones(()) if self.low is None or self.high is None else self.high - self.low
+        shares = torch.ones(()) if self.shares is None else self.shares
+        return spread.to(shares.device) / (self.epsilon * shares)
+
+    def release_values(
+        self, images: Tensor, generators: Sequence[torch.Generator], people: Tensor | None = None
+    ) -> Tensor:
+        maps = self._clipped_maps(images)
+        noise = draw(generators, tuple(maps.shape[1:]), "laplace", images.device)
+        return maps + self.scale().to(maps) * noise
+
+    def image_of(self, release: Release) -> Tensor:
+        return from_maps(fill_maps(release.values, KEPT))
+
+    def decode(self, release: Release) -> Tensor:
+        """By least squares, each map weighted by its mean precision."""
+        precision = self.scale().expand(release.values.shape[1:]).double().pow(-2).mean((1, 2))
+        return invert_kept(release.values, KEPT, self.mean_image, scales=precision.rsqrt()).images
+
+    def _clipped_maps(self, images: Tensor) -> Tensor:
+        maps = to_maps(images)[:, KEPT]
+        if self.sensitivity == "code":
+            return maps
+        if self.low is None or self.high is None:
+            raise LdpSlicingError(f"{self.name} has no ranges: call fit(public, people, teacher) first")
+        return maps.clamp(self.low, self.high)
+
+    def _learn_shares(self, public: Tensor, teacher: nn.Module) -> Tensor:
+        """float32 [189, H, W]: softmax of what was learned, times the number of coefficients, so that the mean is 1."""
+        wanted = embeddings_of(teacher, public)
+        wanted = wanted - wanted.mean(0)
+        student = student_of(teacher, len(KEPT), public, seed=self.schedule.seed).train()
+        generator = torch.Generator(public.device).manual_seed(self.schedule.seed)
+        first = self._clipped_maps(public[:BATCH])
+        deviation, mean = torch.std_mean(first, (0, 2, 3), keepdim=True)
+        logits = torch.zeros(first.shape[1:], device=public.device, requires_grad=True)  # in float32, always
+        scale = self.scale().to(first)
+
+        def loss(indices: Tensor) -> Tensor:
+            maps = self._clipped_maps(public[indices])
+            noise = laplace(torch.rand(maps.shape, generator=generator, device=maps.device))
+            noisy = maps + scale / _to_shares(logits) * noise
+            total = (deviation.square() + 2 * scale.expand(maps.shape[1:]).square().mean((1, 2))[:, None, None]).sqrt()
+            return cosine_loss(student((noisy - mean) / total), wanted[indices])
+
+        groups: list[dict[str, object]] = [{"params": student.parameters()}, {"params": [logits], "lr": 0.1}]
+        minimise(loss, groups, len(public), self.schedule, public.device)
+        return _to_shares(logits.detach())
+
+
+def _to_shares(logits: Tensor) -> Tensor:
+    return logits.flatten().softmax(0).view(logits.shape) * logits.numel()
+
+
+def _range_of(public: Tensor) -> tuple[Tensor, Tensor]:
+    """float32 [189, H, W] twice: the least and the largest value of each coefficient over uint8 images."""
+    low = torch.full((len(KEPT), *public.shape[2:]), torch.inf, device=public.device)
+    high = -low
+    for part in torch.split(public, BATCH):
+        maps = to_maps(part)[:, KEPT]
+        low, high = torch.minimum(low, maps.amin(0)), torch.maximum(high, maps.amax(0))
+    middle, half = (high + low) / 2, ((high - low) / 2).clamp_min(MIN_SPREAD / 2)
+    return middle - half, middle + half
+
+
+PEERS = (
+    *(Dctdp(epsilon=0.5, sensitivity=kind, learned=learned) for kind in KINDS for learned in (False, True)),
+    *(Dctdp(epsilon=epsilon, sensitivity=kind) for kind in KINDS for epsilon in (1.0, 4.0)),
+)

@@ -1,0 +1,91 @@
+"""PartialFace (Mi et al., ICCV 2023): nine of 54 frequencies, which nine and in which order being secret."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ldp_slicing.lab.peers.dct import channels_of, fill_maps, from_maps, invert_kept, to_maps
+from ldp_slicing.lab.peers.interface import Peer, Release
+
+SUBSETS = (
+    (5, 34, 38, 21, 42, 55, 57, 50, 62),
+    (45, 49, 54, 52, 19, 11, 47, 41, 63),
+    (4, 60, 29, 13, 32, 61, 59, 33, 31),
+    (48, 15, 35, 22, 27, 40, 14, 43, 18),
+    (36, 39, 26, 6, 53, 23, 12, 20, 58),
+    (46, 51, 56, 44, 25, 37, 28, 30, 7),
+)
+ORDERS = ((0, 1, 2, 3, 4, 5, 6, 7, 8), (7, 3, 0, 6, 5, 4, 1, 2, 8), (4, 8, 6, 0, 2, 5, 3, 7, 1))
+RANKS = tuple(itertools.product(range(len(SUBSETS)), range(len(ORDERS))))
+TRIPLES = tuple(itertools.combinations(range(len(SUBSETS)), 3))  # the subsets that a person's training images may use
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PartialFace(Peer):
+    """Releases are nine frequencies of three colours: float32 [N, 27, H, W]. The rank (subset, order) is not sent.
+
+    With ``people``, as in training, a person's images use three of the six subsets.
+    """
+
+    @property
+    def name(self) -> str:
+        return "partialface"
+
+    @property
+    def deviations(self) -> tuple[str, ...]:
+        return (
+            "three orders, as in the public code; the paper has six and does not list them",
+            "one release per image; the paper trains on 18 releases of each",
+        )
+
+    def release_values(
+        self, images: Tensor, generators: Sequence[torch.Generator], people: Tensor | None = None
+    ) -> Tensor:
+        maps = to_maps(images)
+        ranks = [self.rank(one, None if people is None else int(people[i])) for i, one in enumerate(generators)]
+        return torch.stack([one[rank_channels(*rank)] for one, rank in zip(maps, ranks, strict=True)])
+
+    @staticmethod
+    def rank(generator: torch.Generator, person: int | None = None) -> tuple[int, int]:
+        """The secret of one image: its subset and its order."""
+
+        def choose(count: int) -> int:
+            return int(torch.randint(count, (), generator=generator, device=generator.device))
+
+        subset = choose(len(SUBSETS)) if person is None else TRIPLES[person % len(TRIPLES)][choose(3)]
+        return subset, choose(len(ORDERS))
+
+    def image_of(self, release: Release) -> Tensor:
+        """As if every image had the first subset in its first order."""
+        return from_maps(fill_maps(release.values, rank_channels(0, 0)))
+
+    def decode(self, release: Release) -> Tensor:
+        """By least squares for each of the 18 ranks; the one that fits best is kept."""
+        return find_ranks(release.values, self.mean_image)[0]
+
+
+def rank_channels(subset: int, order: int) -> list[int]:
+    """The 27 of 192 maps that a rank sends, in the order that they are sent."""
+    return channels_of([SUBSETS[subset][place] for place in ORDERS[order]])
+
+
+def find_ranks(values: Tensor, prior: Tensor | None = None) -> tuple[Tensor, list[tuple[int, int]]]:
+    """float32 [N, 27, H, W] to reconstructions, float64 [N, 3, H, W], and the rank that each image was sent with.
+
+    Maps of a wrong rank belong to no image, so least squares leaves a larger residual.
+    """
+    best = torch.full((len(values),), torch.inf, dtype=torch.float64, device=values.device)
+    images, ranks = torch.zeros(len(values), 3, *values.shape[2:]).to(best), [RANKS[0]] * len(values)
+    for rank in RANKS:
+        found = invert_kept(values, rank_channels(*rank), prior)
+        for i in (found.residual < best).nonzero().flatten().tolist():
+            best[i], images[i], ranks[i] = found.residual[i], found.images[i], rank
+    return images, ranks
+
+
+PEERS = (PartialFace(),)

@@ -1,0 +1,91 @@
+"""DuetFace, PartialFace and DCTDP: what is sent, and what least squares makes of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ldp_slicing.lab.metrics.images import psnr
+from ldp_slicing.lab.peers.dct import to_maps
+from ldp_slicing.lab.peers.dctdp import KEPT, Dctdp
+from ldp_slicing.lab.peers.duetface import CLIENT, SERVER, DuetFace
+from ldp_slicing.lab.peers.partialface import ORDERS, RANKS, SUBSETS, TRIPLES, PartialFace, find_ranks, rank_channels
+from ldp_slicing.lab.peers.training import Schedule
+from tests.lab.peers.faces import fitted, keys, smooth_images
+
+
+def test_duetface_sends_54_frequencies_and_least_squares_returns_the_image() -> None:
+    images = smooth_images(2)
+    release = fitted(DuetFace()).protect(images, keys(2))
+    assert release.values.shape == (2, 162, 16, 16)
+    assert sorted(CLIENT + SERVER) == list(range(64))
+    decoded = release.decode()
+    assert decoded is not None
+    level = decoded.float() - decoded.float().mean((2, 3), keepdim=True) + images.float().mean((2, 3), keepdim=True)
+    assert psnr(level, images).min() > 25  # up to the mean colour, which is not sent
+
+
+def test_partialface_sends_nine_of_the_54_frequencies() -> None:
+    assert sorted(sum(SUBSETS, ())) == sorted(set(range(64)) - {0, 1, 2, 3, 8, 9, 10, 16, 17, 24})
+    assert all(sorted(order) == list(range(9)) for order in ORDERS)
+    assert len(TRIPLES) == 20
+    images = smooth_images(1)
+    values = PartialFace().protect(images, keys(1)).values
+    assert any(torch.equal(values, to_maps(images)[:, rank_channels(*rank)]) for rank in RANKS)
+
+
+def test_a_person_in_training_uses_three_subsets() -> None:
+    seen = {PartialFace.rank(torch.Generator().manual_seed(seed), person=25)[0] for seed in range(60)}
+    assert seen == set(TRIPLES[5])
+
+
+def test_the_secret_rank_of_partialface_is_found() -> None:
+    image, wanted = smooth_images(1, 12), [(0, 0), (2, 1), (5, 2), (3, 0)]
+    values = torch.cat([to_maps(image)[:, rank_channels(*rank)] for rank in wanted])
+    images, ranks = find_ranks(values, image[0].float().mean((1, 2), keepdim=True).expand(-1, 12, 12))
+    assert ranks == wanted
+    assert images.shape == (4, 3, 12, 12)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+def test_the_noise_of_dctdp_has_the_scale_of_the_public_code(epsilon: float) -> None:
+    images = smooth_images(1).expand(4, -1, -1, -1)
+    noise = Dctdp(epsilon=epsilon, sensitivity="code").protect(images, keys(4)).values - to_maps(images)[:, KEPT]
+    assert noise.abs().mean().item() == pytest.approx(1 / epsilon, rel=0.02)  # the scale of Laplace noise
+    assert noise.square().mean().item() == pytest.approx(2 / epsilon**2, rel=0.05)
+    flat = noise.flatten(1)
+    assert torch.corrcoef(flat).fill_diagonal_(0).abs().max() < 0.02  # each image has a noise tensor of its own
+
+
+def test_the_noise_of_dctdp_covers_the_range_of_each_coefficient() -> None:
+    peer = fitted(Dctdp(epsilon=0.5, sensitivity="range"))
+    assert peer.low is not None
+    assert peer.high is not None
+    images = smooth_images(200, seed=5)
+    clipped = to_maps(images)[:, KEPT].clamp(peer.low, peer.high)
+    noise = (peer.protect(images, keys(200)).values - clipped).abs().mean((0, 2, 3))
+    expected = (2 * (peer.high - peer.low)).mean((1, 2))
+    assert ((noise / expected - 1).abs() < 0.1).all()
+    assert peer.guarantee is not None
+    assert (peer.guarantee.unit, peer.guarantee.epsilon) == ("coefficient", 0.5)
+    assert Dctdp(epsilon=0.5, sensitivity="code").guarantee is None
+
+
+def test_learned_budgets_keep_their_mean() -> None:
+    peer = fitted(Dctdp(epsilon=0.5, sensitivity="range", learned=True, schedule=Schedule(epochs=2, batch=4)))
+    assert peer.shares is not None
+    assert peer.shares.mean().item() == pytest.approx(1, rel=1e-4)
+    assert peer.shares.std() > 0
+    assert peer.high is not None
+    assert peer.low is not None
+    assert torch.allclose(peer.scale() * peer.shares * 0.5, peer.high - peer.low, rtol=1e-4)
+
+
+def test_least_squares_reads_the_public_code_of_dctdp_but_not_its_paper() -> None:
+    images = smooth_images(3, 12)
+    means, errors = images.float().mean((2, 3), keepdim=True), {}
+    for kind in ("code", "range"):
+        decoded = fitted(Dctdp(epsilon=0.5, sensitivity=kind), side=12).protect(images, keys(3)).decode()
+        assert decoded is not None
+        errors[kind] = psnr(decoded - decoded.float().mean((2, 3), keepdim=True) + means, images).mean()
+    assert errors["code"] > errors["range"] + 5
