@@ -105,7 +105,7 @@ WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
             t, "00001.png", A_RELEASE[:16] + png_chunk(b"IHDR", b"\0\0\0\7\0\0\0\7\10\2\0\0\0")[8:] + A_RELEASE[33:]
         ),
         "00001.png",
-        "pixels than its header states",
+        "not in one stream of stored blocks",
     ),
     "no card": (lambda t: (t / "card.json").unlink(), "card.json", "is missing"),
     "a torn card": (lambda t: (t / "card.json").write_text("{"), "card.json", "cannot be read: is not a card"),

@@ -19,9 +19,9 @@ from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 from ldp_slicing.errors import ImageError
 from ldp_slicing.files import open_regular
 from ldp_slicing.integrity import NO_IMAGE, check_whole, read_whole
+from ldp_slicing.png import MAX_PIXELS
 
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")  # no other decoder is tried on an untrusted file
-MAX_PIXELS = 178_956_970  # Pillow's limit: larger images are treated as decompression bombs
 _DEEP_GREY = ("I;16", "I;16L", "I;16B", "I;16N")
 _TIFF_PHOTOMETRIC, _TIFF_WHITE_IS_ZERO = 262, 0
 _TIFF_SUBFILE, _TIFF_DNG_VERSION = 254, 50706

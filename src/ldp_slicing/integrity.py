@@ -49,19 +49,23 @@ def _what_else(head: bytes) -> str | None:
     return None
 
 
-def looks_like_image_or_video(data: bytes) -> bool:
-    """Return whether the data begins like an image or a video of any common format."""
+def looks_like_image_or_video(data: bytes, whole: int | None = None) -> bool:
+    """Return whether the data begins like an image or a video of any common format.
+
+    whole: the number of bytes of the whole, if ``data`` is only its first 4,096.
+    """
+    whole = len(data) if whole is None else whole
     if data[4:8] == b"ftyp" or data[128:132] == b"DICM" or _NETPBM.match(data[:99]) or data.startswith(_OTHERS):
         return True
     if data.startswith(b"BM"):  # ordinary text can begin like this
-        return len(data) > 6 and struct.unpack_from("<L", data, 2)[0] == len(data)
+        return len(data) > 6 and struct.unpack_from("<L", data, 2)[0] == whole
     if data.startswith(b"RIFF"):
         return data[8:12] in (b"WEBP", b"AVI ", b"AVIX")
     for at, size in ((0, 188), (4, 192)):  # MPEG transport streams
         if len(data) > at + 4 * size and data[at : at + 4 * size + 1 : size] == b"GGGGG":
             return True
     if data.startswith(b"icns"):
-        return len(data) > 8 and struct.unpack_from(">L", data, 4)[0] == len(data)
+        return len(data) > 8 and struct.unpack_from(">L", data, 4)[0] == whole
     if data.startswith(b"\x01\xda"):  # SGI: storage, bytes per channel, dimensions
         return data[2:3] in (b"\0", b"\1") and data[3:4] in (b"\1", b"\2") and data[4:6] in (b"\0\1", b"\0\2", b"\0\3")
     if data.startswith(b"\n") and len(data) > 128:  # PCX: version, encoding, depth, a zero byte

@@ -151,7 +151,7 @@ def test_the_printed_report(tmp_path: Path) -> None:
 def test_the_json_report(tmp_path: Path) -> None:
     alpha = encoded(Image.fromarray(gradient()).convert("RGBA"), "PNG")
     source = plant(tmp_path / "in", {"good.png": PNG, "bad.jpg": b"text", "alpha.png": alpha})
-    status, out, err = privatize(source, tmp_path / "out", "--json", "--workers", 4, "--compress", 9)
+    status, out, err = privatize(source, tmp_path / "out", "--json", "--workers", 4)
     result = json.loads(out)
     assert (status, err) == (1, "")
     assert {key: result[key] for key in ("released", "failed", "total", "stopped", "card_problem")} == {
@@ -282,7 +282,7 @@ def test_odd_names_are_printed_harmlessly(tmp_path: Path) -> None:
         ("in", "out", "--epsilon", "2", "--slices", "17"),
         ("in", "out", "--slices", "Y7"),
         ("in", "out", "--workers", "0"),
-        ("in", "out", "--compress", "10"),
+        ("in", "out", "--compress", "1"),
         ("in", "out", "--prune", "all"),
         ("in", "out", "--seed", "1"),
         ("in",),
@@ -333,7 +333,7 @@ def test_without_a_card_the_exit_status_is_1(tmp_path: Path, monkeypatch: pytest
 )
 def test_an_interrupted_run_leaves_whole_files_and_a_true_card(signals: list[signal.Signals], tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
-    data = encoded(gradient(500, 500), "PNG")
+    data = encoded(gradient(1000, 1000), "PNG")
     plant(source, dict.fromkeys((f"{number:04}.png" for number in range(400)), data))
     command = [
         sys.executable,
@@ -343,8 +343,6 @@ def test_an_interrupted_run_leaves_whole_files_and_a_true_card(signals: list[sig
         str(source),
         str(target),
         "--json",
-        "--compress",
-        "9",
         "--workers",
         "2",
     ]
@@ -361,7 +359,7 @@ def test_an_interrupted_run_leaves_whole_files_and_a_true_card(signals: list[sig
     assert result["stopped"]
     assert result["released"] == len(releases) == card["statements"][0]["releases"]
     sizes = Counter(Image.open(io.BytesIO(path.read_bytes())).convert("RGB").size for path in releases)
-    assert sizes == {(500, 500): len(releases)}
+    assert sizes == {(1000, 1000): len(releases)}
 
 
 # One source, one release

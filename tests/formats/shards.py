@@ -16,9 +16,9 @@ OTHER = encoded(gradient(11, 5), "PNG")
 GREY = encoded(gradient()[..., 1], "PNG")
 
 
-def shard(members: dict[str, bytes], **about: Any) -> bytes:
+def shard(members: dict[str, bytes], form: int = tarfile.DEFAULT_FORMAT, **about: Any) -> bytes:
     file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as tar:
+    with tarfile.open(fileobj=file, mode="w", format=form) as tar:
         for name, data in members.items():
             member = tarfile.TarInfo(name)
             member.size, member.mtime, member.uname, member.uid = len(data), 1_234_567_890, "anna", 1000

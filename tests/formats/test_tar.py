@@ -174,12 +174,12 @@ def test_verify_inspects_members(spoil: str, tmp_path: Path) -> None:
     }[spoil]
     clean: dict[str, Any] = {"mtime": 0, "uname": "", "uid": 0}
     members = members_of(tmp_path / "out" / "a.tar")
-    data = shard(members, **(clean | about))
+    data = shard(members, tarfile.GNU_FORMAT, **(clean | about))
     (tmp_path / "out" / "a.tar").write_bytes(data)
     line = manifest_of(tmp_path / "out")[0] | {"sha256": hashlib.sha256(data).hexdigest()}
     (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
-    assert "no release has" in verified(tmp_path / "out")[0][1]
-    data = shard({**members, "0.cls": b"secret"}, **clean)
+    assert "header that this software does not write" in verified(tmp_path / "out")[0][1]
+    data = shard({**members, "0.cls": b"secret"}, tarfile.GNU_FORMAT, **clean)
     (tmp_path / "out" / "a.tar").write_bytes(data)
     line["sha256"] = hashlib.sha256(data).hexdigest()
     (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
@@ -241,7 +241,7 @@ def test_verify_finds_an_image_with_another_ending(tmp_path: Path) -> None:
         ReleaseSettings(5.0, keep=("cls",)),
     )
     made = members_of(tmp_path / "out" / "s.tar")
-    with tarfile.open(tmp_path / "out" / "s.tar", "w") as tar:
+    with tarfile.open(tmp_path / "out" / "s.tar", "w", format=tarfile.GNU_FORMAT) as tar:
         for name, data in {**made, "a.cls": encoded(gradient(), "JPEG")}.items():
             info = tarfile.TarInfo(name)
             info.size = len(data)

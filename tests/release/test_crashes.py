@@ -233,10 +233,10 @@ def test_files_replaced_during_the_run(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_stops_soon_and_can_be_resumed(tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", small_images(250, 200, 200))
+    source = plant(tmp_path / "in", small_images(250, 400, 400))
     target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
     watch = Watch(target, ledger)
-    with running(*command(source, target, ledger, "--workers", "2", "--compress", "6")) as run:
+    with running(*command(source, target, ledger, "--workers", "2")) as run:
         wait_for(10, target, run)
         run.send_signal(signal.SIGINT)
         done = len(list(target.rglob("*.png")))
@@ -248,7 +248,7 @@ def test_an_interrupted_run_stops_soon_and_can_be_resumed(tmp_path: Path) -> Non
     for path in sorted(source.iterdir())[80:]:
         path.unlink()  # fewer are enough
     ran = subprocess.run(
-        command(source, target, ledger, "--workers", "2", "--compress", "6"),
+        command(source, target, ledger, "--workers", "2"),
         capture_output=True,
         text=True,
         check=False,

@@ -180,8 +180,8 @@ CHANGED = [
     (ReleaseSettings(5.0, slices="Y7=3,Y6"), "slices: each bit then, Y7 3.75, Y6 1.25 now"),
     (ReleaseSettings(5.0, names="random"), "names: keep then, random now"),
     (
-        ReleaseSettings(5.0, compression=3, duplicates="once"),
-        "compression: 0 then, 3 now; duplicates: spend then, once now",
+        ReleaseSettings(5.0, prune="dct", duplicates="once"),
+        "duplicates: spend then, once now; prune: haar then, dct now",
     ),
 ]
 

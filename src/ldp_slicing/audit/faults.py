@@ -220,7 +220,7 @@ def make_releases(folder: Path, plan: Plan, prune: Prune) -> None:
     slicer = Slicer(plan, prune=prune)
     lines = []
     for number in range(IMAGES):
-        data = _png(slicer(sample_image(number)))
+        data = _png(slicer(sample_image(number)), plan)
         (folder / f"{number}.png").write_bytes(data)
         lines.append({"output": f"{number}.png", "sha256": hashlib.sha256(data).hexdigest(), "status": "released"})
     write_manifest(LocalStorage(folder), lines)
@@ -228,8 +228,8 @@ def make_releases(folder: Path, plan: Plan, prune: Prune) -> None:
     (folder / CARD_NAME).write_text(card.to_json())
 
 
-def _png(pixels: Pixels) -> bytes:
-    return b"".join(encode_png(pixels))
+def _png(pixels: Pixels, plan: Plan | None = None) -> bytes:
+    return b"".join(encode_png(pixels, plan))
 
 
 def _add_comment(folder: Path, _: Plan, __: Prune) -> None:
@@ -257,11 +257,11 @@ def _duplicate_release(folder: Path, _: Plan, __: Prune) -> None:
 def _share_mask(folder: Path, plan: Plan, prune: Prune) -> None:
     for number in (2, 4):
         seeded = Slicer(plan, prune=prune, randomness=SeededForTests(42))
-        (folder / f"{number}.png").write_bytes(_png(seeded(sample_image(number))))
+        (folder / f"{number}.png").write_bytes(_png(seeded(sample_image(number)), plan))
 
 
 def _replace_release(folder: Path, plan: Plan, prune: Prune) -> None:
-    (folder / "5.png").write_bytes(_png(Slicer(plan, prune=prune)(sample_image(5))))
+    (folder / "5.png").write_bytes(_png(Slicer(plan, prune=prune)(sample_image(5)), plan))
 
 
 def _add_source(folder: Path, _: Plan, __: Prune) -> None:

@@ -102,12 +102,6 @@ def privatize(
             show_default="a new Ray on this machine",
         ),
     ] = None,
-    compress: Annotated[
-        int,
-        typer.Option(
-            "--compress", min=0, max=9, help="PNG compression level. Releases are noise: 0 is fastest and costs little."
-        ),
-    ] = 0,
     names: Annotated[
         NamesChoice, typer.Option("--names", help="Names of the releases: those of the sources, or random ones.")
     ] = NamesChoice.keep,
@@ -158,7 +152,6 @@ def privatize(
         epsilon,
         parse_weights(weights),
         prune.prune,
-        compress,
         names=names.value,
         duplicates=duplicates.value,
         keep=tuple(sorted({name.lstrip(".") for name in keep or ()})),

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldp_slicing.errors import ImageError
-from ldp_slicing.images import MAX_PIXELS, Decoded
+from ldp_slicing.images import Decoded
 from ldp_slicing.plan import COLOUR_BITS, Plan
+from ldp_slicing.png import MAX_PIXELS
 from ldp_slicing.storage import TemporaryFile
 
 Pixels = NDArray[np.unsignedinteger]
@@ -49,10 +50,9 @@ class Damaged:
 
 @dataclass(frozen=True)
 class Options:
-    """The settings of a run that concern readers and writers: names of data to keep, and the zlib level of PNG."""
+    """The settings of a run that concern readers and writers: names of data to keep."""
 
     keep: tuple[str, ...] = ()
-    compression: int = 0
 
 
 class Reader(Protocol):
@@ -64,7 +64,7 @@ class Reader(Protocol):
 class Writer(Protocol):
     """Write the releases of one file to a temporary file, one at a time.
 
-    canvas: the class of the buffer that releases are made in, ``PixelBuffer`` or one with the same attributes.
+    canvas: the class of the buffer that releases of a plan are made in, ``PixelBuffer`` or one like it.
     """
 
     canvas: type[Any]
@@ -87,9 +87,9 @@ class Writer(Protocol):
 
 
 class PixelBuffer:
-    """An uninitialised array ``pixels`` for a release."""
+    """An uninitialised array ``pixels`` for a release. The plan is for writers whose files depend on it."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[np.unsignedinteger]) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[np.unsignedinteger], plan: Plan) -> None:
         self.pixels: Pixels = np.empty(shape, dtype)
 
 
@@ -134,7 +134,7 @@ class Claims:
         return None
 
 
-class Check(Protocol):
+class Checker(Protocol):
     """Account for every byte of a file of releases, and yield what it holds: a format's function ``check``.
 
     A byte is accounted for if it is what the format's ``Writer`` writes for the content that was decoded, or if it is

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from typing import BinaryIO
 
 from ldp_slicing.errors import ImageError
-from ldp_slicing.formats.base import Content, Entry, Options, make_entry
+from ldp_slicing.formats.base import Claims, Content, Entry, Options, make_entry
 from ldp_slicing.images import decode_image
 from ldp_slicing.integrity import NO_IMAGE, read_whole
-from ldp_slicing.plan import COLOUR_BITS
-from ldp_slicing.png import Canvas, read_release_png
+from ldp_slicing.png import HEADER_BYTES, Canvas, read_header, read_release_png
 from ldp_slicing.storage import TemporaryFile
 
 NOT_RECOGNISED = (  # files that no other reader claims end up here
     f"{NO_IMAGE}, and its name does not say that it is a shard (.tar), Parquet (.parquet), DICOM (.dcm), "
     "a video (.mp4, ...) or a CIFAR pickle (no suffix)"
 )
+_TAIL_BYTES = 1 << 20  # that are read beyond the longest PNG of a size, to describe them
 
 
 def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
@@ -32,10 +33,10 @@ class Writer:
     canvas = Canvas
 
     def __init__(self, file: TemporaryFile, options: Options) -> None:
-        self._file, self._compression = file, options.compression
+        self._file = file
 
     def add(self, entry: Entry, name: str, identity: str, canvas: Canvas) -> None:
-        self._file.writelines(canvas.encode(self._compression))
+        self._file.writelines(canvas.encode())
 
     def close(self) -> None:
         """Do nothing: the file is complete."""
@@ -43,18 +44,27 @@ class Writer:
     abort = close
 
 
-def inspect(file: BinaryIO) -> Iterator[Content]:
-    """Yield the release in the file."""
-    yield inspect_png(file.read(), None)
+def check(file: BinaryIO, claims: Claims) -> Iterator[Content]:
+    """Yield the release in the file, after comparing every byte with what ``Writer`` writes."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    yield check_png(file, size, None, claims)
 
 
-def inspect_png(data: bytes, member: str | None) -> Content:
-    """Describe a PNG that ``Writer`` made. Anything else in it is a problem."""
+def check_png(file: BinaryIO, size: int, member: str | None, claims: Claims) -> Content:
+    """Describe the PNG of ``size`` bytes at the position of ``file``. Anything that ``Writer`` does not write is wrong.
+
+    No more is read than the header allows.
+    """
     try:
-        pixels, extras = read_release_png(data)
+        head = file.read(min(size, HEADER_BYTES))
+        header = read_header(head)
+        bits = header.word_bits
+        if size > header.most_file_bytes + _TAIL_BYTES:
+            return Content(member, problem=f"has {size:,} bytes, more than its pixels need")
+        _, extras = read_release_png(head + file.read(size - len(head)), claims.plans.get(bits))
     except ImageError as error:
         return Content(member, problem=str(error))
     if extras:
         return Content(member, problem=f"holds more than pixels: {', '.join(extras)}")
-    height, width = pixels.shape[:2]
-    return Content(member, width, height, COLOUR_BITS if pixels.ndim == 3 else 8 * pixels.dtype.itemsize)
+    return Content(member, header.width, header.height, bits)

@@ -6,6 +6,7 @@ Other columns are kept only if the owner named them, and only if they cannot hol
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -15,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ldp_slicing.errors import ImageError
-from ldp_slicing.formats.base import Content, Damaged, Entry, Options, check_keep, make_entry, note_left_out
-from ldp_slicing.formats.image import inspect_png
+from ldp_slicing.formats.base import Claims, Content, Damaged, Entry, Options, check_keep, make_entry, note_left_out
+from ldp_slicing.formats.image import check_png
 from ldp_slicing.images import decode_image
 from ldp_slicing.png import Canvas
 from ldp_slicing.storage import TemporaryFile
@@ -164,13 +165,13 @@ class Writer:
     canvas = Canvas
 
     def __init__(self, file: TemporaryFile, options: Options) -> None:
-        self._file, self._compression = file, options.compression
+        self._file = file
         self._writer: Any = None
         self._rows: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
     def add(self, entry: Entry, name: str, identity: str, canvas: Canvas) -> str:
         path = f"{PurePosixPath(name.rpartition('/')[2]).stem}.png"
-        self._rows.append(({"bytes": b"".join(canvas.encode(self._compression)), "path": path}, entry.kept))
+        self._rows.append(({"bytes": b"".join(canvas.encode()), "path": path}, entry.kept))
         if len(self._rows) >= ROW_GROUP:
             self._write_rows()
         return path
@@ -209,4 +210,4 @@ def inspect(file: BinaryIO) -> Iterator[Content]:
             yield Content(name, kept=name)
     for batch in source.iter_batches(batch_size=_ROWS_AT_ONCE, columns=[column]):
         for image in batch.column(column).to_pylist():
-            yield inspect_png(image["bytes"], image["path"])
+            yield check_png(io.BytesIO(image["bytes"]), len(image["bytes"]), image["path"], Claims())

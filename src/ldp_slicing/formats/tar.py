@@ -2,22 +2,25 @@
 
 Members that share a name up to its first dot form a sample. Every image of a sample is released. Other members (labels,
 captions) are kept only if the owner named their ending.
+
+Written shards have exactly one encoding, which is written here because that of ``tarfile`` depends on its version:
+ustar headers in GNU form without owner, time or links, ``@LongLink`` for names over 100 bytes, and zeros up to a
+multiple of 10,240 bytes at the end. Names of members and the data that was kept are free content.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
+import os
 import re
 import tarfile
 from collections.abc import Iterator
-from pathlib import PurePosixPath
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from ldp_slicing.errors import ImageError
 from ldp_slicing.formats import VIDEO_SUFFIXES
-from ldp_slicing.formats.base import Content, Damaged, Entry, Options, check_keep, make_entry, note_left_out
-from ldp_slicing.formats.image import inspect_png
+from ldp_slicing.formats.base import Claims, Content, Damaged, Entry, Options, check_keep, make_entry, note_left_out
+from ldp_slicing.formats.image import check_png
 from ldp_slicing.images import decode_image
 from ldp_slicing.integrity import looks_like_image_or_video
 from ldp_slicing.png import Canvas
@@ -31,6 +34,13 @@ NEVER_KEPT = re.compile(  # images and videos that are not read here
     + "|".join(suffix[1:] for suffix in VIDEO_SUFFIXES if suffix != ".ts")  # .ts may be a time: its bytes decide
 )
 _BLOCK_BYTES = 512
+_RECORD_BYTES = 20 * _BLOCK_BYTES  # a tar file is a multiple of this
+_NAME_BYTES = 100  # of a header
+_LONG_NAME = b"././@LongLink"
+_MOST_NAME_BYTES = 1 << 16
+_MOST_MEMBER_BYTES = 8**11  # what the eleven octal digits of a header can state
+_HEAD_BYTES = 1 << 12  # of kept data, to recognise images by
+_LEADS_OUT = re.compile(r"[\\/]|[A-Za-z]:[\\/]|(.*[\\/])?\.\.([\\/]|\Z)", re.DOTALL)  # on any system
 
 
 def split_member_name(name: str) -> tuple[str, str]:
@@ -38,6 +48,11 @@ def split_member_name(name: str) -> tuple[str, str]:
     folder, slash, base = name.rpartition("/")
     stem, _, ending = base.partition(".")
     return f"{folder}{slash}{stem}", ending
+
+
+def leads_out(name: str) -> bool:
+    """Return whether a member's path leads out of the folder that it is unpacked into, on Windows too."""
+    return _LEADS_OUT.match(name) is not None
 
 
 def read(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
@@ -91,13 +106,13 @@ def _entries(file: BinaryIO, options: Options, left_out: set[str]) -> Iterator[E
     sample: dict[str, bytes] = {}
     current = None
     for member, data in _members(file, options, left_out):
+        if isinstance(data, Damaged):
+            yield data
+            continue
         key, ending = split_member_name(member)
         if current is not None and key != current:
             yield from _sample_entries(current, sample, options)
             sample = {}
-        if data is None:
-            yield Damaged(member, "is a link to another member; links are not followed")
-            continue
         if ending in sample:
             yield Damaged(member, "occurs more than once in its sample; only the first is used")
         current, sample[ending] = key, sample.get(ending, data)
@@ -105,17 +120,22 @@ def _entries(file: BinaryIO, options: Options, left_out: set[str]) -> Iterator[E
         yield from _sample_entries(current, sample, options)
 
 
-def _members(file: BinaryIO, options: Options, left_out: set[str]) -> Iterator[tuple[str, bytes | None]]:
-    """Yield the name and data of images and of members that are kept. Links in place of images have the data None."""
+def _members(file: BinaryIO, options: Options, left_out: set[str]) -> Iterator[tuple[str, bytes | Damaged]]:
+    """Yield the name and data of images and of members that are kept, or what is wrong with them."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
     try:
         with tarfile.open(fileobj=file, mode="r:") as shard:
             for member in _each_member(shard):
                 ending = split_member_name(member.name)[1]
                 is_image = _matches(RELEASED, ending)
                 if is_image and (member.islnk() or member.issym()):
-                    yield member.name, None
+                    yield member.name, Damaged(member.name, "is a link to another member; links are not followed")
                 elif member.isreg() and (is_image or ending in options.keep):
-                    content = shard.extractfile(member)
+                    if member.issparse():  # a few bytes can declare any size
+                        yield member.name, Damaged(member.name, "is a sparse file: pack the shard without --sparse")
+                        continue
+                    content = shard.extractfile(member) if member.offset_data + member.size <= size else None
                     if content is None or len(data := content.read()) != member.size:
                         raise ImageError("is cut off before its end")
                     yield member.name, data
@@ -138,7 +158,7 @@ def _sample_entries(key: str, sample: dict[str, bytes], options: Options) -> Ite
         name = f"{key}.{ending}"
         if ending in named or not _matches(RELEASED, ending):
             continue
-        if name.startswith("/") or ".." in PurePosixPath(name).parts:
+        if leads_out(name):
             yield Damaged(name, "has a path that leads out of the shard")
             continue
         try:
@@ -158,8 +178,7 @@ class Writer:
     canvas = Canvas
 
     def __init__(self, file: TemporaryFile, options: Options) -> None:
-        self._compression = options.compression
-        self._tar = tarfile.open(fileobj=cast("BinaryIO", file), mode="w", format=tarfile.GNU_FORMAT)  # noqa: SIM115
+        self._file = file
         self._sample, self._taken = "", set[str]()  # the sample being written, and the member names it uses
 
     def add(self, entry: Entry, name: str, identity: str, canvas: Canvas) -> str:
@@ -171,35 +190,100 @@ class Writer:
         if member in self._taken:  # the sample has both a.jpg and a.png
             member = f"{sample}.{ending}.png"
         self._taken.add(member)
-        self._add_member(member, b"".join(canvas.encode(self._compression)))
+        self._add_member(member, canvas.encode())
         for kept, data in entry.kept.items():
-            self._add_member(f"{sample}.{kept}", data)
+            self._add_member(f"{sample}.{kept}", [data])
         return member
 
-    def _add_member(self, name: str, data: bytes) -> None:
-        member = tarfile.TarInfo(name)  # time, owner and group are zero
-        member.size = len(data)
-        self._tar.addfile(member, io.BytesIO(data))
-        _forget_members(self._tar)
+    def _add_member(self, name: str, pieces: list[bytes | memoryview]) -> None:
+        size = sum(map(len, pieces))
+        header = _member_header(name.encode("utf-8", "surrogateescape"), size)
+        self._file.writelines([header, *pieces, bytes(-size % _BLOCK_BYTES)])
 
     def close(self) -> None:
-        self._tar.close()
+        self._file.write(bytes(_end_bytes(self._file.size)))
 
     def abort(self) -> None:
         """Do nothing: the caller discards the file."""
 
 
-def inspect(file: BinaryIO) -> Iterator[Content]:
-    """Yield every member: a release, or data that was kept."""
-    with tarfile.open(fileobj=file, mode="r:") as shard:
-        for member in _each_member(shard):
-            content = shard.extractfile(member) if member.isreg() else None
-            told = (member.mtime, member.uid, member.gid, member.uname, member.gname, member.pax_headers)
-            if content is None or any(told):
-                yield Content(member.name, problem="has an owner, a time or a type that no release has")
-            elif member.name.endswith(".png"):
-                yield inspect_png(content.read(), member.name)
-            elif looks_like_image_or_video(content.read()):
-                yield Content(member.name, problem="is an image that was not released")
-            else:
-                yield Content(member.name, kept=split_member_name(member.name)[1])
+def _member_header(name: bytes, size: int) -> bytes:
+    """Return the header of a member, preceded by its name where that is too long for a header."""
+    if b"\0" in name or leads_out(name.decode("utf-8", "surrogateescape")) or size >= _MOST_MEMBER_BYTES:
+        raise ImageError("has a member with a path or a size that no shard can have")
+    if len(name) <= _NAME_BYTES:
+        return _header(name, size, b"0", mode=0o644)
+    long_name = name + b"\0"
+    padding = bytes(-len(long_name) % _BLOCK_BYTES)
+    return (
+        _header(_LONG_NAME, len(long_name), b"L", mode=0) + long_name + padding + _header(name, size, b"0", mode=0o644)
+    )
+
+
+def _header(name: bytes, size: int, kind: bytes, *, mode: int) -> bytes:
+    """Return one block: owner, group, time and device are 0 or empty, and there is no link."""
+    before = name[:_NAME_BYTES].ljust(_NAME_BYTES, b"\0") + b"%07o\0" % mode + 2 * b"0000000\0"
+    before += b"%011o\0" % size + b"00000000000\0"
+    after = (kind + bytes(100) + b"ustar  \0").ljust(_BLOCK_BYTES - len(before) - 8, b"\0")
+    return before + b"%06o\0 " % (sum(before) + sum(after) + sum(b" " * 8)) + after
+
+
+def _end_bytes(size: int) -> int:
+    """Return the number of zeros after ``size`` bytes of members: two blocks, and more up to a whole record."""
+    return 2 * _BLOCK_BYTES + -(size + 2 * _BLOCK_BYTES) % _RECORD_BYTES
+
+
+def check(file: BinaryIO, claims: Claims) -> Iterator[Content]:
+    """Yield every member, a release or data that was kept, after comparing all other bytes with what ``Writer`` writes.
+
+    One member at a time is in memory, and of kept data only the first bytes.
+    """
+    total = file.seek(0, os.SEEK_END)
+    at, sample, endings = file.seek(0), None, set[str]()
+    while (found := _read_header(file)) is not None:
+        name, size, is_ours = found
+        at = file.tell() + size
+        if not is_ours or at > total:
+            wrong = "has a header that this software does not write" if at <= total else "is cut off before its end"
+            yield Content(name, problem=wrong)
+            return
+        named, ending = split_member_name(name)
+        if f".{ending}".endswith(".png"):
+            sample, endings = named, endings if named == sample else set()
+            yield check_png(file, size, name, claims)
+        elif looks_like_image_or_video(file.read(min(size, _HEAD_BYTES)), size):
+            yield Content(name, problem="is an image that was not released")
+        elif named != sample or ending in endings:
+            yield Content(name, problem="does not belong to a release")
+        else:
+            endings.add(ending)
+            yield Content(name, kept=ending)
+        padding = -size % _BLOCK_BYTES
+        file.seek(at)
+        if file.read(padding) != bytes(padding):
+            yield Content(name, problem="has bytes in its padding")
+        at += padding
+    file.seek(at)
+    if total - at != _end_bytes(at) or file.read() != bytes(_end_bytes(at)):
+        yield Content(
+            None, problem="does not end in the zeros that end a shard: something is hidden there, or it is cut off"
+        )
+
+
+def _read_header(file: BinaryIO) -> tuple[str, int, bool] | None:
+    """Return the name and size of the next member, and whether its header is ours; None where the members end."""
+    raw = file.read(_BLOCK_BYTES)
+    if raw in (b"", bytes(_BLOCK_BYTES)):
+        return None
+    name = raw[:_NAME_BYTES].rstrip(b"\0")
+    try:
+        if name == _LONG_NAME:
+            size = int(raw[124:135], 8)
+            if size > _MOST_NAME_BYTES:
+                return "@LongLink", 0, False
+            raw += file.read(size + -size % _BLOCK_BYTES) + file.read(_BLOCK_BYTES)
+            name = raw[_BLOCK_BYTES : _BLOCK_BYTES + size - 1]
+        size = int(raw[-_BLOCK_BYTES:][124:135], 8)
+        return name.decode("utf-8", "surrogateescape"), size, raw == _member_header(name, size)
+    except (ValueError, ImageError):
+        return name.decode("utf-8", "surrogateescape"), 0, False

@@ -26,7 +26,6 @@ class ReleaseSettings:
     epsilon: float = 20.0
     weights: tuple[float, float, float] = PAPER_WEIGHTS
     prune: Prune = "haar"
-    compression: int = 0
     names: Literal["keep", "random"] = "keep"
     duplicates: Duplicates = "spend"
     keep: tuple[str, ...] = ()

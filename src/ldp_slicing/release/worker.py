@@ -18,7 +18,7 @@ from ldp_slicing.formats import KINDS, WRITERS, load_format
 from ldp_slicing.formats.base import Damaged, Entry, Options, Reader, Writer
 from ldp_slicing.keys import Secret, frame, source_digest, tables_digest
 from ldp_slicing.ledger import Approval, Intent, Ledger, RunPolicy
-from ldp_slicing.plan import COLOUR_BITS
+from ldp_slicing.plan import COLOUR_BITS, Plan
 from ldp_slicing.release.report import FileReport, FileState, FileTask, MemberRelease, SkippedMember
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.storage import LocalStorage, Storage, TemporaryFile
@@ -86,7 +86,7 @@ class WorkerContext:
 
     @property
     def options(self) -> Options:
-        return Options(self.settings.keep, self.settings.compression)
+        return Options(self.settings.keep)
 
 
 @dataclass
@@ -257,7 +257,7 @@ class Worker:
             output.file = self.context.target.create(name)
             output.writer = kind(output.file, self.context.options)
         slicer = settings.slicer(entry.bits)
-        canvas = self._canvas(output.writer.canvas, entry)
+        canvas = self._canvas(output.writer.canvas, entry, slicer.plan)
         key = secret.image_key(request.item, request.source, slicer.plan, slicer.prune)
         slicer.release_into(entry.pixels, canvas.pixels, key=key)
         # Under one key, releases that differ in anything have different identities.
@@ -270,11 +270,11 @@ class Worker:
         if entry.frame < 2:
             output.releases.append(MemberRelease(member, width, height, entry.bits, (approval.entry,), entry.name))
 
-    def _canvas(self, kind: type[Any], entry: Entry) -> Any:  # noqa: ANN401
+    def _canvas(self, kind: type[Any], entry: Entry, plan: Plan) -> Any:  # noqa: ANN401
         """Return memory for a release: the last one if it fits, since fresh memory costs more than the kernel."""
-        wanted = (kind, entry.pixels.shape, entry.pixels.dtype)
+        wanted = (kind, entry.pixels.shape, entry.pixels.dtype, entry.bits)
         if wanted not in self._canvases:
-            self._canvases = {wanted: kind(entry.pixels.shape, entry.pixels.dtype.newbyteorder("="))}
+            self._canvases = {wanted: kind(entry.pixels.shape, entry.pixels.dtype.newbyteorder("="), plan)}
         return self._canvases[wanted]
 
     def _close(self, outputs: list[_Output]) -> Iterator[FileReport]:

@@ -73,7 +73,7 @@ class TemporaryFile:
         self.size += len(piece)
         return len(piece)
 
-    def writelines(self, pieces: Iterable[bytes]) -> None:
+    def writelines(self, pieces: Iterable[bytes | memoryview]) -> None:
         """Write pieces. Small ones are joined first: each write costs more than copying them."""
         small = bytearray()
         for piece in pieces:
