@@ -161,7 +161,7 @@ class Canvas:
 
 
 def _pack(ranks: NDArray[np.uint8], bits: int, packed: NDArray[np.uint8]) -> None:
-    """Write the ranks, [H, W] of ``bits`` bits each, into bytes [H, ceil(W bits / 8)], the first in the highest bits."""
+    """Write ranks, [H, W] of ``bits`` bits each, into bytes [H, ceil(W bits / 8)], the first in the highest bits."""
     each = 8 // bits
     width = ranks.shape[1]
     packed[...] = 0

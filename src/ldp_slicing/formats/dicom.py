@@ -24,7 +24,7 @@ from pydicom.uid import RLELossless
 
 from ldp_slicing.errors import ImageError
 from ldp_slicing.formats.base import Claims, Content, Entry, Options, PixelBuffer
-from ldp_slicing.images import MAX_PIXELS
+from ldp_slicing.png import MAX_PIXELS
 from ldp_slicing.storage import TemporaryFile
 
 _SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7"
