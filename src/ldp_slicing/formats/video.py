@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from ldp_slicing.errors import ImageError
 from ldp_slicing.formats.base import Claims, Content, Entry, Options, PixelBuffer
-from ldp_slicing.images import MAX_PIXELS
 from ldp_slicing.plan import COLOUR_BITS
+from ldp_slicing.png import MAX_PIXELS
 from ldp_slicing.storage import TemporaryFile
 
 _CHUNK_BYTES = 1 << 20
