@@ -2,22 +2,39 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
+import time
+from dataclasses import replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ldp_slicing import Card, Plan, Slice, Slicer
-from ldp_slicing.card import Level, Statement, advantage_bound, counted, number, read_card, read_statement
-from ldp_slicing.errors import CardError, LdpSlicingError
+from ldp_slicing.card import (
+    CARD_BYTES,
+    MOST_KEPT,
+    MOST_NAME,
+    MOST_STATEMENTS,
+    Level,
+    Statement,
+    advantage_bound,
+    counted,
+    number,
+)
+from ldp_slicing.errors import CardError
 from ldp_slicing.tables import round_up
-from ldp_slicing.view import Prune
+from ldp_slicing.view import BLOCK, Prune
+from tests.card_attacks import ATTACKS
+from tests.cases import PLANS
 
 
 def levels(plan: Plan, prune: Prune, width: int, height: int) -> dict[str, Level]:
-    return {level.unit: level for level in Statement(plan, prune, "rgb", ((width, height),)).levels}
+    return {level.unit: level for level in Statement.of(plan, prune, "rgb", ((width, height),)).levels}
 
 
 @pytest.mark.parametrize(
@@ -89,7 +106,7 @@ def test_text_content() -> None:
 
 
 def test_statement_about_several_sizes_states_the_worst() -> None:
-    statement = Statement(Plan.paper(2.0), "haar", "rgb", ((10, 1), (4, 4), (1, 1)))
+    statement = Statement.of(Plan.paper(2.0), "haar", "rgb", ((10, 1), (4, 4), (1, 1)))
     got = {level.unit: level.epsilon for level in statement.levels}
     assert got["source pixel"] == pytest.approx(8.0)
     assert got["image"] == pytest.approx(32.0)
@@ -99,7 +116,7 @@ def test_statement_about_several_sizes_states_the_worst() -> None:
 
 def test_card_lists_every_plan() -> None:
     card = Card(
-        tuple(Statement(plan, None, "rgb", ((3, 3),)) for plan in (Plan.paper(1.0), Plan([Slice(0xF0, 1.0)], 8)))
+        tuple(Statement.of(plan, None, "rgb", ((3, 3),)) for plan in (Plan.paper(1.0), Plan([Slice(0xF0, 1.0)], 8)))
     )
     dropped = [statement["plan"]["dropped_bits"] for statement in card.to_dict()["statements"]]
     assert dropped == ["0x0", "0xf"]
@@ -116,17 +133,17 @@ def test_releases_of_one_source_are_summed(size: tuple[int, int], most: int) -> 
     plan = Plan.paper(5.2)
     exact = Fraction(plan.realised_epsilon)
     for spent in (None, (round_up(3 * exact), round_up(12 * exact))):  # both mean: all by this plan
-        statement = Statement(plan, "haar", "rgb", (size,), times=3, spent=spent)
+        statement = Statement.of(plan, "haar", "rgb", (size,), times=3, spent=spent)
         got = {level.unit: level for level in statement.levels}
         assert Fraction(got["source pixel, 3 releases"].epsilon) == pytest.approx(3 * most * exact)
         assert Fraction(got["image, 3 releases"].epsilon) == pytest.approx(3 * math.prod(size) * exact)
         assert "another plan" not in got["image, 3 releases"].why
-        assert statement == Statement(plan, "haar", "rgb", (size,), times=3)
+        assert statement == Statement.of(plan, "haar", "rgb", (size,), times=3)
 
 
 def test_spending_less_than_one_release_is_refused() -> None:
     with pytest.raises(CardError, match="less than one release"):
-        Statement(Plan.paper(5.2), "haar", "rgb", ((8, 8),), times=2, spent=(1.0, 4.0))
+        Statement.of(Plan.paper(5.2), "haar", "rgb", ((8, 8),), times=2, spent=(1.0, 4.0))
 
 
 def test_columns_are_aligned() -> None:
@@ -139,7 +156,7 @@ def test_columns_are_aligned() -> None:
 def test_spending_through_another_view_counts() -> None:
     plan = Plan.paper(5.0)
     e = Fraction(plan.realised_epsilon)
-    statement = Statement(plan, "haar", "rgb", ((64, 64),), times=2, spent=(round_up(2 * e), round_up(68 * e)))
+    statement = Statement.of(plan, "haar", "rgb", ((64, 64),), times=2, spent=(round_up(2 * e), round_up(68 * e)))
     assert next(one for one in statement.levels if one.unit == "source pixel, 2 releases").epsilon == round_up(68 * e)
 
 
@@ -159,11 +176,11 @@ def test_numbers_of_few_digits_are_printed_exactly() -> None:
         "1e-09",
         "20.8",
     ]
-    assert "epsilon 5.2 realised of 5.2 requested" in str(Statement(Plan.grey(5.2), "haar", "rgb", ((64, 64),)))
+    assert "epsilon 5.2 realised of 5.2 requested" in str(Statement.of(Plan.grey(5.2), "haar", "rgb", ((64, 64),)))
 
 
 def test_bounds_are_printed_rounded_up() -> None:
-    small = Statement(Plan.paper(0.001), None, "rgb", ((2, 2),))
+    small = Statement.of(Plan.paper(0.001), None, "rgb", ((2, 2),))
     assert all(level.advantage_bound > 0 for level in small.levels)
     assert "<= 0.0000" not in str(small)
     assert all(Fraction(level.printed_bound) >= Fraction(level.advantage_bound) for level in small.levels)
@@ -175,39 +192,95 @@ def test_counts_agree_with_their_noun() -> None:
     assert "1 pixel, each at" in str(Slicer(Plan.paper(20.0)).card(width=1, height=1))
 
 
-def test_card_is_read_back_and_recomputed() -> None:
+def test_sizes_are_compared() -> None:
+    (statement,) = Slicer(Plan.paper(20.0)).card(width=640, height=480).statements
+    assert statement.differences([(640, 480)]) == []
+    assert statement.differences([]) == [("releases", 1, 0)]
+    assert ("width[0]", 640, 320) in statement.differences([(320, 480)])
+    assert ("releases", 1, 2) in statement.differences([(640, 480)], count=2)
+    assert ("output", "ycbcr", "rgb") in replace(statement, output="ycbcr").differences([(640, 480)])
+
+
+ODD_PLANS = {
+    "a remark": Plan.grey(200.0),
+    "an eps that is realised as 0": Plan([Slice(0x800000, 1e-20)]),
+    "a huge eps": Plan([Slice(1, 1e308)], 1),
+    "integers": Plan([Slice(0xF0, 3)], 8, requested=4),
+}
+
+
+@pytest.mark.parametrize("name", PLANS | ODD_PLANS)
+@pytest.mark.parametrize("prune", BLOCK)
+def test_every_card_is_read_back(name: str, prune: Prune) -> None:
+    plan = (PLANS | ODD_PLANS)[name]
+    epsilon = plan.realised_epsilon
+    for sizes, times, spent in (
+        ([(640, 480)], 1, None),
+        ([(1, 1)], 3, None),
+        ([(100, 1), (5, 5)], 1, None),
+        ([(3, 2000), (2000, 3), (100, 100)], 7, (2 * epsilon + 1, 70 * epsilon + 3)),
+        ([(1, 9)] * 3, 2, (1e9, 1e300)),
+    ):
+        statement = Statement.of(plan, prune, "ycbcr" if plan.is_colour else "rgb", sizes, 0, times, spent)
+        card = Card((statement,), random_names=times == 1, owners_key=times == 3, kept=("b", "a", "\u00fc\ud800"))
+        again = Card.from_json(card.to_json())
+        assert again == card
+        assert again.to_json() == card.to_json()
+        assert not [one for one in again.statements[0].differences(sizes) if one[0] != "output"]
+
+
+def test_cards_of_other_software_versions_are_read() -> None:
+    card = Card((Statement.of(Plan.paper(20.0), None, "rgb", ((8, 8),)),), software="ldp-slicing 12.3rc1+local")
+    assert Card.from_json(card.to_json().encode()) == card
+
+
+def test_statements_are_sorted_by_word() -> None:
+    grey, colour = (Statement.of(plan, None, "rgb", ((3, 3),)) for plan in (Plan.grey(1.0), Plan.paper(1.0)))
+    assert Card((grey, colour)) == Card((colour, grey))
+    with pytest.raises(CardError, match="two statements about 8-bit words"):
+        Card((grey, colour, grey))
+
+
+def test_largest_card_is_short_enough() -> None:
+    """One statement for every word, and the most names of the longest kind."""
+    plans = [Plan.uniform(20.0, bits) if bits >= 8 else Plan([Slice(1, 1.0)], bits) for bits in (24, *range(16, 0, -1))]
+    statements = tuple(Statement.of(plan, "dct", "rgb", ((10**6, 10**6), (1, 1)), times=10**9) for plan in plans)
+    assert len(statements) == MOST_STATEMENTS
+    kept = tuple(chr(0x10000 + i) * MOST_NAME for i in range(MOST_KEPT))
+    text = Card(statements, owners_key=True, kept=kept).to_json()
+    assert len(text) <= CARD_BYTES
+    begun = time.monotonic()
+    assert Card.from_json(text).to_json() == text
+    assert time.monotonic() - begun < 20
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_changed_card_is_refused(attack: str) -> None:
+    text = Slicer(Plan.paper(20.0)).card(width=640, height=480).to_json()
+    change, problem = ATTACKS[attack]
+    with pytest.raises(CardError, match=re.escape(problem)):
+        Card.from_json(change(text))
+
+
+def test_cards_are_read_from_regular_files_only(tmp_path: Path) -> None:
     card = Slicer(Plan.paper(20.0)).card(width=640, height=480)
-    written = read_card(card.to_json().encode())
-    assert (written.owners_key, written.kept) == (False, set())
-    statement = read_statement(written.statements[0])
-    assert (statement.plan, statement.prune, statement.releases, statement.times) == (Plan.paper(20.0), "haar", 1, 1)
-    assert statement.wrong_numbers([(640, 480)]) == []
-    assert statement.wrong_numbers([]) == [("releases", 1, 0)]
-    assert ("width[0]", 640, 320) in statement.wrong_numbers([(320, 480)])
-    assert ("releases", 1, 2) in statement.wrong_numbers([(640, 480)], count=2)
+    (tmp_path / "card.json").write_text(card.to_json())
+    assert Card.read(tmp_path / "card.json") == Card.read(str(tmp_path / "card.json")) == card
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "long").write_bytes(bytes(CARD_BYTES + 1))
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    for name, why in (
+        ("pipe", "not a regular file"),
+        ("zero", "not a regular file"),
+        (".", "regular file|directory"),
+        ("nowhere", "No such file"),
+        ("long", "more than 1,048,576 bytes"),
+    ):
+        with pytest.raises(CardError, match=f"{name} is not a valid card: .*({why})"):
+            Card.read(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("", "not a card"),
-        ("[]", "not a card"),
-        ('{"card": 2}', "not a card"),
-        ('{"card": 2, "statements": 7, "not_protected": [], "kept_beside": []}', "not a card"),
-        ('{"card": 3}', "version 3"),
-        ("[" * 100_000, "not a card"),
-    ],
-)
-def test_malformed_card_is_refused(text: str, problem: str) -> None:
-    with pytest.raises(CardError, match=problem):
-        read_card(text.encode())
-
-
-@pytest.mark.parametrize(
-    "missing", ["view", "plan", "releases", "most_releases_of_one_source", "most_spent_on_one_source"]
-)
-def test_malformed_statement_is_refused(missing: str) -> None:
-    content = Statement(Plan.paper(20.0), "haar", "rgb", ((8, 8),)).to_dict()
-    for wrong in (content | {missing: None}, {key: value for key, value in content.items() if key != missing}):
-        with pytest.raises(LdpSlicingError, match=r"malformed|not a plan"):
-            read_statement(wrong)
+def test_text_names_what_is_kept_beside_the_images() -> None:
+    statement = Statement.of(Plan.paper(20.0), None, "rgb", ((8, 8),))
+    assert "without protection: cls, json." in str(Card((statement,), kept=("json", "cls")))
+    assert "without protection" not in str(Card((statement,)))

@@ -19,7 +19,7 @@ from ldp_slicing.png import encode_png
 from ldp_slicing.storage import LocalStorage
 from ldp_slicing.verify import verify
 from tests.markers import encoded, gradient, png_chunk
-from tests.release.helpers import PNG, card_of, manifest_of, plant, release, small_images, verified
+from tests.release.helpers import PNG, card_of, manifest_of, plant, release, small_images, verified, write_card
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def change_card(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], 
     def apply(target: Path) -> None:
         card = card_of(target)
         change(card)
-        (target / "card.json").write_text(json.dumps(card))
+        write_card(target, card)
 
     return apply
 
@@ -108,11 +108,11 @@ WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "not in one stream of stored blocks",
     ),
     "no card": (lambda t: (t / "card.json").unlink(), "card.json", "is missing"),
-    "a torn card": (lambda t: (t / "card.json").write_text("{"), "card.json", "cannot be read: is not a card"),
+    "a torn card": (lambda t: (t / "card.json").write_text("{"), "card.json", "is not a valid card: it is not JSON"),
     "a card of odd types": (
         change_card(lambda card: card.update(kept_beside=[[]], statements=[])),
         "card.json",
-        "has no statement about 5 releases of 24-bit words",
+        "kept_beside must be a text",
     ),
     "a card of the future": (change_card(lambda card: card.update(card=3)), "card.json", "version 3"),
     "a wrong count": (
@@ -123,12 +123,12 @@ WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a wrong level": (
         change_card(lambda card: card["statements"][1]["levels"][2].update(epsilon=1.0)),
         "card.json",
-        "levels[2].epsilon should be",
+        "levels[2].epsilon is 1.0; it should be",
     ),
     "a wrong plan": (
         change_card(lambda card: card["statements"][0]["plan"].update(epsilon_realised=1.0)),
         "card.json",
-        "plan.epsilon_realised should be",
+        "plan.epsilon_realised is 1.0; it should be",
     ),
     "a statement too few": (
         change_card(lambda card: card["statements"].pop()),

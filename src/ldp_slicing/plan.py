@@ -75,7 +75,7 @@ class Plan:
         ordered = tuple(sorted(slices, reverse=True))
         object.__setattr__(self, "slices", ordered)
         object.__setattr__(self, "word_bits", word_bits)
-        object.__setattr__(self, "requested", requested)
+        object.__setattr__(self, "requested", None if requested is None else positive("epsilon", requested))
         self._check()
 
     def _check(self) -> None:

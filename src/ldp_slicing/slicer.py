@@ -168,7 +168,7 @@ class Slicer:
                 "seeded output gets no card, because anybody who knows the seed can remove the mask; "
                 "leave randomness at its default"
             )
-        return Card((Statement(self.plan, self.prune, self.output, ((width, height),)),))
+        return Card((Statement.of(self.plan, self.prune, self.output, ((width, height),)),))
 
     def release_into(self, image: Array, out: Array, key: Keys | None = None) -> None:
         """Release an array into ``out``, which has its shape and dtype, and any strides and byte order."""

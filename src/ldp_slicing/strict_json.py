@@ -16,6 +16,7 @@ from ldp_slicing.errors import LdpSlicingError
 
 MOST_DIGITS = 18  # of an integer: below 2^60
 NAMES = {dict: "an object", list: "a list", str: "a text", int: "an integer", float: "a number with a decimal point"}
+NAMES |= {bool: "true or false"}
 NO_FIELDS: Mapping[str, type] = MappingProxyType({})
 
 
@@ -26,7 +27,7 @@ def parse(data: bytes, *, most_bytes: int) -> Any:  # noqa: ANN401 - JSON values
     most ``most_bytes`` bytes.
     """
     if len(data) > most_bytes:
-        raise LdpSlicingError(f"it is longer than {most_bytes:,} bytes")
+        raise LdpSlicingError(f"it has more than {most_bytes:,} bytes")
     try:
         return _DECODER.decode(data.decode("utf-8"))
     except LdpSlicingError:
@@ -57,8 +58,11 @@ def fields(
 
 
 def typed(value: object, kind: type, where: str) -> Any:  # noqa: ANN401 - JSON values
-    """Return the value, which must have exactly this type: True is not an integer, and 20 is not 20.0."""
-    if type(value) is not kind:
+    """Return the value, which must have exactly this type: True is not an integer, and 20 is not 20.0.
+
+    ``object`` stands for any type.
+    """
+    if kind is not object and type(value) is not kind:
         raise LdpSlicingError(f"{where} must be {NAMES[kind]}; got {shown(value)}")
     return value
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from ldp_slicing.card import WrittenStatement, counted, read_card, read_statement
+from ldp_slicing.card import Card, Statement, counted
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.files import digest_of
 from ldp_slicing.formats import WRITERS, load_format
@@ -107,15 +107,11 @@ def _unexpected_files(place: Storage, expected: set[str]) -> Iterator[tuple[str,
 def _read_claims(place: Storage) -> Claims:
     """Return what the card says about the files. ``_check_card`` reports what is wrong with it."""
     try:
-        with place.open(CARD_NAME) as file:
-            statements = [read_statement(one) for one in read_card(file.read()).statements]
-        plans = {one.plan.word_bits: one.plan for one in statements}
-        largest = {
-            one.plan.word_bits: (int(one.content["width"][-1]), int(one.content["height"][-1])) for one in statements
-        }
-    except (LdpSlicingError, OSError, LookupError, TypeError, ValueError):
+        statements = Card.load(place.open(CARD_NAME)).statements
+    except LdpSlicingError:
         return Claims()
-    return Claims(plans, largest)
+    plans = {one.plan.word_bits: one.plan for one in statements}
+    return Claims(plans, {one.plan.word_bits: (one.width[1], one.height[1]) for one in statements})
 
 
 def _check_file(
@@ -155,35 +151,30 @@ def _check_card(place: Storage, contents: _Contents) -> Iterator[str]:
         yield "is missing"
         return
     try:
-        with place.open(CARD_NAME) as file:
-            card = read_card(file.read())
-        stated = set[int]()
-        for statement in map(read_statement, card.statements):
-            bits = statement.plan.word_bits
-            if bits in stated:
-                yield f"has two statements about {bits}-bit words"
-            elif problem := _check_statement(statement, contents.tallies.get(bits, _Tally())):
-                yield problem
-            stated.add(bits)
+        card = Card.load(place.open(CARD_NAME))
     except LdpSlicingError as error:
-        yield f"cannot be read: {error}"
+        yield f"is not a valid card: {error}"
         return
-    if unsaid := sorted(contents.kept - card.kept):
+    for statement in card.statements:
+        if problem := _check_statement(statement, contents.tallies.get(statement.plan.word_bits, _Tally())):
+            yield problem
+    stated = {statement.plan.word_bits for statement in card.statements}
+    if unsaid := sorted(contents.kept - set(card.kept)):
         yield f"does not mention data kept beside the images: {', '.join(unsaid)}"
     for bits, tally in contents.tallies.items():
         if bits not in stated:
             yield f"has no statement about {counted(tally.releases, 'release')} of {bits}-bit words"
 
 
-def _check_statement(statement: WrittenStatement, tally: _Tally) -> str | None:
-    plan, times, epsilon = statement.plan, statement.times, statement.spent[0]
-    if tally.releases != statement.releases:
-        stated = counted(statement.releases, "release")
+def _check_statement(statement: Statement, tally: _Tally) -> str | None:
+    plan, times, epsilon = statement.plan, statement.times, statement.most_spent[0]
+    if tally.releases != statement.count:
+        stated = counted(statement.count, "release")
         return f"states {stated} of {plan.word_bits}-bit words; found {tally.releases:,}"
     if times < tally.most_frames or Fraction(epsilon) < tally.most_frames * Fraction(plan.realised_epsilon):
         stated, frames = counted(times, "release"), counted(tally.most_frames, "frame")
         return f"states {stated} of one source, epsilon {epsilon:g}; one file has {frames}"
-    wrong = statement.wrong_numbers(sorted(tally.sizes), count=tally.releases)
+    wrong = statement.differences(sorted(tally.sizes), count=tally.releases)
     if wrong:
         return f"has wrong numbers: {', '.join(f'{where} should be {right!r}' for where, _, right in wrong)}"
     return None

@@ -29,7 +29,7 @@ from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.storage import LocalStorage
 from ldp_slicing.verify import verify
 from tests.cases import photographs
-from tests.release.helpers import release
+from tests.release.helpers import release, write_card
 
 LIMIT = 1e-9
 
@@ -103,36 +103,37 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     [
         (
             lambda card: card["statements"][0]["levels"][1].update(epsilon=10.0),
-            "statement 1, levels[1].epsilon: the card says 10.0",
+            "statements[0].levels[1].epsilon is 10.0; it should be",
         ),
         (lambda card: card["statements"][0]["levels"][3].update(vacuous=False), "levels[3].vacuous"),
-        (lambda card: card["statements"][0]["levels"].pop(), "statement 1, levels"),
+        (lambda card: card["statements"][0]["levels"].pop(), "statements[0].levels has 3 levels"),
         (
             lambda card: card["statements"][0]["plan"].update(epsilon_realised=1.0),
-            "plan.epsilon_realised: the card says 1.0",
+            "plan.epsilon_realised is 1.0; it should be",
         ),
         (
             lambda card: card["statements"][0]["plan"].update(epsilon_requested=1.0),
             "more than the requested epsilon 1.0",
         ),
         (lambda card: card["statements"][0]["plan"]["slices"].pop(), "plan.epsilon_realised"),
-        (lambda card: card["statements"][0]["plan"]["slices"][0].update(bits="red"), "statement 1: not a plan in JSON"),
+        (lambda card: card["statements"][0]["plan"]["slices"][0].update(bits="red"), "not a plan in JSON"),
         (lambda card: card["statements"][0].update(releases=5), "releases: the card says 5, should be 4"),
-        (lambda card: card["statements"][0].update(width=[57, 64]), "width[1]: the card says 64, should be 128"),
-        (lambda card: card["statements"][0]["view"].update(prune="none"), "levels[2].epsilon"),
+        (lambda card: card["statements"][0].update(width=[57, 64]), "no image of the stated widths"),
+        (lambda card: card["statements"][0].update(width=[56, 128]), "width[0]: the card says 56, should be 57"),
+        (lambda card: card["statements"][0]["view"].update(prune="none"), "cannot affect up to 4"),
         (lambda card: card["statements"][0]["view"].update(prune="all"), "prune must be"),
-        (lambda card: card["statements"][0].update(plan=7), "statement 1: not a plan in JSON"),
+        (lambda card: card["statements"][0].update(plan=7), "statements[0].plan must be an object"),
         (lambda card: card["statements"].pop(), "no statement is about 1 release, such as more/grey.png"),
         (lambda card: card.update(card=3), "version 3"),
-        (lambda card: card.pop("statements"), "is not a card"),
-        (lambda card: card.update(statements=7), "is not a card"),
+        (lambda card: card.pop("statements"), "lacks the key 'statements'"),
+        (lambda card: card.update(statements=7), "statements must be a list"),
     ],
 )
 def test_a_card_whose_sums_are_wrong(folder: Path, tamper: Callable[[dict[str, Any]], object], failure: str) -> None:
     path = folder / "card.json"
     card = json.loads(path.read_text())
     tamper(card)
-    path.write_text(json.dumps(card))
+    write_card(folder, card)
     report = audit_releases(folder)
     assert failed(report) - {"noise"} == {
         "card"
@@ -147,16 +148,19 @@ def test_a_statement_about_missing_releases(folder: Path) -> None:
 
 def test_a_card_that_is_not_json(folder: Path) -> None:
     (folder / "card.json").write_text("{")
-    assert by_name(audit_releases(folder))["card"].failures == ("card.json is not a card",)
+    (failure,) = by_name(audit_releases(folder))["card"].failures
+    assert failure.startswith("card.json is not a valid card: it is not JSON")
 
 
-def test_prose_on_a_card_is_not_checked(folder: Path) -> None:
-    path = folder / "card.json"
-    card = json.loads(path.read_text())
-    card["remark"] = "more"
-    card["statements"][0]["levels"][0]["why"] = "other words"
-    path.write_text(json.dumps(card))
+def test_prose_on_a_card_is_checked(folder: Path) -> None:
+    true = json.loads((folder / "card.json").read_text())
+    write_card(folder, true)
     assert audit_releases(folder).holds
+    write_card(folder, true | {"remark": "more"})
+    assert failed(audit_releases(folder)) == {"card"}
+    true["statements"][0]["levels"][0]["why"] = "other words"
+    write_card(folder, true)
+    assert failed(audit_releases(folder)) == {"card"}
 
 
 def test_files_that_are_not_releases(folder: Path) -> None:
@@ -216,7 +220,7 @@ def test_equal_sources_have_equal_releases_under_an_owners_key(tmp_path: Path) -
     assert "1 of 1 pairs" in by_name(report)["shared masks"].tested
     card = json.loads((tmp_path / "out" / "card.json").read_text())
     card["not_protected"].pop()
-    (tmp_path / "out" / "card.json").write_text(json.dumps(card))
+    write_card(tmp_path / "out", card)
     assert failed(audit_releases(tmp_path / "out")) == {"duplicates", "shared masks"}
 
 
@@ -372,7 +376,7 @@ def test_a_recorded_loss_passes(folder: Path, lost: str) -> None:
         assert failed(audit_releases(folder)) == {"card"}
     changed = json.loads(text)
     changed["statements"][1]["levels"][1]["epsilon"] /= 2  # of a source pixel
-    card.write_text(json.dumps(changed))
+    write_card(folder, changed)
     assert failed(audit_releases(folder)) == {"card"}
     card.write_text(text)
     (folder / "1.png").unlink()
@@ -393,7 +397,7 @@ def test_an_invented_loss_does_not_hide_a_false_card(folder: Path) -> None:
         false["statements"][0]["releases"] += 1
         false["statements"][0]["width"][0] = false["statements"][0]["height"][0] = 1
         change(false["statements"][0])
-        card.write_text(json.dumps(false))
+        write_card(folder, false)
         seen, found = (
             {name for name, _ in verify(LocalStorage(folder)).problems} - {"z.png"},
             failed(audit_releases(folder)),
@@ -406,7 +410,7 @@ def test_an_invented_loss_does_not_hide_a_false_card(folder: Path) -> None:
     for level in range(4):
         assert forged(lambda statement, i=level: statement["levels"][i].update(epsilon=0.01)) == {"card"}  # type: ignore[misc]
         assert forged(lambda statement, i=level: statement["levels"][i].update(unit="slice of bread")) == {"card"}  # type: ignore[misc]
-    assert forged(lambda statement: statement["levels"][0].update(why="other words")) == set()
+    assert forged(lambda statement: statement["levels"][0].update(why="other words")) == {"card"}
     for wrong in ({"width": 0}, {"height": "1"}, {"word_bits": None}, {"width": True}):
         manifest.write_text(lines + json.dumps(invented | wrong) + "\n")
         assert "manifest" in failed(audit_releases(folder))
@@ -433,15 +437,16 @@ def test_two_statements_cannot_be_about_the_same_releases(folder: Path) -> None:
     card = folder / "card.json"
     true = json.loads(card.read_text())
     assert audit_releases(folder).holds
-    few = Statement(
+    few = Statement.of(
         Plan.paper(0.1), "haar", "rgb", ((57, 33),)
     ).to_dict()  # as if the lost release had been made with another plan
     for first in (True, False):
         false = true | {"statements": [few, *true["statements"]] if first else [*true["statements"], few]}
-        card.write_text(json.dumps(false))
+        write_card(folder, false)
         assert failed(audit_releases(folder)) == {"card"}
-        assert ("card.json", "has two statements about 24-bit words") in verify(LocalStorage(folder)).problems
-    card.write_text(json.dumps(true))
+        (problem,) = [why for name, why in verify(LocalStorage(folder)).problems if name == "card.json"]
+        assert "there are two statements about 24-bit words" in problem
+    write_card(folder, true)
     lines = (folder / "manifest.jsonl").read_text()
     many = [json.loads(line) | ({"frames": 10**17} if "lost" in line else {}) for line in lines.splitlines()]
     (folder / "manifest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in many))

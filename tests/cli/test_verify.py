@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from ldp_slicing.cli import app
+from tests.card_attacks import ATTACKS
 from tests.markers import encoded, gradient
 from tests.release.helpers import plant, release
 
@@ -69,3 +71,24 @@ def test_a_changed_manifest_is_wrong(old: str, new: str, why: str, target: Path)
     assert result.exit_code == 1
     assert "wrong: manifest.jsonl is damaged: " in " ".join(result.stderr.split())
     assert why in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_changed_card_is_wrong(attack: str, target: Path) -> None:
+    change, why = ATTACKS[attack]
+    card = target / "card.json"
+    card.write_text(change(card.read_text()))
+    result = CliRunner().invoke(app, ["verify", str(target), "--json"])
+    problems = [one for one in json.loads(result.stdout)["problems"] if one["file"] == "card.json"]
+    assert (result.exit_code, len(problems)) == (1, 1)
+    assert problems[0]["problem"].startswith("is not a valid card: ")
+    assert why in problems[0]["problem"]
+
+
+@pytest.mark.parametrize("name", ["card.json", "manifest.jsonl"])
+@pytest.mark.parametrize("command", ["verify", "audit"])
+def test_pipes_and_devices_are_refused_at_once(command: str, name: str, target: Path) -> None:
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+        (target / name).unlink()
+        make(target / name)
+        assert CliRunner().invoke(app, [command, str(target)]).exit_code in (1, 2)

@@ -95,6 +95,11 @@ def card_of(folder: Path) -> dict[str, Any]:
     return card
 
 
+def write_card(folder: Path, content: dict[str, Any]) -> None:
+    """Write a card that somebody changed, in the form in which this software writes cards."""
+    (folder / CARD_NAME).write_text(json.dumps(content, indent=2) + "\n")
+
+
 def on_card(folder: Path) -> int:
     return sum(statement["releases"] for statement in card_of(folder)["statements"])
 

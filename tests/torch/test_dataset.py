@@ -416,7 +416,7 @@ def test_a_crash_leaves_no_store_that_opens(tmp_path: Path) -> None:
         (
             "card.json",
             lambda data: data.replace(b'"epsilon_realised": 19', b'"epsilon_realised": 18'),
-            "only its own card.json is true",
+            "card.json is not a valid card: .*epsilon_realised is 18",
         ),
         ("card.json", lambda data: data.replace(b'"word_bits": 24', b'"word_bits": 25'), "damaged"),
         ("card.json", None, "damaged"),

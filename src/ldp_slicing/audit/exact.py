@@ -221,7 +221,7 @@ def measure_bits(
 def check_tables(plan: Plan, prune: Prune, tables: Tables) -> list[Check]:
     """Check the tables against the plan, and against the card that would be written for it."""
     groups = read_groups(tables)
-    card = {level.unit: level.epsilon for level in Statement(plan, prune, "rgb", ((8, 8),)).levels}
+    card = {level.unit: level.epsilon for level in Statement.of(plan, prune, "rgb", ((8, 8),)).levels}
     slices = [measure_bits(plan, groups, plan.slice_name(part), part.bits) for part in plan.slices]
     checks = [_check_groups(plan, groups), _check_parts("slices", slices, card["slice"])]
     if plan.is_colour:

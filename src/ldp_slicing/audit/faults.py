@@ -224,7 +224,7 @@ def make_releases(folder: Path, plan: Plan, prune: Prune) -> None:
         (folder / f"{number}.png").write_bytes(data)
         lines.append({"output": f"{number}.png", "sha256": hashlib.sha256(data).hexdigest(), "status": "released"})
     write_manifest(LocalStorage(folder), lines)
-    card = Card((Statement(plan, prune, slicer.output, ((SIDE, SIDE),) * IMAGES),))
+    card = Card((Statement.of(plan, prune, slicer.output, ((SIDE, SIDE),) * IMAGES),))
     (folder / CARD_NAME).write_text(card.to_json())
 
 
@@ -243,7 +243,7 @@ def _add_comment(folder: Path, _: Plan, __: Prune) -> None:
 def _understate_source_pixel(folder: Path, _: Plan, __: Prune) -> None:
     card = json.loads((folder / CARD_NAME).read_text())
     card["statements"][0]["levels"][2]["epsilon"] /= 4  # the source pixel, as if pruning cost nothing
-    (folder / CARD_NAME).write_text(json.dumps(card))
+    (folder / CARD_NAME).write_text(json.dumps(card, indent=2) + "\n")
 
 
 def _add_notes(folder: Path, _: Plan, __: Prune) -> None:

@@ -21,9 +21,9 @@ from ldp_slicing.audit.files import ReleaseFile, ReleaseSet, read_set
 from ldp_slicing.audit.report import ERROR_RATE, Check, Report
 from ldp_slicing.audit.shared_masks import TESTS, Comparison, equality_probability
 from ldp_slicing.audit.tails import tail_above
-from ldp_slicing.card import counted, read_card, read_statement
-from ldp_slicing.errors import AuditError, CardError, LdpSlicingError, ReleaseError
-from ldp_slicing.files import digest_of
+from ldp_slicing.card import Card, counted
+from ldp_slicing.errors import AuditError, LdpSlicingError, ReleaseError
+from ldp_slicing.files import digest_of, open_regular
 from ldp_slicing.manifest import MANIFEST_NAME, is_lost, read_manifest
 from ldp_slicing.plan import COLOUR_BITS, Plan
 from ldp_slicing.storage import LocalStorage
@@ -97,32 +97,22 @@ def _refuse_other_formats(target: Path) -> None:
 def read_statements(found: ReleaseSet) -> tuple[list[AuditedStatement], list[str]]:
     """The statements of the card, each with its releases, and the problems of the card."""
     try:
-        card = read_card(found.card_path.read_bytes())
-    except OSError as error:
-        return [], [f"{found.card_path.name} cannot be read: {error.strerror}"]
-    except CardError as error:
-        return [], [f"{found.card_path.name} {error}"]
+        card = Card.load(open_regular(found.card_path))
+    except LdpSlicingError as error:
+        return [], [f"{found.card_path.name} is not a valid card: {error}"]
     statements, problems = list[AuditedStatement](), list[str]()
     left, lost = list(found.releases), _read_lost(found)
-    for number, content in enumerate(card.statements, 1):
-        try:
-            written = read_statement(content)
-            plan = written.plan
-            file_bits = COLOUR_BITS if plan.is_colour else 8 * plan.dtype.itemsize
-            mine = [release for release in left if release.word_bits == file_bits]
-            statement = AuditedStatement(plan, mine, card.owners_key)
-            wrong = written.wrong_numbers([*(release.size for release in mine), *lost.get(plan.word_bits, ())])
-        except LdpSlicingError as error:
-            problems.append(f"statement {number}: {error}")
-        else:
-            statements.append(statement)
-            lost.pop(statement.plan.word_bits, None)  # no other statement is about these
-            taken = set(statement.releases)
-            left = [release for release in left if release not in taken]
-            problems += [
-                f"statement {number}, {where}: the card says {said!r}, should be {right!r}"
-                for where, said, right in wrong
-            ]
+    for number, stated in enumerate(card.statements, 1):
+        plan = stated.plan
+        file_bits = COLOUR_BITS if plan.is_colour else 8 * plan.dtype.itemsize
+        mine = [release for release in left if release.word_bits == file_bits]
+        statements.append(AuditedStatement(plan, mine, card.owners_key))
+        sizes = [*(release.size for release in mine), *lost.pop(plan.word_bits, ())]
+        left = [release for release in left if release.word_bits != file_bits]
+        problems += [
+            f"statement {number}, {where}: the card says {said!r}, should be {right!r}"
+            for where, said, right in stated.differences(sizes)
+        ]
     if left and not problems:
         problems.append(f"no statement is about {counted(len(left), 'release')}, such as {left[0].path}")
     if lost and not problems:

@@ -55,7 +55,7 @@ def plan(
     if grey is not None and (origin := context.get_parameter_source("weights")) and origin.name == "COMMANDLINE":
         raise PlanError("--weights apply to colour images; --grey has none")
     chosen = plan_for(COLOUR_BITS if grey is None else grey, epsilon, parse_weights(weights), slices)
-    statement = Statement(chosen, prune.prune, "rgb", (parse_size(size),))
+    statement = Statement.of(chosen, prune.prune, "rgb", (parse_size(size),))
     probabilities = [float(chosen.tables.change_probability(part.bits)) for part in chosen.slices]
     if as_json:
         content = Card((statement,)).to_dict()

@@ -112,7 +112,7 @@ def make_card(
         stated[str(words.bits)] = (times, epsilon, source)
         spent = (epsilon, source)
         statements.append(
-            Statement(slicer.plan, slicer.prune, slicer.output, words.sizes, words.releases, times, spent)
+            Statement.of(slicer.plan, slicer.prune, slicer.output, words.sizes, words.releases, times, spent)
         )
     if not statements:
         return None, stated
@@ -127,7 +127,7 @@ def make_card(
 
 def write_card(paths: ReleasePaths, state: RunState, card: Card, stated: Stated) -> None:
     """Write the manifest and the card. What the card says is recorded before it can be read."""
-    content = card.to_json().encode() + b"\n"
+    content = card.to_json().encode()
     written = state.get("cards") or []
     check_own_card(paths, written)
     digests = [*written, hashlib.sha256(content).hexdigest()]

@@ -23,13 +23,12 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
-from ldp_slicing.card import Card, Statement, read_card, read_statement
-from ldp_slicing.errors import CardError, LdpSlicingError, ReleaseError
+from ldp_slicing.card import Card, Statement
+from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.files import atomic_path, sync_file
 from ldp_slicing.manifest import CARD_NAME
 from ldp_slicing.plan import Plan
 from ldp_slicing.slicer import Slicer
-from ldp_slicing.tables import LAYOUT_VERSION
 from ldp_slicing.torch.images import ImageKind
 from ldp_slicing.torch.labels import from_column, to_column
 from ldp_slicing.view import Prune
@@ -107,7 +106,7 @@ class Index:
     def card(self, plan: Plan, prune: Prune, output: str) -> Card:
         height, width = (-2, -1) if "tensor" in self.kind else (0, 1)
         sizes = tuple((w, h) for w, h in self.shapes[:, [width, height]].tolist())
-        return Card((Statement(plan, prune, output, sizes, times=self.times),))
+        return Card((Statement.of(plan, prune, output, sizes, times=self.times),))
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ def write_folder(folder: Path, slicer: Slicer, write_pixels: Callable[[BinaryIO]
         for c, column in enumerate(zip(*index.labels, strict=True)):
             np.save(partial / f"labels-{c}.npy", to_column(column), allow_pickle=False)
         card = index.card(slicer.plan, slicer.prune, slicer.output)
-        (partial / CARD_NAME).write_text(card.to_json() + "\n")
+        (partial / CARD_NAME).write_text(card.to_json())
         about = {"version": FOLDER_VERSION, "kind": index.kind, "items": index.items, "labels": index.label_kinds}
         (partial / INDEX_NAME).write_text(json.dumps(about, indent=2) + "\n")
         for path in partial.iterdir():  # after a power cut the folder is complete or has no index
@@ -212,12 +211,9 @@ def open_folder(folder: Path) -> Releases:
         shapes, kinds = np.load(folder / "shapes.npy"), tuple(about["labels"])
         columns = [from_column(np.load(folder / f"labels-{c}.npy"), kind) for c, kind in enumerate(kinds)]
         labels = list(zip(*columns, strict=True)) if columns else [()] * len(shapes)
-        card = read_card((folder / CARD_NAME).read_bytes())
-        (statement,) = map(read_statement, card.statements)
+        (statement,) = Card.read(folder / CARD_NAME).statements
         index = Index(about["kind"], about["items"], shapes, kinds, labels, statement.times)
-        plan, output = statement.plan, statement.content["output"]
-        realised = statement.content["plan"]["epsilon_realised"]
-        stated = realised, card.content["keystream_layout"], card.content["software"]
+        plan = statement.plan
     except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
         raise ReleaseError(f"{folder} is damaged: {error}") from error
     if shapes.prod(axis=1).sum() != len(pixels) or pixels.dtype != plan.dtype or len(labels) != len(shapes):
@@ -225,9 +221,4 @@ def open_folder(folder: Path) -> Releases:
             f"{folder} is damaged: its {len(shapes)} shapes do not fit its {len(pixels)} {pixels.dtype} values "
             "and labels"
         )
-    if (plan.realised_epsilon, LAYOUT_VERSION) != stated[:2]:
-        raise CardError(
-            f"{folder} was released by {stated[2]}, whose tables differ from this version's: "
-            f"only its own {CARD_NAME} is true"
-        )
-    return Releases(index, pixels, plan, statement.prune, "rgb" if output == "grey" else output)
+    return Releases(index, pixels, plan, statement.prune, statement.output)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ldp_slicing.card import read_card, read_statement
+from ldp_slicing.card import Card
 from ldp_slicing.errors import DataError, LdpSlicingError, ReleaseError
 from ldp_slicing.images import read_image
 from ldp_slicing.lab.data.sets import ImageSet, ReleaseInfo, Split, require_file, require_folder
@@ -172,15 +172,15 @@ def _has_manifest(place: LocalStorage) -> bool:
 def _read_card(card: Path, *, grey: bool) -> ReleaseInfo:
     """The card's one statement. A card with several does not tell which of them covers an image."""
     try:
-        statements = [read_statement(one) for one in read_card(card.read_bytes()).statements]
-    except (OSError, LdpSlicingError) as error:
-        raise DataError(f"{card} is not a readable card: {error}") from None
+        statements = Card.read(card).statements
+    except LdpSlicingError as error:
+        raise DataError(str(error)) from None
     if [one.plan.word_bits for one in statements] != [8 if grey else COLOUR_BITS]:
         words = ", ".join(str(one.plan.word_bits) for one in statements)
         raise DataError(
             f"{card} covers words of {words} bits: train on releases that are all colour (24) or all 8-bit grey"
         )
-    return ReleaseInfo(statements[0].plan, statements[0].prune, statements[0].spent[0])
+    return ReleaseInfo(statements[0].plan, statements[0].prune, statements[0].most_spent[0])
 
 
 def _load_folder(root: Path, size: tuple[int, int] | None, *, grey: bool) -> ImageSet:
