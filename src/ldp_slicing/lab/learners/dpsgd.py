@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.files import atomic_path
 from ldp_slicing.lab.data.sets import ImageSet
 from ldp_slicing.lab.learners.checkpoint import load_checkpoint, save_checkpoint
 from ldp_slicing.lab.learners.recipes import Recipe
@@ -159,32 +160,36 @@ def statistics(rows: NDArray[np.float16], recipe: DpSgdRecipe, generator: torch.
     return mean, (square - mean.square()).clamp(min=LEAST_VARIANCE).sqrt()
 
 
+def _write_features(path: Path, images: NDArray[np.uint8], recipe: DpSgdRecipe, device: torch.device) -> None:
+    shape = (len(images), *features(images[:1], recipe, device).shape[1:])
+    rows = np.lib.format.open_memmap(path, "w+", np.float16, shape)
+    block = 8 if device.type == "cpu" else 512
+
+    def fill(start: int) -> None:
+        rows[start : start + block] = features(images[start : start + block], recipe, device)
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # planes are too small to share between threads
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(fill, range(0, len(images), block)):
+                pass
+    finally:
+        torch.set_num_threads(threads)
+    rows.flush()
+
+
 def feature_file(
     data: ImageSet, work: Path, recipe: DpSgdRecipe, device: torch.device, say: Callable[[str], None]
 ) -> NDArray[np.float16]:
     """Features of the training set, then of the test set, memory-mapped from a file in ``work``."""
     images = np.concatenate([data.train.images, data.test.images])
     name = f"scattering-{_digest(images.shape, hashlib.sha256(images.data).digest(), recipe.mean, recipe.std)}"
-    path, partial = work / f"{name}.npy", work / f"{name}.partial"
+    path = work / f"{name}.npy"
     if not path.is_file():
         say(f"scattering features of {len(images)} images: {path}")
-        shape = (len(images), *features(images[:1], recipe, device).shape[1:])
-        rows = np.lib.format.open_memmap(partial, "w+", np.float16, shape)
-        block = 8 if device.type == "cpu" else 512
-
-        def fill(start: int) -> None:
-            rows[start : start + block] = features(images[start : start + block], recipe, device)
-
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # planes are too small to share between threads
-        try:
-            with ThreadPoolExecutor(threads) as pool:
-                for _ in pool.map(fill, range(0, len(images), block)):
-                    pass
-        finally:
-            torch.set_num_threads(threads)
-        rows.flush()
-        partial.replace(path)
+        with atomic_path(path) as temporary:
+            _write_features(temporary, images, recipe, device)
     return np.asarray(np.load(path, mmap_mode="r"))
 
 
