@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import TypeVar
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ldp_slicing.lab.peers.interface import Peer, derive_keys
+from ldp_slicing.lab.peers.training import Schedule
 from tests.lab.datasets import tiny
 
 SIDE = 16
@@ -31,6 +33,14 @@ def teacher() -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(1)
         return tiny(8).eval()
+
+
+def quick(peer: SomePeer) -> SomePeer:
+    """The same peer with a short training and, where it has a network of its own, a narrow one."""
+    values = {field.name: getattr(peer, field.name) for field in fields(peer)}
+    short = {name: replace(one, epochs=1, batch=4) for name, one in values.items() if isinstance(one, Schedule)}
+    narrow = {"width": 4} if "width" in values else {}
+    return replace(peer, **short, **narrow)
 
 
 def fitted(peer: SomePeer, count: int = 8, side: int = SIDE) -> SomePeer:

@@ -8,15 +8,15 @@ import torch
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.peers import MODULES, load_peer, load_peers
 from ldp_slicing.lab.peers.interface import Peer
-from tests.lab.peers.faces import SIDE, fitted, keys, people, smooth_images
+from tests.lab.peers.faces import SIDE, fitted, keys, people, quick, smooth_images
 
 EVERY = [peer.name for system in MODULES for peer in load_peers(system)]
-DETERMINISTIC = ("none", "duetface")
+DETERMINISTIC = ("none", "duetface", "pro-face", "ppfr-fd-like", "advface-like")
 
 
 @pytest.fixture(scope="module", params=EVERY)
 def peer(request: pytest.FixtureRequest) -> Peer:
-    return fitted(load_peer(request.param))
+    return fitted(quick(load_peer(request.param)))
 
 
 def test_a_release_has_all_its_forms(peer: Peer) -> None:

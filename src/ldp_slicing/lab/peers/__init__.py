@@ -16,9 +16,14 @@ MODULES = {
     "duetface": "duetface",
     "partialface": "partialface",
     "dctdp": "dctdp",
+    "minusface": "minusface",
     "instahide": "instahide",
     "dp-pix": "dppix",
     "peep": "peep",
+    "pro-face": "proface",
+    "cloak": "cloak",
+    "ppfr-fd-like": "ppfrfd",
+    "advface-like": "advface",
 }
 
 

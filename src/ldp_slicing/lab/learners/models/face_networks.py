@@ -260,6 +260,13 @@ def dlib_crop(images: Tensor) -> Tensor:
     )
 
 
+class DlibInput(nn.Module):
+    """``dlib_input`` as a layer."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return dlib_input(images)
+
+
 class DlibCrop(nn.Module):
     """``dlib_crop`` as a layer, for networks that read other things than images."""
 
