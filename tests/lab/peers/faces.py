@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ldp_slicing.lab.peers.interface import Peer, derive_keys
-from ldp_slicing.lab.peers.training import Schedule
+from ldp_slicing.lab.peers.training import TrainingSchedule
 from tests.lab.datasets import tiny
 
 SIDE = 16
@@ -38,7 +38,7 @@ def teacher() -> nn.Module:
 def quick(peer: SomePeer) -> SomePeer:
     """The same peer with a short training and, where it has a network of its own, a narrow one."""
     values = {field.name: getattr(peer, field.name) for field in fields(peer)}
-    short = {name: replace(one, epochs=1, batch=4) for name, one in values.items() if isinstance(one, Schedule)}
+    short = {name: replace(one, epochs=1, batch=4) for name, one in values.items() if isinstance(one, TrainingSchedule)}
     narrow = {"width": 4} if "width" in values else {}
     return replace(peer, **short, **narrow)
 

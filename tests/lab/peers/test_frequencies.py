@@ -10,7 +10,7 @@ from ldp_slicing.lab.peers.dct import to_maps
 from ldp_slicing.lab.peers.dctdp import KEPT, Dctdp
 from ldp_slicing.lab.peers.duetface import CLIENT, SERVER, DuetFace
 from ldp_slicing.lab.peers.partialface import ORDERS, RANKS, SUBSETS, TRIPLES, PartialFace, find_ranks, rank_channels
-from ldp_slicing.lab.peers.training import Schedule
+from ldp_slicing.lab.peers.training import TrainingSchedule
 from tests.lab.peers.faces import fitted, keys, smooth_images
 
 
@@ -72,7 +72,7 @@ def test_the_noise_of_dctdp_covers_the_range_of_each_coefficient() -> None:
 
 
 def test_learned_budgets_keep_their_mean() -> None:
-    peer = fitted(Dctdp(epsilon=0.5, sensitivity="range", learned=True, schedule=Schedule(epochs=2, batch=4)))
+    peer = fitted(Dctdp(epsilon=0.5, sensitivity="range", learned=True, schedule=TrainingSchedule(epochs=2, batch=4)))
     assert peer.shares is not None
     assert peer.shares.mean().item() == pytest.approx(1, rel=1e-4)
     assert peer.shares.std() > 0

@@ -19,7 +19,7 @@ from ldp_slicing.lab.peers.interface import Peer
 from ldp_slicing.lab.peers.minusface import MinusFace
 from ldp_slicing.lab.peers.ppfrfd import PpfrFd
 from ldp_slicing.lab.peers.proface import ProFace, obfuscate
-from ldp_slicing.lab.peers.training import Schedule, distil, embeddings_of, student_of
+from ldp_slicing.lab.peers.training import TrainingSchedule, distil, embeddings_of, student_of
 from ldp_slicing.lab.peers.unprotected import Unprotected
 from tests.lab.peers.faces import fitted, keys, people, quick, smooth_images, teacher
 
@@ -28,7 +28,7 @@ TRAINED = ("dctdp:range-eps0.5", "minusface", "instahide:k2", "peep:k64", "pro-f
 
 def test_the_first_stage_of_minusface_learns_the_image() -> None:
     images = smooth_images(8, seed=99)
-    short, long = (fitted(MinusFace(width=8, schedule=Schedule(epochs, 0.01, 8))) for epochs in (0, 50))
+    short, long = (fitted(MinusFace(width=8, schedule=TrainingSchedule(epochs, 0.01, 8))) for epochs in (0, 50))
     errors = [
         (from_maps(to_maps(images) - one.residue(images).detach()) - images).abs().mean() for one in (short, long)
     ]
@@ -52,12 +52,12 @@ def test_minusface_shuffles_all_maps_of_each_image_by_its_key() -> None:
 
 def test_the_second_stage_of_minusface_is_a_recogniser_of_releases() -> None:
     peer, images = fitted(quick(MinusFace())), smooth_images(4)
-    student = peer.second_stage(images, people(4), teacher(), Schedule(1, batch=4))
+    student = peer.second_stage(images, people(4), teacher(), TrainingSchedule(1, batch=4))
     assert student(peer.protect(images, keys(4)).as_input()).shape == (4, 8)
 
 
 def test_cloak_learns_more_noise_the_more_it_counts() -> None:
-    steps = {"noise": Schedule(20, 0.05, 8), "accuracy": Schedule(1, 1e-4, 8)}
+    steps = {"noise": TrainingSchedule(20, 0.05, 8), "accuracy": TrainingSchedule(1, 1e-4, 8)}
     little, much = (fitted(Cloak(trade_off=trade_off, **steps)) for trade_off in (0.0, 10.0))
     assert little.deviation is not None
     assert much.deviation is not None
@@ -72,7 +72,7 @@ def test_pro_face_learns_to_look_obfuscated() -> None:
     looks = obfuscate(images.float(), "pixelate")
     errors = []
     for epochs in (0, 40):
-        peer = fitted(ProFace(obfuscation="pixelate", schedule=Schedule(epochs, 3e-3, 8)))
+        peer = fitted(ProFace(obfuscation="pixelate", schedule=TrainingSchedule(epochs, 3e-3, 8)))
         errors.append((peer.protect(images, keys(8)).as_image().float() - looks).abs().mean())
     assert errors[1] < 0.7 * errors[0]
 
@@ -112,7 +112,7 @@ def test_the_mixing_of_ppfr_fd_like_can_be_undone_but_for_one_direction() -> Non
 
 def test_advface_like_stays_within_its_bound_and_misleads_its_decoder() -> None:
     images = smooth_images(8, seed=99)
-    peer = fitted(AdvFace(schedule=Schedule(15, 3e-3, 8)))
+    peer = fitted(AdvFace(schedule=TrainingSchedule(15, 3e-3, 8)))
     assert peer.stem is not None
     assert peer.decoder is not None
     assert peer.spread is not None
@@ -153,7 +153,7 @@ def test_a_student_learns_the_teachers_embedding(releases: int | None) -> None:
     inputs = peer.protect(public, keys(16)).as_input()
     likeness = []
     for epochs in (0, 40):
-        student = distil(peer, public, people(16), judge, Schedule(epochs, 0.01, 8), releases=releases)
+        student = distil(peer, public, people(16), judge, TrainingSchedule(epochs, 0.01, 8), releases=releases)
         with torch.no_grad():
             likeness.append(functional.cosine_similarity(student(inputs), wanted).mean())
     assert likeness[1] > likeness[0] + 0.3

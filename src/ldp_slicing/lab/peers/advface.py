@@ -13,9 +13,9 @@ from torch.nn import functional
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.learners.models.face_networks import DlibInput, DlibOfCrop
 from ldp_slicing.lab.peers.interface import BATCH, Peer, Release
-from ldp_slicing.lab.peers.training import Schedule, frozen, minimise, seeded
+from ldp_slicing.lab.peers.training import TrainingSchedule, frozen, minimise, seeded
 
-SCHEDULE = Schedule(epochs=10)
+SCHEDULE = TrainingSchedule(epochs=10)
 STEPS = 40
 
 
@@ -28,7 +28,7 @@ class AdvFace(Peer):
     """
 
     bound: float = 0.5
-    schedule: Schedule = SCHEDULE
+    schedule: TrainingSchedule = SCHEDULE
     stem: nn.Module | None = None
     rest: nn.Module | None = None
     decoder: nn.Module | None = None

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.peers.interface import Peer, Release, draw
-from ldp_slicing.lab.peers.training import Schedule, cosine_loss, embeddings_of, frozen, minimise
+from ldp_slicing.lab.peers.training import TrainingSchedule, cosine_loss, embeddings_of, frozen, minimise
 
 MIN_DEVIATION, MAX_DEVIATION = 1e-4, 1.5
-NOISE = Schedule(epochs=2, rate=0.01)
-ACCURACY = Schedule(epochs=3, rate=0.005)
+NOISE = TrainingSchedule(epochs=2, rate=0.01)
+ACCURACY = TrainingSchedule(epochs=3, rate=0.005)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -27,8 +27,8 @@ class Cloak(Peer):
     """
 
     trade_off: float
-    noise: Schedule = NOISE
-    accuracy: Schedule = ACCURACY
+    noise: TrainingSchedule = NOISE
+    accuracy: TrainingSchedule = ACCURACY
     offset: Tensor | None = None
     deviation: Tensor | None = None
 

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.peers.dct import FREQUENCIES, channels_of, fill_maps, from_maps, invert_kept, to_maps
 from ldp_slicing.lab.peers.interface import BATCH, Guarantee, Peer, Release, draw, laplace
-from ldp_slicing.lab.peers.training import Schedule, cosine_loss, embeddings_of, minimise, student_of
+from ldp_slicing.lab.peers.training import TrainingSchedule, cosine_loss, embeddings_of, minimise, student_of
 
 KEPT = channels_of(range(1, FREQUENCIES))
 MIN_SPREAD = 1e-3  # of a coefficient: where public images do not differ, the sensitivity would be 0
-SCHEDULE = Schedule(epochs=10)
+SCHEDULE = TrainingSchedule(epochs=10)
 Sensitivity = Literal["code", "range"]
 KINDS: tuple[Sensitivity, ...] = ("code", "range")
 
@@ -35,7 +35,7 @@ class Dctdp(Peer):
     epsilon: float
     sensitivity: Sensitivity
     learned: bool = False
-    schedule: Schedule = SCHEDULE
+    schedule: TrainingSchedule = SCHEDULE
     low: Tensor | None = None
     high: Tensor | None = None
     shares: Tensor | None = None

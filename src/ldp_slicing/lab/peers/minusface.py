@@ -14,7 +14,7 @@ from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.peers.dct import MAPS, from_maps, to_maps
 from ldp_slicing.lab.peers.interface import BATCH, Peer, Release
 from ldp_slicing.lab.peers.training import (
-    Schedule,
+    TrainingSchedule,
     cosine_loss,
     distil,
     embeddings_of,
@@ -24,7 +24,7 @@ from ldp_slicing.lab.peers.training import (
     student_of,
 )
 
-SCHEDULE = Schedule(epochs=24)
+SCHEDULE = TrainingSchedule(epochs=24)
 IMAGE_WEIGHT, RECOGNITION_WEIGHT = 5.0, 1.0
 RELEASES = 3  # of each public image, for the second stage
 
@@ -63,7 +63,7 @@ class MinusFace(Peer):
     """
 
     width: int = 64
-    schedule: Schedule = SCHEDULE
+    schedule: TrainingSchedule = SCHEDULE
     generator: nn.Module | None = None
     center: Tensor | None = None
     spread: Tensor | None = None
@@ -106,7 +106,7 @@ class MinusFace(Peer):
         minimise(loss, groups, len(public), self.schedule, public.device)
         return replace(peer, generator=frozen(generator))
 
-    def second_stage(self, public: Tensor, people: Tensor, teacher: nn.Module, schedule: Schedule) -> nn.Module:
+    def second_stage(self, public: Tensor, people: Tensor, teacher: nn.Module, schedule: TrainingSchedule) -> nn.Module:
         """A recogniser for releases, trained on three releases of each public image."""
         return distil(self, public, people, teacher, schedule, releases=RELEASES)
 

@@ -14,10 +14,10 @@ from torch.nn import functional
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.metrics.images import ssim
 from ldp_slicing.lab.peers.interface import Peer, Release
-from ldp_slicing.lab.peers.training import Schedule, frozen, minimise, seeded
+from ldp_slicing.lab.peers.training import TrainingSchedule, frozen, minimise, seeded
 
 Obfuscation = Literal["blur", "pixelate"]
-SCHEDULE = Schedule(epochs=20, batch=32)
+SCHEDULE = TrainingSchedule(epochs=20, batch=32)
 BLUR, BLURS = 5.0, (2.0, 8.0)  # sigma at test, and its range in training
 BLOCK, BLOCKS = 7, (4, 10)  # of pixels
 RADIUS = 15  # of the blur's kernel
@@ -72,7 +72,7 @@ class ProFace(Peer):
     """Releases are images that look obfuscated: float32 [N, 3, H, W], -1..1. There is no randomness."""
 
     obfuscation: Obfuscation
-    schedule: Schedule = SCHEDULE
+    schedule: TrainingSchedule = SCHEDULE
     fusion: nn.Module | None = None
 
     @property

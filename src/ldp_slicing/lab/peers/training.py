@@ -16,7 +16,7 @@ from ldp_slicing.lab.peers.interface import BATCH, STATISTICS, Peer, derive_keys
 
 
 @dataclass(frozen=True)
-class Schedule:
+class TrainingSchedule:
     """How long and how fast to train. Batches are drawn anew in every epoch, in an order that the seed decides."""
 
     epochs: int
@@ -29,7 +29,7 @@ def minimise(
     loss: Callable[[Tensor], Tensor],
     parameters: Iterable[Tensor] | list[dict[str, object]],
     count: int,
-    schedule: Schedule,
+    schedule: TrainingSchedule,
     device: torch.device,
 ) -> float:
     """Minimise loss(indices of a batch) with Adam over ``count`` examples; return the mean loss of the last epoch.
@@ -103,7 +103,13 @@ def student_of(teacher: nn.Module, channels: int, public: Tensor, *, seed: int =
 
 
 def distil(
-    peer: Peer, public: Tensor, people: Tensor, teacher: nn.Module, schedule: Schedule, *, releases: int | None = 1
+    peer: Peer,
+    public: Tensor,
+    people: Tensor,
+    teacher: nn.Module,
+    schedule: TrainingSchedule,
+    *,
+    releases: int | None = 1,
 ) -> nn.Module:
     """Teach a student to give the teacher's embedding of the source from a release of it.
 
