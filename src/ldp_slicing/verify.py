@@ -3,15 +3,20 @@
 ``verify`` answers three questions. Are these the files that were released? Is anything else in them or beside them?
 Are the numbers on the card right? It needs neither sources nor keys. Whether the mechanism keeps its privacy promise is
 a different question: see ``ldp_slicing.audit``.
+
+Checksums answer the first question only, because whoever hides something in a file can write its checksum into the
+manifest. So every byte of every file is accounted for: see ``formats.base.Checker``.
 """
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from ldp_slicing.card import Card, Statement, counted
@@ -20,7 +25,10 @@ from ldp_slicing.files import digest_of
 from ldp_slicing.formats import WRITERS, load_format
 from ldp_slicing.formats.base import Claims, Content
 from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, DamagedManifestError, is_lost, read_manifest
-from ldp_slicing.storage import PARTIAL, Storage, printable
+from ldp_slicing.storage import PARTIAL, LocalStorage, Storage, printable
+
+_CHANGED = "has changed since its release: its checksum differs from the manifest"
+_NOT_OURS = "pixels intact, not our file: other software encoded it again. Restore the file that was released"
 
 
 @dataclass
@@ -54,27 +62,31 @@ class _Contents:
     kept: set[str] = field(default_factory=set)
 
 
-def verify(place: Storage, *, progress: Callable[[], None] = lambda: None) -> VerifyReport:
+def verify(place: Storage, *, fast: bool = False, progress: Callable[[], None] = lambda: None) -> VerifyReport:
     """Check every file against the manifest, look for anything that is not a release, and recompute the card.
 
+    ``fast``: compare names and checksums only. Neither the contents of the files nor the card are looked at.
     ``progress`` is called after each file. Raises ReleaseError if there is no manifest, or if a library that is needed
     to read a file is not installed.
     """
     report = VerifyReport()
     try:
-        _check_set(place, report, progress)
+        _check_set(place, report, progress, fast=fast)
     except DamagedManifestError as error:  # what follows in it cannot be told
         report.problems.append((MANIFEST_NAME, f"is damaged: {error.reason}"))
     return report
 
 
-def _check_set(place: Storage, report: VerifyReport, progress: Callable[[], None]) -> None:
-    contents, claims, expected = _Contents(), _read_claims(place), set[str]()
+def _check_set(place: Storage, report: VerifyReport, progress: Callable[[], None], *, fast: bool) -> None:
+    contents, claims, expected = _Contents(), None if fast else _read_claims(place), set[str]()
+    last = b""
     for output, group in groupby(read_manifest(place), key=lambda line: line["output"]):
-        lines = list(group)
+        lines, name = list(group), output.encode("utf-8", "surrogateescape")
         if output in expected:
             problem: str | None = "is listed in the manifest more than once"
-        elif len({line["status"] for line in lines}) > 1:
+        elif name < last:
+            problem = "is out of order in the manifest, which lists files by name"
+        elif len({(line["status"], line["sha256"]) for line in lines}) > 1:
             problem = "has contradictory lines in the manifest"
         elif is_lost(place, lines[0]):
             for line in lines:
@@ -85,11 +97,14 @@ def _check_set(place: Storage, report: VerifyReport, progress: Callable[[], None
             report.releases += sum(line.get("frames", 1) for line in lines)
             problem = _check_file(place, output, lines, claims, contents)
         expected.add(output)
+        last = max(last, name)
         if problem is not None:
             report.problems.append((output, problem))
         progress()
     report.problems += _unexpected_files(place, expected | {CARD_NAME, MANIFEST_NAME})
-    report.problems += [(CARD_NAME, problem) for problem in _check_card(place, contents)]
+    if not fast:
+        report.problems += _telling_surroundings(place)
+        report.problems += [(CARD_NAME, problem) for problem in _check_card(place, contents)]
 
 
 def _unexpected_files(place: Storage, expected: set[str]) -> Iterator[tuple[str, str]]:
@@ -104,6 +119,31 @@ def _unexpected_files(place: Storage, expected: set[str]) -> Iterator[tuple[str,
             yield found.path, "is not in the manifest"
 
 
+def _telling_surroundings(place: Storage) -> Iterator[tuple[str, str]]:
+    """Yield empty folders, whose names may tell something, and extended attributes of files and folders.
+
+    Attributes can be listed on Linux only.
+    """
+    if not isinstance(place, LocalStorage):
+        return
+    for folder, folders, files in os.walk(place.root):
+        below = Path(folder).relative_to(place.root)
+        if not folders and not files and str(below) not in (".", PARTIAL):
+            yield below.as_posix(), "is an empty folder, and no release needs it: remove it"
+        for path in (below, *(below / name for name in files)):
+            for attribute in _attributes(place.root / path):
+                wrong = f"has the extended attribute {attribute}: remove it, for example with `setfattr -x {attribute}`"
+                yield path.as_posix(), wrong
+
+
+def _attributes(path: Path) -> list[str]:
+    try:
+        found = os.listxattr(path, follow_symlinks=False)
+    except (AttributeError, OSError):  # another system, or a file system without attributes
+        return []
+    return [name for name in found if name.startswith("user.")]
+
+
 def _read_claims(place: Storage) -> Claims:
     """Return what the card says about the files. ``_check_card`` reports what is wrong with it."""
     try:
@@ -115,19 +155,28 @@ def _read_claims(place: Storage) -> Claims:
 
 
 def _check_file(
-    place: Storage, output: str, lines: list[dict[str, Any]], claims: Claims, contents: _Contents
+    place: Storage, output: str, lines: list[dict[str, Any]], claims: Claims | None, contents: _Contents
 ) -> str | None:
-    """Return what is wrong with one file, or None; add what it holds to ``contents``."""
+    """Return what is wrong with one file, or None; add what it holds to ``contents``.
+
+    Without ``claims`` only its checksum is compared.
+    """
     suffix = output[output.rfind(".") :].lower()
     if suffix not in WRITERS:
         return "has a file type that is never released"
     if place.size(output) is None:
         return "is missing"
-    file_format = load_format(WRITERS[suffix])  # raises if the library is missing: then nothing can be said of the file
+    file_format = (
+        load_format(WRITERS[suffix]) if claims else None
+    )  # raises if the library is missing: then nothing can be said of the file
     try:
-        if digest_of(place.open(output)).hex() != lines[0]["sha256"]:
-            return "has changed since its release: its checksum differs from the manifest"
+        is_same = digest_of(place.open(output)).hex() == lines[0]["sha256"]
+        if claims is None or file_format is None:
+            return None if is_same else _CHANGED
         with place.open(output) as file:
+            if not is_same:
+                is_intact = getattr(file_format, "is_intact", None)
+                return _NOT_OURS if is_intact and is_intact(file, claims, lines[0]["sha256"]) else _CHANGED
             check = getattr(file_format, "check", None)  # every format will have it instead of ``inspect``
             found: list[Content] = list(check(file, claims) if check else file_format.inspect(file))
     except Exception as error:  # a reader may raise anything on a damaged file

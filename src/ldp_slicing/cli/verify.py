@@ -18,6 +18,9 @@ SHOWN = 20
 @refusals_exit
 def verify(
     target: Annotated[str, typer.Argument(metavar="DST", help="A folder of releases.", show_default=False)],
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Compare names and checksums only; do not look into files or at the card.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """`ldp-slicing verify releases/`
@@ -36,12 +39,13 @@ def verify(
     try:
         with err.status("checking") as status:
             checked = itertools.count(1)
-            report = check(place, progress=lambda: status.update(f"checking: {next(checked):,} files"))
+            report = check(place, fast=fast, progress=lambda: status.update(f"checking: {next(checked):,} files"))
     except ReleaseError as error:  # no manifest, or a library is missing: the message lacks the folder
         raise ReleaseError(f"{target} {error}") from None
     if as_json:
         problems = [{"file": file, "problem": problem} for file, problem in report.problems]
-        print_json({"files": report.files, "releases": report.releases, "problems": problems})
+        compared = "checksums" if fast else "every byte"
+        print_json({"compared": compared, "files": report.files, "releases": report.releases, "problems": problems})
     else:
         for file, problem in report.problems[:SHOWN]:
             err.print(f"[bold red]wrong:[/bold red] {plain(file)} {plain(problem)}")
@@ -50,7 +54,10 @@ def verify(
         verdict = (
             f"[bold red]{counted(len(report.problems), 'problem')}[/bold red]"
             if report.problems
+            else "checksums match"
+            if fast
             else "[green]OK[/green]"
         )
-        out.print(f"{counted(report.releases, 'release')}, {counted(report.files, 'file')}: {verdict}")
+        limits = "; --fast compared checksums only, not what files hold and not the card" if fast else ""
+        out.print(f"{counted(report.releases, 'release')}, {counted(report.files, 'file')}: {verdict}{limits}")
     raise typer.Exit(1 if report.problems else 0)

@@ -7,17 +7,21 @@ import os
 from collections.abc import Iterator
 from typing import BinaryIO
 
+import numpy as np
+
 from ldp_slicing.errors import ImageError
 from ldp_slicing.formats.base import Claims, Content, Entry, Options, make_entry
 from ldp_slicing.images import decode_image
 from ldp_slicing.integrity import NO_IMAGE, read_whole
-from ldp_slicing.png import HEADER_BYTES, Canvas, read_header, read_release_png
+from ldp_slicing.plan import COLOUR_BITS
+from ldp_slicing.png import HEADER_BYTES, SIGNATURE, Canvas, encode_png, read_header, read_release_png
 from ldp_slicing.storage import TemporaryFile
 
 NOT_RECOGNISED = (  # files that no other reader claims end up here
     f"{NO_IMAGE}, and its name does not say that it is a shard (.tar), Parquet (.parquet), DICOM (.dcm), "
     "a video (.mp4, ...) or a CIFAR pickle (no suffix)"
 )
+_MOST_FOREIGN_PIXELS = 1 << 26
 _TAIL_BYTES = 1 << 20  # that are read beyond the longest PNG of a size, to describe them
 
 
@@ -49,6 +53,30 @@ def check(file: BinaryIO, claims: Claims) -> Iterator[Content]:
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     yield check_png(file, size, None, claims)
+
+
+def is_intact(file: BinaryIO, claims: Claims, sha256: str) -> bool:
+    """Return whether a PNG of other software has the pixels of the release whose file has the checksum ``sha256``.
+
+    The pixels are encoded as ``Writer`` encodes them. Large images are not tried: they may be decompression bombs.
+    """
+    head = file.read(HEADER_BYTES)
+    width, height = int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+    fits = [bits for bits in claims.largest if claims.size_problem(width, height, bits) is None]
+    if not head.startswith(SIGNATURE) or not fits or width * height > _MOST_FOREIGN_PIXELS:
+        return False
+    data = head + file.read(8 * width * height + _TAIL_BYTES)
+    try:
+        pixels = decode_image(data).pixels
+        forms = [pixels, pixels[..., 0]] if pixels.ndim == 3 and not np.ptp(pixels, axis=-1).any() else [pixels]
+        for form in forms:
+            bits = COLOUR_BITS if form.ndim == 3 else 8 * form.dtype.itemsize
+            written = b"".join(encode_png(form, claims.plans.get(bits)))
+            if hashlib.sha256(written).hexdigest() == sha256:
+                return np.array_equal(read_release_png(written)[0], form)
+    except ImageError:
+        return False
+    return False
 
 
 def check_png(file: BinaryIO, size: int, member: str | None, claims: Claims) -> Content:
