@@ -83,11 +83,11 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="needs flock")
 def test_folder_lock_excludes_other_processes(tmp_path: Path) -> None:
     code = f"from pathlib import Path; from ldp_slicing.files import lock_folder; lock_folder(Path({str(tmp_path)!r}))"
-    unlock = lock_folder(tmp_path)
-    assert unlock is not None
+    held = lock_folder(tmp_path)
+    assert held is not None
     refused = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "BlockingIOError" in refused.stderr
-    unlock()
+    os.close(held)
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

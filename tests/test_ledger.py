@@ -3,13 +3,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import signal
 import sqlite3
 import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -18,7 +21,8 @@ import pytest
 from ldp_slicing import Plan
 from ldp_slicing.card import number
 from ldp_slicing.errors import LedgerError
-from ldp_slicing.ledger import Approval, Intent, Ledger, RunPolicy, Spent, default_ledger
+from ldp_slicing.ledger import Approval, Intent, Ledger, RunPolicy, Spent
+from ldp_slicing.ledger_file import default_ledger
 from ldp_slicing.release.ledger_join import LedgerJoin
 
 COLOUR, GREY = Plan.paper(20.0), Plan.grey(5.0)
@@ -197,8 +201,8 @@ def test_the_most_spent_sources_come_first(ledger: Ledger) -> None:
         2,
         1,
     ]  # but what was also released by itself is
-    assert ledger.spent_on_video([digest("frame 2"), digest("0")], digest("no such")).releases == 6
-    assert ledger.spent_on_video([], digest("film")).releases == 6
+    assert ledger.spent_on_frames([(digest("frame 2"), ()), (digest("0"), ())], digest("no such")).releases == 6
+    assert ledger.spent_on_frames([], digest("film")).releases == 6
     for k in range(20):  # most of what was spent on the film was spent on one of its frames, as a still
         ledger.approve(
             [intent("still.png", "frame 2", "still")], RunPolicy(f"still {k}".encode(), is_owners=False, spend=True)
@@ -224,7 +228,8 @@ def test_the_ledger_holds_neither_names_nor_plain_digests(ledger: Ledger) -> Non
 
 def test_a_ledger_without_its_key_is_refused(tmp_path: Path) -> None:
     path, key = tmp_path / "l.sqlite", tmp_path / "l.sqlite.key"
-    Ledger(path).close()
+    with closing(Ledger(path)) as begun:
+        one(begun, intent("a.png", "a"))
     other = Ledger(tmp_path / "other.sqlite")
     kept = key.read_bytes()
     key.write_bytes((tmp_path / "other.sqlite.key").read_bytes())
@@ -238,6 +243,244 @@ def test_a_ledger_without_its_key_is_refused(tmp_path: Path) -> None:
     assert Ledger(path).identity != other.identity
 
 
+@pytest.mark.parametrize("how", ["missing", "empty", "cut off", "a page is missing"])
+def test_a_damaged_ledger_is_not_begun_anew(how: str, tmp_path: Path) -> None:
+    path = tmp_path / "l.sqlite"
+    with closing(Ledger(path)) as begun:
+        begun.finish([one(begun, intent(f"{i}.png", f"{i}")).entry for i in range(50)])
+    content = path.read_bytes()
+    path.unlink()
+    if how != "missing":
+        left = {"empty": 0, "cut off": len(content) // 2 + 7, "a page is missing": len(content) - 4096}[how]
+        path.write_bytes(content[:left])
+    for must_exist in (True, False):
+        with pytest.raises(LedgerError, match=r"is missing, but its key is there|is empty|is cut off before its end"):
+            Ledger(path, must_exist=must_exist)
+    path.write_bytes(content)
+    assert Ledger(path).total().releases == 50
+
+
+def test_a_second_name_of_a_ledger_is_refused_and_a_symbolic_link_is_followed(tmp_path: Path) -> None:
+    path = tmp_path / "l.sqlite"
+    with closing(Ledger(path)) as begun:
+        one(begun, intent("a.png", "a"))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "link").symlink_to(path)
+    with closing(Ledger(tmp_path / "elsewhere" / "link")) as linked:
+        assert linked.total().releases == 1
+    os.link(path, tmp_path / "second.sqlite")
+    os.link(tmp_path / "l.sqlite.key", tmp_path / "second.sqlite.key")
+    for name in ("l.sqlite", "second.sqlite"):
+        with pytest.raises(LedgerError, match="has a second name"):
+            Ledger(tmp_path / name)
+
+
+CREATING = """
+import os, signal, sys
+from pathlib import Path
+import ldp_slicing.ledger_file as file
+step, at = [0], int(sys.argv[2])
+def deadly(function):
+    def wrapped(*args, **kwargs):
+        step[0] += 1
+        if step[0] == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*args, **kwargs)
+    return wrapped
+for name in ("make_folder", "new_key_file", "_write_new", "sync_file", "sync_folder", "read_key_file", "_check_whole"):
+    setattr(file, name, deadly(getattr(file, name)))
+from ldp_slicing.ledger import Ledger
+Ledger(Path(sys.argv[1]))
+"""
+
+
+def test_a_crash_while_a_ledger_is_created_does_not_refuse_it_for_ever(tmp_path: Path) -> None:
+    for at in range(1, 9):
+        path = tmp_path / str(at) / "ledger.sqlite"
+        killed = subprocess.run([sys.executable, "-c", CREATING, str(path), str(at)], check=False)
+        assert killed.returncode == -signal.SIGKILL
+        with closing(Ledger(path)) as ledger:
+            assert one(ledger, intent("a.png", "a")).entry
+        with closing(Ledger(path)) as ledger:
+            assert ledger.total().releases == 1
+        assert sorted(one.name for one in path.parent.iterdir()) == ["ledger.sqlite", "ledger.sqlite.key"]
+
+
+def test_a_log_that_an_earlier_ledger_left_is_not_added_to_a_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "l.sqlite"
+    ledger = Ledger(path)
+    one(ledger, intent("a.png", "a"))
+    log = path.with_name("l.sqlite-wal").read_bytes()
+    ledger.close()
+    for name in ("l.sqlite", "l.sqlite.key"):
+        (tmp_path / name).unlink()
+    path.with_name("l.sqlite-wal").write_bytes(log)
+    assert Ledger(path).total().releases == 0
+
+
+def test_the_log_is_merged_when_a_ledger_is_closed(tmp_path: Path) -> None:
+    """Also while another process reads it, so that a copy of the file alone has every entry."""
+    path = tmp_path / "l.sqlite"
+    ledger, other = Ledger(path), Ledger(path)
+    one(ledger, intent("a.png", "a"))
+    assert other.total().releases == 1
+    assert path.with_name("l.sqlite-wal").stat().st_size > 0
+    ledger.close()
+    assert path.with_name("l.sqlite-wal").stat().st_size == 0
+    (tmp_path / "copy").mkdir()
+    for name in ("l.sqlite", "l.sqlite.key"):
+        (tmp_path / "copy" / name).write_bytes((tmp_path / name).read_bytes())
+        (tmp_path / "copy" / name).chmod(0o600)
+    assert Ledger(tmp_path / "copy" / "l.sqlite").total().releases == 1
+
+
+def test_whatever_is_damaged_in_a_ledger_is_a_ledger_error(tmp_path: Path) -> None:
+    path = tmp_path / "l.sqlite"
+    with closing(Ledger(path)) as begun:
+        for i in range(60):
+            one(begun, intent(f"{i}.png", f"{i}", f"file {i % 7}"))
+    content, rng = path.read_bytes(), random.Random(1)
+    failed = 0
+    for _ in range(150):
+        damaged = bytearray(content)
+        for _ in range(rng.randrange(1, 40)):
+            at = rng.randrange(rng.choice((200, len(content))))
+            damaged[at : at + 8] = rng.randbytes(8)
+        path.write_bytes(damaged)
+        try:
+            with closing(Ledger(path)) as ledger:
+                ledger.total(), ledger.sources(), ledger.most_spent(), list(ledger.rows()), ledger.plans()
+                ledger.spent(digest("3"), digest("file 3"), (digest("form"),))
+                ledger.approve([intent("new.png", "new"), intent("1.png", "1", "file 1")], SECOND)
+        except LedgerError:  # anything else would fail the test
+            failed += 1
+        for suffix in ("-wal", "-shm"):
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
+    assert failed > 50
+
+
+OLD_SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
+CREATE TABLE plans (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, epsilon REAL NOT NULL,
+    dependents INTEGER NOT NULL, about TEXT NOT NULL);
+CREATE TABLE releases (id INTEGER PRIMARY KEY, pixels BLOB NOT NULL, file BLOB, stream BLOB NOT NULL,
+    item BLOB NOT NULL, plan INTEGER NOT NULL REFERENCES plans, done INTEGER NOT NULL DEFAULT 0,
+    claims INTEGER NOT NULL DEFAULT 1, time INTEGER NOT NULL, UNIQUE (stream, item, pixels, plan));
+CREATE INDEX by_pixels ON releases (pixels);
+CREATE INDEX by_file ON releases (file) WHERE file IS NOT NULL;
+"""
+
+
+def test_a_ledger_of_the_first_version_keeps_working(tmp_path: Path) -> None:
+    path = tmp_path / "l.sqlite"
+    with closing(Ledger(path)) as new:
+        one(new, intent("a.png", "a", "A"))
+        one(new, intent("b.png", "b"))
+        identity = new.identity
+    with closing(sqlite3.connect(path)) as database:
+        kept = {
+            table: database.execute(f"SELECT {columns} FROM {table}").fetchall()
+            for table, columns in (
+                ("meta", "*"),
+                ("plans", "*"),
+                ("releases", "id, pixels, file, stream, item, plan, done, claims, time"),
+            )
+        }
+    path.unlink()
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(OLD_SCHEMA)
+        for table, rows in kept.items():
+            marks = ", ".join("?" * len(rows[0]))
+            database.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+        database.execute("DELETE FROM meta WHERE name = 'session'")
+        database.execute("UPDATE meta SET value = 1 WHERE name = 'version'")
+        database.commit()
+    path.chmod(0o600)
+    for _ in range(2):
+        with closing(Ledger(path)) as old:
+            assert (old.identity, old.total().releases) == (identity, 2)
+            assert "released before, 1 time" in (one(old, intent("x.png", "a"), SECOND).problem or "")
+            assert "released before, 1 time" in (one(old, intent("x.png", "c", "A"), SECOND).problem or "")
+            formed = replace(intent("b.png", "b"), forms=(digest("form"),))  # seen again, it is known by its form
+            assert "released before" in (one(old, formed, SECOND).problem or "")
+            other = replace(intent("y.png", "another depth"), forms=(digest("form"),))
+            assert "released before, 1 time" in (one(old, other, SECOND).problem or "")
+
+
+def test_sources_with_a_common_form_are_one(ledger: Ledger) -> None:
+    def formed(item: str, pixels: str, *forms: str) -> Intent:
+        return replace(intent(item, pixels), forms=tuple(map(digest, forms)))
+
+    spending = RunPolicy(b"run 2", is_owners=False, spend=True)
+    one(ledger, formed("8 bits", "p8", "grey"))
+    assert "1 time (" in (one(ledger, formed("16 bits", "p16", "grey"), SECOND).problem or "")
+    entries = [one(ledger, formed("16 bits", "p16", "grey"), spending).entry]
+    assert (ledger.sources(), ledger.spent(digest("p8")).releases, ledger.spent(digest("p16")).releases) == (1, 2, 2)
+    assert ledger.spent(digest("never seen"), None, (digest("grey"),)).releases == 2
+    one(ledger, formed("signed", "s12", "stored"))
+    assert ledger.sources() == 2
+    entries.append(one(ledger, formed("both", "s13", "grey", "stored"), spending).entry)  # it joins the two
+    assert (ledger.sources(), ledger.spent(digest("s12")).releases) == (1, 4)
+    assert most_spent(ledger, [(b"run 2", entries[:1]), (b"run 2", entries[1:])])[0].releases == 4
+    once = RunPolicy(b"run 3", is_owners=False, spend=True, duplicates="once")
+    assert one(ledger, formed("a", "p8", "grey"), once).entry
+    assert one(ledger, formed("b", "p16", "grey"), once).is_copy
+
+
+def steps_of(database: sqlite3.Connection, work: Callable[[], object]) -> int:
+    """Return how many hundreds of instructions SQLite carries out."""
+    seen = list[None]()
+    database.set_progress_handler(lambda: seen.append(None), 100)
+    work()
+    database.set_progress_handler(None, 0)
+    return len(seen)
+
+
+def steps_for_equal_images(count: int, kind: str, ledger: Ledger) -> int:
+    intents = [intent(f"v/{i}", "p", "f", frame=i if kind == "frames" else 0) for i in range(1, count + 1)]
+    batches = [intents[i : i + 50] for i in range(0, count, 50)]
+
+    def release(policy: RunPolicy) -> list[int]:
+        return [approval.entry for batch in batches for approval in ledger.approve(batch, policy)]
+
+    entries: list[int] = []
+    steps = steps_of(ledger._database, lambda: entries.extend(release(FIRST)))
+    if kind == "refused rows":
+        return steps_of(ledger._database, lambda: release(SECOND))
+    with closing(sqlite3.connect(":memory:", isolation_level=None, uri=True)) as database:
+        database.execute("CREATE TABLE run_releases (unit INTEGER, number INTEGER, stream BLOB)")
+        rows = ((0 if kind == "frames" else unit, entry, FIRST.identity) for unit, entry in enumerate(entries))
+        database.executemany("INSERT INTO run_releases VALUES (?, ?, ?)", rows)
+        joined = LedgerJoin(database, ledger)
+        assert joined.most_spent(("SELECT * FROM run_releases", ()))[0].releases == count
+        return steps + steps_of(database, lambda: joined.most_spent(("SELECT * FROM run_releases", ())))
+
+
+@pytest.mark.parametrize("kind", ["rows", "frames", "refused rows"])
+def test_twice_as_many_equal_images_are_at_most_twice_the_work(kind: str, tmp_path: Path) -> None:
+    """Rows of one file that hold the same image, each with the digest of its bytes; or equal frames of one video."""
+    some, twice = (steps_for_equal_images(count, kind, Ledger(tmp_path / f"{count}.sqlite")) for count in (1000, 2000))
+    assert 10 < twice <= 2.1 * some
+
+
+def test_what_an_earlier_session_released_is_released_again_only_beside_its_source(ledger: Ledger) -> None:
+    def session(*present: int) -> RunPolicy:
+        return RunPolicy(b"run 1", is_owners=False, session=ledger.begin_session(), has_source=present.__contains__)
+
+    first = session()
+    entry = one(ledger, intent("a.png", "a", "A"), first).entry
+    assert one(ledger, intent("copy.png", "a", "A"), first).entry  # both were there when the session began
+    gone = session()
+    for again in (intent("b.png", "a", "B"), intent("b.png", "b", "A")):
+        assert "under a name that is gone" in (one(ledger, again, gone).problem or "")
+    assert one(ledger, intent("a.png", "a", "A"), gone).entry == entry
+    both = [row["state"] for row in ledger.rows()]
+    assert both == ["intent", "intent"]
+    there = session(*(entry + i for i in range(2)))
+    assert one(ledger, intent("b.png", "a", "B"), there).entry
+    assert one(ledger, intent("c.png", "a", "C"), session(entry)).problem  # the copy is gone
+
+
 def test_a_file_that_is_not_a_ledger_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="no ledger"):
         Ledger(tmp_path / "none.sqlite", must_exist=True)
@@ -245,10 +488,10 @@ def test_a_file_that_is_not_a_ledger_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "l.sqlite"
     Ledger(path).close()
     database = sqlite3.connect(path)
-    database.execute("UPDATE meta SET value = 2 WHERE name = 'version'")
+    database.execute("UPDATE meta SET value = 3 WHERE name = 'version'")
     database.commit()
     database.close()
-    with pytest.raises(LedgerError, match="version 2"):
+    with pytest.raises(LedgerError, match="version 3"):
         Ledger(path)
     path.write_bytes(b"this is no database" * 100)
     with pytest.raises(LedgerError, match="not a database"):
@@ -261,7 +504,7 @@ def test_a_file_that_is_not_a_ledger_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_ledger_that_cannot_be_written_stops_the_release(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ldp_slicing.ledger.BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("ldp_slicing.ledger_file.BUSY_SECONDS", 0.1)
     impatient = Ledger(ledger.path)
     holder = sqlite3.connect(ledger.path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")

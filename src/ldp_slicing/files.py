@@ -12,7 +12,7 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -128,11 +128,11 @@ def limited_lines(file: BinaryIO, most_bytes: int) -> Iterator[bytes]:
         yield rest
 
 
-def lock_folder(folder: Path) -> Callable[[], None] | None:
-    """Lock a folder and return the function that unlocks it. Raise BlockingIOError if another process holds the lock.
+def lock_folder(folder: Path) -> int | None:
+    """Lock a folder and return the descriptor that holds the lock. Raise BlockingIOError if another process holds it.
 
-    The system releases the lock when the process ends. Return None where folders cannot be locked: on Windows and on
-    some network disks.
+    The lock ends when every process that has the descriptor has closed it or has ended. Return None where folders
+    cannot be locked: on Windows and on some network disks.
     """
     if sys.platform == "win32":
         return None
@@ -145,7 +145,7 @@ def lock_folder(folder: Path) -> Callable[[], None] | None:
     except OSError:
         os.close(held)
         return None
-    return lambda: os.close(held)
+    return held
 
 
 def digest_of(file: BinaryIO) -> bytes:

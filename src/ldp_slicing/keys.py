@@ -52,6 +52,45 @@ def source_digest(pixels: NDArray[np.unsignedinteger], bits: int) -> bytes:
     return digest.digest()
 
 
+def common_digests(
+    pixels: NDArray[np.unsignedinteger], bits: int, *, signed: bool = False, inverted: bool = False
+) -> tuple[bytes, ...]:
+    """Return SHA-256 digests of a source in common forms. The same grey values at another bit depth have one in common.
+
+    pixels, bits: as for ``source_digest``. Equal channels count as one. A colour image has no other form: none is
+    returned. ``signed`` and ``inverted`` say how a DICOM file stores its values; then the stored values are a second
+    form. Only the ledger compares these digests. No key is derived from them: two forms must not share a mask.
+    """
+    if pixels.ndim == 3:
+        if not has_equal_channels(pixels):
+            return ()
+        pixels = pixels[..., 0]
+    forms = [pixels.astype(np.int32)]
+    if signed or inverted:
+        stored = (1 << bits) - 1 - forms[0] if inverted else forms[0]
+        forms.append(stored - (1 << (bits - 1)) if signed else stored)
+    return tuple(_common_digest(values) for values in forms)
+
+
+def _common_digest(values: NDArray[np.int32]) -> bytes:
+    """Return the digest of grey values in the shortest type that holds them. 8 bits stretched to 16 are 8 again."""
+    if values.size and not (values % 257).any():
+        values = values // 257
+    low, high = int(values.min(initial=0)), int(values.max(initial=0))
+    kind = "u1" if low >= 0 and high < 1 << 8 else "<u2" if low >= 0 and high < 1 << 16 else "<i4"
+    numbers = b"".join(number.to_bytes(8, "big") for number in values.shape)
+    return hashlib.sha256(frame(b"ldp-slicing common form 1", numbers, values.astype(kind).tobytes())).digest()
+
+
+def has_equal_channels(pixels: NDArray[np.unsignedinteger]) -> bool:
+    """Return whether the three channels are equal. A few rows decide for most images, and are compared first."""
+    for part in (pixels[:: 1 + len(pixels) // 8], pixels):
+        red, green, blue = (part[..., channel] for channel in range(3))
+        if not ((red == green).all() and (green == blue).all()):
+            return False
+    return True
+
+
 @lru_cache(maxsize=64)
 def tables_digest(tables: Tables) -> bytes:
     """Return the SHA-256 of the arrays that the sampler reads."""

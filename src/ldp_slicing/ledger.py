@@ -10,15 +10,13 @@ Proof: docs/proofs.md, 13. Tests: tests/test_ledger.py.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import hmac
 import json
-import os
 import secrets
 import sqlite3
-import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -26,38 +24,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ldp_slicing.card import counted, number
-from ldp_slicing.errors import KeyFileError, LedgerError
-from ldp_slicing.files import make_folder
-from ldp_slicing.keys import frame, new_key_file, read_key_file, tables_digest
+from ldp_slicing.errors import LdpSlicingError, LedgerError
+from ldp_slicing.keys import frame, tables_digest
+from ldp_slicing.ledger_file import keyed_digest, open_ledger_file, read_meta
 from ldp_slicing.plan import Plan
 from ldp_slicing.tables import LAYOUT_VERSION, round_up
 from ldp_slicing.view import Prune, block_of
 
-LEDGER_VERSION = 1
-BUSY_SECONDS = 60.0
 Duplicates = Literal["spend", "once"]
 Selection = tuple[str, tuple[Any, ...]]  # a table of releases in SQL, and the values it takes
-
-_SCHEMA = """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
-CREATE TABLE plans (
-    id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE,
-    epsilon REAL NOT NULL, dependents INTEGER NOT NULL, about TEXT NOT NULL
-);
-CREATE TABLE releases (
-    id INTEGER PRIMARY KEY,
-    pixels BLOB NOT NULL,                          -- keyed digest of the source's pixels
-    file BLOB,                                     -- keyed digest of the bytes they were decoded from
-    stream BLOB NOT NULL,                          -- identity of the run key or owner's key behind the noise
-    item BLOB NOT NULL,                            -- keyed digest of the item's name, empty for an owner's key
-    plan INTEGER NOT NULL REFERENCES plans,
-    done INTEGER NOT NULL DEFAULT 0,
-    claims INTEGER NOT NULL DEFAULT 1,             -- how often this very release was approved
-    time INTEGER NOT NULL,
-    UNIQUE (stream, item, pixels, plan)
-);
-CREATE INDEX by_pixels ON releases (pixels);
-CREATE INDEX by_file ON releases (file) WHERE file IS NOT NULL;
+REFUSALS_REMEMBERED = 1000
+_DAMAGED = (sqlite3.Error, ArithmeticError, AttributeError, TypeError, ValueError)  # what damaged values lead to
+# The contents of a file, each once. A file may have many equal images: the index is entered once for each content.
+_CONTENTS_OF_FILE = """
+WITH RECURSIVE held (content) AS (
+    SELECT MIN(content) FROM releases WHERE file = ?1
+    UNION ALL SELECT (SELECT MIN(content) FROM releases WHERE file = ?1 AND content > held.content)
+    FROM held WHERE held.content IS NOT NULL
+) SELECT content FROM held WHERE content IS NOT NULL
 """
 
 
@@ -66,7 +50,8 @@ class Intent:
     """A release about to be made.
 
     ``file`` is the SHA-256 of the bytes that the source was decoded from. ``frame`` is the number of a frame in its
-    file, from 1, or 0 for a still image; questions about a whole file are asked with its first frame.
+    file, from 1, or 0 for a still image; questions about a whole file are asked with its first frame. ``forms`` are the
+    digests of its common forms (``keys.common_digests``): the same values at another bit depth have one in common.
     """
 
     item: bytes
@@ -75,6 +60,7 @@ class Intent:
     plan: Plan
     prune: Prune
     frame: int = 0
+    forms: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,25 +92,18 @@ class RunPolicy:
 
     ``identity`` is that of the run key or of the owner's key. ``spend`` allows sources that were released before.
     ``duplicates="once"`` refuses equal images within the run.
+
+    A run that is resumed has a further ``session`` (``Ledger.begin_session``). What an earlier session released is
+    released again, under another name, only if ``has_source`` says that its own source is still there: then the two are
+    copies. Otherwise the source was renamed, and the second release would be one of the same source.
     """
 
     identity: bytes
     is_owners: bool
     spend: bool = False
     duplicates: Duplicates = "spend"
-
-
-def default_ledger() -> Path:
-    """Return the path of the ledger in the owner's data folder, which depends on the operating system."""
-    if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Application Support"
-    elif sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    else:
-        configured = Path(os.environ.get("XDG_DATA_HOME") or ".")
-        # The XDG standard says to ignore a relative path.
-        base = configured if configured.is_absolute() else Path.home() / ".local" / "share"
-    return base / "ldp-slicing" / "ledger.sqlite"
+    session: int = 0
+    has_source: Callable[[int], bool] = lambda entry: False
 
 
 def spent_query(selection: str, *, plans: str = "plans") -> str:
@@ -147,35 +126,33 @@ class Ledger:
     """An open ledger. It is created if it does not exist, unless ``must_exist``."""
 
     def __init__(self, path: Path, *, must_exist: bool = False) -> None:
-        self.path = path
-        try:
-            self._key = self._read_or_make_key(must_exist)
-            self._database = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
-            self._prepare()
-        except KeyFileError as error:
-            raise LedgerError(
-                f"the ledger {path} cannot be used without its key, which lies beside it: "
-                f"{str(error).partition(';')[0]}. Restore the key from your backup, readable by you alone; "
-                "a new key would not fit"
-            ) from None
-        except (sqlite3.Error, OSError) as error:
-            raise LedgerError(
-                f"the ledger {path} cannot be used: {getattr(error, 'strerror', None) or error}"
-            ) from None
+        self.path = path.resolve() if path.is_symlink() else path
+        self._key, self._database = open_ledger_file(self.path, must_exist=must_exist)
         self._has_first_number = False
         # By the plan's identity: hashing a plan costs more than a query.
         self._plans: dict[tuple[int, Prune], tuple[Plan, int]] = {}
+        self._refusals: dict[tuple[bytes, bytes | None], Spent] = {}  # what was spent on sources that were refused
 
     def close(self) -> None:
+        """Close the ledger. Its log is merged into its file first, as far as other processes allow."""
+        with contextlib.suppress(sqlite3.Error):
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._database.close()
 
     @property
     def identity(self) -> str:
-        return bytes(self._meta("id")).hex()
+        with self._reading():
+            return bytes(read_meta(self._database, "id")).hex()
 
     def keyed(self, kind: str, content: bytes) -> bytes:
         """Return a digest that reveals nothing without the ledger's key. ``kind`` separates pixels, files and names."""
-        return hmac.digest(self._key, frame(b"ldp-slicing ledger 1", kind.encode(), content), "sha256")
+        return keyed_digest(self._key, kind, content)
+
+    def begin_session(self) -> int:
+        """Return the number of a new session, higher than all before it. It is durable."""
+        with self._transaction():
+            self._database.execute("UPDATE meta SET value = value + 1 WHERE name = 'session'")
+            return int(read_meta(self._database, "session"))
 
     def approve(self, intents: Sequence[Intent], policy: RunPolicy) -> list[Approval]:
         """Enter the intents that are allowed, durably, in one transaction; refuse the others with a reason."""
@@ -200,47 +177,53 @@ class Ledger:
                 "DELETE FROM releases WHERE id = ? AND done = 0 AND claims = 1", ((entry,) for entry in entries)
             )
 
-    def spent(self, source: bytes, file: bytes | None = None) -> Spent:
-        """Return what was spent on an image, by the digest of its pixels and that of its file."""
-        return self._spent(self._of_source(self.keyed("pixels", source), file and self.keyed("file", file)))
+    def spent(self, source: bytes, file: bytes | None = None, forms: Sequence[bytes] = ()) -> Spent:
+        """Return what was spent on an image, by the digests of its pixels, of its file and of its common forms."""
+        return self.spent_on_frames([(source, forms)], file)
 
-    def spent_on_video(self, frames: Iterable[bytes], file: bytes) -> Spent:
-        """Return what was spent on a video, by the digests of its frames and that of its file."""
-        run = self._database.execute
-        run("CREATE TEMP TABLE IF NOT EXISTS frames (pixels BLOB PRIMARY KEY)")
-        with self._database:
-            run("DELETE FROM frames")
-            self._database.executemany(
-                "INSERT OR IGNORE INTO frames VALUES (?)", ((self.keyed("pixels", frame),) for frame in frames)
-            )
-        chosen = "SELECT pixels FROM frames UNION SELECT pixels FROM releases WHERE file = ?"
-        return self._spent((f"(SELECT * FROM releases WHERE pixels IN ({chosen}))", (self.keyed("file", file),)))  # noqa: S608
+    def spent_on_frames(self, frames: Iterable[tuple[bytes, Sequence[bytes]]], file: bytes | None) -> Spent:
+        """Return what was spent on the frames of a file, by the digests of their pixels, common forms and file."""
+        with self._reading():
+            run = self._database.execute
+            run("CREATE TEMP TABLE IF NOT EXISTS asked_contents (content BLOB PRIMARY KEY)")
+            insert = "INSERT OR IGNORE INTO asked_contents VALUES (?)"
+            with self._database:
+                run("DELETE FROM asked_contents")
+                for source, forms in frames:
+                    found = self._contents(self.keyed("pixels", source), [self.keyed("form", form) for form in forms])
+                    self._database.executemany(insert, ((content,) for content in found))
+                for content in self._contents_of_file(file and self.keyed("file", file)):
+                    run(insert, (content,))
+            return self._spent(("(SELECT * FROM releases WHERE content IN (SELECT content FROM asked_contents))", ()))
 
     def total(self) -> Spent:
-        return self._spent(("releases", ()))
+        with self._reading():
+            return self._spent(("releases", ()))
 
     def sources(self) -> int:
         """Return the number of different images, frames included."""
-        return int(self._database.execute("SELECT COUNT(DISTINCT pixels) FROM releases").fetchone()[0])
+        with self._reading():
+            return int(self._database.execute("SELECT COUNT(DISTINCT content) FROM releases").fetchone()[0])
 
     def most_spent(self, count: int = 10) -> list[tuple[str, Spent]]:
         """Return the ``count`` sources on which most was spent, each under the beginning of its digest.
 
         A video is one source, named by its file. Its frames are not listed besides, unless also released as images.
         """
-        videos = "SELECT file FROM releases WHERE file IS NOT NULL GROUP BY file HAVING COUNT(DISTINCT pixels) > 1"
-        stills = f"SELECT pixels AS name, pixels FROM releases WHERE file IS NULL OR file NOT IN ({videos})"  # noqa: S608
-        frames = f"SELECT file AS name, pixels FROM releases WHERE file IN ({videos})"  # noqa: S608
+        videos = "SELECT file FROM releases WHERE file IS NOT NULL GROUP BY file HAVING COUNT(DISTINCT content) > 1"
+        stills = f"SELECT content AS name, content FROM releases WHERE file IS NULL OR file NOT IN ({videos})"  # noqa: S608
+        frames = f"SELECT file AS name, content FROM releases WHERE file IN ({videos})"  # noqa: S608
         found: dict[str, Spent] = {}
-        for kind in (stills, frames):
-            query = (
-                f"SELECT name, SUM(plans.epsilon) AS total FROM (SELECT DISTINCT name, pixels FROM ({kind})) "  # noqa: S608
-                "JOIN releases USING (pixels) JOIN plans ON plans.id = plan "
-                "GROUP BY name ORDER BY total DESC, name LIMIT ?"
-            )
-            for digest, _ in self._database.execute(query, (count,)).fetchall():
-                selection = self._of_source(digest, None) if kind is stills else self._of_file(digest)
-                found[digest.hex()[:16]] = self._spent(selection)
+        with self._reading():
+            for kind in (stills, frames):
+                query = (
+                    f"SELECT name, SUM(plans.epsilon) AS total FROM (SELECT DISTINCT name, content FROM ({kind})) "  # noqa: S608
+                    "JOIN releases USING (content) JOIN plans ON plans.id = plan "
+                    "GROUP BY name ORDER BY total DESC, name LIMIT ?"
+                )
+                for digest, _ in self._database.execute(query, (count,)).fetchall():
+                    selection = self._of_source(digest, None) if kind is stills else self._of_file(digest)
+                    found[digest.hex()[:16]] = self._spent(selection)
         return sorted(found.items(), key=lambda pair: (-pair[1].epsilon, pair[0]))[:count]
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -249,41 +232,99 @@ class Ledger:
             "SELECT pixels, file, stream, plan, epsilon, done, time "
             "FROM releases JOIN plans ON plans.id = plan ORDER BY releases.id"
         )
-        for pixels, file, stream, plan, epsilon, done, moment in self._database.execute(query):
-            yield {
-                "source": pixels.hex(),
-                "file": file and file.hex(),
-                "run": stream.hex(),
-                "plan": plan,
-                "epsilon": epsilon,
-                "state": "done" if done else "intent",
-                "time": moment,
-            }
+        with self._reading():
+            for pixels, file, stream, plan, epsilon, done, moment in self._database.execute(query):
+                yield {
+                    "source": pixels.hex(),
+                    "file": file and file.hex(),
+                    "run": stream.hex(),
+                    "plan": plan,
+                    "epsilon": epsilon,
+                    "state": "done" if done else "intent",
+                    "time": moment,
+                }
 
     def plans(self) -> dict[int, Any]:
-        rows = self._database.execute("SELECT id, about FROM plans ORDER BY id")
-        return {number: json.loads(about) for number, about in rows}
+        with self._reading():
+            rows = self._database.execute("SELECT id, about FROM plans ORDER BY id")
+            return {number: json.loads(about) for number, about in rows}
 
     def _approve_one(self, intent: Intent, policy: RunPolicy) -> Approval:
         pixels, file = self.keyed("pixels", intent.source), intent.file and self.keyed("file", intent.file)
         item = b"" if policy.is_owners else self.keyed("item", intent.item)
         plan = self._plan(intent.plan, intent.prune)
-        same, values = self._of_source(pixels, file if intent.frame < 2 else None)
+        content = self._enter_content(pixels, [self.keyed("form", form) for form in intent.forms])
         key = (policy.identity, item, pixels, plan)
-        # Every question uses an index and stops at its first row: a video may have many equal frames.
+        # Every question uses an index and stops at its first row: a file may have many equal images.
         run = self._database.execute
         entry = run("SELECT id FROM releases WHERE (stream, item, pixels, plan) = (?, ?, ?, ?)", key).fetchone()
         if entry is not None:
-            run("UPDATE releases SET claims = claims + 1 WHERE id = ?", entry)
+            run("UPDATE releases SET claims = claims + 1, session = ? WHERE id = ?", (policy.session, *entry))
             return Approval(entry[0])
-        others = f"SELECT 1 FROM {same} WHERE stream <> ? OR (? AND plan <> ?) LIMIT 1"  # noqa: S608
-        if not policy.spend and run(others, (*values, policy.identity, policy.is_owners, plan)).fetchone():
-            return Approval(problem=self._refusal((same, values), intent))
-        copies = "SELECT 1 FROM releases WHERE pixels = ? AND stream = ? LIMIT 1"
-        if policy.duplicates == "once" and not intent.frame and run(copies, (pixels, policy.identity)).fetchone():
+        asked = file if intent.frame < 2 else None
+        if not policy.spend:
+            for one in {content, *self._contents_of_file(asked)}:
+                if self._is_of_another_run(one, plan, policy):
+                    return Approval(problem=self._refusal(content, asked, intent))
+                if self._is_renamed(one, policy):
+                    gone = " by this run, under a name that is gone"
+                    return Approval(problem=self._refusal(content, asked, intent, gone))
+        copies = "SELECT 1 FROM releases WHERE content = ? AND stream = ? LIMIT 1"
+        if policy.duplicates == "once" and not intent.frame and run(copies, (content, policy.identity)).fetchone():
             return Approval(problem="is a copy of an image released in this run (--duplicates once)", is_copy=True)
-        insert = "INSERT INTO releases (id, stream, item, pixels, plan, file, time) VALUES (?, ?, ?, ?, ?, ?, ?)"
-        return Approval(int(run(insert, (self._first_number(), *key, file, int(time.time()))).lastrowid or 0))
+        insert = (
+            "INSERT INTO releases (id, stream, item, pixels, plan, content, session, file, time) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        )
+        self._refusals.clear()
+        values = (self._first_number(), *key, content, policy.session, file, int(time.time()))
+        return Approval(int(run(insert, values).lastrowid or 0))
+
+    def _is_of_another_run(self, content: bytes, plan: int, policy: RunPolicy) -> bool:
+        """Return whether a source was released under another key, or under this owner's key with another plan."""
+        run, stream = self._database.execute, policy.identity
+        for other in ("stream < ?", "stream > ?"):
+            if run(f"SELECT 1 FROM releases WHERE content = ? AND {other} LIMIT 1", (content, stream)).fetchone():  # noqa: S608
+                return True
+        query = "SELECT 1 FROM releases WHERE content = ? AND stream = ? AND plan <> ? LIMIT 1"
+        return policy.is_owners and run(query, (content, stream, plan)).fetchone() is not None
+
+    def _is_renamed(self, content: bytes, policy: RunPolicy) -> bool:
+        """Return whether an earlier session of this run released a source that is no longer there under its name.
+
+        What is still there is marked with this session, so that it is asked about once.
+        """
+        run = self._database.execute
+        earlier = "SELECT id FROM releases WHERE content = ? AND stream = ? AND session < ? LIMIT 1"
+        while not policy.is_owners and (found := run(earlier, (content, policy.identity, policy.session)).fetchone()):
+            if not policy.has_source(found[0]):
+                return True
+            run("UPDATE releases SET session = ? WHERE id = ?", (policy.session, *found))
+        return False
+
+    def _contents(self, pixels: bytes, forms: Sequence[bytes]) -> set[bytes]:
+        """Return the contents that these keyed digests are known by."""
+        run = self._database.execute
+        rows = [run("SELECT content FROM releases WHERE pixels = ? LIMIT 1", (pixels,)).fetchone()]
+        rows += [run("SELECT content FROM forms WHERE form = ?", (form,)).fetchone() for form in forms]
+        return {row[0] for row in rows if row is not None}
+
+    def _enter_content(self, pixels: bytes, forms: Sequence[bytes]) -> bytes:
+        """Return the content of a source. If its digests are known by several contents, these become one."""
+        found = self._contents(pixels, forms)
+        content = min(found, default=pixels)
+        for other in found - {content}:
+            for table in ("releases", "forms"):
+                self._database.execute(f"UPDATE {table} SET content = ? WHERE content = ?", (content, other))  # noqa: S608
+        entered = ((form, content) for form in forms)
+        self._database.executemany("INSERT OR IGNORE INTO forms VALUES (?, ?)", entered)
+        return content
+
+    def _contents_of_file(self, file: bytes | None) -> Iterator[bytes]:
+        """Yield the contents that came from a file, each once."""
+        if file is not None:
+            for (content,) in self._database.execute(_CONTENTS_OF_FILE, (file,)):
+                yield content
 
     def _first_number(self) -> int | None:
         """Return a random number far above all others for the first entry; those after it are consecutive.
@@ -296,29 +337,33 @@ class Ledger:
         highest = self._database.execute("SELECT COALESCE(MAX(id), 0) FROM releases").fetchone()[0]
         return int(highest) + 1 + secrets.randbits(40)
 
-    def _refusal(self, selection: Selection, intent: Intent) -> str:
-        spent, more = self._spent(selection), Fraction(intent.plan.realised_epsilon)
+    def _refusal(self, content: bytes, file: bytes | None, intent: Intent, gone: str = "") -> str:
+        if (content, file) not in self._refusals:
+            if len(self._refusals) >= REFUSALS_REMEMBERED:
+                self._refusals.clear()
+            self._refusals[content, file] = self._spent(self._of_source(content, file))
+        spent, more = self._refusals[content, file], Fraction(intent.plan.realised_epsilon)
         moment = time.strftime("%Y-%m-%d", time.localtime(spent.last))
         least = "at least " if intent.frame else ""  # the other frames have not been looked up yet
         unconfirmed = f" ({spent.unfinished} unconfirmed: that run was interrupted)" if spent.unfinished else ""
         return (
-            f"was released before, {least}{counted(spent.releases, 'time')}{unconfirmed}, last on {moment}; another "
-            f"release would add up to {least}epsilon {number(round_up(Fraction(spent.epsilon) + more))} per released "
-            "pixel; --spend allows it"
+            f"was released before{gone}, {least}{counted(spent.releases, 'time')}{unconfirmed}, last on {moment}; "
+            f"another release would add up to {least}epsilon {number(round_up(Fraction(spent.epsilon) + more))} per "
+            "released pixel; --spend allows it"
         )
 
     @staticmethod
-    def _of_source(pixels: bytes, file: bytes | None) -> Selection:
-        """Select the releases of one source: of the same pixels, and of all pixels (frames) of the same file."""
+    def _of_source(content: bytes, file: bytes | None) -> Selection:
+        """Select the releases of one source: of the same content, and of all contents (frames) of the same file."""
         if file is None:
-            return "(SELECT * FROM releases WHERE pixels = ?)", (pixels,)
+            return "(SELECT * FROM releases WHERE content = ?)", (content,)
         of_file, digest = Ledger._of_file(file)
-        return f"(SELECT * FROM releases WHERE pixels = ? UNION SELECT * FROM {of_file})", (pixels, *digest)  # noqa: S608
+        return f"(SELECT * FROM releases WHERE content = ? UNION SELECT * FROM {of_file})", (content, *digest)  # noqa: S608
 
     @staticmethod
     def _of_file(file: bytes) -> Selection:
-        """Select the releases of all pixels that came from a file."""
-        return "(SELECT * FROM releases WHERE pixels IN (SELECT pixels FROM releases WHERE file = ?))", (file,)
+        """Select the releases of all contents that came from a file."""
+        return "(SELECT * FROM releases WHERE content IN (SELECT content FROM releases WHERE file = ?))", (file,)
 
     def _spent(self, selection: Selection) -> Spent:
         return add_up(self._database.execute(spent_query(selection[0]), selection[1]).fetchall())
@@ -342,6 +387,18 @@ class Ledger:
         return int(entered)
 
     @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Turn whatever damage leads to into a LedgerError."""
+        try:
+            yield
+        except LedgerError:
+            raise
+        except _DAMAGED as error:
+            raise LedgerError(
+                f"the ledger {self.path} cannot be read: {error}. It may be damaged: restore it from your backup"
+            ) from None
+
+    @contextmanager
     def _transaction(self, *, flush: bool = True) -> Iterator[None]:
         """Write in one transaction. With ``flush`` it is on disk when this returns, as an intent must be."""
         try:
@@ -356,45 +413,7 @@ class Ledger:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise
-        except sqlite3.Error as error:
+        except LdpSlicingError:
+            raise
+        except _DAMAGED as error:
             raise LedgerError(f"the ledger {self.path} cannot be written: {error}") from None
-
-    def _read_or_make_key(self, must_exist: bool) -> bytes:
-        key_path = self.path.with_name(f"{self.path.name}.key")
-        if self.path.exists() or must_exist:
-            if not self.path.exists():
-                raise LedgerError(
-                    f"there is no ledger {self.path} yet; `ldp-slicing privatize` creates one, "
-                    "or name another with --ledger"
-                )
-            return read_key_file(key_path)
-        make_folder(self.path.parent)
-        if not key_path.exists():
-            try:
-                new_key_file(key_path)
-            except KeyFileError as error:
-                if not key_path.exists():  # otherwise another process was faster
-                    raise LedgerError(f"no ledger can be created here: {error}") from None
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-        return read_key_file(key_path)
-
-    def _prepare(self) -> None:
-        run = self._database.execute
-        run("PRAGMA journal_mode = WAL")  # one writer and many readers at the same time
-        run("BEGIN IMMEDIATE")
-        check = self.keyed("check", b"")
-        if run("SELECT COUNT(*) FROM sqlite_master").fetchone()[0] == 0:
-            for statement in _SCHEMA.split(";"):
-                run(statement)
-            values = {"version": LEDGER_VERSION, "id": secrets.token_bytes(16), "check": check}
-            self._database.executemany("INSERT INTO meta VALUES (?, ?)", values.items())
-        run("COMMIT")
-        if self._meta("version") != LEDGER_VERSION:
-            raise LedgerError(
-                f"the ledger {self.path} has version {self._meta('version')}; this software reads {LEDGER_VERSION}"
-            )
-        if self._meta("check") != check:
-            raise LedgerError(f"the key beside the ledger {self.path} belongs to another ledger; restore the right one")
-
-    def _meta(self, name: str) -> Any:  # noqa: ANN401
-        return self._database.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()[0]

@@ -28,7 +28,7 @@ from ldp_slicing.cli import app
 from ldp_slicing.cli.privatize import Rate, Remaining
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.images import read_image
-from ldp_slicing.ledger import default_ledger
+from ldp_slicing.ledger_file import default_ledger
 from ldp_slicing.release.run import Stop, on_this_machine
 from ldp_slicing.release.state import RunState
 from ldp_slicing.release.worker import FileReport, LedgerClient, WorkerContext

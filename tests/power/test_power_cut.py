@@ -85,11 +85,11 @@ def lost_releases(folder: Path, kind: str) -> int:
 
 
 def _knows(path: Path, approved: set[bytes]) -> bool:
-    """Whether the ledger that the cut left has all that was approved. Before the first approval it may be refused."""
+    """Whether the ledger that the cut left is not refused and has everything that was approved."""
     try:
         ledger = Ledger(path, must_exist=bool(approved))
     except LedgerError:
-        return not approved
+        return False
     with contextlib.closing(ledger):
         return all(ledger.spent(digest).releases for digest in approved)
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ldp_slicing.keys import Secret, read_key_file, source_digest
-from ldp_slicing.ledger import Ledger, Spent, default_ledger
+from ldp_slicing.ledger import Ledger, Spent
+from ldp_slicing.ledger_file import default_ledger
 from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME
 from ldp_slicing.release import records
 from ldp_slicing.release.report import FileReport, FileState

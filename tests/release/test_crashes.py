@@ -151,6 +151,28 @@ def test_workers_that_are_killed_repeatedly_are_replaced(tmp_path: Path) -> None
     watch.at_the_end(1800)
 
 
+def test_a_stalled_worker_of_a_killed_run_writes_nothing_beside_a_finished_card(tmp_path: Path) -> None:
+    """While any worker lives, no other run begins; when it goes on, it finds its run gone and ends."""
+    source = plant(tmp_path / "in", small_images(600, 60, 50))
+    target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
+    watch = Watch(target, ledger)
+    with running(*command(source, target, ledger, "--workers", "2")) as run:
+        wait_for(20, target, run)
+        (worker, *_) = [worker for server in children(run.pid) for worker in children(server)]
+        os.kill(worker, signal.SIGSTOP)
+        run.kill()
+    watch.look()
+    refused = subprocess.run(command(source, target, ledger), capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "workers of an earlier run, which was killed, still hold" in refused.stderr
+    before = watch.look()
+    os.kill(worker, signal.SIGCONT)
+    finished = subprocess.run(command(source, target, ledger), capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    assert before < 600
+    watch.at_the_end(600)
+
+
 MURDEROUS = """
 import os
 import ldp_slicing.formats.image as image

@@ -103,3 +103,21 @@ def test_a_ledger_that_cannot_be_written_releases_nothing(small_disk: Path, tmp_
     assert ran.returncode == 2
     assert "the ledger" in ran.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_target_on_another_mount_of_the_same_device(workers: str, tmp_path: Path) -> None:
+    """A bind mount has the same ``st_dev``, and yet nothing can be renamed into it from outside."""
+    (real := tmp_path / "real").mkdir()
+    (mounted := tmp_path / "mounted").mkdir()
+    if subprocess.run(["mount", "--bind", str(real), str(mounted)], capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount")
+    try:
+        source, ledger = plant(tmp_path / "in", small_images(150)), tmp_path / "ledger.sqlite"
+        options = ("--workers", workers)
+        ran = subprocess.run(command(source, mounted, ledger, *options), capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr + ran.stdout
+        Watch(mounted, ledger).at_the_end(150)
+        assert tree(real) == tree(mounted)
+    finally:
+        subprocess.run(["umount", "-l", str(mounted)], check=True)

@@ -255,7 +255,7 @@ def test_other_processes_can_use_the_ledger_while_a_run_is_open(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run's database is locked exclusively; the ledger that is attached to it is not."""
-    monkeypatch.setattr("ldp_slicing.ledger.BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("ldp_slicing.ledger_file.BUSY_SECONDS", 0.1)
     run = prepare(source, tmp_path / "out", SETTINGS)
     other = plant(tmp_path / "other", {"a.png": OTHER})
     assert release(other, tmp_path / "out2").complete

@@ -24,7 +24,8 @@ from ldp_slicing.formats import image
 from ldp_slicing.formats.base import Entry, Options
 from ldp_slicing.images import read_image
 from ldp_slicing.keys import new_key_file
-from ldp_slicing.ledger import Ledger, default_ledger
+from ldp_slicing.ledger import Ledger
+from ldp_slicing.ledger_file import default_ledger
 from ldp_slicing.manifest import CARD_NAME
 from ldp_slicing.release import records
 from ldp_slicing.release.run import on_this_machine, prepare

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -13,11 +14,11 @@ from ldp_slicing.cli.common import Json, LedgerOption, out, plain, print_json, r
 from ldp_slicing.errors import ImageError, LdpSlicingError
 from ldp_slicing.files import digest_of, open_regular
 from ldp_slicing.formats import KINDS, detect_kind, load_format, read_head
-from ldp_slicing.formats.base import Entry, Options
+from ldp_slicing.formats.base import Options
 from ldp_slicing.formats.single import read_single
-from ldp_slicing.keys import source_digest
-from ldp_slicing.ledger import Ledger, Spent, default_ledger
-from ldp_slicing.plan import COLOUR_BITS
+from ldp_slicing.ledger import Ledger, Spent
+from ldp_slicing.ledger_file import default_ledger
+from ldp_slicing.release.digests import digests_of
 
 
 @refusals_exit
@@ -38,13 +39,13 @@ def ledger(
     A source is shown by the beginning of a keyed digest of its pixels; a video, of its file. Somebody who has both the
     ledger and its key can test whether a given image was released: keep them as private as the sources.
     """
-    opened = Ledger(file or default_ledger(), must_exist=True)
-    if image is not None:
-        show_one(opened, image, as_json=as_json)
-    elif as_json:
-        export(opened, most)
-    else:
-        show_all(opened, most)
+    with closing(Ledger(file or default_ledger(), must_exist=True)) as opened:
+        if image is not None:
+            show_one(opened, image, as_json=as_json)
+        elif as_json:
+            export(opened, most)
+        else:
+            show_all(opened, most)
 
 
 def show_one(opened: Ledger, image: Path, *, as_json: bool) -> None:
@@ -105,7 +106,7 @@ def spent_on(opened: Ledger, path: Path) -> Spent:
         if kind == "video":
             with open_regular(path) as video:
                 frames = load_format(KINDS[kind].reader, KINDS[kind].extra).read(video, Options())
-                return opened.spent_on_video(map(_digest, frames), digest_of(open_regular(path)))
+                return opened.spent_on_frames(map(digests_of, frames), digest_of(open_regular(path)))
         if kind in ("tar", "parquet", "cifar"):
             raise ImageError("holds many sources: ask about one of its images, as a file of its own")
         source = read_single(path)
@@ -114,11 +115,7 @@ def spent_on(opened: Ledger, path: Path) -> Spent:
         raise type(error)(f"{path}: {error}") from None
     except OSError as error:
         raise ImageError(f"{path}: {error.strerror or error}") from None
-    return opened.spent(_digest(source), digest)
-
-
-def _digest(source: Entry) -> bytes:
-    return source_digest(source.pixels, 8 if source.bits == COLOUR_BITS else source.bits)
+    return opened.spent_on_frames([digests_of(source)], digest)
 
 
 def _day(spent: Spent) -> str:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ldp_slicing.errors import ImageError
 from ldp_slicing.images import Decoded
+from ldp_slicing.keys import has_equal_channels
 from ldp_slicing.plan import COLOUR_BITS, Plan
 from ldp_slicing.png import MAX_PIXELS
 from ldp_slicing.storage import TemporaryFile
@@ -154,20 +155,11 @@ def make_entry(name: str, decoded: Decoded, file: bytes | None, kept: dict[str, 
     pixels = decoded.pixels
     bits = COLOUR_BITS if pixels.ndim == 3 else 8 * pixels.dtype.itemsize
     notices = decoded.notices
-    if pixels.ndim == 3 and _is_grey(pixels):
+    if pixels.ndim == 3 and has_equal_channels(pixels):
         notices += (
             "all three channels are equal, so the budget of Cb and Cr is wasted: convert such images to grey first",
         )
     return Entry(name, pixels, bits, file, notices, kept=kept or {})
-
-
-def _is_grey(pixels: Pixels) -> bool:
-    """Return whether the three channels are equal. A few rows decide for most images, and are compared first."""
-    for part in (pixels[:: 1 + len(pixels) // 8], pixels):
-        red, green, blue = (part[..., channel] for channel in range(3))
-        if not ((red == green).all() and (green == blue).all()):
-            return False
-    return True
 
 
 def check_keep(keep: Collection[str], present: Collection[str]) -> None:

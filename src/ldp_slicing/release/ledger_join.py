@@ -13,20 +13,28 @@ from contextlib import contextmanager
 from ldp_slicing.errors import LedgerError
 from ldp_slicing.ledger import Ledger, Selection, Spent, add_up, spent_query
 
-# Per asked source: its pixels, the pixels of every other frame of its files, and what was spent on all of these.
+# Per asked source: its content, the contents of every other frame of its files, and what was spent on all of these.
+# The contents of each file are looked up once, however many equal images it holds.
 _SPENT_PER_SOURCE = """
-CREATE TEMP TABLE held (unit INTEGER, pixels BLOB, PRIMARY KEY (unit, pixels)) WITHOUT ROWID;
-INSERT OR IGNORE INTO held SELECT unit, pixels FROM asked CROSS JOIN ledger.releases AS own ON own.id = asked.number;
-INSERT OR IGNORE INTO held SELECT unit, others.pixels
-    FROM asked CROSS JOIN ledger.releases AS own ON own.id = asked.number
-    CROSS JOIN ledger.releases AS others INDEXED BY by_file ON others.file = own.file AND others.file IS NOT NULL;
-CREATE TEMP TABLE totals (pixels BLOB PRIMARY KEY, times INTEGER, epsilon REAL, source REAL) WITHOUT ROWID;
-INSERT INTO totals SELECT mine.pixels, COUNT(*), SUM(epsilon), SUM(epsilon * dependents)
-    FROM (SELECT DISTINCT pixels FROM held) AS mine
-    CROSS JOIN ledger.releases AS every INDEXED BY by_pixels ON every.pixels = mine.pixels
-    CROSS JOIN ledger.plans AS plans ON plans.id = plan GROUP BY mine.pixels;
+CREATE TEMP TABLE own (unit INTEGER, file BLOB, content BLOB, PRIMARY KEY (unit, file, content));
+INSERT OR IGNORE INTO own SELECT unit, known.file, known.content
+    FROM asked CROSS JOIN ledger.releases AS known ON known.id = asked.number;
+CREATE TEMP TABLE in_files (file BLOB, content BLOB, PRIMARY KEY (file, content)) WITHOUT ROWID;
+INSERT OR IGNORE INTO in_files SELECT others.file, others.content
+    FROM (SELECT DISTINCT file FROM own WHERE file IS NOT NULL) AS files
+    CROSS JOIN ledger.releases AS others INDEXED BY by_file ON others.file = files.file AND others.file IS NOT NULL;
+CREATE TEMP TABLE held (unit INTEGER, content BLOB, PRIMARY KEY (unit, content)) WITHOUT ROWID;
+INSERT OR IGNORE INTO held SELECT unit, content FROM own;
+INSERT OR IGNORE INTO held SELECT unit, in_files.content
+    FROM (SELECT DISTINCT unit, file FROM own WHERE file IS NOT NULL) AS files
+    CROSS JOIN in_files ON in_files.file = files.file;
+CREATE TEMP TABLE totals (content BLOB PRIMARY KEY, times INTEGER, epsilon REAL, source REAL) WITHOUT ROWID;
+INSERT INTO totals SELECT mine.content, COUNT(*), SUM(epsilon), SUM(epsilon * dependents)
+    FROM (SELECT DISTINCT content FROM held) AS mine
+    CROSS JOIN ledger.releases AS every INDEXED BY by_content ON every.content = mine.content
+    CROSS JOIN ledger.plans AS plans ON plans.id = plan GROUP BY mine.content;
 CREATE TEMP TABLE added AS SELECT unit, SUM(times) AS times, SUM(epsilon) AS epsilon, SUM(source) AS source
-    FROM held CROSS JOIN totals ON totals.pixels = held.pixels GROUP BY unit
+    FROM held CROSS JOIN totals ON totals.content = held.content GROUP BY unit
 """
 _CANDIDATES = "SELECT unit FROM added ORDER BY {} DESC LIMIT 4"  # more than one: SQLite sums in floating point
 
@@ -61,7 +69,7 @@ class LedgerJoin:
                 run(statement)
             orders = ("times", "epsilon", "source")
             units = {unit for order in orders for (unit,) in run(_CANDIDATES.format(order)).fetchall()}
-            chosen = "(SELECT * FROM ledger.releases WHERE pixels IN (SELECT pixels FROM held WHERE unit = ?))"
+            chosen = "(SELECT * FROM ledger.releases WHERE content IN (SELECT content FROM held WHERE unit = ?))"
             query = spent_query(chosen, plans="ledger.plans")
             return [add_up(run(query, (unit,)).fetchall()) for unit in sorted(units)]
 
@@ -89,7 +97,7 @@ class LedgerJoin:
             with contextlib.suppress(sqlite3.Error):
                 if self._database.in_transaction:
                     run("COMMIT")
-                for table in ("asked", "held", "totals", "added"):
+                for table in ("asked", "own", "in_files", "held", "totals", "added"):
                     run(f"DROP TABLE IF EXISTS temp.{table}")
 
     def _unreadable(self, error: sqlite3.Error) -> LedgerError:

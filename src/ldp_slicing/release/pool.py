@@ -17,6 +17,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import DupFd
 from typing import Any, Protocol
 
 from ldp_slicing.errors import LedgerError, ReleaseError
@@ -67,15 +68,24 @@ def run_here(
 
 
 def run_in_processes(
-    context: WorkerContext, ledger: LedgerClient, tasks: Iterable[FileTask], stop: Stop, workers: int
+    context: WorkerContext,
+    ledger: LedgerClient,
+    tasks: Iterable[FileTask],
+    stop: Stop,
+    workers: int,
+    *,
+    lock: int | None = None,
 ) -> Generator[list[FileReport]]:
-    """Release in ``workers`` processes, or in this one if there is only one batch."""
+    """Release in ``workers`` processes, or in this one if there is only one batch.
+
+    The processes inherit the descriptor ``lock``, and with it the lock of the run.
+    """
     waiting = batches(tasks)
     first = list(itertools.islice(waiting, 2))
     if len(first) < 2:
         yield from run_here(context, ledger, itertools.chain.from_iterable(first), stop)
     else:
-        yield from run_pool(ProcessPool(context), workers, ledger, itertools.chain(first, waiting), stop)
+        yield from run_pool(ProcessPool(context, lock), workers, ledger, itertools.chain(first, waiting), stop)
 
 
 class WorkerPool(Protocol):
@@ -215,20 +225,35 @@ class _Flag:
         self._byte.value = 1
 
 
+class _Inherited:
+    """A descriptor that a new process inherits, and holds as long as it lives."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __getstate__(self) -> Any:  # noqa: ANN401
+        return DupFd(self._descriptor)
+
+    def __setstate__(self, copied: Any) -> None:  # noqa: ANN401
+        self._descriptor = copied.detach()
+
+
 class ProcessPool:
     """Worker processes of this machine, each at the end of a pipe."""
 
-    def __init__(self, context: WorkerContext) -> None:
+    def __init__(self, context: WorkerContext, lock: int | None = None) -> None:
         method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
         self._processes: Any = multiprocessing.get_context(method)
         if method == "forkserver":
             self._processes.set_forkserver_preload(["ldp_slicing.release.pool"])
         self._context, self._stopped = context, _Flag(self._processes)
+        self._lock = None if lock is None else _Inherited(lock)
         self._workers: dict[Connection, Any] = {}
 
     def start(self) -> Connection:
         ours, theirs = self._processes.Pipe()
-        process = self._processes.Process(target=serve, args=(theirs, self._context, self._stopped), daemon=True)
+        arguments = (theirs, self._context, self._stopped, self._lock)
+        process = self._processes.Process(target=_serve_process, args=arguments, daemon=True)
         process.start()
         theirs.close()
         self._workers[ours] = process
@@ -261,6 +286,17 @@ class ProcessPool:
 
     def request_stop(self) -> None:
         self._stopped.set()
+
+
+def _serve_process(connection: Connection, context: WorkerContext, stopped: Stop, lock: _Inherited | None) -> None:
+    """Run a worker process. It holds the lock of its run until it ends, and stops when the run is gone."""
+
+    def must_stop() -> bool:
+        # While a worker works, nothing is sent to it: what can be read is the end of the pipe.
+        return stopped() or connection.poll()
+
+    serve(connection, context, must_stop)
+    del lock
 
 
 def serve(connection: Any, context: WorkerContext, stopped: Stop) -> None:  # noqa: ANN401

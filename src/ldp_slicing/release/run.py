@@ -19,7 +19,8 @@ from typing import Any
 
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.keys import Secret, read_key_file
-from ldp_slicing.ledger import Ledger, RunPolicy, default_ledger
+from ldp_slicing.ledger import Ledger, RunPolicy
+from ldp_slicing.ledger_file import default_ledger
 from ldp_slicing.release import records
 from ldp_slicing.release.closing import Closing, close_run, withdraw_card
 from ldp_slicing.release.inventory import Inventory, Stop, is_ignored, take_inventory
@@ -56,7 +57,7 @@ def on_this_machine(workers: int) -> Engine:
     ) -> Generator[list[FileReport]]:
         if workers == 1:
             return run_here(context, ledger, state.tasks(), stop)
-        return run_in_processes(context, ledger, state.tasks(), stop, workers)
+        return run_in_processes(context, ledger, state.tasks(), stop, workers, lock=state.lock)
 
     return engine
 
@@ -98,9 +99,16 @@ class Run:
             self._close_run(problem)
 
     def _release(self, engine: Engine, stop: Stop) -> Generator[FileReport]:
-        policy = RunPolicy(self.secret.identity(), self.secret.is_owners, self.spend, self.settings.duplicates)
+        policy = RunPolicy(
+            self.secret.identity(),
+            self.secret.is_owners,
+            self.spend,
+            self.settings.duplicates,
+            session=self.ledger.begin_session(),
+            has_source=self.state.has_source,
+        )
         context = WorkerContext(self.paths.source, self.paths.target, self.settings, self.secret)
-        client = LocalLedgerClient(self.ledger, policy, self.settings)
+        client = LocalLedgerClient(self.ledger, policy, self.settings, self.state.claim)
         flushed = time.monotonic()
         with closing(engine(context, client, self.state, lambda: self.disk_full or stop())) as batches:
             for reports in batches:
@@ -206,7 +214,7 @@ def _open_run(
         joined.check_knows(records.ledger_entries())  # an older ledger is refused before anything is spent
         if isinstance(paths.target, LocalStorage | RemoteStorage):  # not the temporary files of another run
             own = replace(paths.target, partial=f"{PARTIAL}/{state.salt().hex()[:16]}")
-            paths = replace(paths, target=own)
+            paths = replace(paths, target=own.with_usable_scratch() if isinstance(own, LocalStorage) else own)
         inventory, secret = take_inventory(paths, settings, state, ledger, owners, spend=spend, stop=stop)
         undo.pop_all()
         return Run(paths, settings, state, ledger, joined, secret, spend, inventory, unlock)

@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ldp_slicing.errors import ReleaseError
-from ldp_slicing.files import sync_folder
+from ldp_slicing.files import lock_folder, sync_folder
 from ldp_slicing.keys import Secret, destroy_key_file, new_key_file, read_key_file
 from ldp_slicing.ledger import Ledger
 from ldp_slicing.release import names
@@ -31,8 +32,9 @@ from ldp_slicing.release.ledger_join import LedgerJoin
 from ldp_slicing.release.report import FileReport, FileState, FileTask
 from ldp_slicing.storage import StoredFile, printable
 
-STATE_VERSION = 8
+STATE_VERSION = 9
 DATABASE_NAME = "state.sqlite"
+WORKERS_END_SECONDS = 5.0
 _PAGE = 256
 
 _SCHEMA = f"""
@@ -69,6 +71,11 @@ CREATE TABLE releases (                            -- what the outputs hold
     UNIQUE (path, position)
 );
 CREATE TABLE ledger_entries (release INTEGER, number INTEGER, PRIMARY KEY (release, number)) WITHOUT ROWID;
+CREATE INDEX by_number ON ledger_entries (number);
+CREATE TABLE claims (                              -- entries of the ledger for files that are not recorded as released
+    number INTEGER PRIMARY KEY, path BLOB NOT NULL, stamp TEXT NOT NULL
+);
+CREATE INDEX claims_by_path ON claims (path);
 CREATE TABLE skipped (                             -- members that an output leaves out
     path BLOB, position INTEGER, member TEXT, problem TEXT, is_copy INTEGER, PRIMARY KEY (path, position)
 ) WITHOUT ROWID;
@@ -109,10 +116,15 @@ def decode_path(path: bytes) -> str:
 
 
 class RunState:
-    """An open state folder. Only one process can have it open; a second one is refused."""
+    """An open state folder. Only one process can have it open; a second one is refused.
+
+    ``lock`` is a descriptor that holds a lock on the folder, or None where folders cannot be locked. The run's worker
+    processes inherit it. So while any of them lives, even if the run was killed, no other run can begin.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.lock: int | None = None
         self._key_path = folder / "key"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(folder / DATABASE_NAME, os.O_RDWR | os.O_CREAT, 0o600))
@@ -127,13 +139,33 @@ class RunState:
                     f"another process is working on this release (it holds {folder}); wait for it, or stop it"
                 ) from None
             raise ReleaseError(f"the state of this release, {folder}, cannot be used: {error}") from None
-        if version != STATE_VERSION:
+        if version == STATE_VERSION:
+            try:
+                self.lock = self._lock_folder()
+            except ReleaseError:
+                self.close()
+                raise
+        else:
             self.close()
             raise ReleaseError(
                 f"{folder} was written by another version of this software (format {version}, not {STATE_VERSION}): "
                 "continue with that version, or release the rest to another target"
             )
         self.names = names.OutputNames(self.execute)
+
+    def _lock_folder(self) -> int | None:
+        """Lock the folder. Workers of a run that was killed end soon, and are waited for."""
+        deadline = time.monotonic() + WORKERS_END_SECONDS
+        while True:
+            try:
+                return lock_folder(self.folder)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise ReleaseError(
+                        f"workers of an earlier run, which was killed, still hold {self.folder}: wait for them, or end "
+                        f"them (`fuser -v {self.folder}` lists them), then run the same command again"
+                    ) from None
+                time.sleep(0.05)
 
     def _prepare(self) -> None:
         run = self._database.execute
@@ -151,6 +183,9 @@ class RunState:
 
     def close(self) -> None:
         self._database.close()
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
 
     def remove(self) -> None:
         """Close it and delete its files, and its folder if nothing else is in it."""
@@ -226,6 +261,8 @@ class RunState:
         return bytes.fromhex(self.get("salt"))
 
     def destroy_key(self) -> None:
+        """Destroy the run key. Entries that were made under it can be claimed no more."""
+        self.execute("DELETE FROM claims")
         if self.has_key:
             destroy_key_file(self._key_path)
 
@@ -340,6 +377,28 @@ class RunState:
     def find(self, path: str, finding: Finding) -> None:
         self.execute("INSERT INTO findings VALUES (?, ?)", (encode_path(path), finding))
 
+    # Entries of the ledger
+
+    def claim(self, entries: Sequence[tuple[int, str]]) -> None:
+        """Note the paths of the files for which entries of the ledger were made. A killed run cannot report them."""
+        self.execute("BEGIN")
+        self._execute_many(
+            "INSERT OR REPLACE INTO claims SELECT ?1, path, stamp FROM sources WHERE path = ?2",
+            ((number, encode_path(path)) for number, path in entries),
+        )
+        self.execute("COMMIT")
+
+    def has_source(self, entry: int) -> bool:
+        """Return whether the file that an entry of the ledger was made for is still there, with the same content."""
+        is_listed = "listing = (SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'listing')"
+        claimed = "SELECT 1 FROM claims JOIN sources USING (path, stamp) WHERE number = ?1"
+        released = (
+            "SELECT 1 FROM ledger_entries JOIN releases ON releases.id = release JOIN outputs USING (path) "
+            "JOIN sources USING (path) WHERE number = ?1 AND stamp = source_stamp"
+        )
+        query = f"{claimed} AND {is_listed} UNION ALL {released} AND {is_listed} LIMIT 1"
+        return self.execute(query, (entry,)).fetchone() is not None
+
     # The work
 
     def tasks(self) -> Iterator[FileTask]:
@@ -382,6 +441,7 @@ class RunState:
         )
         self.execute("DELETE FROM ledger_entries WHERE release IN (SELECT id FROM releases WHERE path = ?)", (path,))
         self.execute("DELETE FROM releases WHERE path = ?", (path,))
+        self.execute("DELETE FROM claims WHERE path = ?", (path,))
         for position, one in enumerate(report.releases):
             member = one.member and printable(one.member)
             added = self.execute(

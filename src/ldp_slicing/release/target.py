@@ -17,7 +17,7 @@ from pathlib import Path
 from ldp_slicing.errors import ImageError, ReleaseError
 from ldp_slicing.files import digest_of, lock_folder
 from ldp_slicing.formats import KINDS, WRITERS, detect_kind, read_head
-from ldp_slicing.ledger import default_ledger
+from ldp_slicing.ledger_file import default_ledger
 from ldp_slicing.manifest import BLANK, CARD_NAME, MANIFEST_NAME, has_card, read_or_empty
 from ldp_slicing.storage import (
     PARTIAL,
@@ -76,8 +76,7 @@ def resolve_paths(source: str, target: str, state: Path | None, *, shared: bool)
         path = Path(target)
         _check_local_overlap(source, path, state)
         root, output = (path, None) if only is None else (path.parent, path.name)
-        in_target = shared or not _same_file_system(state, root)
-        target_storage = LocalStorage(root, None if in_target else state / "temporary")
+        target_storage = LocalStorage(root, None if shared else state / "temporary")
     if only is None or output is None:
         return ReleasePaths(source_storage, target_storage, source_name, state, CARD_NAME)
     suffix = os.path.splitext(output)[1].lower()  # noqa: PTH122
@@ -148,14 +147,6 @@ def _is_inside(path: Path, folder: Path) -> bool:
         place == folder or (place.exists() and folder.exists() and place.samefile(folder))
         for place in (path, *path.parents)
     )
-
-
-def _same_file_system(one: Path, two: Path) -> bool:
-    """Return whether a file can be renamed from one folder to the other, judged by the nearest existing folders."""
-    devices = [
-        next(place for place in (path, *path.absolute().parents) if place.exists()).stat().st_dev for path in (one, two)
-    ]
-    return devices[0] == devices[1]
 
 
 # Checks before a run
@@ -271,9 +262,10 @@ def lock(paths: ReleasePaths) -> Callable[[], None] | None:
     if paths.is_single or not isinstance(target, LocalStorage) or not target.root.is_dir():
         return None
     try:
-        return lock_folder(target.root)
+        held = lock_folder(target.root)
     except BlockingIOError:
         raise ReleaseError(f"another run is working on {target.root}; wait for it, or stop it") from None
+    return None if held is None else lambda: os.close(held)
 
 
 # Files in the target

@@ -8,23 +8,26 @@ worker never holds more than a batch in memory.
 from __future__ import annotations
 
 import errno
+import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol, cast
 
 from ldp_slicing.errors import LdpSlicingError, LedgerError, PlanError
-from ldp_slicing.files import digest_of_open
+from ldp_slicing.files import CHUNK_BYTES, digest_of_open
 from ldp_slicing.formats import KINDS, WRITERS, load_format
 from ldp_slicing.formats.base import Damaged, Entry, Options, Reader, Writer
-from ldp_slicing.keys import Secret, frame, source_digest, tables_digest
+from ldp_slicing.keys import Secret, frame, tables_digest
 from ldp_slicing.ledger import Approval, Intent, Ledger, RunPolicy
-from ldp_slicing.plan import COLOUR_BITS, Plan
+from ldp_slicing.plan import Plan
+from ldp_slicing.release.digests import digests_of
 from ldp_slicing.release.report import FileReport, FileState, FileTask, MemberRelease, SkippedMember
 from ldp_slicing.release.settings import ReleaseSettings
-from ldp_slicing.storage import LocalStorage, Storage, TemporaryFile
+from ldp_slicing.storage import LocalStorage, Storage, TemporaryFile, WatchedFile
 
 NAME_IMPOSSIBLE = (errno.EINVAL, errno.ENAMETOOLONG)  # the file system cannot have such a name
 NAME_REFUSED = (*NAME_IMPOSSIBLE, errno.EACCES, errno.EROFS)  # after these errors a file certainly has no name
+MACHINE_TROUBLE = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)  # not a fault of the file being read
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 BATCH_SOURCES = 64  # images that share one intent, since each intent is flushed to disk
 BATCH_BYTES = 32 << 20  # of decoded pixels that wait for their intent
@@ -39,6 +42,7 @@ class ReleaseRequest:
     file: bytes | None
     bits: int
     frame: int
+    forms: tuple[bytes, ...] = ()
 
     @property
     def path(self) -> str:
@@ -55,18 +59,29 @@ class LedgerClient(Protocol):
 
 
 class LocalLedgerClient:
-    """The ledger in the run's own process."""
+    """The ledger in the run's own process. ``note`` is told which entry was made for a file of which path."""
 
-    def __init__(self, ledger: Ledger, policy: RunPolicy, settings: ReleaseSettings) -> None:
-        self.ledger, self.policy, self.settings = ledger, policy, settings
+    def __init__(
+        self,
+        ledger: Ledger,
+        policy: RunPolicy,
+        settings: ReleaseSettings,
+        note: Callable[[Sequence[tuple[int, str]]], None] = lambda entries: None,
+    ) -> None:
+        self.ledger, self.policy, self.settings, self._note = ledger, policy, settings, note
 
     def approve(self, requests: Sequence[ReleaseRequest]) -> list[Approval]:
         slicers = {bits: self.settings.slicer(bits) for bits in {request.bits for request in requests}}
         intents = [
-            Intent(one.item, one.source, one.file, slicers[one.bits].plan, slicers[one.bits].prune, one.frame)
+            Intent(
+                one.item, one.source, one.file, slicers[one.bits].plan, slicers[one.bits].prune, one.frame, one.forms
+            )
             for one in requests
         ]
-        return self.ledger.approve(intents, self.policy)
+        approvals = self.ledger.approve(intents, self.policy)
+        made = zip(approvals, requests, strict=True)
+        self._note([(approval.entry, request.path) for approval, request in made if approval.problem is None])
+        return approvals
 
     def finish(self, entries: Sequence[int]) -> None:
         self.ledger.finish(entries)
@@ -177,32 +192,40 @@ class Worker:
 
     def _read(self, output: _Output) -> Iterator[Entry]:
         """Yield the entries of a file, as long as anything of it may be released."""
-        report, source = output.report, self.context.source
-        kind = KINDS[report.task.kind]
+        if self._must_stop():
+            output.stop()
+            return
+        watched = None
         try:
-            if self._must_stop():
-                output.stop()
-                return
-            read: Reader = load_format(kind.reader, kind.extra).read
-            with source.open(report.task.path) as file:
-                if kind.is_container and isinstance(source, LocalStorage):  # a remote file would be fetched twice
-                    report.source_sha256 = digest_of_open(file)
-                for entry in read(file, self.context.options):
-                    if self._must_stop():
-                        output.stop()
-                    if output.failed:
-                        return
-                    if isinstance(entry, Damaged):
-                        report.skipped.append(SkippedMember(entry.name, entry.problem))
-                    elif self._has_plan(output, entry):
-                        if entry.frame or not entry.name:
-                            report.source_sha256 = entry.file  # it was decoded from the whole file
-                        yield entry
+            watched = WatchedFile(self.context.source.open(output.report.task.path))
+            with io.BufferedReader(watched, CHUNK_BYTES) as file:
+                yield from self._read_entries(output, cast("BinaryIO", file))
         except LdpSlicingError as error:
             output.fail(str(error))
         except Exception as error:  # concerns this source only: it is reported, and the others go on
-            state = FileState.RETRY if isinstance(error, OSError) else FileState.FAILED
-            output.fail(_describe(error, "could not be read"), state)
+            is_machines = isinstance(error, OSError) and error.errno in MACHINE_TROUBLE
+            output.fail(_describe(error, "could not be read"), FileState.RETRY if is_machines else FileState.FAILED)
+        finally:
+            if watched is not None and watched.trouble is not None:  # it may be readable the next time
+                output.fail(_describe(watched.trouble, "could not be read"), FileState.RETRY)
+
+    def _read_entries(self, output: _Output, file: BinaryIO) -> Iterator[Entry]:
+        report = output.report
+        kind = KINDS[report.task.kind]
+        read: Reader = load_format(kind.reader, kind.extra).read
+        if kind.is_container and isinstance(self.context.source, LocalStorage):  # a remote file would be fetched twice
+            report.source_sha256 = digest_of_open(file)
+        for entry in read(file, self.context.options):
+            if self._must_stop():
+                output.stop()
+            if output.failed:
+                return
+            if isinstance(entry, Damaged):
+                report.skipped.append(SkippedMember(entry.name, entry.problem))
+            elif self._has_plan(output, entry):
+                if entry.frame or not entry.name:
+                    report.source_sha256 = entry.file  # it was decoded from the whole file
+                yield entry
 
     def _has_plan(self, output: _Output, entry: Entry) -> bool:
         """Return whether the settings have a plan for such pixels, before anything is spent.
@@ -341,8 +364,8 @@ class Worker:
 
 def _request(output: _Output, entry: Entry) -> ReleaseRequest:
     name = f"{output.report.task.path}\0{entry.name}".encode("utf-8", "surrogateescape")
-    digest = source_digest(entry.pixels, 8 if entry.bits == COLOUR_BITS else entry.bits)
-    return ReleaseRequest(name, digest, entry.file, entry.bits, entry.frame)
+    digest, forms = digests_of(entry)
+    return ReleaseRequest(name, digest, entry.file, entry.bits, entry.frame, forms)
 
 
 def _refuse(output: _Output, entry: Entry, approval: Approval) -> None:

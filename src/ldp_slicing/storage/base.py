@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +42,49 @@ class StoredFile:
     size: int = 0
     stamp: str = ""
     problem: str | None = None
+
+
+class WatchedFile(io.RawIOBase):
+    """A file that is read, and ``trouble``: the first error of its storage while it was read.
+
+    A decoder may report such an error as damage, or ignore it. Conversely, an error of the decoder's own, such as a
+    wrong position in a damaged file, is not the storage's.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.trouble: Exception | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
+        return self._file.seek(position, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401
+        data = self._read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def readall(self) -> bytes:
+        return self._read(-1)
+
+    def _read(self, size: int) -> bytes:
+        try:
+            return self._file.read(size)
+        except Exception as error:
+            self.trouble = self.trouble or error
+            raise
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 class TemporaryFile:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import secrets
 import shutil
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,13 +20,15 @@ from ldp_slicing.errors import ImageError
 from ldp_slicing.files import CHUNK_BYTES, open_regular, sync_folder
 from ldp_slicing.storage.base import PARTIAL, StoredFile, TemporaryFile, name_in_use
 
+_TRIAL = f"{PARTIAL}.trial"  # an empty file that is renamed to find out whether that works
+
 
 @dataclass(frozen=True)
 class LocalStorage:
     """A folder of this machine, or with ``only`` a single file in it.
 
-    Temporary files lie in ``scratch``, which is on the same file system. Without one they lie in the folder itself,
-    below the name ``partial``, where others may see them.
+    Temporary files lie in ``scratch``, from where they can be renamed (``with_usable_scratch``). Without one they lie
+    in the folder itself, below the name ``partial``, where others may see them.
     """
 
     root: Path
@@ -74,6 +77,24 @@ class LocalStorage:
         file.is_visible = self.scratch is None
         return file
 
+    def with_usable_scratch(self) -> LocalStorage:
+        """Return this storage, without its scratch folder if no file can be renamed from there.
+
+        It is tried: two places of one device may be different mounts, and mounts of two devices may be one file system.
+        """
+        if self.scratch is None:
+            return self
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        trial = self.scratch / _TRIAL
+        trial.touch()
+        try:
+            trial.rename(self.root / _TRIAL)
+        except OSError as error:
+            return replace(self, scratch=None) if error.errno == errno.EXDEV else self
+        finally:
+            self.remove_temporary_files()
+        return self
+
     def size(self, path: str) -> int | None:
         """Return the size of a regular file, or None if there is none of that name."""
         try:
@@ -95,10 +116,13 @@ class LocalStorage:
 
     def remove_temporary_files(self) -> None:
         """Remove what a killed process of this run left behind."""
-        shutil.rmtree(self.scratch or self.root / self.partial, ignore_errors=True)
-        if self.scratch is None:
-            with contextlib.suppress(OSError):  # other runs have files there
-                (self.root / PARTIAL).rmdir()
+        for folder in (self.scratch, self.root / self.partial):
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            (self.root / _TRIAL).unlink()
+        with contextlib.suppress(OSError):  # other runs have files there
+            (self.root / PARTIAL).rmdir()
 
     def remove_if_empty(self) -> None:
         with contextlib.suppress(OSError):
