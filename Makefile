@@ -1,9 +1,9 @@
 # make demo    a portrait through `show` and `privatize`
-# make check   ruff and the tests of the core, without PyTorch, Ray or Arrow: for every edit
-# make test    ruff, mypy --strict, all tests with branch coverage: what CI runs
-# make docs    the documentation as a site in site/; warnings are errors
+# make check   ruff and the tests of the core, without PyTorch, Ray or Arrow: run it after every edit
+# make test    ruff, mypy --strict, all tests with branch coverage: CI runs it
+# make docs    build the documentation in site/; warnings are errors
 # make bench   speed, memory, files, small images; writes benchmarks/RESULTS.md
-# make clean   away with everything made here
+# make clean   remove everything that make created
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -20,9 +20,9 @@ demo: .venv/installed
 	$(BIN)/ldp-slicing show examples/astronaut.jpg --out demo/sheet.png
 	$(BIN)/ldp-slicing privatize examples/astronaut.jpg demo/release.png --epsilon 20 --ledger demo/ledger.sqlite
 	@echo
-	@echo "demo/sheet.png       what the mechanism does to the portrait, for its owner"
+	@echo "demo/sheet.png       what the mechanism does to the portrait; for the owner only"
 	@echo "demo/release.png     the release, an ordinary image"
-	@echo "demo/release.png.card.json   what is promised about it"
+	@echo "demo/release.png.card.json   the promise about the release"
 
 check: .venv/installed-for-check
 	$(BIN)/ruff check .

@@ -153,7 +153,7 @@ def files(rounds: int = 5) -> list[str]:
         lines += [
             f"{count} JPEG files of {side} x {side} to PNG, one worker: {took:.2f} ms per image, ledger included.",
             f"This is **{part:.2f} of the throughput** of a loop that decodes, privatises and writes the same PNG, and",
-            f"takes **{more:.2f} times** as long as one that decodes and writes without privacy. All flush the disk.",
+            f"takes **{more:.2f} times** as long as one that decodes and writes without privacy. All flush to disk.",
             "",
         ]
         print("\n".join(lines[-4:]))
@@ -205,7 +205,7 @@ def _measure_files(folder: Path, side: int, count: int, rounds: int) -> dict[str
 
 def archive() -> list[str]:
     """Measure the memory and time of a run in one process for growing numbers of images."""
-    lines = ["| images of 16 x 16 | peak memory, MiB | ms per image |", "|---|---|---|"]
+    lines = ["| number of 16 x 16 images | peak memory, MiB | ms per image |", "|---|---|---|"]
     for count in (1_000, 10_000, 100_000):
         with tempfile.TemporaryDirectory() as folder:
             source = Path(folder, "source")
@@ -294,10 +294,10 @@ def importing() -> list[str]:
 
 SECTIONS: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "speed": ("Speed", speed),
-    "growth": ("Growth", growth),
+    "growth": ("Time and image size", growth),
     "memory": ("Extra memory at 12 MP (the output alone is 34.3 MiB)", memory),
     "files": ("Files", files),
-    "archive": ("Archives", archive),
+    "archive": ("Memory and number of images", archive),
     "small": ("Small images", small),
     "import": ("Import", importing),
 }
@@ -310,9 +310,9 @@ def main(names: list[str]) -> None:
     head = [
         "# Benchmarks",
         "",
-        "Written by `make bench`. All functions run interleaved in one process and one thread, with a fresh key for",
-        "every image. Times are medians. Ratios are computed within each round, so they hold on a noisy machine;",
-        "nanoseconds depend on the machine.",
+        "`make bench` writes this page. The functions of a table take turns in one process and one thread. Every image",
+        "has a fresh key. Times are medians and depend on the machine. Ratios are computed within each round, so they",
+        "hold even on a noisy machine.",
         "",
         f"{platform.python_implementation()} {platform.python_version()}, {platform.machine()}, "
         f"kernel variants {', '.join(VARIANTS)}.",

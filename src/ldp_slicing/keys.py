@@ -1,8 +1,8 @@
 """Derived image keys: the same source always gives the same release under one secret.
 
 There are two kinds of secret. A *run key* belongs to one run and is destroyed with it. The item's name enters the
-derivation, so two copies of an image get independent noise. An *owner's key* persists. Names do not enter, so equal
-pixels always give equal releases.
+derivation, so two copies of an image get independent noise. An *owner's key* persists. Names do not enter its
+derivation, so equal pixels always give equal releases.
 
 Everything that decides how the keystream is used enters the derivation: one keystream read through two different tables
 would reveal bits. Post-processing of the released bits, such as the file format and the conversion to RGB, does not.

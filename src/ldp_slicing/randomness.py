@@ -30,7 +30,7 @@ _ECB = ECB()  # noqa: S305
 
 
 class ImageKey:
-    """The 256-bit key of one image. It can be used once: the XOR of two images released under one key is visible.
+    """The 256-bit key of one image. It can be used once: two images released under one key would reveal their XOR.
 
     >>> key = ImageKey(os.urandom(32))
     >>> release = slicer(image, key=key)        # doctest: +SKIP

@@ -123,6 +123,8 @@ class Slicer:
         "rgb", or "ycbcr" for the randomised words themselves.
     backend
         "auto", "reference" or "kernel", or a ``Backend``. All return the same bytes for the same key.
+    randomness
+        where fresh keys come from. None is the operating system; seeded randomness is for tests and is not private.
     """
 
     plan: Plan

@@ -31,7 +31,7 @@ def test_slices_realised_epsilon_and_promises_are_printed() -> None:
         assert f"{part.epsilon:.4f}" in row
         assert f"{float(chosen.tables.change_probability(part.bits)):.4%}" in row
     assert len(chosen.slices) == 24
-    assert f"realised {chosen.realised_epsilon:.9g}" in out
+    assert f"{chosen.realised_epsilon:.9g} realised" in out
     assert "12" in rows["released pixel"]
     assert "48" in rows["source pixel"]
     assert "150,528" in rows["image"]
@@ -61,7 +61,7 @@ def test_named_slices() -> None:
     status, out, _ = plan("--epsilon", "5.2", "--slices", "Y7+Y4+Cb7+Cr7")
     assert status == 0
     assert "0x908080" in next(line for line in out.splitlines() if line.startswith("│ Y7+Y4+Cb7+Cr7 "))
-    assert "realised 5.2" in out
+    assert "5.2 realised" in out
     deep = content("--epsilon", "2", "--grey", "12", "--slices", "11+10=2,9")
     assert [part["bits"] for part in deep["plan"]["slices"]] == ["0xc00", "0x200"]
     assert "almost never changes Y7+Y6+Y5" in plan("--epsilon", "20", "--slices", "Y7+Y6+Y5")[1]

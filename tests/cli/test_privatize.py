@@ -145,7 +145,7 @@ def test_the_printed_report(tmp_path: Path) -> None:
     assert ", 1 not released\n" in out
     assert "3 releases of up to 851 pixels, colour" in out
     assert "1 release of 37 x 23, 8-bit grey" in out
-    assert f"to {tmp_path / 'out'}; the promise is in card.json" in out
+    assert f"written to {tmp_path / 'out'}; card.json states the promise" in out
 
 
 def test_the_json_report(tmp_path: Path) -> None:
@@ -372,7 +372,7 @@ def test_resuming_after_an_interruption_and_after_completion(tmp_path: Path) -> 
     status, out, err = privatize(source, target)
     assert (status, err) == (0, "")
     assert "2 of 2 files released" in out
-    assert "1 of them before" in out
+    assert "1 of them earlier" in out
     status, _, err = privatize(source, target, "--epsilon", 3)
     assert status == 2
     assert "epsilon: 20.0 then, 3.0 now" in err
@@ -405,7 +405,9 @@ def test_file_counts_add_up_and_members_are_counted_separately(tmp_path: Path) -
     status, out, err = privatize(source, target)
     assert status == 1
     assert out.startswith("4 of 8 files released in ")
-    assert ", 4 of them before, 2 lost or damaged, 2 not released; of the released: 1 changed since\n" in out
+    assert (
+        ", 4 of them earlier, 2 lost or damaged, 2 not released; of the released files: 1 changed since then\n" in out
+    )
     assert (
         err.count("not released: 0.png: its release 0.png is lost")
         == err.count("--spend allows it; has changed since")
@@ -439,7 +441,10 @@ def test_file_counts_add_up_and_members_are_counted_separately(tmp_path: Path) -
     )
     status, out, _ = privatize(shard, tmp_path / "out2", "--duplicates", "once")
     assert (status, out.startswith("1 of 1 file released in ")) == (1, True)
-    assert " s; of the released: without 1 member that cannot be released, without 2 members that are copies\n" in out
+    assert (
+        " s; of the released files: without 1 member that cannot be released, without 2 members that are copies\n"
+        in out
+    )
 
 
 def test_copies_keys_and_many_problems(tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ COMMANDS = {
     "show": "Draw the views, bit-planes and releases of an image, for its owner.",
     "verify": "Check releases against their manifest and card.",
     "names": "List which release was made from which source, for their owner.",
-    "ledger": "Show what was released so far, and the sources with most releases.",
+    "ledger": "Show what was released so far, and on which sources most was spent.",
     "doctor": "Show which backend is in use, and check it.",
     "audit": "Test the privacy promise of this installation or of a folder of releases.",
-    "key": "Manage an owner's key for `privatize --key`.",
-    "lab": "Train on releases, attack them and measure. Needs the extra `lab`.",
+    "key": "Create an owner's key for `privatize --key`.",
+    "lab": "Train on releases, attack them and measure the results. Needs the extra `lab`.",
 }
 
 app = typer.Typer(name="ldp-slicing", no_args_is_help=True, cls=lazy_group(__name__, COMMANDS), **SETTINGS)
@@ -40,8 +40,9 @@ def main(
 ) -> None:
     """`ldp-slicing privatize images/ releases/ --epsilon 20`
 
-    Turn images, on your own machine, into ordinary images of the same size in which every released pixel is
-    epsilon-locally-differentially private. A card beside them states exactly what that promises.
+    Add noise to images on your own machine. The results are ordinary images of the same size, in which every released
+    pixel is locally differentially private at a budget epsilon that you choose. A card beside them states exactly what
+    that promises.
     """
     from ldp_slicing.images import silence_decoders
 

@@ -40,7 +40,7 @@ def audit(
         Path | None,
         typer.Argument(
             metavar="[DST]",
-            help="A folder of releases, or one release with its card. Without it: this installation.",
+            help="A folder of releases, or one release with its card. Without it, this installation is audited.",
             show_default=False,
         ),
     ] = None,
@@ -60,7 +60,9 @@ def audit(
     ] = None,
     pixels: Annotated[
         int,
-        typer.Option("--pixels", min=MIN_PIXELS, help="Pixels to measure on each backend. More find smaller faults."),
+        typer.Option(
+            "--pixels", min=MIN_PIXELS, help="Pixels to measure on each backend. More pixels reveal smaller faults."
+        ),
     ] = PIXELS,
     selftest: Annotated[
         bool, typer.Option("--self-test", help="Plant every known fault and check that the audit rejects it.")
@@ -73,11 +75,11 @@ def audit(
 ) -> None:
     """`ldp-slicing audit` or `ldp-slicing audit releases/`
 
-    Check whether the promise holds. Exit status 1 if it does not.
+    Check whether the promise holds. The exit status is 1 if it does not.
 
-    Without DST: check the tables of the plan exactly, and every backend of this installation by measurement. With DST:
-    check the card, the files, and what the pixels of the releases show. The report states the probability of a false
-    alarm.
+    Without DST, check this installation: the tables of the plan exactly, and every backend by measurement. With DST,
+    check releases: their card, their files, and whether their pixels show missing or repeated noise. The report states
+    the probability of a false alarm.
     """
     if report_path is not None and os.path.lexists(report_path):
         raise AuditError(f"{report_path} already exists and is not overwritten; choose another name")
@@ -88,7 +90,7 @@ def audit(
     ]
     if target is not None and given:
         option = given[0].replace("selftest", "self-test")
-        raise AuditError(f"{target} is audited by its own card: leave out --{option}")
+        raise AuditError(f"{target} is audited against its own card: leave out --{option}")
     if selftest and (grey is not None or "pixels" in given):
         raise AuditError("the self-test has its own images and sizes: leave out --grey and --pixels")
     check_slices(context, slices)

@@ -14,7 +14,7 @@ app = typer.Typer(no_args_is_help=True, **SETTINGS)
 
 @app.callback()
 def key() -> None:
-    """Manage an owner's key for `privatize --key`. With it, equal pixels always give equal releases, on any machine."""
+    """Create an owner's key for `privatize --key`. With it, equal pixels always give equal releases, on any machine."""
 
 
 @app.command(short_help="Create a key file that only you can read.")
@@ -22,7 +22,7 @@ def key() -> None:
 def new(file: Annotated[Path, typer.Argument(metavar="FILE", help="New key file.", show_default=False)]) -> None:
     """`ldp-slicing key new my.key`
 
-    Create a 256-bit key from the operating system's randomness. The key is never printed.
+    Create a 256-bit key from the operating system's random numbers. The key is never printed.
 
     Under one key, equal sources have equal releases, so use it only for sources whose owners trust each other. Anybody
     who has the key can remove the noise from every release made with it. Without it, no release can be repeated.

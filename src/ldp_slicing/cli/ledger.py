@@ -31,13 +31,14 @@ def ledger(
     most: Annotated[int, typer.Option("--most", min=1, help="Number of sources to list, most spent first.")] = 10,
     as_json: Json = False,
 ) -> None:
-    """`ldp-slicing ledger` or `ldp-slicing ledger photo.jpg`
+    """`ldp-slicing ledger` or `ldp-slicing ledger portrait.jpg`
 
     Show what was released so far: totals, and the sources on which most was spent; or what was spent on one source.
     `--json` exports every release.
 
-    A source is shown by the beginning of a keyed digest of its pixels; a video, of its file. Somebody who has both the
-    ledger and its key can test whether a given image was released: keep them as private as the sources.
+    The table identifies a source by the first digits of a keyed digest of its pixels or, for a video, of its file.
+    Anyone who has both the ledger and its key can test whether a given image was released: keep them as private as the
+    sources.
     """
     with closing(Ledger(file or default_ledger(), must_exist=True)) as opened:
         if image is not None:
@@ -92,7 +93,7 @@ def show_all(opened: Ledger, most: int) -> None:
         "epsilon, source pixel",
         Column("last", no_wrap=True),
     )
-    table = Table(*columns, title="most spent", title_justify="left")
+    table = Table(*columns, title="sources on which most was spent", title_justify="left")
     for name, one in spent:
         table.add_row(name, f"{one.releases:,}", number(one.epsilon), number(one.source_pixel_epsilon), _day(one))
     if spent:

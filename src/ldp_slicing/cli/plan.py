@@ -48,12 +48,12 @@ def plan(
 ) -> None:
     """`ldp-slicing plan --epsilon 20`
 
-    Show each slice of a plan with its epsilon and its flip rate, and the promise for a slice, a released pixel, a
-    source pixel and a whole image. Nothing is released.
+    Show each slice of a plan with its epsilon and how often the noise changes it, and the promise for a slice, a
+    released pixel, a source pixel and a whole image. Nothing is released.
     """
     check_slices(context, slices)
     if grey is not None and (origin := context.get_parameter_source("weights")) and origin.name == "COMMANDLINE":
-        raise PlanError("--weights apply to colour images; --grey has none")
+        raise PlanError("--weights applies to colour images only: leave it out with --grey")
     chosen = plan_for(COLOUR_BITS if grey is None else grey, epsilon, parse_weights(weights), slices)
     statement = Statement.of(chosen, prune.prune, "rgb", (parse_size(size),))
     probabilities = [float(chosen.tables.change_probability(part.bits)) for part in chosen.slices]
@@ -67,14 +67,14 @@ def plan(
         "slice",
         "bits",
         "epsilon",
-        "flipped",
-        title=f"plan of epsilon {epsilon:g}, realised {chosen.realised_epsilon:.9g}",
+        "changed",
+        title=f"plan: epsilon {epsilon:g} requested, {chosen.realised_epsilon:.9g} realised",
         title_justify="left",
     )
     for part, probability in zip(chosen.slices, probabilities, strict=True):
         table.add_row(chosen.slice_name(part), f"0x{part.bits:06x}", f"{part.epsilon:.4f}", f"{probability:.4%}")
     levels = Table(
-        "what",
+        "unit",
         "epsilon",
         "advantage over guessing, at most",
         "why",

@@ -78,7 +78,7 @@ def privatize(
     source: Annotated[str, typer.Argument(metavar="SRC", help="A file, or a folder of files.", show_default=False)],
     target: Annotated[
         str,
-        typer.Argument(metavar="DST", help="A new file or folder, or one to resume.", show_default=False),
+        typer.Argument(metavar="DST", help="A new file or folder, or that of a run to resume.", show_default=False),
     ],
     epsilon: Epsilon = 20.0,
     weights: Weights = "4:1:1",
@@ -98,8 +98,8 @@ def privatize(
         str | None,
         typer.Option(
             "--address",
-            help="Address of the Ray cluster, which must see SRC and DST.",
-            show_default="a new Ray on this machine",
+            help="Address of the Ray cluster. All its nodes must see SRC and DST.",
+            show_default="Ray is started on this machine",
         ),
     ] = None,
     names: Annotated[
@@ -114,19 +114,22 @@ def privatize(
         typer.Option(
             "--keep",
             metavar="NAME",
-            help="Other data to keep: an ending in a shard, a column in a table.",
+            help="Other data to pass on unprotected: an extension in a shard, a column in a table. May be repeated.",
             show_default=False,
         ),
     ] = None,
     key: Annotated[
         Path | None,
         typer.Option(
-            "--key", metavar="FILE", help="An owner's key: equal pixels give equal releases.", show_default=False
+            "--key",
+            metavar="FILE",
+            help="An owner's key. With it, equal pixels give equal releases.",
+            show_default=False,
         ),
     ] = None,
     spend: Annotated[
         bool,
-        typer.Option("--spend", help="Release again what was released before; the ledger adds up the budgets."),
+        typer.Option("--spend", help="Also release sources that were released before; the ledger adds up their eps."),
     ] = False,
     ledger: LedgerOption = None,
     state: Annotated[
@@ -135,9 +138,9 @@ def privatize(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """`ldp-slicing privatize photos/ releases/ --epsilon 20`
+    """`ldp-slicing privatize images/ releases/ --epsilon 20`
 
-    Release a file, or every file in a folder tree, each source once.
+    Release a file, or every file below a folder. Each source is released once.
 
     Images (JPEG, PNG, WebP, TIFF, BMP, GIF) become PNG: orientation and colour profile are applied, and all metadata
     is removed. WebDataset shards (.tar), Parquet, CIFAR pickles, DICOM and video are read too. SRC and DST may be
@@ -145,7 +148,7 @@ def privatize(
     released, and the exit status is 1. A card beside the releases states their privacy, and a manifest lists them.
 
     Run the same command again to resume after an interruption, or to release new files. The folder DST.owner is
-    private: until the run completes it holds the key that could remove the noise. Do not hand it on.
+    private: until the run completes, it holds the key that can remove the noise. Do not share it.
     """
     check_slices(context, slices)
     settings = ReleaseSettings(
@@ -232,7 +235,7 @@ def summary(run: Run, seconds: float, problems: list[tuple[str, str]]) -> dict[s
 
 def describe_counts(counts: FileCounts, kept: int, seconds: float) -> str:
     """Return a line about all files, which add up, and about the released ones."""
-    before = f", {kept:,} of them before" if kept else ""
+    before = f", {kept:,} of them earlier" if kept else ""
     files = [f"{counts.released:,} of {counted(counts.total, 'file')} released in {seconds:.1f} s{before}"]
     if counts.lost:
         files.append(f"{counts.lost:,} lost or damaged")
@@ -244,13 +247,13 @@ def describe_counts(counts: FileCounts, kept: int, seconds: float) -> str:
         files.append(f"{counts.waiting:,} still waiting")
     released = []
     if counts.changed:
-        released.append(f"{counts.changed:,} changed since")
+        released.append(f"{counts.changed:,} changed since then")
     if counts.members_failed:
         released.append(f"without {counted(counts.members_failed, 'member')} that cannot be released")
     if counts.members_copies:
         are = "is a copy" if counts.members_copies == 1 else "are copies"
         released.append(f"without {counted(counts.members_copies, 'member')} that {are}")
-    return "; of the released: ".join(", ".join(part) for part in (files, released) if part)
+    return "; of the released files: ".join(", ".join(part) for part in (files, released) if part)
 
 
 def print_report(run: Run, seconds: float, problems: list[tuple[str, str]], target: str) -> None:
@@ -264,10 +267,10 @@ def print_report(run: Run, seconds: float, problems: list[tuple[str, str]], targ
     out.print(describe_counts(records.count_files(run.state), run.inventory.kept, seconds))
     if run.result.problem:
         err.print(
-            f"[bold red]no card:[/bold red] {plain(run.result.problem)}; do not hand these releases on without a card"
+            f"[bold red]no card:[/bold red] {plain(run.result.problem)}; do not share these releases without a card"
         )
     elif card := run.result.card:
-        out.print(f"to {plain(target)}; the promise is in {plain(run.paths.card_path)}:\n")
+        out.print(f"written to {plain(target)}; {plain(run.paths.card_path)} states the promise:\n")
         for statement in card.statements:
             out.print(str(statement), markup=False)
 
@@ -300,10 +303,10 @@ def print_ending(run: Run) -> None:
             "[bold red]no space left[/bold red] on the target's disk: free some, then run the same command to resume"
         )
     elif run.stopped:
-        whole = "; what was released is whole and on the card" if run.result.card else ""
+        whole = "; finished releases are complete and on the card" if run.result.card else ""
         err.print(f"[bold red]stopped[/bold red] before the end{whole}. Run the same command to resume")
     elif records.is_unfinished(run.state):
         err.print(
             "[bold red]not complete[/bold red]: run the same command to retry what failed, or remove it from the "
-            "sources; until then the state folder keeps the key that could remove the noise"
+            "sources; until then the state folder keeps the key that can remove the noise"
         )

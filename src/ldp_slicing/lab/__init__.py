@@ -1,1 +1,1 @@
-"""The analyst's side: train on releases, attack them and measure. It uses releases, and public images as sources."""
+"""The analyst's side: train on releases, attack them, measure the results. Sources here are public images."""

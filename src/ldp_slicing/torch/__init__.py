@@ -4,7 +4,8 @@
 >>> released = ReleasedDataset(CIFAR10(root), Slicer(Plan.paper(20.0)))                              # doctest: +SKIP
 
 ``ReleasedDataset`` releases each item of a data set once. ``Privatize`` is a transform that releases on every call and
-counts. ``Decoder`` computes expected pixel values from releases. ``simulate`` is the mechanism for research.
+counts its releases. ``Decoder`` computes expected pixel values from releases. ``simulate`` is the mechanism for
+research.
 """
 
 from ldp_slicing.torch.dataset import ReleasedDataset

@@ -37,17 +37,17 @@ class ReleasedDataset(Dataset[Any]):
     >>> image, label = released[0]                  # uint8 [3, 8, 8], 0 to 255, like the source; the label as it was
 
     dataset
-        has a length and items by number. An item is an image, or a tuple or list of an image and labels. An image is a
-        uint8 tensor or tv_tensors.Image C x H x W with 3 channels or 1, a PIL image (RGB, L, I;16), or a uint8 array
-        H x W x C or H x W; uint16 for grey of 9 to 16 bits. Sizes may differ. Releases have the same type, shape and
-        dtype; tensors are on the CPU. Floats are refused: put ToTensor into ``transform``.
+        has a length and returns items by number. An item is an image, or a tuple or list of an image and labels. An
+        image is a uint8 tensor or tv_tensors.Image C x H x W with 3 channels or 1, a PIL image (RGB, L, I;16), or a
+        uint8 array H x W x C or H x W; uint16 for grey of 9 to 16 bits. Sizes may differ. Releases have the same type,
+        shape and dtype; tensors are on the CPU. Floats are refused: put ToTensor into ``transform``.
     slicer
         makes the releases.
     store
         None keeps the releases in memory. A path writes them to that new folder, with their card, and
         ``ReleasedDataset.open`` reads them; labels must then be numbers, or tensors or arrays of numbers. If several
         processes train together (``torchrun``), the first one releases to the store and the others wait and open it.
-        Without a store they are refused, since each would release for itself.
+        Without a store this is refused, because each process would make releases of its own.
     transform
         is applied to the release on every access. A transform of the wrapped data set is part of the source: a random
         crop there is released once, as it was.

@@ -1,8 +1,8 @@
 r"""Decoding: the expected value of each pixel of the view, given its release and the plan.
 
-A released value is far from the value of the view where a high bit was flipped. Somebody who knows the plan knows the
-probability of every flip, and can compute what to expect instead. Decoding uses releases and the plan only. It is
-post-processing, so the privacy guarantee is unchanged (docs/proofs.md, 6).
+Where a high bit was flipped, a released value is far from the value of the view. An analyst who knows the plan knows
+the probability of every flip, and can compute the expected value instead. Decoding uses releases and the plan only. It
+is post-processing, so the privacy guarantee is unchanged (docs/proofs.md, 6).
 
 **Likelihood.** Let v be the word of a pixel of the view and r the released word. Slice s has m_s bits and is hit with
 probability h_s, which the plan's tables give exactly. A slice that is hit is replaced by a uniform value. Hence
@@ -281,7 +281,7 @@ def _initial_priors(prune: Prune, device: torch.device) -> Tensor:
     """Return float64 [S, 256]: candidates for the prior to start from.
 
     Where a plan drops bits, releases do not determine the prior, and what they leave open stays as in the candidate.
-    Detail of photographs is peaked with long tails, exp(-|x / width|^0.6) for some width. Without pruning the
+    Detail of natural images is peaked with long tails, exp(-|x / width|^0.6) for some width. Without pruning the
     distribution is unknown, and the only candidate is uniform.
     """
     if block_of(prune) == 1:

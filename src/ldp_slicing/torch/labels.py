@@ -18,7 +18,7 @@ _NUMBER_DTYPES = {int: np.int64, float: np.float64, bool: np.bool_}
 def copy_label(label: Any) -> Any:  # noqa: ANN401
     """Return a deep copy whose tensors and arrays have their own memory.
 
-    A label that is a view of its source would keep the source alive, and take it along to workers and files.
+    A label that is a tensor view of its source would keep the source alive, and carry it along to workers and files.
     """
     if isinstance(label, Tensor):
         return label.detach().clone()

@@ -1,4 +1,4 @@
-"""The mechanism on any torch device, for research: new noise in every epoch, attackers that query.
+"""The mechanism on any torch device, for research: new noise in every epoch, adversaries that make their own releases.
 
 NOT FOR RELEASE: masks come from torch's generator, which is not secret. The view is the same bit for bit as in
 ``ldp_slicing.view``, and masks have the distribution of the same tables.

@@ -1,6 +1,6 @@
 """Releases that are made once and kept on disk, so that nobody releases the same sources again.
 
-There are two forms. A *release file* (``release_once``) holds arrays by name and can grow; the laboratory uses it.
+There are two forms. A *release file* (``release_once``) holds arrays by name and can grow; the lab uses it.
 A *release folder* (``write_folder``, ``open_folder``) holds the items of a data set with their labels and their card;
 ``ReleasedDataset`` uses it. Its pixels are read in place, so it may be larger than memory.
 
@@ -145,7 +145,7 @@ def write_folder(folder: Path, slicer: Slicer, write_pixels: Callable[[BinaryIO]
         raise StoreExistsError(
             f"{partial} exists: another process is releasing to it, or was interrupted. If several processes train "
             "together, let one release and the others open. If it was interrupted, remove that folder and release "
-            "again; should somebody have received its releases, the new ones add up with them"
+            "again; if somebody has received its releases, the eps of the new ones adds to theirs"
         ) from None
     try:
         _check_free(folder)  # another process may have completed it just before this one began

@@ -28,7 +28,7 @@ class RepeatedReleaseWarning(UserWarning):
 
 
 class Privatize(v2.Transform):  # type: ignore[misc]
-    """Replace each image of a sample by a release of it.
+    """Replace each image of a sample with a release of it.
 
     >>> privatize = Privatize(Slicer(Plan.paper(20.0)), dataset_size=1)
     >>> to_float = v2.ToDtype(torch.float32, scale=True)
@@ -39,9 +39,9 @@ class Privatize(v2.Transform):  # type: ignore[misc]
     has none of these, its first plain tensor is the image. Tensors are uint8 [..., C, H, W] with 3 channels or 1, 0 to
     255; uint16 for grey of 9 to 16 bits. Type, shape, dtype and device stay the same.
 
-    Boxes, masks, key points and labels are returned as copies; a view could take its whole source along. They are NOT
-    protected, and labels that may be images are refused: see ``ldp_slicing.torch.images.check_label``. The dicts, lists
-    and tuples that hold an image belong to the sample and do not count as dimensions of a label.
+    Boxes, masks, key points and labels are returned as copies: a tensor view would carry its whole source along. They
+    are NOT protected, and labels that may be images are refused: see ``ldp_slicing.torch.images.check_label``. The
+    dicts, lists and tuples that hold an image belong to the sample and do not count as dimensions of a label.
 
     slicer
         makes the releases.

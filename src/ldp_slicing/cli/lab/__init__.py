@@ -9,8 +9,8 @@ from ldp_slicing.cli.lazy import SETTINGS, lazy_group
 COMMANDS = {
     "train": "Train a classifier on releases.",
     "train-faces": "Train a face recogniser on releases.",
-    "attack": "Attack releases of a data set; resumes where it stopped.",
-    "reproduce": "Run one experiment of the paper; resumes where it stopped.",
+    "attack": "Attack releases of a data set. Run again to resume.",
+    "reproduce": "Run one experiment. Run again to resume.",
     "choose": "Choose a plan by the leakage that you accept.",
     "results": "Write results/README.md and all pages and figures from the rows.",
 }
@@ -20,7 +20,7 @@ app = typer.Typer(no_args_is_help=True, cls=lazy_group(__name__, COMMANDS), **SE
 
 @app.callback()
 def lab() -> None:
-    """The analyst's side: train on releases, attack them and measure.
+    """The analyst's side: train on releases, attack them and measure the results.
 
     Install it with `pip install 'ldp-slicing[lab]'`.
     """

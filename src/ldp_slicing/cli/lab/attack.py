@@ -57,9 +57,10 @@ def attack(
 ) -> None:
     """`ldp-slicing lab attack white-box cifar10 --data data/ --epsilon 5.2`
 
-    Train on the set's training images, which the adversary owns, and reconstruct its test images from one release each
-    (averaging: from several). The attack `identity` predicts whether a release and another image show the same class.
-    Use public data sets: measuring the leakage of such images does not need your sources.
+    Train on the training images of the set, which the adversary has, and reconstruct the test images from one release
+    each (averaging: from several). The attack `identity` predicts whether a release and another image show the same
+    class. Use public data sets that resemble your images: you do not need your own sources to measure what such images
+    leak.
     """
     check_slices(context, slices)
     try:

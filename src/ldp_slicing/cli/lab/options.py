@@ -32,13 +32,13 @@ Minutes = Annotated[
     float,
     typer.Option(
         "--minutes",
-        help="Stop at the end of an epoch after this time. Run again to resume.",
+        help="Stop at the end of the epoch in which this time is up. Run again to resume.",
         show_default="no limit",
     ),
 ]
 Device = Annotated[str, typer.Option("--device", help="cuda or cpu.", show_default="cuda if there is a GPU")]
 Compile = Annotated[
-    bool, typer.Option("--compile", help="Compile the network first. Takes a minute; pays in long trainings.")
+    bool, typer.Option("--compile", help="Compile the network first. This takes a minute and pays off in long runs.")
 ]
 Epochs = Annotated[int | None, typer.Option("--epochs", min=1, help="Number of epochs.", show_default="the recipe's")]
 Seed = Annotated[

@@ -27,7 +27,7 @@ def reproduce(
     ],
     data: Data,
     results: Annotated[
-        Path, typer.Option("--results", help="Folder for the numbers. What is finished there is not run again.")
+        Path, typer.Option("--results", help="Folder for the numbers. Finished rows there are not measured again.")
     ] = Path("results"),
     work: Annotated[Path, typer.Option("--work", help="Folder for checkpoints.")] = Path("lab-work"),
     minutes: Minutes = NO_LIMIT,
@@ -44,7 +44,7 @@ def reproduce(
 ) -> None:
     """`ldp-slicing lab reproduce curves --data data/`
 
-    Run everything that a table or figure needs, and write the numbers beside the paper's. The attacks are experiments
+    Run the experiment behind a table or figure, and write its numbers beside the paper's. The attacks are experiments
     too: averaging, bayes, black-box, white-box, identity.
     """
     try:

@@ -94,7 +94,7 @@ def train(
     if images.release_info is not None:
         for option in RELEASE_OPTIONS:
             if from_command_line(context, option):
-                raise LdpSlicingError(f"{name} holds releases, and their card has its plan: leave out --{option}")
+                raise LdpSlicingError(f"{name} holds releases, and their card states the plan: leave out --{option}")
     elif decode and release is not ReleaseChoice.once and from_command_line(context, "decode"):
         raise LdpSlicingError(f"--decode needs --release once; got --release {release.value}")
     task = make_task(

@@ -28,7 +28,7 @@ BATCH = 250
 class AttackTarget:
     """public: uint8 [N, H, W, C], images of the adversary. sources: uint8 [M, C, H, W] on the device, of their owners.
 
-    Nobody is in both by name. LFW has a few people and images under two names: docs/threat-model.md.
+    No person is in both, as far as names tell. LFW has a few people and images under two names: docs/threat-model.md.
     faces: the recogniser that is another metric if the sources are faces.
     """
 
@@ -47,7 +47,7 @@ class AttackTarget:
 
     @cached_property
     def originals(self) -> dict[str, Any] | None:
-        """The recogniser's scores of the sources themselves, an upper limit; None if they are no faces."""
+        """The recogniser's scores of the sources themselves, an upper limit; None if they are not faces."""
         return self.faces(self.sources, self.sources) if self.faces else None
 
     def score_mean_image(self) -> dict[str, Any]:

@@ -107,7 +107,7 @@ EXPERIMENT = Experiment(
     "fidelity",
     """
 ResNet-56 is trained by the authors' protocol, which draws fresh noise for every batch and so releases each image once
-in every epoch; and without privacy. One run each. The schedule has 250 epochs at eps 20 and 50 at the other budgets.
+in every epoch; and without privacy. One run each. The schedule has 250 epochs, or 50 at budgets other than 20.
 
 - On CIFAR-100 without privacy, the recipe in the authors' code stays below the paper's value. Most of the difference
   comes from the learning rate: the code halves it three times, the paper divides it by ten three times. With the
