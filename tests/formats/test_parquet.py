@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 import json
+from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from ldp_slicing.formats import parquet
+from ldp_slicing.errors import ImageError
+from ldp_slicing.formats import parquet, thrift
+from ldp_slicing.formats.base import Claims
 from ldp_slicing.release.settings import ReleaseSettings
 from tests.formats.parquet_files import FEATURES, table
 from tests.formats.shards import OTHER
+from tests.formats.tampering import problem_of
 from tests.markers import encoded, gradient
 from tests.release.helpers import PNG, SECRET, expected, manifest_of, outputs, plant, release, spent, verified
 
@@ -84,15 +88,109 @@ def test_files_that_cannot_be_released(data: bytes, why: str, tmp_path: Path) ->
     assert outputs(tmp_path / "out") == {}
 
 
-def test_verify_finds_metadata(tmp_path: Path) -> None:
+def with_footer(data: bytes, change: Callable[[dict[int, thrift.Field]], None], before: bytes = b"") -> bytes:
+    """Return the file with another footer, and with bytes before it."""
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    fields = thrift.decode(data[start:-8])
+    change(fields)
+    footer = thrift.encode(fields)
+    return data[:start] + before + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+def with_metadata(fields: dict[int, thrift.Field]) -> None:
+    fields[5].value.append(thrift.Field(thrift.STRUCT, {1: thrift.text(b"author"), 2: thrift.text(SECRET)}))
+
+
+def with_gap(data: bytes) -> bytes:
+    """Return the file with bytes before its first page, and with every offset corrected."""
+
+    def shift(fields: dict[int, thrift.Field]) -> None:
+        for group in fields[4].value:
+            for chunk in group.value[1].value:
+                about = chunk.value[3].value
+                about[9] = thrift.Field(6, about[9].value + 2 * len(SECRET))
+
+    return b"PAR1" + SECRET + with_footer(data, shift)[4:]
+
+
+def rewritten(data: bytes, **options: Any) -> bytes:
+    content, file = pq.read_table(io.BytesIO(data)), io.BytesIO()
+    pq.write_table(content, file, **options)
+    return file.getvalue()
+
+
+def with_column(data: bytes) -> bytes:
+    content, file = pq.read_table(io.BytesIO(data)), io.BytesIO()
+    pq.write_table(content.append_column("thumb", pa.array([SECRET])), file)
+    return file.getvalue()
+
+
+def in_long_form(data: bytes) -> bytes:
+    """Return the file with a number of its footer in more bytes than it needs: the version."""
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    assert data[start : start + 2] == b"\x15\x04"
+    footer = b"\x15\x84\x80\x00" + data[start + 2 : -8]
+    return data[:start] + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+def nothing(fields: dict[int, thrift.Field]) -> None:
+    """Change nothing."""
+
+
+ATTACKS: dict[str, Callable[[bytes], bytes]] = {
+    "metadata in the schema": lambda data: with_footer(data, with_metadata),
+    "bytes before the footer": lambda data: with_footer(data, nothing, SECRET),
+    "bytes before the pages": with_gap,
+    "bytes before the file": lambda data: SECRET + data,
+    "bytes behind the file": lambda data: data + SECRET + data[-8:],
+    "a library's name": lambda data: with_footer(data, lambda fields: fields.update({6: thrift.text(SECRET)})),
+    "an unknown field": lambda data: with_footer(data, lambda fields: fields.update({99: thrift.text(SECRET)})),
+    "bytes behind the footer's structure": lambda data: (
+        data[:-8] + SECRET + (int.from_bytes(data[-8:-4], "little") + len(SECRET)).to_bytes(4, "little") + b"PAR1"
+    ),
+    "a number in a longer form": in_long_form,
+    "statistics": lambda data: rewritten(data, compression="none", use_dictionary=False),
+    "compression": lambda data: rewritten(data, compression="zstd"),
+    "a column that may hold images": with_column,
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_verify_accounts_for_every_byte(attack: str, tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.parquet": table([PNG])})
+    release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("label",)))
+    assert verified(tmp_path / "out") == []
+    data = ATTACKS[attack]((tmp_path / "out" / "a.parquet").read_bytes())
+    assert problem_of(tmp_path / "out", "a.parquet", data) is not None
+
+
+def test_any_changed_byte_outside_of_values_is_found(tmp_path: Path) -> None:
     release(plant(tmp_path / "in", {"a.parquet": table([PNG])}), tmp_path / "out")
-    content = pq.read_table(tmp_path / "out" / "a.parquet").replace_schema_metadata({b"author": b"anna"})
-    pq.write_table(content, tmp_path / "out" / "a.parquet")
-    line = manifest_of(tmp_path / "out")[0] | {
-        "sha256": hashlib.sha256((tmp_path / "out" / "a.parquet").read_bytes()).hexdigest()
-    }
-    (tmp_path / "out" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
-    assert verified(tmp_path / "out")[0] == ("a.parquet", "has unknown metadata: author")
+    data = (tmp_path / "out" / "a.parquet").read_bytes()
+    image = pq.read_table(io.BytesIO(data))["image"][0].as_py()
+    free = set[int]()
+    for value in (image["bytes"], image["path"].encode()):
+        free |= {*range(data.index(value), data.index(value) + len(value))}
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    assert free < {*range(footer)}
+    assert footer - len(free) < 100  # magic bytes, page headers, levels and lengths
+    free |= {*range(data.index(b"image", footer), data.index(b"image", footer) + 5)}  # the name of the column
+    for at in sorted({*range(len(data))} - free):
+        changed = bytearray(data)
+        changed[at] ^= 1
+        try:
+            found = [one.problem for one in parquet.check(io.BytesIO(changed), Claims())]
+        except (ImageError, pa.ArrowException, OSError, ValueError, LookupError, TypeError, AttributeError):
+            continue
+        assert any(found), f"byte {at}"
+
+
+def test_more_rows_than_bytes_are_refused(tmp_path: Path) -> None:
+    files = {"rows.parquet": table([None] * 1_000_000, label=pa.nulls(1_000_000), text=pa.nulls(1_000_000))}
+    files["bomb.parquet"] = rewritten(table([bytes(50_000_000)]), compression="zstd")
+    ran = release(plant(tmp_path / "in", files), tmp_path / "out")
+    assert "declares 1,000,000 rows" in ran.problems["rows.parquet"]
+    assert "bytes of values" in ran.problems["bomb.parquet"]
 
 
 def test_a_kept_column_holds_nothing_of_rows_that_are_left_out(tmp_path: Path) -> None:
@@ -125,7 +223,8 @@ def test_metadata_inside_column_types_is_removed(tmp_path: Path) -> None:
     assert verified(tmp_path / "out") == []
     pq.write_table(made.set_column(1, "a", values["a"]), tmp_path / "b.parquet")
     with (tmp_path / "b.parquet").open("rb") as file:
-        assert [seen.problem for seen in parquet.inspect(file) if seen.problem] == ["has unknown metadata: patient"]
+        problems = [seen.problem for seen in parquet.check(file, Claims()) if seen.problem]
+        assert problems[0] == "has unknown metadata: patient"
 
 
 def test_unknown_tensor_types_are_not_kept(tmp_path: Path) -> None:
@@ -165,6 +264,22 @@ def test_features_that_are_lists_are_not_images(tmp_path: Path) -> None:
         (pa.array(["cat"]).dictionary_encode(), True),
         (pa.array([[[0.0, 0.5], [1.0, 1.0]]]), True),  # boxes
         (pa.array([{"when": 1.5, "who": ["a", "b"]}]), True),
+        (pa.array(["a"], pa.large_string()), True),
+        (pa.nulls(1), True),
+        (pa.array([None], pa.int64()), True),
+        (pa.array([True]), True),
+        (pa.array([1.5], pa.float16()), True),
+        (pa.array([Decimal("1.5")]), True),
+        (pa.array([7], pa.duration("s")), True),
+        (pa.array([7], pa.timestamp("ns", tz="Europe/Berlin")), True),
+        (pa.array([7], pa.timestamp("s")), True),
+        (pa.array([7], pa.date64()), True),
+        (pa.array([7], pa.time32("s")), True),
+        (pa.array([[1.5, None]], pa.list_(pa.field("item", pa.float64()))), True),
+        (pa.array([[1.5]], pa.large_list(pa.field("x", pa.float64(), nullable=False))), True),
+        (pa.array([[1, 2]], pa.list_(pa.int32(), 2)), True),
+        (pa.array([[("k", 1.5)]], pa.map_(pa.string(), pa.float64())), True),
+        (pa.array([["a", "b"]], pa.list_(pa.large_string())), True),
         (pa.array([PNG]).dictionary_encode(), False),
         (pa.array([PNG], pa.binary_view()), False),
         (pa.array([[1, 2, 3]], pa.list_(pa.uint8())), False),
@@ -180,3 +295,4 @@ def test_columns_that_may_hold_images_are_not_kept(values: Any, kept: bool, tmp_
     ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("more",)))
     assert (ran.problems == {}) == kept
     assert kept or "may hold images" in ran.problems["a.parquet"]
+    assert not kept or verified(tmp_path / "out") == []

@@ -1,6 +1,9 @@
 """Parquet files: reads and writes the image column of Hugging Face data sets, struct<bytes, path>.
 
 Other columns are kept only if the owner named them, and only if they cannot hold images.
+
+pyarrow writes the pages of a release, uncompressed, without dictionaries and without statistics. Its footer is reduced
+to the fields that a reader needs, so that it does not depend on the version of pyarrow.
 """
 
 from __future__ import annotations
@@ -8,16 +11,19 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Collection, Iterator
 from pathlib import PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ldp_slicing.errors import ImageError
+from ldp_slicing.formats import thrift
 from ldp_slicing.formats.base import Claims, Content, Damaged, Entry, Options, check_keep, make_entry, note_left_out
 from ldp_slicing.formats.image import check_png
+from ldp_slicing.formats.thrift import STRUCT, Field
 from ldp_slicing.images import decode_image
 from ldp_slicing.png import Canvas
 from ldp_slicing.storage import TemporaryFile
@@ -25,6 +31,13 @@ from ldp_slicing.storage import TemporaryFile
 IMAGE_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 ROW_GROUP = 100  # what the Hugging Face writer uses for images
 _ROWS_AT_ONCE = 16
+_MAX_EXPANSION = 100  # of a file by decompression; images are compressed already
+_LIBRARY = f"pyarrow {pa.__version__}"
+_MAGIC, _APPLICATION = b"PAR1", b"ldp-slicing"
+_CREATED_BY, _ROW_GROUPS, _COLUMNS, _CHUNK_METADATA = 6, 4, 1, 3  # field numbers of the footer
+_FILE_FIELDS = (1, 2, 3, 4, 5, 7)  # version, schema, rows, row groups, metadata, column orders
+_ROW_GROUP_FIELDS = (1, 2, 3)  # columns, bytes, rows
+_CHUNK_FIELDS = (1, 2, 3, 4, 5, 6, 7, 9)  # type, encodings, path, compression, values, sizes, where it begins
 _FEATURES_KEY = b"huggingface"  # of the schema's metadata
 _SCALAR_TYPES = (
     pa.types.is_null,
@@ -40,6 +53,7 @@ _SCALAR_TYPES = (
 def read(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
     """Yield one entry per row. ``kept`` holds the name of the image column and, per row, the columns that are kept."""
     try:
+        _check_declared(file)
         source = pq.ParquetFile(file)
         column = _image_column(source.schema_arrow, options)
         others = [name for name in source.schema_arrow.names if name != column]
@@ -159,6 +173,33 @@ def _entry(row: int, image: Any, kept: dict[str, Any]) -> Entry | Damaged:  # no
         return Damaged(name, str(error))
 
 
+class _Sink:
+    """A file for pyarrow to write to. What it writes while ``held`` is set is kept there instead."""
+
+    closed = False
+
+    def __init__(self, file: TemporaryFile) -> None:
+        self._file, self.size = file, 0
+        self.held: bytearray | None = None
+
+    def write(self, data: Any) -> int:  # noqa: ANN401
+        size = len(memoryview(data))
+        self.size += size
+        if self.held is None:
+            self._file.write(data)
+        else:
+            self.held += data
+        return size
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    close = flush
+
+
 class Writer:
     """Writes rows of an image and the columns that are kept, uncompressed, in row groups of ROW_GROUP rows."""
 
@@ -166,15 +207,20 @@ class Writer:
 
     def __init__(self, file: TemporaryFile, options: Options) -> None:
         self._file = file
+        self._sink = _Sink(file)
         self._writer: Any = None
         self._rows: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
     def add(self, entry: Entry, name: str, identity: str, canvas: Canvas) -> str:
         path = f"{PurePosixPath(name.rpartition('/')[2]).stem}.png"
-        self._rows.append(({"bytes": b"".join(canvas.encode()), "path": path}, entry.kept))
+        self.add_row({"bytes": b"".join(canvas.encode()), "path": path}, entry.kept)
+        return path
+
+    def add_row(self, image: dict[str, Any], kept: dict[str, Any]) -> None:
+        """Write the value of the image column, and what is kept beside it."""
+        self._rows.append((image, kept))
         if len(self._rows) >= ROW_GROUP:
             self._write_rows()
-        return path
 
     def _write_rows(self) -> None:
         if not self._rows:
@@ -186,28 +232,108 @@ class Writer:
         info = {"info": {"features": {column: {"_type": "Image"}, **features}}}
         table = pa.table(columns).replace_schema_metadata({_FEATURES_KEY: json.dumps(info).encode()})
         if self._writer is None:
-            self._writer = pq.ParquetWriter(pa.PythonFile(self._file, mode="w"), table.schema, compression="none")
+            self._writer = pq.ParquetWriter(
+                pa.PythonFile(self._sink, mode="w"),
+                table.schema,
+                compression="none",
+                use_dictionary=False,
+                write_statistics=False,
+                version="2.6",
+                data_page_version="1.0",
+            )
         self._writer.write_table(table, row_group_size=ROW_GROUP)
         self._rows = []
 
     def close(self) -> None:
         self._write_rows()
+        self._sink.held = bytearray()
         self._writer.close()
+        rest, footer = _split_footer(bytes(self._sink.held))
+        footer = _reduced(footer)
+        self._file.write(rest + footer + len(footer).to_bytes(4, "little") + _MAGIC)
 
     def abort(self) -> None:
         """Do nothing: the caller discards the file."""
 
 
-def inspect(file: BinaryIO) -> Iterator[Content]:
-    """Yield unknown metadata as problems, then the columns that were kept, then every release."""
-    source = pq.ParquetFile(file)
-    for key in [*(source.schema_arrow.metadata or {}), *_metadata_keys(source.schema_arrow)]:
+def _split_footer(data: bytes) -> tuple[bytes, bytes]:
+    """Return what is before the footer, and the footer without its length."""
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    return data[:start], data[start:-8]
+
+
+def _reduced(footer: bytes) -> bytes:
+    """Return a footer with no more than readers need: no version of the library, no statistics."""
+    file = _only(thrift.decode(footer), _FILE_FIELDS)
+    file[_CREATED_BY] = thrift.text(_APPLICATION)
+    for group in file[_ROW_GROUPS].value:
+        reduced = _only(group.value, _ROW_GROUP_FIELDS)
+        group.value.clear()
+        group.value.update(reduced)
+        for chunk in reduced[_COLUMNS].value:
+            chunk.value[_CHUNK_METADATA] = Field(STRUCT, _only(chunk.value[_CHUNK_METADATA].value, _CHUNK_FIELDS))
+    return thrift.encode(file)
+
+
+def _only(fields: dict[int, Field], numbers: Collection[int]) -> dict[int, Field]:
+    return {number: field for number, field in fields.items() if number in numbers}
+
+
+class _Comparison:
+    """A file that compares what is written with what another file holds. Both may be used in turn."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._at, self.is_equal = file, 0, True
+
+    def write(self, data: Any) -> int:  # noqa: ANN401
+        written = bytes(data)
+        self._file.seek(self._at)
+        self.is_equal = self.is_equal and self._file.read(len(written)) == written
+        self._at += len(written)
+        return len(written)
+
+    def is_at_end(self) -> bool:
+        return self._file.seek(0, os.SEEK_END) == self._at
+
+
+def check(file: BinaryIO, claims: Claims) -> Iterator[Content]:
+    """Yield unknown metadata as problems, then the columns that were kept, then every release.
+
+    All rows are written again and compared with the file. This relies on pyarrow, which gives the same pages for the
+    same rows and options.
+    """
+    _check_declared(file)
+    source = pq.ParquetFile(file, pre_buffer=False)
+    schema = source.schema_arrow
+    for key in [*(schema.metadata or {}), *_metadata_keys(schema)]:
         if key != _FEATURES_KEY:
             yield Content(None, problem=f"has unknown metadata: {key.decode('utf-8', 'replace')}")
-    column = _image_column(source.schema_arrow, Options())
-    for name in source.schema_arrow.names:
-        if name != column:
-            yield Content(name, kept=name)
-    for batch in source.iter_batches(batch_size=_ROWS_AT_ONCE, columns=[column]):
-        for image in batch.column(column).to_pylist():
-            yield check_png(io.BytesIO(image["bytes"]), len(image["bytes"]), image["path"], Claims())
+    column = _image_column(schema, Options(keep=tuple(schema.names)))
+    kept = [name for name in schema.names if name != column]
+    for name in kept:
+        yield Content(name, kept=name)
+    features = {name: feature for name, feature in _features(schema).items() if name in kept}
+    comparison = _Comparison(file)
+    writer = Writer(cast("TemporaryFile", comparison), Options())
+    for batch in source.iter_batches(batch_size=_ROWS_AT_ONCE):
+        for position, image in enumerate(batch.column(column).to_pylist()):
+            yield check_png(io.BytesIO(image["bytes"]), len(image["bytes"]), image["path"], claims)
+            values = {name: _one_row(batch.column(name), position) for name in kept}
+            writer.add_row(image, {"column": column, "values": values, "features": features})
+    writer.close()
+    if not comparison.is_equal or not comparison.is_at_end():
+        yield Content(None, problem=f"holds more than its rows, or was not written by this software and {_LIBRARY}")
+
+
+def _check_declared(file: BinaryIO) -> None:
+    """Raise ImageError if the file declares more than it can hold; nothing but the footer is read."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    metadata = pq.read_metadata(file)
+    if metadata.num_rows > size:
+        raise ImageError(f"declares {metadata.num_rows:,} rows and has {size:,} bytes")
+    for group in (metadata.row_group(number) for number in range(metadata.num_row_groups)):
+        expanded = sum(group.column(number).total_uncompressed_size for number in range(group.num_columns))
+        if expanded > _MAX_EXPANSION * size:
+            raise ImageError(f"declares {expanded:,} bytes of values in {size:,} bytes of file")
+    file.seek(0)
