@@ -246,7 +246,7 @@ def test_a_card_with_several_word_sizes_is_refused(data: Path, tmp_path: Path) -
     with pytest.raises(DataError, match="words of 24, 8 bits"):
         open_set("released", data)
     (data / "released" / "card.json").write_text("{}")
-    with pytest.raises(DataError, match="is not a readable card"):
+    with pytest.raises(DataError, match="is not a valid card"):
         open_set("released", data)
 
 
