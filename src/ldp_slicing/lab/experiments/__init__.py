@@ -25,6 +25,7 @@ MODULES = {
     "black-box": "black_box",
     "white-box": "white_box",
     "tradeoff": "tradeoff",
+    "peers": "peers",
 }
 
 

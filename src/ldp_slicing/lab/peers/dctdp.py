@@ -86,9 +86,12 @@ class Dctdp(Peer):
         return from_maps(fill_maps(release.values, KEPT))
 
     def decode(self, release: Release) -> Tensor:
-        """By least squares, each map weighted by its mean precision."""
-        precision = self.scale().expand(release.values.shape[1:]).double().pow(-2).mean((1, 2))
-        return invert_kept(release.values, KEPT, self.mean_image, scales=precision.rsqrt()).images
+        """By least squares, each map weighted by its mean variance.
+
+        The mean precision would trust a whole map as much as its few quiet coefficients.
+        """
+        scales = self.scale().expand(release.values.shape[1:]).double().square().mean((1, 2)).sqrt()
+        return invert_kept(release.values, KEPT, self.mean_image, scales=scales).images
 
     def _clipped_maps(self, images: Tensor) -> Tensor:
         maps = to_maps(images)[:, KEPT]

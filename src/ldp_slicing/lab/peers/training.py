@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,8 @@ from torch.nn import functional
 
 from ldp_slicing.lab.learners.models.face_networks import DlibCrop, DlibOfCrop
 from ldp_slicing.lab.peers.interface import BATCH, STATISTICS, Peer, derive_keys
+
+SomePeer = TypeVar("SomePeer", bound=Peer)
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,24 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
+
+
+def half_precision(device: torch.device) -> torch.autocast:
+    """bfloat16 for networks on a GPU. Maps must be standardised first: raw ones differ by five orders of magnitude."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
+
+
+def shortened(peer: SomePeer, epochs: int | None) -> SomePeer:
+    """The peer with no training longer than this, to try an experiment out."""
+    if epochs is None:
+        return peer
+    values = {one.name: getattr(peer, one.name) for one in fields(peer)}
+    short: dict[str, Any] = {
+        name: replace(value, epochs=min(value.epochs, epochs))
+        for name, value in values.items()
+        if isinstance(value, TrainingSchedule)
+    }
+    return replace(peer, **short)
 
 
 def frozen(network: nn.Module) -> nn.Module:
@@ -132,7 +153,8 @@ def distil(
         seen[chosen] += 1
         with torch.no_grad():
             inputs = peer.protect(public[indices], keys, people[indices]).as_input()
-        return cosine_loss(student(inputs), wanted[indices])
+        with half_precision(public.device):
+            return cosine_loss(student(inputs), wanted[indices])
 
     minimise(loss, student.parameters(), len(public), schedule, public.device)
     return student.eval()

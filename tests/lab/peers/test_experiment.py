@@ -1,0 +1,59 @@
+"""The experiment, from data to page, with small networks; and the adversary's network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ldp_slicing.lab.attacks.peer_network import rebuild, train_network
+from ldp_slicing.lab.experiments import peers
+from ldp_slicing.lab.learners.models import EMBEDDERS
+from ldp_slicing.lab.metrics.images import psnr
+from ldp_slicing.lab.peers.interface import derive_keys
+from ldp_slicing.lab.peers.training import TrainingSchedule
+from ldp_slicing.lab.peers.unprotected import Unprotected
+from ldp_slicing.lab.reproduce import reproduce
+from ldp_slicing.lab.rows import read_rows
+from tests.lab.datasets import tiny, write_lfw
+from tests.lab.peers.faces import fitted, keys, people, smooth_images
+
+
+def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_lfw(tmp_path / "data")
+    monkeypatch.setitem(EMBEDDERS, "dlib", (lambda: tiny(128), 128))
+    monkeypatch.setattr(peers, "SYSTEMS", ("none", "dp-pix"))
+    monkeypatch.setattr(peers, "LINEAR_ONLY", ("dp-pix:b16-m16-eps0.5", "dp-pix:b4-m1-eps20.8"))
+    monkeypatch.setattr(peers, "WIDTH", 4)
+    where = (tmp_path / "data", tmp_path / "results", tmp_path / "work")
+    lines: list[str] = []
+    done, path = reproduce("peers", *where, epochs=1, device="cpu", say=lines.append)
+    rows = read_rows(path)
+    assert done
+    by_name = {row.options.get("peer"): row for row in rows}
+    assert {*by_name} == {None, "none", "dp-pix:b16-m16-eps0.5", "dp-pix:b4-m1-eps20.8", "dp-pix:b4-m1-eps80"}
+    clear, linear, noisy = (by_name[name] for name in ("none", "dp-pix:b16-m16-eps0.5", "dp-pix:b4-m1-eps80"))
+    assert clear.metrics["decoded"]["ssim"] == pytest.approx(1)
+    assert clear.metrics["size"]["bytes"] == 3 * 112 * 112
+    assert 0 <= noisy.metrics["linkage"]["rank_1"]["share"] <= 1
+    assert noisy.metrics["guarantee"] == {"unit": "source pixel", "epsilon": 80.0}
+    assert "linkage" not in linear.metrics
+    page = path.with_suffix(".md").read_text()
+    assert "| dp-pix:b4-m1-eps80 | eps 80 per source pixel |" in page
+    assert page.index("| none |") < page.index("| dp-pix:")
+    assert "- none: hidden from nobody; as it is." in page
+    assert path.with_suffix(".png").is_file()
+    assert reproduce("peers", *where, epochs=1, device="cpu", say=lines.append)[0]
+    assert len(lines) == 4  # finished rows are not measured again
+
+
+def test_the_network_rebuilds_what_is_not_protected() -> None:
+    public, peer = smooth_images(16, seed=99), fitted(Unprotected(), 16)
+    quality = []
+    for epochs in (0, 60):
+        network = train_network(peer, public, people(16), TrainingSchedule(epochs, 3e-3, 8), width=8)
+        inputs = peer.protect(smooth_images(4), keys(4)).as_input()
+        quality.append(psnr(rebuild(network, inputs), smooth_images(4)).mean())
+    assert quality[1] > quality[0] + 4
+    assert torch.is_tensor(peer.protect(public[:1], derive_keys("x", 1)).values)
