@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from ldp_slicing import Plan, Slice
 from ldp_slicing.kernel import VARIANTS, Kernel
 from ldp_slicing.slicer import Backend, Reference
+from ldp_slicing.view import Prune, Size
 
 SHAPES = [(1, 1), (1, 7), (7, 1), (2, 2), (3, 5), (8, 8), (64, 64), (65, 63), (9, 300), (130, 515)]
 PRUNES = ["haar", "haar8", "dct", None]
+SIZES: list[Size] = [1, 2, 7, 64, 100, (1, 1), (2, 3), (5, 1), (7, 3), (63, 64), (200, 130)]
 
 COLOUR_PLANS = {
     "paper 20": Plan.paper(20.0),
@@ -40,6 +42,12 @@ DEEP_PLANS = {
 }
 PLANS = COLOUR_PLANS | GREY_PLANS | DEEP_PLANS
 
+SHRUNK_VECTORS: list[tuple[Prune, Size, int, int]] = [  # pruning, size, height and width of the source
+    ("haar", 7, 9, 20),
+    (None, (4, 3), 9, 20),
+    ("dct", (9, 10), 19, 11),
+]
+
 
 def backends() -> list[Backend]:
     """Return the reference and every kernel variant that this processor runs."""
@@ -52,6 +60,11 @@ def random_image(plan: Plan, shape: tuple[int, ...], seed: int = 0) -> NDArray[A
     if plan.is_colour:
         return rng.integers(0, 256, (*shape, 3), dtype=np.uint8)
     return rng.integers(0, 1 << plan.word_bits, shape).astype(plan.dtype)
+
+
+def can_shrink(size: Size, shape: tuple[int, ...]) -> bool:
+    """Return whether an image of shape (H, W, ...) is large enough for ``size``: a longest side takes any."""
+    return not isinstance(size, tuple) or (size[0] <= shape[1] and size[1] <= shape[0])
 
 
 @cache

@@ -11,31 +11,39 @@ from pathlib import Path
 from typing import Any
 
 from ldp_slicing.keys import Secret, source_digest, tables_digest
-from ldp_slicing.view import GAIN
-from tests.cases import PLANS, PRUNES
-from tests.make_vectors import little_endian, source_of
+from ldp_slicing.view import GAIN, shrinking_of
+from tests.cases import PLANS, PRUNES, SHRUNK_VECTORS
+from tests.make_vectors import little_endian, size_entry, source_of
 
 FILE = Path(__file__).parent / "vectors" / "keys-v1.json"
 NAMES = (b"a.png", b"album/two words.jpg", b"\xff\xfe not UTF-8", b"")
 
 
-def vector(number: int, plan_name: str, prune: Any) -> dict[str, Any]:
+def vector(
+    number: int, plan_name: str, prune: Any, height: int = 5, width: int = 3, size: Any = None
+) -> dict[str, Any]:
     plan, name = PLANS[plan_name], NAMES[number % len(NAMES)]
     secret = hashlib.sha256(f"ldp-slicing key vector {number}".encode()).digest()
-    source = source_of(plan, 5, 3)
+    source, shrinking = source_of(plan, height, width), shrinking_of(size, height, width)
     digest = source_digest(source, 8 if plan.is_colour else plan.word_bits)
     return {
         "plan": plan_name,
         "prune": prune,
         "name": name.hex(),
         "secret": secret.hex(),
-        "height": 5,
-        "width": 3,
+        "height": height,
+        "width": width,
+        **size_entry(size),
         "source": little_endian(source).hex(),
         "source_digest": digest.hex(),
         "tables_digest": tables_digest(plan.tables).hex(),
-        "image_key_of_run": Secret(secret, is_owners=False).image_key(name, digest, plan, prune).take().hex(),
-        "image_key_of_owner": Secret(secret, is_owners=True).image_key(name, digest, plan, prune).take().hex(),
+        **{
+            f"image_key_of_{owner}": Secret(secret, is_owners=owner == "owner")
+            .image_key(name, digest, plan, prune, shrinking)
+            .take()
+            .hex()
+            for owner in ("run", "owner")
+        },
         "output_name": Secret(secret, is_owners=False).output_name(name),
     }
 
@@ -43,6 +51,7 @@ def vector(number: int, plan_name: str, prune: Any) -> dict[str, Any]:
 def all_vectors() -> dict[str, Any]:
     cases = [(name, prune) for name in PLANS for prune in PRUNES]
     cases.sort(key=lambda case: case[1] in GAIN)  # prunings that were added later have later numbers
+    cases += [(name, prune, height, width, size) for prune, size, height, width in SHRUNK_VECTORS for name in PLANS]
     return {
         "about": "Plans: release-v1.json. Encoding: src/ldp_slicing/keys.py; bytes as hexadecimal digits.",
         "vectors": [vector(number, *case) for number, case in enumerate(cases)],

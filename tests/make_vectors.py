@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ldp_slicing import Plan, Slicer
 from ldp_slicing.randomness import SLACK, ImageKey, Keystream
 from ldp_slicing.tables import LAYOUT_VERSION
-from ldp_slicing.view import GAIN
-from tests.cases import PLANS, PRUNES
+from ldp_slicing.view import GAIN, Size
+from tests.cases import PLANS, PRUNES, SHRUNK_VECTORS
 
 FILE = Path(__file__).parent / "vectors" / f"release-v{LAYOUT_VERSION}.json"
 SHAPES = ((1, 1), (5, 3), (9, 20))
@@ -42,13 +42,18 @@ def keystream_start(key: bytes) -> bytes:
     return bytes(room[:32])
 
 
-def vector(name: str, number: int, prune: Any, height: int, width: int) -> dict[str, Any]:
+def size_entry(size: Size) -> dict[str, Any]:
+    """Return the entry for a size: none if sources keep theirs, as in all vectors that came before shrinking."""
+    return {} if size is None else {"size": list(size) if isinstance(size, tuple) else size}
+
+
+def vector(name: str, number: int, prune: Any, height: int, width: int, size: Any = None) -> dict[str, Any]:
     plan = PLANS[name]
     key = hashlib.sha256(f"ldp-slicing test vector {number}".encode()).digest()
     source = source_of(plan, height, width)
     releases = {
         output: little_endian(
-            Slicer(plan, prune=prune, output=output, backend="reference")(source, key=ImageKey(key))
+            Slicer(plan, prune=prune, size=size, output=output, backend="reference")(source, key=ImageKey(key))
         ).hex()
         for output in (("ycbcr", "rgb") if plan.is_colour else ("ycbcr",))
     }
@@ -59,6 +64,7 @@ def vector(name: str, number: int, prune: Any, height: int, width: int) -> dict[
         "prune": prune,
         "height": height,
         "width": width,
+        **size_entry(size),
         "key": key.hex(),
         "source": little_endian(source).hex(),
         "keystream_start": keystream_start(key).hex(),
@@ -82,6 +88,7 @@ def tables(name: str) -> dict[str, Any]:
 def all_vectors() -> dict[str, Any]:
     cases = [(name, prune, *shape) for name in PLANS for prune in PRUNES for shape in SHAPES]
     cases.sort(key=lambda case: case[1] in GAIN)  # prunings that were added later have later numbers
+    cases += [(name, prune, height, width, size) for prune, size, height, width in SHRUNK_VECTORS for name in PLANS]
     return {
         "layout": LAYOUT_VERSION,
         "about": "Arrays are little-endian, in C order. Tables: docs/proofs.md, section 3. "

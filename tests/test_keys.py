@@ -7,6 +7,7 @@ import json
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,13 +18,18 @@ from ldp_slicing import Plan, Slicer
 from ldp_slicing.errors import KeyFileError
 from ldp_slicing.keys import Secret, destroy_key_file, frame, new_key_file, read_key_file, source_digest
 from ldp_slicing.randomness import ImageKey
-from ldp_slicing.view import to_rgb
+from ldp_slicing.view import Size, shrinking_of, to_rgb
 from tests.cases import PLANS
 from tests.make_key_vectors import FILE, all_vectors
 from tests.make_vectors import source_of
 
 RUN, OWNER = Secret(bytes(range(32)), is_owners=False), Secret(bytes(range(32)), is_owners=True)
 IMAGE = source_of(Plan.paper(20.0), 6, 4)
+SHRINKINGS = {  # top, left, height and width of the rectangle; released height and width
+    ("7", 9, 20): (0, 0, 9, 20, 3, 7),
+    ("[4, 3]", 9, 20): (0, 4, 9, 12, 3, 4),
+    ("[9, 10]", 19, 11): (3, 0, 12, 11, 10, 9),
+}
 
 
 def number(value: int, size: int = 8) -> bytes:
@@ -39,15 +45,16 @@ def test_vectors_file_is_up_to_date() -> None:
 
 
 @pytest.mark.parametrize(
-    "case", json.loads(FILE.read_text())["vectors"], ids=lambda case: f"{case['plan']}, {case['prune']}"
+    "case",
+    json.loads(FILE.read_text())["vectors"],
+    ids=lambda case: f"{case['plan']}, {case['prune']}, {case.get('size')}",
 )
-def test_vectors_follow_from_the_standard_library_alone(case: dict[str, str]) -> None:
+def test_vectors_follow_from_the_standard_library_alone(case: dict[str, Any]) -> None:
     """Recompute each vector from its definition, without keys.py."""
     plan, source = PLANS[case["plan"]], bytes.fromhex(case["source"])
     channels, bits = (3, 8) if plan.is_colour else (1, plan.word_bits)
-    digest = hashlib.sha256(
-        framed(b"ldp-slicing source 1", number(5) + number(3) + number(channels) + number(bits), source)
-    ).digest()
+    shape = b"".join(map(number, (case["height"], case["width"], channels, bits)))
+    digest = hashlib.sha256(framed(b"ldp-slicing source 1", shape, source)).digest()
     assert digest.hex() == case["source_digest"]
     tables = plan.tables
     arrays = [
@@ -59,7 +66,10 @@ def test_vectors_follow_from_the_standard_library_alone(case: dict[str, str]) ->
     groups = b"".join(number(group, 4) for group in tables.group_bits)
     drawn = hashlib.sha256(framed(b"ldp-slicing tables 1", number(plan.word_bits, 4), groups, *arrays)).digest()
     assert drawn.hex() == case["tables_digest"]
-    view = framed((case["prune"] or "none").encode(), b"YCbCr" if plan.is_colour else b"grey")
+    seen = [(case["prune"] or "none").encode(), b"YCbCr" if plan.is_colour else b"grey"]
+    if "size" in case:
+        seen.append(b"".join(map(number, SHRINKINGS[str(case["size"]), case["height"], case["width"]])))
+    view = framed(*seen)
     rest, secret, name = (digest, drawn, view, number(1, 4)), bytes.fromhex(case["secret"]), bytes.fromhex(case["name"])
     assert (
         hmac.digest(secret, framed(b"ldp-slicing run key 1", name, *rest), "sha256").hex() == case["image_key_of_run"]
@@ -78,7 +88,7 @@ def test_different_lists_of_parts_have_different_frames(one: list[bytes], two: l
     assert (frame(*one) == frame(*two)) == (one == two)
 
 
-def test_key_changes_with_secret_name_source_plan_and_pruning() -> None:
+def test_key_changes_with_secret_name_source_plan_and_view() -> None:
     grey, other = IMAGE[..., 0], IMAGE.copy()
     other[5, 3, 2] ^= 1
     sources = [
@@ -99,19 +109,20 @@ def test_key_changes_with_secret_name_source_plan_and_pruning() -> None:
         Plan.grey(20.0),
         Plan.grey(20.0, 16),
     ]
+    shrinkings = [None, *(shrinking_of(size, 6, 4) for size in (1, 2, 3, 5, (2, 2), (4, 4), (3, 2)))]
+    assert len(set(shrinkings)) == 8
+    views = list(itertools.product(("haar", "dct", None), shrinkings))
     keys = {
-        secret.image_key(name, source, plan, prune).take()
+        secret.image_key(name, source, plan, *view).take()
         for secret in (RUN, Secret(bytes(32), is_owners=False))
-        for name, source, plan, prune in itertools.product((b"a", b"b", b""), sources, plans, ("haar", "dct", None))
+        for name, source, plan, view in itertools.product((b"a", b"b", b""), sources, plans, views)
     }
-    assert len(keys) == 2 * 3 * 7 * 5 * 3
+    assert len(keys) == 2 * 3 * 7 * 5 * 24
     owners = {
-        OWNER.image_key(name, source, plan, "haar").take()
-        for name in (b"a", b"b")
-        for source in sources
-        for plan in plans
+        OWNER.image_key(name, source, plan, "haar", shrinking).take()
+        for name, source, plan, shrinking in itertools.product((b"a", b"b"), sources, plans, shrinkings)
     }
-    assert len(owners) == 7 * 5
+    assert len(owners) == 7 * 5 * 8
     assert not owners & keys
 
 
@@ -121,10 +132,21 @@ def test_key_does_not_change_with_memory_layout_or_output() -> None:
         source_digest(deep, 16) == source_digest(deep.astype(">u2"), 16) == source_digest(np.asfortranarray(deep), 16)
     )
     digest = source_digest(IMAGE, 8)
-    one, two = (RUN.image_key(b"a", digest, Plan.paper(20.0), "haar").take() for _ in range(2))
+    one, two = (RUN.image_key(b"a", digest, Plan.paper(20.0), "haar", None).take() for _ in range(2))
     assert one == two
     again = [Slicer(Plan.paper(20.0), output=output)(IMAGE, key=ImageKey(one)) for output in ("rgb", "ycbcr")]
     np.testing.assert_array_equal(again[0], np.moveaxis(to_rgb(np.moveaxis(again[1], -1, 0)), 0, -1))
+
+
+def test_key_depends_on_the_size_that_results_and_not_on_how_it_was_asked_for() -> None:
+    digest, plan = source_digest(IMAGE, 8), Plan.paper(20.0)
+
+    def key(size: Size) -> bytes:
+        return OWNER.image_key(b"a", digest, plan, "haar", Slicer(plan, size=size).shrinking(6, 4)).take()
+
+    assert key(None) == key(6) == key(1000) == key((4, 6))
+    assert key(3) == key((2, 3)) != key(None)
+    assert key((4, 4)) not in (key(4), key(None))
 
 
 def test_key_file_is_readable_by_its_owner_only_and_never_overwritten(tmp_path: Path) -> None:

@@ -244,6 +244,6 @@ def test_derived_keys_of_random_plans(is_owners: bool) -> None:
         secret, name = rng.bytes(32), rng.bytes(int(rng.integers(0, 30)))
         tables = reference2.build(slices_of(plan), plan.word_bits)
         for prune in PRUNES:
-            key = Secret(secret, is_owners=is_owners).image_key(name, digest, plan, prune).take()
+            key = Secret(secret, is_owners=is_owners).image_key(name, digest, plan, prune, None).take()
             assert key == reference2.image_key(secret, None if is_owners else name, digest, tables, prune)
         assert Secret(secret, is_owners=is_owners).output_name(name) == reference2.output_name(secret, name)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import pathlib
 import pickle
 import tracemalloc
@@ -16,13 +17,24 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from ldp_slicing import Plan, Slice, Slicer, privatize, slicer
+from ldp_slicing import Plan, Slice, Slicer, privatize, slicer, view
 from ldp_slicing.comparison_sheet import psnr, view_image
 from ldp_slicing.errors import ImageError, ImageKeyError, KernelError, LdpSlicingError
 from ldp_slicing.randomness import ImageKey, SeededForTests
 from ldp_slicing.slicer import Backend
-from ldp_slicing.view import Prune
-from tests.cases import COLOUR_PLANS, DEEP_PLANS, PLANS, PRUNES, SHAPES, backends, photographs, random_image
+from ldp_slicing.view import Prune, Size
+from tests.cases import (
+    COLOUR_PLANS,
+    DEEP_PLANS,
+    PLANS,
+    PRUNES,
+    SHAPES,
+    SIZES,
+    backends,
+    can_shrink,
+    photographs,
+    random_image,
+)
 
 
 def release_with(
@@ -264,7 +276,13 @@ def test_unfit_images_are_refused_with_advice(image: Any, plan: Plan, shown: str
 
 @pytest.mark.parametrize(
     ("options", "shown"),
-    [({"prune": "fft"}, "fft"), ({"output": "hsv"}, "hsv"), ({"backend": "gpu"}, "gpu"), ({"plan": 20.0}, "20.0")],
+    [
+        ({"prune": "fft"}, "fft"),
+        ({"size": "small"}, "small"),
+        ({"output": "hsv"}, "hsv"),
+        ({"backend": "gpu"}, "gpu"),
+        ({"plan": 20.0}, "20.0"),
+    ],
 )
 def test_invalid_options_are_refused(options: dict[str, Any], shown: str) -> None:
     with pytest.raises(LdpSlicingError, match=shown):
@@ -282,8 +300,8 @@ def test_privatize_chooses_the_plan_for_the_image() -> None:
 
 
 def test_repr_shows_the_settings() -> None:
-    shown = repr(Slicer(Plan.grey(3.0), prune=None, backend="reference"))
-    assert "prune=None" in shown
+    shown = repr(Slicer(Plan.grey(3.0), prune=None, size=(64, 48), backend="reference"))
+    assert "prune=None, size=(64, 48)" in shown
     assert "reference" in shown
 
 
@@ -430,7 +448,113 @@ def test_image_key_hides_its_bytes() -> None:
     assert repr(ImageKey(b"k" * 32)) == "ImageKey(...)"
 
 
-@pytest.mark.parametrize("name", ["plan", "prune", "output", "backend", "randomness"])
+@pytest.mark.parametrize("name", ["plan", "prune", "size", "output", "backend", "randomness"])
 def test_slicer_is_immutable(name: str) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(Slicer(Plan.paper(20.0)), name, None)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("size", SIZES)
+def test_shrunk_release_is_the_release_of_the_shrunk_image(size: Size, shape: tuple[int, int]) -> None:
+    for plan, prune in ((PLANS["paper 20"], "haar"), (PLANS["wide and narrow"], None), (PLANS["grey 12"], "dct")):
+        image = random_image(plan, shape)
+        for backend in backends():
+            shrinking = Slicer(plan, prune=prune, size=size, backend=backend, randomness=SeededForTests(1))
+            if not can_shrink(size, shape):
+                with pytest.raises(ImageError, match="nothing is enlarged"):
+                    shrinking(image)
+                continue
+            release = shrinking(image)
+            assert np.array_equal(release, release_with(backend, view.shrink(image, size), plan, prune))
+            assert release.dtype == image.dtype
+            assert release.shape == shrinking.released_shape(image.shape)
+
+
+@pytest.mark.parametrize("strip", [1, 200, 1000])
+@pytest.mark.parametrize("name", ["paper 20", "wide and narrow", "grey 12"])
+def test_strips_and_batches_do_not_change_shrunk_releases(
+    strip: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = PLANS[name]
+    images = random_image(plan, (4, 61, 83))
+    images = images if plan.is_colour else images[..., None]
+    turned = np.moveaxis(np.moveaxis(images, -1, 1).astype(images.dtype.newbyteorder(">")), 1, -1)
+    for prune, size in itertools.product(PRUNES, (40, (33, 20))):
+        one_by_one = Slicer(plan, prune=prune, size=size, backend="reference", randomness=SeededForTests(5))
+        expected = [one_by_one(image) for image in images]
+        with monkeypatch.context() as patch:
+            patch.setattr(slicer, "STRIP_BYTES", 6 * strip)
+            for backend, layout in itertools.product(backends(), (images, turned)):
+                made = Slicer(plan, prune=prune, size=size, backend=backend, randomness=SeededForTests(5))
+                assert np.array_equal(made(layout), expected), backend.name
+
+
+def test_shrunk_release_into_existing_memory() -> None:
+    images = random_image(Plan.grey(20.0, 16), (2, 50, 37))[..., None]
+    expected = Slicer(Plan.grey(20.0, 16), size=(20, 10), randomness=SeededForTests(4))(images)
+    out = np.zeros((2, 10, 20, 2), ">u2")[..., 1:]
+    Slicer(Plan.grey(20.0, 16), size=(20, 10), randomness=SeededForTests(4)).release_into(images, out)
+    assert np.array_equal(out, expected)
+    with pytest.raises(ImageError, match=r"\(2, 50, 37, 1\), but the release has \(2, 10, 20, 1\)"):
+        Slicer(Plan.grey(20.0, 16), size=(20, 10)).release_into(images, np.empty_like(images))
+
+
+@pytest.mark.parametrize(
+    ("size", "shape", "released"),
+    [
+        (None, (30, 40, 3), (30, 40, 3)),
+        (20, (30, 40, 3), (15, 20, 3)),
+        (20, (7, 30, 40, 1), (7, 15, 20, 1)),
+        (20, (40, 30), (20, 15)),
+        (50, (40, 30), (40, 30)),
+        ((16, 8), (0, 30, 40, 3), (0, 8, 16, 3)),
+    ],
+)
+def test_released_shape(size: Size, shape: tuple[int, ...], released: tuple[int, ...]) -> None:
+    plan = Plan.paper(20.0) if shape[-1] == 3 else Plan.grey(20.0)
+    assert Slicer(plan, size=size).released_shape(shape) == released
+    assert Slicer(plan, size=size)(np.zeros(shape, np.uint8)).shape == released
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "I;16"])
+def test_pil_image_gives_a_shrunk_pil_image(mode: str) -> None:
+    plan = {"RGB": Plan.paper(20.0), "L": Plan.grey(20.0), "I;16": Plan.grey(20.0, 16)}[mode]
+    for output in ("rgb", "ycbcr"):
+        release = Slicer(plan, size=(5, 4), output=output)(Image.new(mode, (31, 17)))
+        assert release.size == (5, 4)
+        assert release.mode == ("YCbCr" if (mode, output) == ("RGB", "ycbcr") else mode)
+
+
+def test_image_that_keeps_its_size_is_released_as_without_shrinking() -> None:
+    image = random_image(Plan.paper(20.0), (30, 40))
+    expected = release_with(slicer.Reference(), image, Plan.paper(20.0))
+    for size in (40, 41, 1000, (40, 30)):
+        made = Slicer(Plan.paper(20.0), size=size, randomness=SeededForTests(1))
+        assert made.shrinking(30, 40) is None
+        assert np.array_equal(made(image), expected)
+
+
+@pytest.mark.parametrize(("prune", "factor"), [(None, 1), ("haar", 4), ("dct", 64)])
+def test_shrinking_lowers_the_epsilon_of_the_image_and_no_other(prune: Prune, factor: int) -> None:
+    plan = Plan.paper(20.0)
+    small, large = (Slicer(plan, prune=prune, size=size).card(4000, 3000) for size in (224, None))
+    levels = [{level.unit: level.epsilon for level in card.statements[0].levels} for card in (small, large)]
+    epsilon = plan.realised_epsilon
+    for unit, pixels in (("released pixel", 1), ("source pixel", factor)):
+        assert levels[0][unit] == levels[1][unit] == pytest.approx(pixels * epsilon, rel=1e-12)
+    assert levels[0]["image"] == pytest.approx(224 * 168 * epsilon, rel=1e-12)
+    assert levels[1]["image"] == pytest.approx(4000 * 3000 * epsilon, rel=1e-12)
+
+
+def test_memory_does_not_grow_with_the_source() -> None:
+    images = np.zeros((2, 1200, 1600, 3), np.uint8)
+    for backend in backends():
+        for size in (1100, (16, 16)):
+            made = Slicer(Plan.paper(20.0), size=size, backend=backend)
+            made(images[:, :8, :8] if isinstance(size, int) else images[:1])  # makes the tables
+            tracemalloc.start()
+            release = made(images)
+            beside = tracemalloc.get_traced_memory()[1] - release.nbytes
+            tracemalloc.stop()
+            assert beside < 3.5e6, (backend.name, size)  # the sources have 11.5 MB, and a copy of a release 2.7 MB

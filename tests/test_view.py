@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import itertools
+import tracemalloc
+from fractions import Fraction
+from math import floor
 from typing import Any
 
 import numpy as np
@@ -13,8 +17,9 @@ from PIL import Image
 from scipy import fft
 
 from ldp_slicing import view
-from ldp_slicing.errors import LdpSlicingError
-from tests.cases import PRUNES, photographs
+from ldp_slicing.errors import ImageError, LdpSlicingError
+from ldp_slicing.view import Shrinking, Size, shrinking_of
+from tests.cases import PRUNES, SHAPES, SIZES, can_shrink, photographs
 
 CHANNEL = hnp.arrays(np.uint8, st.tuples(st.integers(1, 20), st.integers(1, 20)))
 
@@ -157,3 +162,166 @@ def test_grey_stays_grey() -> None:
 def test_unknown_pruning_is_refused() -> None:
     with pytest.raises(LdpSlicingError, match="fourier"):
         view.block_of("fourier")
+
+
+def shrink_by_definition(image: NDArray[Any], size: Size) -> NDArray[Any]:
+    """Shrink [H, W, C] by slices and exact means, rounded half up."""
+    how = shrinking_of(size, *image.shape[:2])
+    if how is None:
+        return image
+    kept = image[how.top : how.top + how.height, how.left : how.left + how.width]
+    height, width, h, w = how.height, how.width, how.released_height, how.released_width
+    small = np.empty((h, w, image.shape[2]), image.dtype)
+    for i, j, c in np.ndindex(small.shape):
+        cell = kept[i * height // h : (i + 1) * height // h, j * width // w : (j + 1) * width // w, c]
+        small[i, j, c] = floor(Fraction(int(cell.astype(object).sum()), cell.size) + Fraction(1, 2))
+    return small
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if max(shape) < 300])
+def test_shrinking_equals_the_definition(shape: tuple[int, int], size: Size) -> None:
+    rng = np.random.default_rng(sum(shape))
+    for dtype, channels in ((np.uint8, 3), (np.uint16, 1)):
+        image = rng.integers(0, np.iinfo(dtype).max, (*shape, channels), dtype, endpoint=True)
+        if not can_shrink(size, shape):
+            with pytest.raises(ImageError, match=rf"{shape[1]} x {shape[0]} pixels.*smaller size"):
+                view.shrink(image, size)
+            continue
+        expected = shrink_by_definition(image, size)
+        assert np.array_equal(view.shrink(image, size), expected)
+        assert np.array_equal(view.shrink(image[..., 0], size), expected[..., 0])
+        batch = view.shrink(np.stack([image, image[::-1], image]), size)
+        assert np.array_equal(batch, [expected, shrink_by_definition(image[::-1], size), expected])
+        assert batch.dtype == dtype
+
+
+@given(hnp.arrays(np.uint16, st.tuples(st.integers(1, 12), st.integers(1, 12), st.sampled_from([1, 3]))), st.data())
+def test_shrinking_of_any_image(image: NDArray[np.uint16], data: st.DataObject) -> None:
+    height, width = image.shape[:2]
+    size = data.draw(st.one_of(st.integers(1, 13), st.tuples(st.integers(1, width), st.integers(1, height))))
+    assert np.array_equal(view.shrink(image, size), shrink_by_definition(image, size))
+
+
+def test_memory_layout_and_strips_do_not_change_the_shrunk_image() -> None:
+    image = np.random.default_rng(1).integers(0, 1 << 16, (2, 19, 23, 1)).astype(np.uint16)
+    expected = view.shrink(image, (5, 7))
+    planes_first = np.ascontiguousarray(np.moveaxis(image, -1, 1))
+    for layout in (image.astype(">u2"), np.asfortranarray(image), np.moveaxis(planes_first, 1, -1)):
+        small = view.shrink(layout, (5, 7))
+        assert np.array_equal(small, expected)
+        assert small.dtype == np.uint16
+    how = shrinking_of((5, 7), 19, 23)
+    assert how is not None
+    for first, end in itertools.combinations(range(8), 2):
+        assert np.array_equal(view.shrink_rows(image, how, first, end), expected[:, first:end])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "side"), [(np.uint8, 2896), (np.uint8, 2897), (np.uint16, 181), (np.uint16, 182), (np.uint16, 700)]
+)
+def test_sums_of_large_rectangles_are_exact(dtype: type, side: int) -> None:
+    """Between the sides 2896 and 2897, and 181 and 182, twice the sum begins to need more than 32 bits."""
+    top = np.iinfo(dtype).max
+    image = np.full((side, side), top, dtype)
+    assert view.shrink(image, 1).tolist() == [[top]]
+    image.reshape(-1)[: -(-side * side // 2)] = top - 1  # at least half of the pixels
+    assert view.shrink(image, 1).tolist() == [[top if side % 2 == 0 else top - 1]]
+
+
+def test_ties_round_up() -> None:
+    assert view.shrink(np.array([[0, 1, 254, 255, 3, 3]], np.uint8), 3).tolist() == [[1, 255, 3]]
+    assert view.shrink(np.array([[0, 1], [0, 0]], np.uint16), 1).tolist() == [[0]]
+
+
+@pytest.mark.parametrize(
+    ("size", "height", "width", "expected"),
+    [
+        (None, 4000, 6000, None),
+        (224, 4000, 6000, (0, 0, 4000, 6000, 149, 224)),
+        (224, 6000, 4000, (0, 0, 6000, 4000, 224, 149)),
+        (224, 224, 224, None),
+        (224, 100, 223, None),
+        (224, 1, 10000, (0, 0, 1, 10000, 1, 224)),  # at least one pixel
+        ((224, 224), 4000, 6000, (0, 1000, 4000, 4000, 224, 224)),
+        ((224, 224), 6000, 4001, (999, 0, 4001, 4001, 224, 224)),  # the offset is rounded down
+        ((224, 224), 225, 224, (0, 0, 224, 224, 224, 224)),
+        ((224, 224), 448, 448, (0, 0, 448, 448, 224, 224)),
+        ((224, 224), 224, 224, None),
+        ((3, 2), 7, 10, (0, 0, 6, 10, 2, 3)),
+        ((2, 3), 7, 10, (0, 3, 7, 4, 3, 2)),
+    ],
+)
+def test_rules_for_the_released_size(size: Size, height: int, width: int, expected: tuple[int, ...] | None) -> None:
+    assert shrinking_of(size, height, width) == (None if expected is None else Shrinking(*expected))
+
+
+def test_nothing_is_enlarged_and_the_centre_is_kept() -> None:
+    for height, width in itertools.product(range(1, 10), repeat=2):
+        for side in range(1, 11):
+            how = shrinking_of(side, height, width)
+            assert (how is None) == (side >= max(height, width))
+            if how is not None:
+                assert (how.top, how.left, how.height, how.width) == (0, 0, height, width)
+                assert max(how.released_height, how.released_width) == side
+        for w, h in itertools.product(range(1, width + 1), range(1, height + 1)):
+            how = shrinking_of((w, h), height, width) or Shrinking(0, 0, height, width, height, width)
+            assert (how.released_width, how.released_height) == (w, h)
+            assert h <= how.height <= height
+            assert w <= how.width <= width
+            assert how.height == height or how.width == width
+            assert abs(how.height * w - how.width * h) < max(w, h)  # the aspect, up to less than one pixel
+            assert (how.top, how.left) == ((height - how.height) // 2, (width - how.width) // 2)
+
+
+@pytest.mark.parametrize("prune", PRUNES)
+def test_one_source_pixel_affects_only_one_block_of_the_shrunk_image(prune: view.Prune) -> None:
+    """Every pixel of all small sources, for every size, and of one whose releases have several 8 x 8 blocks."""
+    block = view.block_of(prune)
+    small: list[tuple[int, int, Size]] = [
+        (height, width, size)
+        for height, width in itertools.product(range(1, 5), repeat=2)
+        for size in (1, 2, 3, *itertools.product(range(1, width + 1), range(1, height + 1)))
+    ]
+    for height, width, size in (*small, (19, 11, 17), (19, 11, (9, 10)), (19, 11, (11, 17))):
+        source = np.full((height, width), 30000, np.uint16)
+        before = view.shrink(source, size)
+        for y, x in np.ndindex(height, width):
+            changed = source.copy()
+            changed[y, x] = 65535
+            after = view.shrink(changed, size)
+            how = shrinking_of(size, height, width) or Shrinking(0, 0, height, width, height, width)
+            is_kept = y - how.top in range(how.height) and x - how.left in range(how.width)
+            moved = np.argwhere(before != after)
+            assert len(moved) == is_kept  # one released pixel, or none if it is outside of the rectangle
+            pruned = np.argwhere(view.prune_low(before, prune, 16) != view.prune_low(after, prune, 16))
+            assert all((pixel // block == moved[0] // block).all() for pixel in pruned)
+
+
+def test_every_kept_pixel_belongs_to_one_released_pixel() -> None:
+    """Image i has one bright pixel, at place i of its only column or row. Released pixels own runs of places."""
+    for length in range(1, 50):
+        columns = 65535 * np.eye(length, dtype=np.uint16)[:, :, None, None]
+        for parts in range(1, length + 1):
+            tall, wide = Shrinking(0, 0, length, 1, parts, 1), Shrinking(0, 0, 1, length, 1, parts)
+            small = view.shrink_rows(columns, tall, 0, parts)
+            assert np.array_equal(small.swapaxes(1, 2), view.shrink_rows(columns.swapaxes(1, 2), wide, 0, 1))
+            image, owner = np.nonzero(small[..., 0, 0])
+            assert np.array_equal(image, np.arange(length))  # one owner each
+            assert np.array_equal(owner, np.sort(owner))
+            assert np.array_equal(np.unique(owner), np.arange(parts))
+
+
+def test_shrinking_needs_little_memory() -> None:
+    image = np.zeros((1000, 3000, 3), np.uint8)
+    tracemalloc.start()
+    view.shrink(image, 224)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4e5  # the image has 9 MB
+
+
+@pytest.mark.parametrize("size", [0, -1, True, 2.0, "224", (), (224,), (3, 0), (3, 2, 1), [224, 224], (2.0, 2)])
+def test_unknown_size_is_refused(size: Any) -> None:
+    with pytest.raises(LdpSlicingError, match=r"size must be the longest side.*\(224, 224\); got"):
+        view.check_size(size)

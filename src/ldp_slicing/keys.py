@@ -16,7 +16,7 @@ import hashlib
 import hmac
 import os
 import stat
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from ldp_slicing.files import create_durably, sync_file, sync_folder
 from ldp_slicing.plan import Plan
 from ldp_slicing.randomness import KEY_BYTES, ImageKey
 from ldp_slicing.tables import LAYOUT_VERSION, Tables
-from ldp_slicing.view import Prune
+from ldp_slicing.view import Prune, Shrinking
 
 _HEADER = b"ldp-slicing key 1\n"
 
@@ -107,11 +107,16 @@ class Secret:
     key: bytes = field(repr=False)
     is_owners: bool
 
-    def image_key(self, name: bytes, source: bytes, plan: Plan, prune: Prune) -> ImageKey:
-        """Derive the key of one image from its item's name (run keys only), source digest, tables and view."""
+    def image_key(self, name: bytes, source: bytes, plan: Plan, prune: Prune, shrinking: Shrinking | None) -> ImageKey:
+        """Derive the key of one image from its item's name (run keys only), source digest, tables and view.
+
+        shrinking: how the source is shrunk, by ``Slicer.shrinking``; None if it keeps its size.
+        """
         kind = (b"ldp-slicing owner's key 1",) if self.is_owners else (b"ldp-slicing run key 1", name)
-        view = frame((prune or "none").encode(), b"YCbCr" if plan.is_colour else b"grey")
-        parts = (*kind, source, tables_digest(plan.tables), view, LAYOUT_VERSION.to_bytes(4, "big"))
+        view = [(prune or "none").encode(), b"YCbCr" if plan.is_colour else b"grey"]
+        if shrinking is not None:
+            view.append(b"".join(number.to_bytes(8, "big") for number in astuple(shrinking)))
+        parts = (*kind, source, tables_digest(plan.tables), frame(*view), LAYOUT_VERSION.to_bytes(4, "big"))
         return ImageKey(self._mac(*parts))
 
     def output_name(self, name: bytes) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, Protocol, overload
@@ -22,7 +22,7 @@ from ldp_slicing.kernel import VARIANTS, Kernel
 from ldp_slicing.plan import COLOUR_BITS, Plan
 from ldp_slicing.randomness import SLACK, Fresh, ImageKey, Keystream, Randomness
 from ldp_slicing.tables import Tables
-from ldp_slicing.view import Prune
+from ldp_slicing.view import Prune, Shrinking, Size
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -113,12 +113,17 @@ class Slicer:
     image
         uint8 H x W x 3 (RGB), uint8 H x W or H x W x 1 (grey), uint16 H x W or H x W x 1 (grey of 9 to 16 bits), a
         batch N x H x W x 3 or N x H x W x 1 of those, or a PIL image of mode RGB, L or I;16. The release has the same
-        type, shape and dtype.
+        type and dtype, and the same shape unless ``size`` is given.
     key
         an ``ImageKey``, or a sequence of them for a batch, one per image. By default each image gets a fresh key.
     prune
         "haar" (the paper's LL pruning), "haar2", "haar4", "haar8" (the remaining detail amplified by that factor),
         "dct" (8x8 blocks without DC) or None.
+    size
+        None releases every pixel. An int is the longest side of a release: 224 shrinks larger images, keeps their
+        aspect, and leaves smaller images as they are. (width, height) is the size of every release: the largest
+        centred rectangle of that aspect is shrunk, and smaller images are refused. Shrinking comes before the noise,
+        costs no eps and reveals less. ``released_shape`` tells the shape that results.
     output
         "rgb", or "ycbcr" for the randomised words themselves.
     backend
@@ -129,6 +134,7 @@ class Slicer:
 
     plan: Plan
     prune: Prune
+    size: Size
     output: Output
     backend: Backend
     randomness: Randomness
@@ -138,6 +144,7 @@ class Slicer:
         plan: Plan,
         *,
         prune: Prune = "haar",
+        size: Size = None,
         output: Output = "rgb",
         backend: BackendName | Backend = "auto",
         randomness: Randomness | None = None,
@@ -147,13 +154,15 @@ class Slicer:
         if output not in ("rgb", "ycbcr"):
             raise LdpSlicingError(f'output must be "rgb" or "ycbcr"; got {output!r}')
         view.block_of(prune)  # raises if there is no such pruning
+        view.check_size(size)
         chosen = choose_backend(backend) if isinstance(backend, str) else backend
-        values = (plan, prune, output, chosen, Fresh() if randomness is None else randomness)
-        for name, value in zip(("plan", "prune", "output", "backend", "randomness"), values, strict=True):
-            object.__setattr__(self, name, value)
+        values = (plan, prune, size, output, chosen, Fresh() if randomness is None else randomness)
+        for field, value in zip(fields(self), values, strict=True):
+            object.__setattr__(self, field.name, value)
 
     def __repr__(self) -> str:
-        return f"Slicer({self.plan!r}, prune={self.prune!r}, output={self.output!r}, backend={self.backend.name!r})"
+        view_options = f"prune={self.prune!r}, size={self.size!r}"
+        return f"Slicer({self.plan!r}, {view_options}, output={self.output!r}, backend={self.backend.name!r})"
 
     @overload
     def __call__(self, image: Array, key: Keys | None = None) -> Array: ...
@@ -164,30 +173,45 @@ class Slicer:
         return self._release_array(image, key) if isinstance(image, np.ndarray) else self._release_pil(image, key)
 
     def card(self, width: int, height: int) -> Card:
-        """Return the card of one release of a ``width`` x ``height`` image."""
+        """Return the card of one release of a ``width`` x ``height`` source."""
         if not self.randomness.secret:
             raise CardError(
                 "seeded output gets no card, because anybody who knows the seed can remove the mask; "
                 "leave randomness at its default"
             )
-        return Card((Statement.of(self.plan, self.prune, self.output, ((width, height),)),))
+        released_height, released_width = self.released_shape((height, width))
+        return Card((Statement.of(self.plan, self.prune, self.output, ((released_width, released_height),)),))
+
+    def shrinking(self, height: int, width: int) -> Shrinking | None:
+        """Return how a ``height`` x ``width`` source is shrunk, or None if all of it is released in its size."""
+        return view.shrinking_of(self.size, height, width)
+
+    def released_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the release of an array: H x W, H x W x C or N x H x W x C, as ``shape`` is."""
+        row_axis = 1 if len(shape) == 4 else 0
+        how = self.shrinking(*shape[row_axis : row_axis + 2])
+        if how is None:
+            return shape
+        return (*shape[:row_axis], how.released_height, how.released_width, *shape[row_axis + 2 :])
 
     def release_into(self, image: Array, out: Array, key: Keys | None = None) -> None:
-        """Release an array into ``out``, which has its shape and dtype, and any strides and byte order."""
-        images = as_batch(image, self.plan)
-        if out.shape != image.shape:
-            raise ImageError(f"out has shape {out.shape}, but the image has {image.shape}")
+        """Release an array into ``out``, which has the shape of the release and its dtype, in any memory layout."""
+        images, shape = as_batch(image, self.plan), self.released_shape(image.shape)
+        if out.shape != shape:
+            raise ImageError(f"out has shape {out.shape}, but the release has {shape}")
         if out.dtype.newbyteorder("=") != image.dtype.newbyteorder("="):  # a narrower dtype would truncate the words
             raise ImageError(
-                f"out has dtype {out.dtype}, but the image has {image.dtype}: create it with np.empty_like(image)"
+                f"out has dtype {out.dtype}, but the image has {image.dtype}: create it with "
+                "np.empty(slicer.released_shape(image.shape), image.dtype)"
             )
-        self._release_batch(images, out.reshape(images.shape), self._take_keys(key, len(images), image.ndim == 4))
+        keys = self._take_keys(key, len(images), image.ndim == 4)
+        self._release_batch(images, out.reshape(self.released_shape(images.shape)), keys)
 
     def _release_array(self, array: Array, key: Keys | None) -> Array:
         images = as_batch(array, self.plan)
-        release = np.empty(images.shape, images.dtype.newbyteorder("="))
+        release = np.empty(self.released_shape(images.shape), images.dtype.newbyteorder("="))
         self._release_batch(images, release, self._take_keys(key, len(images), array.ndim == 4))
-        return release.reshape(array.shape)
+        return release.reshape(self.released_shape(array.shape))
 
     def _release_pil(self, image: Image.Image, key: Keys | None) -> Image.Image:
         from PIL import Image  # only here: arrays need no Pillow
@@ -203,7 +227,7 @@ class Slicer:
             )
         release = self._release_array(np.asarray(image), key)
         if self.output == "ycbcr" and self.plan.is_colour:
-            return Image.frombytes("YCbCr", image.size, release.tobytes())
+            return Image.frombytes("YCbCr", release.shape[1::-1], release.tobytes())
         return Image.fromarray(release)
 
     def _take_keys(self, key: Keys | None, count: int, is_batch: bool) -> Iterator[bytes]:
@@ -230,10 +254,14 @@ class Slicer:
         return iter([one.take() for one in keys])
 
     def _release_batch(self, sources: Array, releases: Array, keys: Iterator[bytes]) -> None:
-        """sources, releases: [N, H, W, C]. Releases as many images at a time as share one strip of keystream."""
-        count, height, width, _ = sources.shape
-        image_bytes = self._block_bytes * -(-height * width // mask.BLOCK_PIXELS)
-        together = max(1, STRIP_BYTES // image_bytes)
+        """sources: [N, H, W, C]. releases: [N, h, w, C]. Releases as many images at a time as share one strip.
+
+        A strip has room for the keystream of its images, and for a row of each source while it is shrunk.
+        """
+        count, height, width, _ = releases.shape
+        keystream_bytes = self._block_bytes * -(-height * width // mask.BLOCK_PIXELS)
+        row_bytes = 8 * sources.shape[2] * sources.shape[3]
+        together = max(1, STRIP_BYTES // max(keystream_bytes, row_bytes))
         for first in range(0, count, together):
             chosen = slice(first, first + together)
             self._release_some(sources[chosen], releases[chosen], list(islice(keys, together)))
@@ -244,8 +272,9 @@ class Slicer:
         return 2 * self.plan.tables.lanes * mask.BLOCK_PIXELS
 
     def _release_some(self, sources: Array, releases: Array, keys: list[bytes]) -> None:
-        """sources, releases: [images, H, W, C]. Works in strips, so memory does not grow with the size of an image."""
-        images, height, width, _ = sources.shape
+        """sources: [images, H, W, C]. releases: [images, h, w, C]. Works in strips, so memory does not grow with h."""
+        images, height, width, _ = releases.shape
+        how = self.shrinking(*sources.shape[1:3])
         tables, backend, block = self.plan.tables, self.backend, view.block_of(self.prune)
         rows = max(1, STRIP_BYTES // (2 * tables.lanes) // width // block) * block
         pixels = min(rows, height) * width
@@ -257,8 +286,10 @@ class Slicer:
         answers = [keystream.blocks for keystream in keystreams]
         drawn = spare = 0  # pixels whose masks were drawn; how many of those masks wait at the front of `masks`
         for top in range(0, height, rows):
+            end = min(top + rows, height)
+            strips = view.shrink_rows(sources, how, top, end) if how is not None else sources[:, top:end]
             # The kernel reads aligned words in native byte order.
-            strips = np.require(sources[:, top : top + rows], sources.dtype.newbyteorder("="), ("C", "A"))
+            strips = np.require(strips, strips.dtype.newbyteorder("="), ("C", "A"))
             need = strips.shape[1] * width
             blocks = max(0, -(-(need - spare) // mask.BLOCK_PIXELS))
             if blocks:
@@ -267,7 +298,7 @@ class Slicer:
                     keystream.fill(room[image * size : (image + 1) * size + SLACK])
                 lanes = buffer[: images * size].view("<u2").reshape(images, -1, mask.BLOCK_PIXELS)
                 backend.draw(lanes, tables, drawn, answers, masks, spare)
-            targets = releases[:, top : top + rows]
+            targets = releases[:, top:end]
             direct = targets.flags.c_contiguous and targets.flags.aligned and targets.dtype.isnative
             done = targets if direct else np.empty(strips.shape, strips.dtype)
             backend.finish(strips, done, masks, self.plan, self.prune, self.output == "rgb")

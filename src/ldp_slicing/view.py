@@ -1,22 +1,131 @@
 """The view: the deterministic, public stage before the noise, and the conversion back to RGB.
 
-All functions work on integer arrays, and every backend returns the same bytes.
+Its steps are, in this order: shrinking (optional), conversion to YCbCr, pruning (optional). All functions work on
+integer arrays, and every backend returns the same bytes.
 
 Proofs: docs/proofs.md, 6 and 7. Tests: tests/test_view.py.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.errors import ImageError, LdpSlicingError
 
 Prune = Literal["haar", "haar2", "haar4", "haar8", "dct"] | None
 BLOCK = {None: 1, "haar": 2, "haar2": 2, "haar4": 2, "haar8": 2, "dct": 8}  # side of the block whose mean is removed
 GAIN = {"haar2": 2, "haar4": 4, "haar8": 8}  # the factor that amplifies the remaining detail into higher bits
+
+Size = int | tuple[int, int] | None  # of releases: the longest side, or (width, height); None: that of the source
+
+
+@dataclass(frozen=True)
+class Shrinking:
+    """How sources of one size are shrunk: the rectangle of the source that is kept, and the size of the release.
+
+    top, left, height, width: the rectangle, in pixels of the source.
+    """
+
+    top: int
+    left: int
+    height: int
+    width: int
+    released_height: int
+    released_width: int
+
+
+def check_size(size: Size) -> None:
+    """Raise LdpSlicingError unless ``size`` is None, a longest side or (width, height)."""
+    sides = size if isinstance(size, tuple) and len(size) == 2 else (size,)
+    if size is not None and not all(type(side) is int and side >= 1 for side in sides):
+        raise LdpSlicingError(
+            "size must be the longest side of a release in pixels, such as 224, or its width and height, such as "
+            f"(224, 224); got {size!r}"
+        )
+
+
+def shrinking_of(size: Size, height: int, width: int) -> Shrinking | None:
+    """Return how a source of ``height`` x ``width`` pixels is shrunk, or None if all of it is released in its size.
+
+    >>> shrinking_of(224, 3000, 4000)
+    Shrinking(top=0, left=0, height=3000, width=4000, released_height=168, released_width=224)
+    >>> shrinking_of((224, 224), 3000, 4000)
+    Shrinking(top=0, left=500, height=3000, width=3000, released_height=224, released_width=224)
+
+    Nothing is enlarged. With a longest side, smaller sources keep their size. With (width, height), the largest
+    centred rectangle of that aspect is kept, and smaller sources are refused with an ImageError.
+    """
+    check_size(size)
+    if size is None:
+        return None
+    how = _to_longest_side(size, height, width) if isinstance(size, int) else _to_fit(size, height, width)
+    return None if how == Shrinking(0, 0, height, width, height, width) else how
+
+
+def _to_longest_side(side: int, height: int, width: int) -> Shrinking:
+    longest = max(height, width, side)  # for smaller sources it is `side`, so that both sides stay
+    return Shrinking(0, 0, height, width, max(1, height * side // longest), max(1, width * side // longest))
+
+
+def _to_fit(size: tuple[int, int], height: int, width: int) -> Shrinking:
+    fit_width, fit_height = size
+    if width < fit_width or height < fit_height:
+        raise ImageError(
+            f"the image has {width} x {height} pixels, but releases of {fit_width} x {fit_height} were requested, and "
+            "nothing is enlarged: ask for a smaller size, or for a longest side"
+        )
+    kept_height = min(height, width * fit_height // fit_width)
+    kept_width = min(width, height * fit_width // fit_height)
+    top, left = (height - kept_height) // 2, (width - kept_width) // 2
+    return Shrinking(top, left, kept_height, kept_width, fit_height, fit_width)
+
+
+def shrink(image: NDArray[np.unsignedinteger], size: Size) -> NDArray[np.unsignedinteger]:
+    """Shrink uint8 or uint16 [H, W], [H, W, C] or [N, H, W, C] to ``size``: same number of axes, same dtype.
+
+    >>> shrink(np.array([[0, 1, 10], [2, 4, 20]], np.uint8), 2)
+    array([[ 1, 10]], dtype=uint8)
+
+    See ``shrink_rows`` for the values. An image that keeps its size is returned as it is.
+    """
+    images = image[None, ..., None] if image.ndim == 2 else image[None] if image.ndim == 3 else image
+    how = shrinking_of(size, *images.shape[1:3])
+    if how is None:
+        return image
+    small = shrink_rows(images, how, 0, how.released_height)
+    return small if image.ndim == 4 else small[0, ..., 0] if image.ndim == 2 else small[0]
+
+
+def shrink_rows(
+    images: NDArray[np.unsignedinteger], how: Shrinking, first: int, end: int
+) -> NDArray[np.unsignedinteger]:
+    """Return the rows ``first`` to ``end`` - 1 of shrunk images: uint8 or uint16 [N, H, W, C], to [N, rows, w, C].
+
+    Let the kept rectangle have H x W pixels, and the release h x w. Released row i takes the rows floor(i H / h) to
+    floor((i + 1) H / h) - 1 of the rectangle, and columns likewise. A released value is the mean of its source
+    values, rounded half up. Every pixel of the rectangle belongs to exactly one released pixel.
+
+    Beside the result, memory holds one row of sums per image.
+    """
+    kept = images[:, how.top : how.top + how.height, how.left : how.left + how.width]
+    rows, columns = (
+        np.arange(parts + 1) * length // parts
+        for length, parts in ((how.height, how.released_height), (how.width, how.released_width))
+    )
+    widths = np.diff(columns)[:, None]
+    largest_area = -(-how.height // how.released_height) * int(widths.max())
+    fits = largest_area * (2 * np.iinfo(images.dtype).max + 1) < 1 << 32  # twice a sum, and its area
+    wide = np.uint32 if fits else np.uint64
+    small = np.empty((len(images), end - first, how.released_width, images.shape[3]), images.dtype.newbyteorder("="))
+    for i in range(first, end):
+        sums = np.add.reduceat(np.add.reduce(kept[:, rows[i] : rows[i + 1]], axis=1, dtype=wide), columns[:-1], axis=1)
+        areas = ((rows[i + 1] - rows[i]) * widths).astype(wide)
+        small[:, i - first] = (2 * sums + areas) // (2 * areas)
+    return small
 
 
 def block_of(prune: Prune) -> int:

@@ -136,4 +136,5 @@ def expected(
     slicer, secret = settings.slicer(bits), Secret(read_key_file(key), is_owners=True)
     name = f"{path}\0{entry}".encode()
     digest = source_digest(pixels, 8 if bits == 24 else bits)
-    return slicer(pixels, key=secret.image_key(name, digest, slicer.plan, slicer.prune))
+    shrinking = slicer.shrinking(*pixels.shape[:2])
+    return slicer(pixels, key=secret.image_key(name, digest, slicer.plan, slicer.prune, shrinking))

@@ -281,7 +281,8 @@ class Worker:
             output.writer = kind(output.file, self.context.options)
         slicer = settings.slicer(entry.bits)
         canvas = self._canvas(output.writer.canvas, entry, slicer.plan)
-        key = secret.image_key(request.item, request.source, slicer.plan, slicer.prune)
+        shrinking = slicer.shrinking(*entry.pixels.shape[:2])
+        key = secret.image_key(request.item, request.source, slicer.plan, slicer.prune, shrinking)
         slicer.release_into(entry.pixels, canvas.pixels, key=key)
         # Under one key, releases that differ in anything have different identities.
         made_from = (request.item, request.file or b"", request.source, tables_digest(slicer.plan.tables))

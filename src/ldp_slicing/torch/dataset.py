@@ -39,10 +39,10 @@ class ReleasedDataset(Dataset[Any]):
     dataset
         has a length and returns items by number. An item is an image, or a tuple or list of an image and labels. An
         image is a uint8 tensor or tv_tensors.Image C x H x W with 3 channels or 1, a PIL image (RGB, L, I;16), or a
-        uint8 array H x W x C or H x W; uint16 for grey of 9 to 16 bits. Sizes may differ. Releases have the same type,
-        shape and dtype; tensors are on the CPU. Floats are refused: put ToTensor into ``transform``.
+        uint8 array H x W x C or H x W; uint16 for grey of 9 to 16 bits. Sizes may differ. Releases have the same type
+        and dtype; tensors are on the CPU. Floats are refused: put ToTensor into ``transform``.
     slicer
-        makes the releases.
+        makes the releases. They have the shapes of their sources, or the slicer's ``size``.
     store
         None keeps the releases in memory. A path writes them to that new folder, with their card, and
         ``ReleasedDataset.open`` reads them; labels must then be numbers, or tensors or arrays of numbers. If several
@@ -155,7 +155,7 @@ class ReleasedDataset(Dataset[Any]):
         output = slicer.output if slicer.plan.is_colour else made.output
         wanted = (count, slicer.plan, slicer.prune, output)
         if wanted != (len(self), made.plan, made.prune, made.output) or not all(
-            _is_item_of(made.index, i, dataset[i]) for i in (0, count - 1)
+            _is_item_of(made.index, i, dataset[i], slicer) for i in (0, count - 1)
         ):
             raise ReleaseError(
                 f"{self._folder} holds releases of other sources, or by another plan or view, than this process was to "
@@ -163,11 +163,12 @@ class ReleasedDataset(Dataset[Any]):
             )
 
 
-def _is_item_of(index: Index, i: int, item: object) -> bool:
-    """Return whether the item has the type, the shape and the labels of item ``i`` of a store."""
+def _is_item_of(index: Index, i: int, item: object, slicer: Slicer) -> bool:
+    """Return whether the item's release has the type, the shape and the labels of item ``i`` of a store."""
     items, image, labels = _split_item(item)
     kind, pixels = to_pixels(image)
-    if (items, kind, _stored_shape(kind, pixels)) != (index.items, index.kind, tuple(index.shapes[i].tolist())):
+    shape = _stored_shape(kind, slicer.released_shape(pixels.shape))
+    if (items, kind, shape) != (index.items, index.kind, tuple(index.shapes[i].tolist())):
         return False
     pairs = list(zip(map(copy_label, labels), index.labels[i], strict=False))
     return len(labels) == len(index.labels[i]) and all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs)
@@ -198,9 +199,9 @@ def _split_item(item: Any) -> tuple[str, Any, list[Any]]:  # noqa: ANN401
     return "tuple" if isinstance(item, tuple) else "list", image, labels
 
 
-def _stored_shape(kind: ImageKind, pixels: Array) -> tuple[int, ...]:
-    """Return the shape in which pixels [H, W, C] or [H, W] are stored: channels first for tensors."""
-    return (pixels.shape[2], *pixels.shape[:2]) if "tensor" in kind else pixels.shape
+def _stored_shape(kind: ImageKind, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape in which a release of shape [h, w, C] or [h, w] is stored: channels first for tensors."""
+    return (shape[2], *shape[:2]) if "tensor" in kind else shape
 
 
 def _batches_of_one_shape(images: Iterable[Array]) -> Iterator[Array]:
@@ -244,6 +245,7 @@ def _release_items(
                 copies = tuple(map(copy_label, labels))
                 kind, pixels = to_pixels(image)
                 (source,) = as_batch(pixels, slicer.plan)
+                shape = _stored_shape(kind, slicer.released_shape(pixels.shape))
                 form = (items, kind, pixels.ndim, tuple(label_kind(label) for label in copies))
                 if not forms:
                     forms.append(form)
@@ -253,7 +255,7 @@ def _release_items(
                     )
             except LdpSlicingError as error:
                 raise type(error)(f"item {i}: {error}") from error
-            shapes.append(_stored_shape(kind, pixels))
+            shapes.append(shape)
             all_labels.append(copies)
             sources_seen[source_digest(source, bits)] += 1
             yield source

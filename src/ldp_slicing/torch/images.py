@@ -29,13 +29,13 @@ ImageKind = Literal["pil", "tensor", "tv_tensor", "array"]
 
 
 def release_tensor(image: Tensor, slicer: Slicer) -> NDArray[np.unsignedinteger]:
-    """Return an array [..., C, H, W] with a release of each image of the uint8 (uint16 for deep grey) [..., C, H, W].
+    """Return an array [..., C, h, w] with a release of each image of the uint8 (uint16 for deep grey) [..., C, H, W].
 
     >>> release_tensor(torch.zeros(2, 3, 4, 4, dtype=torch.uint8), Slicer(Plan.paper(20.0))).shape
     (2, 3, 4, 4)
     """
     release = slicer(tensor_to_batch(image))
-    return np.ascontiguousarray(release.transpose(0, 3, 1, 2)).reshape(image.shape)
+    return np.ascontiguousarray(release.transpose(0, 3, 1, 2)).reshape(*image.shape[:-2], *release.shape[1:3])
 
 
 def tensor_to_batch(image: Tensor) -> NDArray[np.unsignedinteger]:

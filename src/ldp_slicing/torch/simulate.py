@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ldp_slicing.errors import ImageError
 from ldp_slicing.plan import COLOUR_BITS, Plan
-from ldp_slicing.view import Prune, block_of, gain_of
+from ldp_slicing.view import Prune, Shrinking, Size, block_of, gain_of, shrinking_of
 
 
 def simulate(
@@ -27,18 +27,20 @@ def simulate(
     generator: torch.Generator | None = None,
     *,
     prune: Prune = "haar",
+    size: Size = None,
     output: str = "rgb",
 ) -> Tensor:
-    """Return uint8 [N, C, H, W], 0 to 255: what releases of the uint8 [N, C, H, W] images in ``batch`` would look like.
+    """Return uint8 [N, C, h, w], 0 to 255: what releases of the uint8 [N, C, H, W] images in ``batch`` would look like.
 
     >>> simulate(torch.zeros(2, 3, 4, 4, dtype=torch.uint8), Plan.paper(20.0)).shape
     torch.Size([2, 3, 4, 4])
 
-    C is 3 for colour plans and 1 for plans of 8-bit grey words. The result is on the device of ``batch``.
+    C is 3 for colour plans and 1 for plans of 8-bit grey words. Without ``size`` the result has the shape of ``batch``.
+    It is on the device of ``batch``.
 
     plan: one for all images, or a sequence with one per image.
     generator: a generator on the same device; None uses the default generator.
-    prune, output: as in ``Slicer``.
+    prune, size, output: as in ``Slicer``.
 
     Random numbers are drawn on the device, and no step depends on pixel values. So the function can be captured in a
     CUDA graph, after one call with the same plans outside of the graph.
@@ -52,9 +54,9 @@ def simulate(
     position = _index_tensor(tuple(positions[id(one)] for one in plans), str(batch.device))
     if batch.is_cuda and torch.cuda.is_current_stream_capturing():
         _USED_BY_GRAPHS.update((tables, position))
-    count, _, height, width = batch.shape
+    words = apply_view(batch, prune, colour=colour, size=size)
+    count, _, height, width = words.shape
     masks = _draw_masks(tables, position, count, height * width, generator).view(count, 1, height, width)
-    words = apply_view(batch, prune, colour=colour)
     released = ((words ^ (masks >> tables.shifts)) & tables.kept[position]) | tables.dropped[position]
     return (to_rgb(released) if output == "rgb" and colour else released).to(torch.uint8)
 
@@ -71,12 +73,14 @@ def _check_arguments(batch: Tensor, plans: tuple[Plan, ...]) -> None:
         raise ImageError(f"simulate takes one plan, or one for each image; got {len(plans)} for {len(batch)} images")
 
 
-def apply_view(batch: Tensor, prune: Prune, *, colour: bool) -> Tensor:
-    """Return int32 [N, C, H, W], 0 to 255: the view of the uint8 [N, C, H, W] images in ``batch``.
+def apply_view(batch: Tensor, prune: Prune, *, colour: bool, size: Size = None) -> Tensor:
+    """Return int32 [N, C, h, w], 0 to 255: the view of the uint8 [N, C, H, W] images in ``batch``.
 
-    Channels are Y, Cb, Cr if ``colour``, else grey. The values equal those of ``ldp_slicing.view``.
+    Channels are Y, Cb, Cr if ``colour``, else grey. h x w is H x W unless ``size`` is given, as in ``Slicer``. The
+    values equal those of ``ldp_slicing.view``.
     """
-    x = batch.to(torch.int32)
+    how = shrinking_of(size, *batch.shape[2:])
+    x = batch.to(torch.int32) if how is None else _shrink(batch, how)
     if colour:
         r, g, b = x.unbind(1)
         y = (19595 * r + 38470 * g + 7471 * b + 32768) >> 16
@@ -95,6 +99,19 @@ def apply_view(batch: Tensor, prune: Prune, *, colour: bool) -> Tensor:
     detail = (area * tiles - tiles.sum((3, 5), keepdim=True, dtype=torch.int32)) * gain_of(prune)
     pruned = (detail + area * 128 + area // 2) >> (area.bit_length() - 1)
     return pruned.clamp_(0, 255).reshape(padded.shape)[:, :, :height, :width]
+
+
+def _shrink(batch: Tensor, how: Shrinking) -> Tensor:
+    """Return int32 [N, C, h, w]: the means of the rectangles of ``view.shrink_rows``, of uint8 [N, C, H, W] images."""
+    kept = batch[:, :, how.top : how.top + how.height, how.left : how.left + how.width]
+    wide = torch.int32 if kept.shape[2] * kept.shape[3] < 1 << 22 else torch.int64  # twice the sum of all, and an area
+    sums, areas = kept, torch.ones((), dtype=wide, device=batch.device)
+    for axis, parts in ((2, how.released_height), (3, how.released_width)):
+        edges = torch.arange(parts + 1, device=batch.device) * kept.shape[axis] // parts
+        ends = sums.cumsum(axis, dtype=wide).index_select(axis, edges[1:] - 1)
+        sums = torch.cat((ends.narrow(axis, 0, 1), ends.diff(dim=axis)), axis)
+        areas = areas[..., None] * edges.diff().to(wide)
+    return ((2 * sums + areas) // (2 * areas)).to(torch.int32)
 
 
 def to_rgb(ycbcr: Tensor) -> Tensor:

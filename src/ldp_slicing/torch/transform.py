@@ -37,11 +37,13 @@ class Privatize(v2.Transform):  # type: ignore[misc]
 
     Images are tv_tensors.Image, tv_tensors.Video (every frame is a release) and PIL images (RGB, L, I;16). If a sample
     has none of these, its first plain tensor is the image. Tensors are uint8 [..., C, H, W] with 3 channels or 1, 0 to
-    255; uint16 for grey of 9 to 16 bits. Type, shape, dtype and device stay the same.
+    255; uint16 for grey of 9 to 16 bits. Type, dtype and device stay the same. So does the shape, unless the slicer has
+    a ``size``.
 
     Boxes, masks, key points and labels are returned as copies: a tensor view would carry its whole source along. They
     are NOT protected, and labels that may be images are refused: see ``ldp_slicing.torch.images.check_label``. The
-    dicts, lists and tuples that hold an image belong to the sample and do not count as dimensions of a label.
+    dicts, lists and tuples that hold an image belong to the sample and do not count as dimensions of a label. Boxes,
+    masks and key points are not shrunk with their image.
 
     slicer
         makes the releases.
@@ -94,8 +96,8 @@ class Privatize(v2.Transform):  # type: ignore[misc]
         plan = self.slicer.plan
         return (
             f"epsilon={number(plan.realised_epsilon)} per released pixel, word_bits={plan.word_bits}, "
-            f"prune={self.slicer.prune!r}, output={self.slicer.output!r}, dataset_size={self.dataset_size}, "
-            f"releases={self.releases}"
+            f"prune={self.slicer.prune!r}, size={self.slicer.size!r}, output={self.slicer.output!r}, "
+            f"dataset_size={self.dataset_size}, releases={self.releases}"
         )
 
     def _check_labels(self, part: object) -> None:
