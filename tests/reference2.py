@@ -1,13 +1,11 @@
-"""The mechanism a second time. It follows section 17 of docs/proofs.md and imports nothing from the package.
-
-Everything is plain Python in exact integers and rationals, and slow.
-"""
+"""The mechanism a second time: section 17 of docs/proofs.md in exact numbers. It imports nothing of the package."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import math
+import struct
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import product
@@ -15,13 +13,13 @@ from typing import NamedTuple
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+Shrinking = tuple[int, ...]  # top, left, height and width of the kept rectangle; height and width of the release
 Slices = list[tuple[int, float]]  # (bits of the word, eps), in the order of the plan
 
 ONE = 2**64  # probability 1
 COLUMN = 2**56  # the weight of each of the 256 columns
 DIGITS = 120  # of decimal arithmetic: twice what the specification needs
-BLOCK: dict[str | None, int] = {None: 1, "haar": 2, "haar2": 2, "haar4": 2, "haar8": 2, "dct": 8}
-GAIN: dict[str | None, int] = {"haar2": 2, "haar4": 4, "haar8": 8}
+PRUNE = {None: (1, 1), "haar": (2, 1), "haar2": (2, 2), "haar4": (2, 4), "haar8": (2, 8), "dct": (8, 1)}  # side, gain
 
 
 class Raster(NamedTuple):
@@ -90,28 +88,20 @@ class Tables(NamedTuple):
     def realised(self) -> float:
         """The realised eps: the sum over the groups of ln(heaviest mask / lightest mask), rounded up to a float."""
         ratio = math.prod(_ratio(group) for group in self.groups)
-        if ratio == 1:
-            return 0.0
         with localcontext(prec=DIGITS):
             return -float_below(-Fraction((Decimal(ratio.numerator) / Decimal(ratio.denominator)).ln()))
 
 
 def build(slices: Slices, word_bits: int) -> Tables:
-    """Build the tables of a plan."""
-    return Tables(word_bits, [_group(part) for part in pack(slices)])
-
-
-def pack(slices: Slices) -> list[Slices]:
-    """Put slices into groups: each joins the group before it if that stays within 8 bits and eps 32."""
-    groups: list[Slices] = []
+    """The tables of a plan. A slice joins the group before it if that stays within 8 bits and eps 32."""
+    groups: list[Slices] = [[]]
     for part in slices:
-        joined = [*groups[-1], part] if groups else [part]
-        fits = sum(bits.bit_count() for bits, _ in joined) <= 8 and sum(Fraction(eps) for _, eps in joined) <= 32
-        if groups and fits:
+        joined = [*groups[-1], part]
+        if sum(bits.bit_count() for bits, _ in joined) <= 8 and sum(Fraction(eps) for _, eps in joined) <= 32:
             groups[-1] = joined
         else:
             groups.append([part])
-    return groups
+    return Tables(word_bits, [_group(group) for group in groups if group])
 
 
 def hit_weight(values: int, epsilon: float) -> int:
@@ -122,15 +112,11 @@ def hit_weight(values: int, epsilon: float) -> int:
 
 def _group(slices: Slices) -> Group:
     bits = sum(part for part, _ in slices)
-    if bits.bit_count() > 8:
-        hit = hit_weight(1 << bits.bit_count(), slices[0][1])
-        masks, weights = [0, bits], [ONE - hit, hit]
-    else:
-        masks = _words_within(bits)
-        weights = _weights(slices, masks)
-    thresholds, aliases = _columns(weights)
+    is_wide, hit = bits.bit_count() > 8, hit_weight(1 << bits.bit_count(), slices[0][1])
+    masks = [0, bits] if is_wide else _words_within(bits)
+    thresholds, aliases = _columns([ONE - hit, hit] if is_wide else _weights(slices, masks))
     word_of = [*masks, *[0] * (256 - len(masks))]
-    return Group(bits, bits.bit_count() > 8, thresholds, word_of, [word_of[alias] for alias in aliases])
+    return Group(bits, is_wide, thresholds, word_of, [word_of[alias] for alias in aliases])
 
 
 def _words_within(bits: int) -> list[int]:
@@ -163,10 +149,8 @@ def _columns(weights: list[int]) -> tuple[list[int], list[int]]:
         column, donor = small.pop(), large.pop()
         aliases[column] = donor
         left[donor] -= COLUMN - left[column]
-        if left[donor] > COLUMN:
-            large.append(donor)
-        elif left[donor] < COLUMN:
-            small.append(donor)
+        if left[donor] != COLUMN:
+            (large if left[donor] > COLUMN else small).append(donor)
     return [0 if aliases[c] == c else left[c] for c in range(256)], aliases
 
 
@@ -176,26 +160,22 @@ def _ratio(group: Group) -> Fraction:
     for threshold, own, other in zip(group.thresholds, group.own, group.other, strict=True):
         weights[own] += threshold
         weights[other] += COLUMN - threshold
-    if not group.is_wide:
-        return Fraction(max(weights.values()), min(weights.values()))
-    change = Fraction(weights[group.bits], 1 << group.bits.bit_count())
-    return (weights[0] + change) / change
+    if group.is_wide:  # each of its values has an equal share of the hits
+        return 1 + Fraction(weights[0] << group.bits.bit_count(), weights[group.bits])
+    return Fraction(max(weights.values()), min(weights.values()))
 
 
 def draw_masks(tables: Tables, key: bytes, pixels: int) -> list[int]:
     """The masks of an image's pixels."""
     lanes = sum(tables.lanes(group) for group in tables.groups)
     stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(-(-pixels // 64) * lanes * 128))
+    numbers = struct.unpack(f"<{len(stream) // 2}H", stream)
     ties = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
-
-    def number(pixel: int, lane: int) -> int:
-        at = 2 * ((pixel // 64 * lanes + lane) * 64 + pixel % 64)
-        return stream[at] | stream[at + 1] << 8
-
     masks, lane = [0] * pixels, 0
     for g, group in enumerate(tables.groups):
         for pixel in range(pixels):
-            column, first = divmod(number(pixel, lane), 256)
+            at = (pixel // 64 * lanes + lane) * 64 + pixel % 64
+            column, first = divmod(numbers[at], 256)
             threshold = group.thresholds[column]
             is_below = first < threshold >> 48
             if first == threshold >> 48:
@@ -203,32 +183,50 @@ def draw_masks(tables: Tables, key: bytes, pixels: int) -> list[int]:
                 is_below = int.from_bytes(block[:6], "little") < threshold % 2**48
             outcome = group.own[column] if is_below else group.other[column]
             for extra in range(1, tables.lanes(group)):
-                keep = number(pixel, lane + extra) << 16 * (extra - 1)
+                keep = numbers[at + 64 * extra] << 16 * (extra - 1)
                 outcome &= keep | ~(0xFFFF << 16 * (extra - 1))
             masks[pixel] |= outcome
         lane += tables.lanes(group)
     return masks
 
 
+def shrinking(size: int | tuple[int, int], height: int, width: int) -> Shrinking | None:
+    """How a source is shrunk to a longest side, or to a width and height. None: it is not."""
+    if isinstance(size, tuple):
+        w, h = size
+        rows, columns = min(height, width * h // w), min(width, height * w // h)
+    else:
+        longest, rows, columns = max(height, width, size), height, width
+        h, w = max(1, height * size // longest), max(1, width * size // longest)
+    how = ((height - rows) // 2, (width - columns) // 2, rows, columns, h, w)
+    return None if how[2:] == 2 * (height, width) else how
+
+
+def shrink(source: Raster, how: Shrinking) -> Raster:
+    """The source after shrinking: each pixel is the mean of a rectangle, rounded half up."""
+    top, left, rows, columns, height, width = how
+    pixels = []
+    for i, j in product(range(height), range(width)):
+        ys = range(top + i * rows // height, top + (i + 1) * rows // height)
+        xs = range(left + j * columns // width, left + (j + 1) * columns // width)
+        sums = map(sum, zip(*(source.pixels[y * source.width + x] for y, x in product(ys, xs)), strict=True))
+        pixels.append(tuple(math.floor(Fraction(total, len(ys) * len(xs)) + Fraction(1, 2)) for total in sums))
+    return Raster(height, width, pixels)
+
+
 def view(source: Raster, word_bits: int, prune: str | None) -> list[int]:
     """The words of an image before the noise."""
-    planes = list(zip(*map(_to_ycbcr, source.pixels) if word_bits == 24 else source.pixels, strict=True))
     depth = 8 if word_bits == 24 else word_bits
     words = [0] * len(source.pixels)
-    for plane in planes:
+    for plane in zip(*map(_to_ycbcr, source.pixels) if word_bits == 24 else source.pixels, strict=True):
         pruned = _prune(plane, source.height, source.width, depth, prune)
         words = [word << 8 | value for word, value in zip(words, pruned, strict=True)]
     return words
 
 
 def _to_ycbcr(rgb: tuple[int, ...]) -> tuple[int, ...]:
-    r, g, b = rgb
-    middle = (128 << 16) + 32767
-    return (
-        (19595 * r + 38470 * g + 7471 * b + 32768) >> 16,
-        (-11059 * r - 21709 * g + 32768 * b + middle) >> 16,
-        (32768 * r - 27439 * g - 5329 * b + middle) >> 16,
-    )
+    rows = ((19595, 38470, 7471, 32768), (-11059, -21709, 32768, 8421375), (32768, -27439, -5329, 8421375))
+    return tuple(sum(factor * value for factor, value in zip(row, (*rgb, 1), strict=True)) >> 16 for row in rows)
 
 
 def _to_rgb(ycbcr: tuple[int, ...]) -> tuple[int, ...]:
@@ -238,19 +236,16 @@ def _to_rgb(ycbcr: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _prune(plane: tuple[int, ...], height: int, width: int, depth: int, prune: str | None) -> list[int]:
-    side = BLOCK[prune]
+    side, gain = PRUNE[prune]
     if side == 1:
         return list(plane)
-    area = side * side
     sums = {}
     for y, x in product(range(0, height, side), range(0, width, side)):
         cells = product(range(y, y + side), range(x, x + side))
         sums[y, x] = sum(plane[min(row, height - 1) * width + min(column, width - 1)] for row, column in cells)
-    details = [
-        area * value - sums[i // width // side * side, i % width // side * side] for i, value in enumerate(plane)
-    ]
-    middle = (area << depth - 1) + area // 2
-    return [min(max((GAIN.get(prune, 1) * detail + middle) // area, 0), (1 << depth) - 1) for detail in details]
+    area, middle = side**2, (side**2 << depth - 1) + side**2 // 2
+    details = (area * v - sums[i // width // side * side, i % width // side * side] for i, v in enumerate(plane))
+    return [min(max((gain * detail + middle) // area, 0), (1 << depth) - 1) for detail in details]
 
 
 def release(source: Raster, tables: Tables, prune: str | None, key: bytes, *, rgb: bool = False) -> Raster:
@@ -288,10 +283,13 @@ def tables_digest(tables: Tables) -> bytes:
     return hashlib.sha256(frame(*parts)).digest()
 
 
-def image_key(secret: bytes, name: bytes | None, digest: bytes, tables: Tables, prune: str | None) -> bytes:
+def image_key(
+    secret: bytes, name: bytes | None, digest: bytes, tables: Tables, prune: str | None, how: Shrinking | None = None
+) -> bytes:
     """The key of an image under a run key or, where ``name`` is None, under an owner's key."""
     kind = (b"ldp-slicing owner's key 1",) if name is None else (b"ldp-slicing run key 1", name)
-    seen = frame((prune or "none").encode(), b"YCbCr" if tables.word_bits == 24 else b"grey")
+    small = () if how is None else (b"".join(number.to_bytes(8, "big") for number in how),)
+    seen = frame((prune or "none").encode(), b"YCbCr" if tables.word_bits == 24 else b"grey", *small)
     return hmac.digest(secret, frame(*kind, digest, tables_digest(tables), seen, (1).to_bytes(4, "big")), "sha256")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from dataclasses import astuple
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,7 @@ from ldp_slicing import Plan, Slice, Slicer
 from ldp_slicing.keys import Secret, source_digest, tables_digest
 from ldp_slicing.randomness import ImageKey
 from ldp_slicing.slicer import STRIP_BYTES, Output
-from ldp_slicing.view import BLOCK, Prune
+from ldp_slicing.view import BLOCK, Prune, shrinking_of
 from tests import reference2
 from tests.cases import backends, random_image
 from tests.reference2 import Raster, Slices
@@ -49,6 +50,13 @@ def from_bytes(case: dict[str, Any], word_bits: int) -> Raster:
     values = [int.from_bytes(raw[i : i + size], "little") for i in range(0, len(raw), size)]
     pixels = [tuple(values[i : i + channels]) for i in range(0, len(values), channels)]
     return Raster(case["height"], case["width"], pixels)
+
+
+def shrinking_of_case(case: dict[str, Any]) -> reference2.Shrinking | None:
+    size = case.get("size")
+    if size is None:
+        return None
+    return reference2.shrinking(tuple(size) if isinstance(size, list) else size, case["height"], case["width"])
 
 
 @cache
@@ -122,9 +130,11 @@ def test_releases_of_the_vectors() -> None:
     for case in RELEASES["vectors"]:
         tables = plans_of_vectors()[case["plan"]]
         source, size = from_bytes(case, tables.word_bits), 2 if 8 < tables.word_bits <= 16 else 1
+        how = shrinking_of_case(case)
+        small = reference2.shrink(source, how) if how else source
         assert sum(map(tables.lanes, tables.groups)) == case["lanes_per_block"]
         for output, expected in case["release"].items():
-            release = reference2.release(source, tables, case["prune"], bytes.fromhex(case["key"]), rgb=output == "rgb")
+            release = reference2.release(small, tables, case["prune"], bytes.fromhex(case["key"]), rgb=output == "rgb")
             assert as_bytes(release, size).hex() == expected, (case["plan"], case["prune"], output)
 
 
@@ -140,7 +150,8 @@ def test_keys_of_the_vectors() -> None:
         assert digest.hex() == case["source_digest"]
         assert reference2.tables_digest(tables).hex() == case["tables_digest"]
         for owner, key in ((name, "image_key_of_run"), (None, "image_key_of_owner")):
-            assert reference2.image_key(secret, owner, digest, tables, case["prune"]).hex() == case[key]
+            made = reference2.image_key(secret, owner, digest, tables, case["prune"], shrinking_of_case(case))
+            assert made.hex() == case[key]
         assert reference2.output_name(secret, name) == case["output_name"]
 
 
@@ -202,6 +213,39 @@ def test_releases_of_random_plans(seed: int) -> None:
     assert_same_releases(plan, image, PRUNES)
 
 
+def random_size(rng: np.random.Generator, shape: tuple[int, ...]) -> int | tuple[int, int]:
+    """A size that an image of shape (H, W, ...) can be shrunk to; half of them are longest sides."""
+    if rng.integers(2):
+        return int(rng.integers(1, max(shape[:2]) + 2))
+    return int(rng.integers(1, shape[1] + 1)), int(rng.integers(1, shape[0] + 1))
+
+
+def test_shrinking_rules_are_alike() -> None:
+    for height, width in np.ndindex(13, 13):
+        shape = (height + 1, width + 1)
+        fits = [(w + 1, h + 1) for h, w in np.ndindex(*shape)]
+        for size in [*range(1, 15), *fits]:
+            how = shrinking_of(size, *shape)
+            assert reference2.shrinking(size, *shape) == (None if how is None else astuple(how))
+
+
+@pytest.mark.parametrize("seed", range(36))
+def test_shrunk_releases_of_random_plans(seed: int) -> None:
+    plan, rng = random_plan(3000 + seed), np.random.default_rng(seed)
+    image = random_image(plan, tuple(rng.integers(1, 41, 2).tolist()), seed)
+    tables = reference2.build(slices_of(plan), plan.word_bits)
+    for prune in PRUNES:
+        size, key = random_size(rng, image.shape), rng.bytes(32)
+        how = reference2.shrinking(size, *image.shape[:2])
+        source = to_raster(image) if how is None else reference2.shrink(to_raster(image), how)
+        expected = reference2.release(source, tables, prune, key)
+        for backend in backends():
+            slicer = Slicer(plan, prune=prune, size=size, output="ycbcr", backend=backend)
+            release = slicer(image, key=ImageKey(key))
+            assert release.shape[:2] == (expected.height, expected.width)
+            np.testing.assert_array_equal(release, to_array(expected, release), err_msg=f"{plan} {prune} {size}")
+
+
 def plan_top(plan: Plan) -> int:
     """The largest value of a channel."""
     return 255 if plan.is_colour else (1 << plan.word_bits) - 1
@@ -244,6 +288,9 @@ def test_derived_keys_of_random_plans(is_owners: bool) -> None:
         secret, name = rng.bytes(32), rng.bytes(int(rng.integers(0, 30)))
         tables = reference2.build(slices_of(plan), plan.word_bits)
         for prune in PRUNES:
-            key = Secret(secret, is_owners=is_owners).image_key(name, digest, plan, prune, None).take()
-            assert key == reference2.image_key(secret, None if is_owners else name, digest, tables, prune)
+            size = random_size(rng, image.shape)
+            how = reference2.shrinking(size, *image.shape[:2])
+            shrinking = Slicer(plan, size=size).shrinking(*image.shape[:2])
+            key = Secret(secret, is_owners=is_owners).image_key(name, digest, plan, prune, shrinking).take()
+            assert key == reference2.image_key(secret, None if is_owners else name, digest, tables, prune, how)
         assert Secret(secret, is_owners=is_owners).output_name(name) == reference2.output_name(secret, name)

@@ -24,6 +24,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 from ldp_slicing import Plan, Slicer
+from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import CardError, ImageError, LdpSlicingError, ReleaseError
 from ldp_slicing.randomness import Fresh, ImageKey, SeededForTests
 from ldp_slicing.torch import ReleasedDataset, dataset
@@ -119,6 +120,34 @@ def test_releases_have_the_type_of_their_sources(kind: str, stored: bool, tmp_pa
     assert same(second, released[-1])
     statement = released.card.to_dict()["statements"][0]
     assert (statement["releases"], statement["most_releases_of_one_source"]) == (2, 2)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_slicer_with_a_size_gives_smaller_releases(kind: str, stored: bool, tmp_path: Path) -> None:
+    plan, make = KINDS[kind]
+    source = make()
+    slicer = Slicer(plan, size=(3, 2))
+    released = ReleasedDataset([source, source], slicer, store=tmp_path / "s" if stored else None)
+    shape, first = values(source).shape, values(released[0])
+    assert first.shape == ((shape[0], 2, 3) if "tensor" in kind else (2, 3, *shape[2:]))
+    assert first.dtype == values(source).dtype
+    assert released.card.to_dict()["statements"] == slicer_card(slicer, times=2)
+    if stored:
+        assert same(ReleasedDataset.open(tmp_path / "s")[1], released[1])
+
+
+def slicer_card(slicer: Slicer, times: int) -> Any:
+    """Return the statements of a card for so many releases of one source of 3 x 2 pixels."""
+    sizes = ((3, 2),) * times
+    return Card((Statement(slicer.plan, slicer.prune, slicer.output, sizes, times=times),)).to_dict()["statements"]
+
+
+def test_a_source_that_is_too_small_is_named(tmp_path: Path) -> None:
+    sources = [*tensors(2), tensors(1)[0][:, :4]]
+    with pytest.raises(ImageError, match="item 2: the image has 6 x 4 pixels"):
+        ReleasedDataset(sources, Slicer(COLOUR, size=(5, 5)), store=tmp_path / "s")
+    assert not (tmp_path / "s").exists()
 
 
 @pytest.mark.parametrize("stored", [False, True])

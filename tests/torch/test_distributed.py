@@ -117,6 +117,7 @@ def test_a_store_of_other_releases_is_refused(tmp_path: Path) -> None:
         (SOURCES, Slicer(Plan.paper(3.0))),
         (SOURCES, Slicer(Plan.paper(2.0), prune=None)),
         (SOURCES, Slicer(Plan.paper(2.0), output="ycbcr")),
+        (SOURCES, Slicer(Plan.paper(2.0), size=2)),
         (TensorDataset(images[:5], labels[:5]), SLICER),
         (TensorDataset(images, labels + 6), SLICER),
         (TensorDataset(images[..., :4], labels), SLICER),

@@ -13,8 +13,8 @@ from ldp_slicing.audit.statistics import failed_tests
 from ldp_slicing.comparison_sheet import view_image
 from ldp_slicing.errors import ImageError
 from ldp_slicing.torch.simulate import apply_view, simulate, to_rgb
-from ldp_slicing.view import Prune
-from tests.cases import COLOUR_PLANS, GREY_PLANS, PRUNES
+from ldp_slicing.view import Prune, Size
+from tests.cases import COLOUR_PLANS, GREY_PLANS, PRUNES, SIZES, can_shrink
 
 simulating = importlib.import_module("ldp_slicing.torch.simulate")  # ldp_slicing.torch.simulate is the function
 
@@ -117,3 +117,34 @@ def test_noise_does_not_depend_on_the_cached_order_of_plans() -> None:
     simulating._tables_on_device.cache_clear()
     simulate(batch, plans[::-1], torch.Generator().manual_seed(3))  # makes the tables
     assert torch.equal(simulate(batch, plans, torch.Generator().manual_seed(3)), whole)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("shape", [(1, 1), (8, 9), (64, 65), (131, 201)])
+def test_the_shrunk_view_equals_the_slicers(size: Size, shape: tuple[int, int]) -> None:
+    for channels, prune in ((3, "haar"), (1, None), (3, "dct")):
+        batch = random_batch(*shape, channels)
+        if not can_shrink(size, shape):
+            with pytest.raises(ImageError, match="nothing is enlarged"):
+                apply_view(batch, prune, colour=channels == 3, size=size)
+            continue
+        seen = apply_view(batch, prune, colour=channels == 3, size=size).permute(0, 2, 3, 1).numpy()
+        for i, image in enumerate(batch.permute(0, 2, 3, 1).numpy()):
+            small = view.shrink(image, size)
+            expected = view_image(small, prune) if channels == 3 else view_image(small[..., 0], prune)[..., None]
+            assert np.array_equal(seen[i], expected)
+
+
+def test_large_images_are_shrunk_exactly() -> None:
+    """From 2^22 pixels on the sums take 64 bits."""
+    for side in (2047, 2048, 3100):
+        batch = torch.full((1, 1, side, side), 255, dtype=torch.uint8)
+        assert apply_view(batch, None, colour=False, size=1).tolist() == [[[[255]]]]
+
+
+def test_simulated_releases_are_shrunk() -> None:
+    batch, plan = random_batch(40, 30), Plan.paper(20.0)
+    small = torch.from_numpy(view.shrink(batch.permute(0, 2, 3, 1).numpy(), (10, 12))).permute(0, 3, 1, 2)
+    one = simulate(batch, plan, torch.Generator().manual_seed(3), size=(10, 12))
+    assert one.shape == (3, 3, 12, 10)
+    assert torch.equal(one, simulate(small, plan, torch.Generator().manual_seed(3)))

@@ -58,6 +58,17 @@ IMAGES: dict[str, tuple[Plan, Any, int]] = {
 
 
 @pytest.mark.parametrize("name", IMAGES)
+def test_a_slicer_with_a_size_gives_smaller_releases(name: str) -> None:
+    plan, image, count = IMAGES[name]
+    privatize = quiet(plan, size=(4, 3))
+    release = privatize(image)
+    assert type(release) is type(image)
+    assert privatize.releases == count
+    leading = pixels(image).shape[:-2] if isinstance(image, torch.Tensor) else ()
+    assert pixels(release).shape == ((*leading, 3, 4) if leading else (3, 4, *pixels(image).shape[2:]))
+
+
+@pytest.mark.parametrize("name", IMAGES)
 def test_releases_have_the_type_of_their_sources(name: str) -> None:
     plan, image, count = IMAGES[name]
     before = pixels(image).copy()
@@ -291,8 +302,8 @@ def test_compose_pickle_and_repr() -> None:
     assert out.dtype == torch.float32
     assert out.unique().numel() > 2
     assert repr(privatize) == (
-        f"Privatize(epsilon={EPSILON:.6g} per released pixel, word_bits=24, prune='haar', output='rgb', "
-        "dataset_size=1000, releases=1)"
+        f"Privatize(epsilon={EPSILON:.6g} per released pixel, word_bits=24, prune='haar', size=None, "
+        "output='rgb', dataset_size=1000, releases=1)"
     )
 
 
