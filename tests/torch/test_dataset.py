@@ -140,7 +140,7 @@ def test_a_slicer_with_a_size_gives_smaller_releases(kind: str, stored: bool, tm
 def slicer_card(slicer: Slicer, times: int) -> Any:
     """Return the statements of a card for so many releases of one source of 3 x 2 pixels."""
     sizes = ((3, 2),) * times
-    return Card((Statement(slicer.plan, slicer.prune, slicer.output, sizes, times=times),)).to_dict()["statements"]
+    return Card((Statement.of(slicer.plan, slicer.prune, slicer.output, sizes, times=times),)).to_dict()["statements"]
 
 
 def test_a_source_that_is_too_small_is_named(tmp_path: Path) -> None:
