@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import os
 import platform
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -203,6 +205,51 @@ def _measure_files(folder: Path, side: int, count: int, rounds: int) -> dict[str
     return times
 
 
+def palettes() -> list[str]:
+    """Measure files of a plan with few colours: with a palette, and with 24 bits per pixel."""
+    plan = Plan.sliced(5.2, "Y7+Y4+Cb7+Cr7")
+    slicer = Slicer(plan)
+    lines = [
+        "Releases of `Y7+Y4+Cb7+Cr7`, which has 16 colours. Encoding is to memory; the whole is release, encoding and",
+        "SHA-256.",
+        "",
+        "| image | file | bytes | bits per pixel | encoding, ns per pixel | whole, ns per pixel |",
+        "|---|---|---|---|---|---|",
+    ]
+    for label in ("112 x 112", "1024 x 1024", "12 MP (3000 x 4000)"):
+        image = random_image(SIZES[label])
+        pixels = image.size // 3
+        made = {"24 bits": Canvas(image.shape, image.dtype), "palette": Canvas(image.shape, image.dtype, plan)}
+        whole = {name: _release_and_hash(slicer, canvas) for name, canvas in made.items()}
+        encoding: dict[str, Callable[[Any], Any]] = {
+            **{name: lambda _, canvas=canvas: canvas.encode() for name, canvas in made.items()},
+            "24 bits, zlib level 6": lambda _, canvas=made["24 bits"]: zlib.compress(canvas.pixels.tobytes(), 6),
+        }
+        for function in whole.values():
+            function(image)
+        sizes = {name: sum(map(len, canvas.encode())) for name, canvas in made.items()}
+        sizes["24 bits, zlib level 6"] = len(zlib.compress(made["24 bits"].pixels.tobytes(), 6))
+        rounds = ROUNDS.get(label, 9)
+        encoded, wholes = interleaved(encoding, image, rounds), interleaved(whole, image, rounds)
+        for name, size in sizes.items():
+            encode = statistics.median(encoded[name]) / pixels * 1e9
+            total = f"{statistics.median(wholes[name]) / pixels * 1e9:.2f}" if name in wholes else ""
+            lines.append(f"| {label} | {name} | {size:,} | {8 * size / pixels:.2f} | {encode:.2f} | {total} |")
+            print(lines[-1], flush=True)
+    return lines
+
+
+def _release_and_hash(slicer: Slicer, canvas: Canvas) -> Callable[[Any], Any]:
+    def run(image: NDArray[np.uint8]) -> bytes:
+        slicer.release_into(image, canvas.pixels)
+        digest = hashlib.sha256()
+        for piece in canvas.encode():
+            digest.update(piece)
+        return digest.digest()
+
+    return run
+
+
 def archive() -> list[str]:
     """Measure the memory and time of a run in one process for growing numbers of images."""
     lines = ["| number of 16 x 16 images | peak memory, MiB | ms per image |", "|---|---|---|"]
@@ -297,6 +344,7 @@ SECTIONS: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "growth": ("Time and image size", growth),
     "memory": ("Extra memory at 12 MP (the output alone is 34.3 MiB)", memory),
     "files": ("Files", files),
+    "palettes": ("Files as small as what they hold", palettes),
     "archive": ("Memory and number of images", archive),
     "small": ("Small images", small),
     "import": ("Import", importing),
