@@ -120,9 +120,9 @@ def test_the_costs_are_the_logarithms_of_the_exact_ratios(name: str) -> None:
 def test_the_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = Plan.paper(20.0)
     block, source = check_blocks(plan, "haar", plan.tables)
-    assert block.holds
+    assert block.passed
     assert block.value == 0
-    assert source.holds
+    assert source.passed
     assert source.details["released_pixel_is_exceeded"] is True
     assert 3.9 * 20 < (source.value or 0) <= 80
     assert [check.name for check in check_blocks(plan, None, plan.tables)] == ["block"]
@@ -131,12 +131,12 @@ def test_the_checks(monkeypatch: pytest.MonkeyPatch) -> None:
         return view_words(source, plan, prune) + source.astype(np.uint32).sum(axis=(1, 2))[:, None]
 
     monkeypatch.setattr(blocks, "view_words", with_the_sum_of_the_row)
-    assert not check_blocks(plan, None, plan.tables)[0].holds
+    assert not check_blocks(plan, None, plan.tables)[0].passed
 
 
 def test_uniform_masks_and_missing_masks() -> None:
     plan = Plan.grey(1e-18)  # too little for 64 bits: uniform masks, ratio 1
-    assert [check.holds for check in check_blocks(plan, "haar", plan.tables)] == [True, True]
+    assert [check.passed for check in check_blocks(plan, "haar", plan.tables)] == [True, True]
     missing = build_tables([(0x80, 1.0)], 8)
     source = check_blocks(Plan.grey(20.0), "haar", missing)[1]
-    assert not source.holds
+    assert not source.passed

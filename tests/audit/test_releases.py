@@ -17,6 +17,7 @@ from ldp_slicing import Plan, Slicer
 from ldp_slicing.audit.exact import read_groups
 from ldp_slicing.audit.faults import sample_image
 from ldp_slicing.audit.files import summarise
+from ldp_slicing.audit.noise import pair_tests
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.audit.report import ERROR_RATE, Check, Report
 from ldp_slicing.audit.shared_masks import Comparison, pair_distances
@@ -43,7 +44,7 @@ def by_name(report: Report) -> dict[str, Check]:
 
 
 def failed(report: Report) -> set[str]:
-    return {check.name for check in report.checks if not check.holds}
+    return {check.name for check in report.checks if not check.passed}
 
 
 @pytest.fixture
@@ -63,22 +64,26 @@ def folder(tmp_path: Path) -> Path:
 
 def test_untouched_releases_pass(folder: Path) -> None:
     report = audit_releases(folder)
-    assert report.holds, str(report)
+    assert report.passed, str(report)
     assert report.subject == f"6 releases in {folder}"
     assert report.error_rate == pytest.approx(ERROR_RATE)
     checks = by_name(report)
-    assert set(checks) == {"card", "files", "metadata", "manifest", "duplicates", "noise", "shared masks"}
+    assert list(checks) == ["card", "files", "values", "duplicates", "noise", "clamped", "shared masks"]
     assert "3 statements" in checks["card"].tested
     assert "3 of 3 pairs" in checks["shared masks"].tested
-    assert checks["shared masks"].limit == pytest.approx(ERROR_RATE / 3 / (3 * 3))
-    assert checks["noise"].limit == pytest.approx(ERROR_RATE / 3 / 6)
+    assert checks["shared masks"].limit == pytest.approx(ERROR_RATE / 4 / (3 * 3))
+    assert checks["clamped"].limit == pytest.approx(ERROR_RATE / 4 / (6 + 3))
+    assert checks["noise"].limit in [
+        pytest.approx(ERROR_RATE / 4 / 3 / (releases + 1) / len(pair_tests(plan)))
+        for releases, plan in ((4, Plan.paper(5.0)), (1, Plan.grey(5.0)), (1, Plan.grey(5.0, 16)))
+    ]
 
 
 def test_one_release_with_its_card(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png(sample_image(0)))
     release(tmp_path / "a.png", tmp_path / "release.png", ReleaseSettings(prune="dct"))
     report = audit_releases(tmp_path / "release.png")
-    assert report.holds, str(report)
+    assert report.passed, str(report)
     (tmp_path / "release.png.card.json").unlink()
     with pytest.raises(
         AuditError, match=r"has no release\.png\.card\.json: this is not a release, or it was separated from its card"
@@ -99,63 +104,50 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tamper", "failure"),
+    "tamper",
     [
-        (
-            lambda card: card["statements"][0]["levels"][1].update(epsilon=10.0),
-            "statements[0].levels[1].epsilon is 10.0; it should be",
-        ),
-        (lambda card: card["statements"][0]["levels"][3].update(vacuous=False), "levels[3].vacuous"),
-        (lambda card: card["statements"][0]["levels"].pop(), "statements[0].levels has 3 levels"),
-        (
-            lambda card: card["statements"][0]["plan"].update(epsilon_realised=1.0),
-            "plan.epsilon_realised is 1.0; it should be",
-        ),
-        (
-            lambda card: card["statements"][0]["plan"].update(epsilon_requested=1.0),
-            "more than the requested epsilon 1.0",
-        ),
-        (lambda card: card["statements"][0]["plan"]["slices"].pop(), "plan.epsilon_realised"),
-        (lambda card: card["statements"][0]["plan"]["slices"][0].update(bits="red"), "not a plan in JSON"),
-        (lambda card: card["statements"][0].update(releases=5), "releases: the card says 5, should be 4"),
-        (lambda card: card["statements"][0].update(width=[57, 64]), "no image of the stated widths"),
-        (lambda card: card["statements"][0].update(width=[56, 128]), "width[0]: the card says 56, should be 57"),
-        (lambda card: card["statements"][0]["view"].update(prune="none"), "cannot affect up to 4"),
-        (lambda card: card["statements"][0]["view"].update(prune="all"), "prune must be"),
-        (lambda card: card["statements"][0].update(plan=7), "statements[0].plan must be an object"),
-        (lambda card: card["statements"].pop(), "no statement is about 1 release, such as more/grey.png"),
-        (lambda card: card.update(card=3), "version 3"),
-        (lambda card: card.pop("statements"), "lacks the key 'statements'"),
-        (lambda card: card.update(statements=7), "statements must be a list"),
+        lambda card: card["statements"][0]["levels"][1].update(epsilon=10.0),
+        lambda card: card["statements"][0]["levels"][3].update(vacuous=False),
+        lambda card: card["statements"][0]["levels"].pop(),
+        lambda card: card["statements"][0]["plan"].update(epsilon_realised=1.0),
+        lambda card: card["statements"][0]["plan"].update(epsilon_requested=1.0),
+        lambda card: card["statements"][0]["plan"]["slices"].pop(),
+        lambda card: card["statements"][0]["plan"]["slices"][0].update(bits="red"),
+        lambda card: card["statements"][0].update(releases=5),
+        lambda card: card["statements"][0].update(output="ycbcr"),
+        lambda card: card["statements"][0]["view"].update(prune="none"),
+        lambda card: card["statements"][0]["view"].update(prune="all"),
+        lambda card: card["statements"][0].update(plan=7),
+        lambda card: card["statements"].pop(),
+        lambda card: card.update(card=99),
+        lambda card: card.pop("statements"),
+        lambda card: card.update(statements=7),
     ],
 )
-def test_a_card_whose_sums_are_wrong(folder: Path, tamper: Callable[[dict[str, Any]], object], failure: str) -> None:
+def test_a_card_whose_sums_are_wrong(folder: Path, tamper: Callable[[dict[str, Any]], object]) -> None:
     path = folder / "card.json"
     card = json.loads(path.read_text())
     tamper(card)
     write_card(folder, card)
     report = audit_releases(folder)
-    assert failed(report) - {"noise"} == {
-        "card"
-    }  # without one of its slices, bits that are released should be constant
-    assert any(failure in line for line in by_name(report)["card"].failures), by_name(report)["card"].failures
+    assert failed(report) - {"values"} == {"card"}  # without a slice, bits that are released should be constant
+    assert (report.outcome, report.exit_status) == ("refuted", 1)
 
 
 def test_a_statement_about_missing_releases(folder: Path) -> None:
     (folder / "more" / "grey.png").unlink()
-    assert by_name(audit_releases(folder))["card"].failures == ("statement 3, releases: the card says 1, should be 0",)
+    assert failed(audit_releases(folder)) == {"card", "files"}
 
 
 def test_a_card_that_is_not_json(folder: Path) -> None:
     (folder / "card.json").write_text("{")
-    (failure,) = by_name(audit_releases(folder))["card"].failures
-    assert failure.startswith("card.json is not a valid card: it is not JSON")
+    assert failed(audit_releases(folder)) == {"card"}
 
 
 def test_prose_on_a_card_is_checked(folder: Path) -> None:
     true = json.loads((folder / "card.json").read_text())
     write_card(folder, true)
-    assert audit_releases(folder).holds
+    assert audit_releases(folder).passed
     write_card(folder, true | {"remark": "more"})
     assert failed(audit_releases(folder)) == {"card"}
     true["statements"][0]["levels"][0]["why"] = "other words"
@@ -166,25 +158,19 @@ def test_prose_on_a_card_is_checked(folder: Path) -> None:
 def test_files_that_are_not_releases(folder: Path) -> None:
     (folder / "notes.txt").write_text("x")
     (folder / ".0123.partial").write_bytes(b"")
-    Image.fromarray(sample_image(0)).save(folder / "other.png")  # Pillow filters rows
+    Image.fromarray(sample_image(0)).save(folder / "other.png")
     (folder / "link.png").symlink_to(folder / "0.png")
     (folder / "more" / "card.json").write_text("{}")
     report = audit_releases(folder)
     assert failed(report) == {"files"}
     found = "\n".join(by_name(report)["files"].failures)
-    for line in (
-        ".0123.partial: is not a PNG",
-        "notes.txt: is not a PNG",
-        "other.png: was not written by this software",
-        "link.png: is a symbolic link",
-    ):
-        assert line in found
-    assert "more/card.json" in found
+    for name in (".0123.partial", "notes.txt", "other.png", "link.png", "more/card.json"):
+        assert f"{name}: is " in found
 
 
 def test_a_name_cannot_write_lines_into_the_report(folder: Path) -> None:
-    (folder / "x\n  holds  files.txt").write_text("x")
-    assert "x\\n  holds  files.txt: is not a PNG" in str(audit_releases(folder))
+    (folder / "x\n  passes  files.txt").write_text("x")
+    assert "x\\n  passes  files.txt: is not in the manifest" in str(audit_releases(folder))
 
 
 def test_a_file_that_cannot_be_read_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +201,7 @@ def test_equal_sources_have_equal_releases_under_an_owners_key(tmp_path: Path) -
         (source / f"{name}.png").write_bytes(png(sample_image(number)))
     release(source, tmp_path / "out", key=tmp_path / "key")
     report = audit_releases(str(tmp_path / "out"))
-    assert report.holds, str(report)
+    assert report.passed, str(report)
     assert "1 equal to another, as the owner's key makes" in by_name(report)["duplicates"].tested
     assert "1 of 1 pairs" in by_name(report)["shared masks"].tested
     card = json.loads((tmp_path / "out" / "card.json").read_text())
@@ -224,8 +210,8 @@ def test_equal_sources_have_equal_releases_under_an_owners_key(tmp_path: Path) -
     assert failed(audit_releases(tmp_path / "out")) == {"duplicates", "shared masks"}
 
 
-@pytest.mark.parametrize(("name", "why"), [("a.tar", "only PNG files can"), ("a.card.json", "is a card")])
-def test_a_file_that_is_not_a_png_is_refused(name: str, why: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "why"), [("a.jpg", "is not a release"), ("a.card.json", "is a card")])
+def test_a_file_that_is_not_a_release_is_refused(name: str, why: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(AuditError, match=why):
         audit_releases(tmp_path / name)
@@ -238,9 +224,9 @@ def test_equal_releases_of_single_pixels_may_be_chance(tmp_path: Path) -> None:
     release(tmp_path / "images", tmp_path / "releases", ReleaseSettings())
     shutil.copy(tmp_path / "releases" / "0.png", tmp_path / "releases" / "1.png")
     report = audit_releases(tmp_path / "releases")
-    assert failed(report) == {"manifest"}
+    assert failed(report) == {"files", "card"}  # the copy is not the file that was released
     assert "1 too small to tell from chance" in by_name(report)["duplicates"].tested
-    assert "2 too small to tell" in by_name(report)["noise"].tested
+    assert report.power.too_little == "2 releases could be unprotected images with a camera's noise"
 
 
 def test_bits_that_the_plan_drops_are_constant(tmp_path: Path) -> None:
@@ -249,11 +235,9 @@ def test_bits_that_the_plan_drops_are_constant(tmp_path: Path) -> None:
         (tmp_path / "images" / f"{number}.png").write_bytes(png(sample_image(number)))
     settings = ReleaseSettings(epsilon=5.2, weights=(4, 0, 0))  # without chroma
     release(tmp_path / "images", tmp_path / "releases", settings)
-    assert audit_releases(tmp_path / "releases").holds
+    assert audit_releases(tmp_path / "releases").passed
     (tmp_path / "releases" / "1.png").write_bytes(png(Slicer(Plan.paper(5.2))(sample_image(1))))
-    assert by_name(audit_releases(tmp_path / "releases"))["noise"].failures == (
-        "1.png: bits that its plan drops are not constant",
-    )
+    assert "values" in failed(audit_releases(tmp_path / "releases"))
 
 
 def photograph_pieces(side: int) -> list[NDArray[np.uint8]]:
@@ -268,7 +252,7 @@ def releases_of(images: list[NDArray[np.uint8]], plan: Plan, *, shared: bool) ->
     out = []
     for number, image in enumerate(images):
         slicer = Slicer(plan, randomness=SeededForTests(0 if shared else number + 1))
-        out.append(summarise(PurePath(f"{number}"), slicer(image)))
+        out.append(summarise(PurePath(f"{number}"), slicer(image), plan))
     return Comparison(out, read_groups(plan.tables))
 
 
@@ -297,7 +281,7 @@ def test_fresh_masks_of_one_flat_source_are_not_suspected() -> None:
 def test_the_bounds_are_those_of_equal_flat_sources() -> None:
     plan = Plan(Plan.grey(20.0).slices[:3], 8)
     flat = np.full((256, 256), 77, np.uint8)
-    one, two = (summarise(PurePath("x"), Slicer(plan)(flat)) for _ in range(2))
+    one, two = (summarise(PurePath("x"), Slicer(plan)(flat), plan) for _ in range(2))
     groups = read_groups(plan.tables)
     equal = math.prod(group.zero_xor_probability(2) for group in groups)
     steps = math.prod(group.zero_xor_probability(4) for group in groups)
@@ -313,12 +297,13 @@ def test_clamped_colours_do_not_count() -> None:
     saturated = [np.tile(np.array([255, 0, 255], np.uint8), (128, 128, 1))] * 4
     plan = Plan.paper(58.0)
     releases = [
-        summarise(PurePath(str(number)), Slicer(plan, prune=None)(image)) for number, image in enumerate(saturated)
+        summarise(PurePath(str(number)), Slicer(plan, prune=None)(image), plan)
+        for number, image in enumerate(saturated)
     ]
     assert Comparison(releases, read_groups(plan.tables)).compare(LIMIT)[1] == []
     believed = [dataclasses.replace(release, certain=np.ones_like(release.certain)) for release in releases]
     assert Comparison(believed, read_groups(plan.tables)).compare(LIMIT)[1]
-    pair = summarise(PurePath("x"), np.array([[[9, 9, 9], [9, 255, 9], [9, 9, 9], [8, 8, 8]]], np.uint8))
+    pair = summarise(PurePath("x"), np.array([[[9, 9, 9], [9, 255, 9], [9, 9, 9], [8, 8, 8]]], np.uint8), plan)
     assert pair.certain.tolist() == [False, True]
     assert pair.certain_pixels == 3
 
@@ -362,9 +347,9 @@ def test_the_report_states_how_many_pairs_were_compared(tmp_path: Path, monkeypa
 def test_a_recorded_loss_passes(folder: Path, lost: str) -> None:
     """The grey release is the only one of its kind; the colour ones are two of four."""
     (folder / lost).unlink()
-    assert failed(audit_releases(folder)) == {"card", "manifest"}  # the manifest does not record the loss
+    assert failed(audit_releases(folder)) == {"card", "files"}  # the manifest does not record the loss
     release(folder.parent / "images", folder, ReleaseSettings())
-    assert audit_releases(folder).holds
+    assert audit_releases(folder).passed
     card = folder / "card.json"
     text = card.read_text()
     number = json.loads(text)["statements"][0]["releases"]
@@ -380,7 +365,7 @@ def test_a_recorded_loss_passes(folder: Path, lost: str) -> None:
     assert failed(audit_releases(folder)) == {"card"}
     card.write_text(text)
     (folder / "1.png").unlink()
-    assert failed(audit_releases(folder)) == {"card", "manifest"}
+    assert failed(audit_releases(folder)) == {"card", "files"}
 
 
 def test_an_invented_loss_does_not_hide_a_false_card(folder: Path) -> None:
@@ -413,7 +398,7 @@ def test_an_invented_loss_does_not_hide_a_false_card(folder: Path) -> None:
     assert forged(lambda statement: statement["levels"][0].update(why="other words")) == {"card"}
     for wrong in ({"width": 0}, {"height": "1"}, {"word_bits": None}, {"width": True}):
         manifest.write_text(lines + json.dumps(invented | wrong) + "\n")
-        assert "manifest" in failed(audit_releases(folder))
+        assert "files" in failed(audit_releases(folder))
     (folder / "z.png").symlink_to("0.png")
     manifest.write_text(lines + json.dumps(invented) + "\n")
     assert ("z.png", "is missing") in verify(LocalStorage(folder)).problems
@@ -426,7 +411,7 @@ def test_the_remaining_releases_may_be_smaller_than_a_block(tmp_path: Path) -> N
     release(tmp_path / "in", tmp_path / "out")
     (tmp_path / "out" / "large.png").unlink()
     release(tmp_path / "in", tmp_path / "out")
-    assert audit_releases(tmp_path / "out").holds
+    assert audit_releases(tmp_path / "out").passed
     assert [name for name, _ in verify(LocalStorage(tmp_path / "out")).problems] == ["large.png"]
 
 
@@ -436,7 +421,7 @@ def test_two_statements_cannot_be_about_the_same_releases(folder: Path) -> None:
     release(folder.parent / "images", folder, ReleaseSettings())
     card = folder / "card.json"
     true = json.loads(card.read_text())
-    assert audit_releases(folder).holds
+    assert audit_releases(folder).passed
     few = Statement.of(
         Plan.paper(0.1), "haar", "rgb", ((57, 33),)
     ).to_dict()  # as if the lost release had been made with another plan

@@ -24,7 +24,7 @@ STATISTICS = {
 
 def test_every_known_fault_is_rejected_and_the_controls_are_not() -> None:
     report = self_test(Plan.paper(20.0), "haar")
-    assert report.holds, str(report)
+    assert report.passed, str(report)
     found = {check.name: set(check.details["rejected_by"]) for check in report.checks}
     assert len(found) == len(INSTALLATION_FAULTS) + len(FOLDER_FAULTS)
     assert found["nothing"] == found["releases, nothing"] == set()
@@ -35,7 +35,7 @@ def test_every_known_fault_is_rejected_and_the_controls_are_not() -> None:
 
 def test_without_pruning_at_another_epsilon() -> None:
     report = self_test(Plan.paper(12.0, (1, 1, 1)), None, pixels=1 << 16)
-    assert report.holds, str(report)
+    assert report.passed, str(report)
 
 
 def test_the_folder_in_which_faults_are_planted_is_a_complete_set_of_releases(tmp_path: Path) -> None:
@@ -56,6 +56,6 @@ def test_a_fault_that_is_not_found_and_a_control_that_is_rejected_fail(
     monkeypatch.setattr(selftest, "INSTALLATION_FAULTS", (planted,))
     monkeypatch.setattr(selftest, "FOLDER_FAULTS", ())
     report = self_test(Plan.paper(20.0), "haar", pixels=1 << 16)
-    assert not report.holds
+    assert not report.passed
     assert report.checks[0].failures == (["should be rejected by flip rates", "should be accepted"][index],)
     assert "A FAULT IS NOT FOUND" in report.verdict

@@ -14,7 +14,6 @@ import pytest
 from PIL import Image
 
 from ldp_slicing.audit.releases import audit_releases
-from ldp_slicing.errors import AuditError
 from ldp_slicing.release.settings import ReleaseSettings
 from tests.formats.shards import GREY, OTHER, SAMPLES, members_of, shard
 from tests.markers import encoded, gradient
@@ -136,8 +135,7 @@ def test_a_grey_member_is_left_out_if_the_plan_is_for_colour(tmp_path: Path) -> 
     assert all("is grey" in ran.problems[name] for name in ("a.tar: 1.png", "grey.tar: 1.png"))
     assert (spent().releases, spent().unfinished) == (1, 0)
     assert verified(tmp_path / "out") == []
-    with pytest.raises(AuditError, match=r"a\.tar cannot be audited: only PNG files can"):
-        audit_releases(tmp_path / "out")
+    assert audit_releases(tmp_path / "out").passed
 
 
 def test_a_shard_is_refused_if_one_of_its_sources_was_released_before(tmp_path: Path) -> None:

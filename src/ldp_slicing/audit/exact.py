@@ -81,6 +81,13 @@ class Group:
         """The probability of the likeliest mask."""
         return max(self.masks.values())
 
+    def restricted(self, bits: int) -> Group:
+        """The draw of these bits alone."""
+        weights = dict[int, int]()
+        for mask, weight in self.weights.items():
+            weights[mask & bits] = weights.get(mask & bits, 0) + weight
+        return Group(weights, self.uniform)
+
     def zero_xor_probability(self, masks: int) -> float:
         """The probability that the XOR of ``masks`` (2 or 4) independent masks is 0. No other value is likelier."""
         if self.uniform:

@@ -28,7 +28,7 @@ from ldp_slicing.randomness import SeededForTests
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.storage import LocalStorage
 from ldp_slicing.tables import Tables
-from ldp_slicing.view import Prune
+from ldp_slicing.view import Prune, to_rgb
 
 SIDE = 128  # of the images in a folder of releases
 IMAGES = 6
@@ -268,9 +268,22 @@ def _add_source(folder: Path, _: Plan, __: Prune) -> None:
     (folder / "3.png").write_bytes(_png(sample_image(3)))
 
 
+def _add_noisy_source(folder: Path, plan: Plan, _: Prune) -> None:
+    """Rebuild the source as the plan does, so that every value is one that the plan can release."""
+    noise = np.random.default_rng(5).normal(0, 5, (SIDE, SIDE, 3))
+    source = np.clip(np.rint(sample_image(3) + noise), 0, 255).astype(np.uint8)
+    words = view_words(source, plan, None) & np.uint32(plan.kept_bits) | np.uint32(plan.dropped_value)
+    rebuilt = to_rgb(np.moveaxis(_ycbcr(words).astype(np.uint8), -1, 0))
+    (folder / "3.png").write_bytes(_png(np.moveaxis(rebuilt, 0, -1)))
+
+
+def _add_source_without_red(folder: Path, _: Plan, __: Prune) -> None:
+    (folder / "3.png").write_bytes(_png(sample_image(3) * np.array([0, 1, 1], np.uint8)))
+
+
 FOLDER_FAULTS = (
     FolderFault("releases, nothing", "the control: releases unchanged", frozenset(), lambda *_: None),
-    FolderFault("a metadata leak", "a comment in one PNG", frozenset({"metadata"}), _add_comment),
+    FolderFault("a metadata leak", "a comment in one PNG", frozenset({"files"}), _add_comment),
     FolderFault(
         "a wrong card",
         "the source pixel's epsilon as if pruning cost nothing",
@@ -279,9 +292,11 @@ FOLDER_FAULTS = (
     ),
     FolderFault("a stray file", "notes among the releases", frozenset({"files"}), _add_notes),
     FolderFault(
-        "a second release", "one release made again, in place of the first", frozenset({"manifest"}), _replace_release
+        "a second release", "one release made again, in place of the first", frozenset({"files"}), _replace_release
     ),
     FolderFault("a duplicate", "one release under two names", frozenset({"duplicates"}), _duplicate_release),
     FolderFault("a shared mask", "two of the releases under one mask", frozenset({"shared masks"}), _share_mask),
-    FolderFault("an unprotected image", "a source among the releases", frozenset({"noise"}), _add_source),
+    FolderFault("an unprotected image", "a source among the releases", frozenset({"noise", "values"}), _add_source),
+    FolderFault("a noisy source", "a source with noise of sigma 5", frozenset({"noise"}), _add_noisy_source),
+    FolderFault("a source in two colours", "a source without red", frozenset({"clamped"}), _add_source_without_red),
 )

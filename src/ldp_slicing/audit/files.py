@@ -1,21 +1,35 @@
-"""Reading releases from files: their pixels, and everything else that a file holds."""
+"""Reading a set of releases: what its card says, what ``verify`` finds, and what the pixels of every release show."""
 
 from __future__ import annotations
 
 import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ldp_slicing.audit.pixel_words import Pixels, Words, recover_words
-from ldp_slicing.errors import AuditError, ImageError
-from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME
+from ldp_slicing.audit.noise import NoiseCounts, count_noise
+from ldp_slicing.audit.pixel_words import Pixels, Words
+from ldp_slicing.audit.rebuilt import rebuilt
+from ldp_slicing.card import Card
+from ldp_slicing.errors import AuditError, ImageError, LdpSlicingError, ReleaseError
+from ldp_slicing.files import digest_of, open_regular
+from ldp_slicing.formats import WRITERS, load_format
+from ldp_slicing.formats.base import Claims, Content, Damaged, Options
+from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, is_lost, read_manifest, write_manifest
+from ldp_slicing.plan import COLOUR_BITS, Plan
 from ldp_slicing.png import read_release_png
-from ldp_slicing.storage import LocalStorage
+from ldp_slicing.storage import LocalStorage, printable
+from ldp_slicing.verify import verify
 
-PAIRS = 2048  # pairs of neighbouring pixels kept of each release
+PAIRS = 2048  # pairs of neighbouring pixels kept of each release, to compare it with others
+PAIRS_KEPT = 1 << 24  # of all releases: 150 MB of memory
+LOST = "is lost"  # how ``verify`` begins to report a loss that the manifest records: not a fault of the set
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,67 +38,170 @@ class ReleaseFile:
 
     path: PurePath
     size: tuple[int, int]  # width, height
-    word_bits: int  # 24, 16 or 8: those of the file
     digest: bytes  # of shape, dtype and pixels
     certain_pixels: int
+    counts: NoiseCounts
     left: Words
     right: Words
     certain: NDArray[np.bool_]
 
 
+@dataclass(frozen=True)
+class AuditedStatement:
+    """One statement of the card, with the releases that it is about.
+
+    ``owners_key``: equal sources have equal releases, as the card says.
+    """
+
+    plan: Plan
+    owners_key: bool = False
+    releases: list[ReleaseFile] = field(default_factory=list)
+
+
 @dataclass
 class ReleaseSet:
-    """The files of one set of releases: a folder with its card, or one PNG with its own."""
+    """What was read of a set: the statements with their releases, and what is wrong with files and card."""
 
     name: str
-    card_path: Path
-    folder: Path | None = None  # None for a single release
-    releases: list[ReleaseFile] = field(default_factory=list)
-    unexpected: list[str] = field(default_factory=list)  # files that are not releases
-    metadata: list[str] = field(default_factory=list)  # releases that hold more than pixels
+    statements: dict[int, AuditedStatement] = field(default_factory=dict)  # by the bits of a word
+    files: list[str] = field(default_factory=list)
+    card: list[str] = field(default_factory=list)
+    lost: int = 0
+    pairs_kept: int = 0
+
+    @property
+    def releases(self) -> list[ReleaseFile]:
+        return [release for statement in self.statements.values() for release in statement.releases]
 
 
 def read_set(target: Path) -> ReleaseSet:
-    """Read a folder of releases, or one release. Pixels are not kept: each release takes a few kilobytes of memory."""
+    """Read a folder of releases, or one file of releases with its card. Of pixels, only counts and samples are kept."""
     if target.is_dir():
-        found = ReleaseSet(str(target), target / CARD_NAME, target)
-        for item in sorted(LocalStorage(target).files(), key=lambda item: item.path):
-            if item.problem:
-                found.unexpected.append(f"{item.path}: {item.problem}")
-            elif item.path not in (CARD_NAME, MANIFEST_NAME):
-                _add_release(found, target, PurePath(item.path))
-        return found
+        if not any((target / name).exists() for name in (CARD_NAME, MANIFEST_NAME)):
+            raise AuditError(
+                f"{target} has no {CARD_NAME}: the run is not finished, or this is not a folder of releases"
+            )
+        return _read_folder(target, str(target))
     if not target.is_file():
         raise AuditError(f"{target} is neither a folder of releases nor a release")
-    found = ReleaseSet(str(target), target.with_name(f"{target.name}.card.json"))
-    _add_release(found, target.parent, PurePath(target.name))
+    return _read_single(target)
+
+
+def _read_single(target: Path) -> ReleaseSet:
+    """Read one file with its card: a folder of one file, whose manifest says what is in the file."""
+    card = target.with_name(f"{target.name}.card.json")
+    if target.name.endswith(".card.json"):
+        raise AuditError(f"{target} is a card: name the release that it is about")
+    if target.suffix.lower() not in WRITERS:
+        raise AuditError(f"{target} is not a release: releases are {', '.join(WRITERS)} files")
+    if not card.exists():
+        raise AuditError(f"{target} has no {card.name}: this is not a release, or it was separated from its card")
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copyfile(card, Path(folder, CARD_NAME))
+        shutil.copyfile(target, Path(folder, target.name))
+        with target.open("rb") as file:
+            digest = digest_of(file).hex()
+        line = {"output": target.name, "sha256": digest, "status": "released"}
+        write_manifest(LocalStorage(Path(folder)), (line | more for more in _members(Path(folder, target.name))))
+        return _read_folder(Path(folder), str(target))
+
+
+def _members(path: Path) -> list[dict[str, Any]]:
+    """What the manifest says of each release in a file. ``verify`` reports what is wrong with the file."""
+    file_format = load_format(WRITERS[path.suffix.lower()])
+    try:
+        with path.open("rb") as file:
+            check = getattr(file_format, "check", None)
+            contents: list[Content] = list(check(file, Claims()) if check else file_format.inspect(file))
+    except Exception:
+        return [{}]
+    found = [one for one in contents if one.kept is None and one.problem is None]
+    return [
+        ({"member": printable(one.member)} if one.member is not None else {}) | {"frames": one.frames} for one in found
+    ] or [{}]
+
+
+def _read_folder(folder: Path, name: str) -> ReleaseSet:
+    found, place = ReleaseSet(name), LocalStorage(folder)
+    _read_card(found, folder / CARD_NAME)
+    outputs = list[str]()
+    try:
+        for line in read_manifest(place):
+            if is_lost(place, line):
+                found.lost += 1
+            elif line["output"] not in outputs[-1:]:
+                outputs.append(line["output"])
+    except ReleaseError as error:
+        found.files.append(f"the folder {error}")
+        return found
+    try:
+        problems = [(path, problem) for path, problem in verify(place).problems if not problem.startswith(LOST)]
+    except ReleaseError as error:  # a library is missing
+        raise AuditError(f"{name} {error}") from None
+    found.card += [problem for path, problem in problems if path == CARD_NAME]
+    found.files += [f"{path}: {problem}" for path, problem in problems if path != CARD_NAME]
+    wrong = {path for path, _ in problems}
+    for output in sorted(set(outputs)):
+        suffix = PurePath(output).suffix.lower()
+        # Containers are decoded by libraries, so only those are that ``verify`` has accounted for byte by byte.
+        if suffix in WRITERS and (suffix == ".png" or output not in wrong) and place.size(output) is not None:
+            _read_file(found, folder, output, known_as_wrong=output in wrong)
     return found
 
 
-def _add_release(found: ReleaseSet, folder: Path, path: PurePath) -> None:
+def _read_card(found: ReleaseSet, path: Path) -> None:
+    """Read the statements. ``verify`` reports what is wrong with them."""
     try:
-        data = (folder / path).read_bytes()
-        pixels, extras = read_release_png(data)
-    except OSError as error:
-        raise AuditError(f"{folder / path} cannot be read: {error.strerror}") from None
-    except ImageError as error:
-        found.unexpected.append(f"{path}: {error}")
+        card = Card.load(open_regular(path))
+    except LdpSlicingError:
         return
-    found.metadata += [f"{path}: {extra}" for extra in extras]
-    found.releases.append(summarise(path, pixels))
+    for stated in card.statements:
+        found.statements.setdefault(stated.plan.word_bits, AuditedStatement(stated.plan, card.owners_key))
 
 
-def summarise(path: PurePath, pixels: Pixels) -> ReleaseFile:
-    """Keep of a release, [H, W, 3] or [H, W], what the tests need: a digest, and words of neighbouring pixels."""
+def _read_file(found: ReleaseSet, folder: Path, output: str, *, known_as_wrong: bool) -> None:
+    try:
+        for member, pixels, bits in released_pixels(folder / output):
+            statement = found.statements.get(bits)
+            if statement is not None and pixels.dtype == statement.plan.dtype:
+                path = PurePath(output, member) if member else PurePath(output)
+                release = summarise(path, pixels, statement.plan, keep=found.pairs_kept < PAIRS_KEPT)
+                found.pairs_kept += release.left.size
+                statement.releases.append(release)
+    except OSError as error:
+        raise AuditError(f"{folder / output} cannot be read: {error.strerror}") from None
+    except ImageError as error:
+        if not known_as_wrong:
+            found.files.append(f"{output}: {error}")
+
+
+def released_pixels(path: Path) -> Iterator[tuple[str, Pixels, int]]:
+    """Yield the name, the pixels and the bits per word of every release in a file."""
+    suffix = path.suffix.lower()
+    if suffix == ".png":
+        pixels, _ = read_release_png(path.read_bytes())
+        yield "", pixels, COLOUR_BITS if pixels.ndim == 3 else 8 * pixels.dtype.itemsize
+        return
+    with path.open("rb") as file:
+        for entry in load_format(WRITERS[suffix]).read(file, Options()):
+            if isinstance(entry, Damaged):
+                raise ImageError(f"{entry.name} {entry.problem}")
+            yield entry.name, entry.pixels, entry.bits
+
+
+def summarise(path: PurePath, pixels: Pixels, plan: Plan, *, keep: bool = True) -> ReleaseFile:
+    """Keep of a release, [H, W, 3] or [H, W], what the tests need: a digest, counts, and words of some neighbours.
+
+    ``keep``: whether to keep words.
+    """
     height, width = pixels.shape[:2]
-    is_colour = pixels.ndim == 3
     digest = hashlib.sha256(f"{pixels.shape} {pixels.dtype}".encode() + pixels.tobytes()).digest()
-    unclamped = ((pixels > 0) & (pixels < 255)).all(axis=-1) if is_colour else np.ones_like(pixels)
     across = width // 2
-    count = min(PAIRS, height * across)
+    count = min(PAIRS, height * across) if keep else 0
     chosen = np.arange(count) * (height * across) // max(1, count)
     rows, columns = (chosen // across, 2 * (chosen % across)) if across else (chosen, chosen)
-    (left, left_certain), (right, right_certain) = (recover_words(pixels[rows, columns + step]) for step in (0, 1))
-    word_bits = 24 if is_colour else 8 * pixels.dtype.itemsize
-    certain = left_certain & right_certain
-    return ReleaseFile(path, (width, height), word_bits, digest, int(np.count_nonzero(unclamped)), left, right, certain)
+    values, kept_bits = rebuilt(plan), np.uint32(plan.kept_bits)
+    (left, left_known), (right, right_known) = (values.words(pixels[rows, columns + step]) for step in (0, 1))
+    certain = left_known & right_known & kept_bits == kept_bits
+    counts = count_noise(pixels, plan)
+    return ReleaseFile(path, (width, height), digest, counts.pixels - counts.clamped, counts, left, right, certain)

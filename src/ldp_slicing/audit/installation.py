@@ -15,7 +15,7 @@ from ldp_slicing.audit.backends import Installation, audit_sources
 from ldp_slicing.audit.blocks import check_blocks
 from ldp_slicing.audit.exact import check_tables, epsilon_of, worst_ratio
 from ldp_slicing.audit.pixel_words import Words, masks_of, view_words
-from ldp_slicing.audit.report import ERROR_RATE, Check, Report
+from ldp_slicing.audit.report import ERROR_RATE, Check, Report, Verdicts
 from ldp_slicing.audit.statistics import (
     LAGS,
     BinomialTests,
@@ -40,6 +40,7 @@ TEST_CHECKS = {  # each check with its kinds of tests
     "two releases": ("two releases",),
 }
 CHECKS_PER_BACKEND = len(TEST_CHECKS) + 2  # and repeated masks, and the measured eps
+VERDICTS = Verdicts("the mathematical bound holds", "THE MATHEMATICAL BOUND DOES NOT HOLD")
 LIMITATIONS = (
     "faults of a backend smaller than the interval of the measured epsilon (the exact part finds those in tables)",
     "keys that somebody else knows: the operating system's random numbers are trusted",
@@ -68,7 +69,7 @@ def audit_installation(
     checks += audit_backends(installation, pixels, error_rate, progress)
     epsilon = f"epsilon {plan.epsilon:g} (realised {plan.realised_epsilon:.12g})"
     subject = f"{counted(len(plan.slices), 'slice')}, {epsilon}, pruning {prune or 'none'}"
-    return Report(subject, tuple(checks), LIMITATIONS, time.monotonic() - started)
+    return Report(subject, tuple(checks), LIMITATIONS, time.monotonic() - started, VERDICTS)
 
 
 def audit_backends(

@@ -10,7 +10,8 @@ from typing import Any
 
 from ldp_slicing.version import __version__
 
-REPORT_VERSION = 1
+REPORT_VERSION = 2
+UNDECIDED = 3  # the exit status of an audit that cannot tell
 SHOWN = 5  # failures of one check that the text shows
 ERROR_RATE = 1e-6  # of a whole audit: the probability that it fails although every promise is kept
 
@@ -27,7 +28,7 @@ class Check:
     section: str
     name: str
     tested: str
-    holds: bool
+    passed: bool
     quantity: str = ""
     value: float | None = None
     relation: str = "<="
@@ -43,7 +44,7 @@ class Check:
             "name": self.name,
             "backend": self.backend or None,
             "tested": self.tested,
-            "holds": self.holds,
+            "passed": self.passed,
             "quantity": self.quantity or None,
             "value": _json_number(self.value),
             "relation": self.relation,
@@ -58,26 +59,59 @@ class Check:
         """The value and its limit as text, or an empty string."""
         if self.value is None or self.limit is None:
             return ""
-        relation = self.relation if self.holds else f"not {self.relation}"
+        relation = self.relation if self.passed else f"not {self.relation}"
         return f"{self.quantity} {_short(self.value)} {relation} {_short(self.limit)}"
 
 
 @dataclass(frozen=True)
-class Report:
-    """The checks of one audit. The audit holds if all of them do.
+class Verdicts:
+    """The words for what an audit concludes. ``undecided``: no check failed, but the checks have too little power."""
 
-    ``limitations``: what this audit cannot detect. ``verdicts``: the words for success and for failure.
+    success: str
+    failure: str
+    undecided: str = ""
+
+
+@dataclass(frozen=True)
+class Power:
+    """What the checks can detect, as sentences and as JSON values, and why that is too little, if it is."""
+
+    sentences: tuple[str, ...] = ()
+    details: list[dict[str, Any]] = field(default_factory=list)
+    too_little: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The checks of one audit, and their verdict.
+
+    ``limitations``: what this audit cannot detect. ``power``: what it can.
     """
 
     subject: str
     checks: tuple[Check, ...]
-    limitations: tuple[str, ...] = ()
-    seconds: float = 0.0
-    verdicts: tuple[str, str] = ("the promise holds", "THE PROMISE DOES NOT HOLD")
+    limitations: tuple[str, ...]
+    seconds: float
+    verdicts: Verdicts
+    power: Power = Power()
 
     @property
-    def holds(self) -> bool:
-        return all(check.holds for check in self.checks)
+    def passed(self) -> bool:
+        """Whether no check failed."""
+        return all(check.passed for check in self.checks)
+
+    @property
+    def outcome(self) -> str:
+        """The verdict in words."""
+        if not self.passed:
+            return self.verdicts.failure
+        return self.verdicts.undecided if self.power.too_little else self.verdicts.success
+
+    @property
+    def exit_status(self) -> int:
+        if not self.passed:
+            return 1
+        return UNDECIDED if self.power.too_little else 0
 
     @property
     def error_rate(self) -> float:
@@ -89,10 +123,11 @@ class Report:
             "audit": REPORT_VERSION,
             "software": f"ldp-slicing {__version__}",
             "subject": self.subject,
-            "holds": self.holds,
+            "verdict": self.outcome,
             "error_rate": self.error_rate,
             "seconds": round(self.seconds, 1),
             "checks": [check.to_dict() for check in self.checks],
+            "power": self.power.details,
             "not_detected": list(self.limitations),
         }
 
@@ -103,15 +138,21 @@ class Report:
         lines = [f"audit of {_escaped(self.subject)}"]
         for section in dict.fromkeys(check.section for check in self.checks):
             lines += ["", section, *_section_lines([check for check in self.checks if check.section == section])]
+        if self.power.sentences:
+            lines += ["", "power of this audit", *(f"  {sentence}" for sentence in self.power.sentences)]
         if self.limitations:
             lines += ["", "not detected by this audit", *(f"  {sentence}" for sentence in self.limitations)]
         return "\n".join(lines)
 
     @property
     def verdict(self) -> str:
-        failed = sum(not check.holds for check in self.checks)
-        success, failure = self.verdicts
-        outcome = f"{failure}: {failed} of {len(self.checks)} checks failed" if failed else success
+        """The verdict as a line of text."""
+        failed = sum(not check.passed for check in self.checks)
+        outcome = self.outcome
+        if failed:
+            outcome += f": {failed} of {len(self.checks)} checks failed"
+        elif self.power.too_little:
+            outcome += f": {self.power.too_little}"
         rate = f"false alarms: at most {self.error_rate:.1e} per run"
         return f"{outcome} ({len(self.checks)} checks in {self.seconds:.0f} s; {rate})"
 
@@ -123,21 +164,21 @@ def _section_lines(checks: list[Check]) -> list[str]:
     lines = []
     for check in merged:
         comparison = f"{check.comparison:<{comparison_width}}  " if comparison_width else ""
-        word = "holds" if check.holds else "FAILS"
+        word = "passes" if check.passed else "FAILS "
         lines.append(f"  {word}  {check.name:<{name_width}}  {comparison}{check.tested}")
-        lines += [f"         {_escaped(failure)}" for failure in check.failures[:SHOWN]]
+        lines += [f"          {_escaped(failure)}" for failure in check.failures[:SHOWN]]
         if (more := len(check.failures) - SHOWN) > 0:
-            lines.append(f"         and {more} more")
+            lines.append(f"          and {more} more")
     return lines
 
 
 def _merge_backends(checks: Iterable[Check]) -> list[Check]:
-    """Merge a check that holds on several backends into one, with the value nearest its limit. Failures stay apart."""
+    """Merge a check that passes on several backends into one, with the value nearest its limit. Failures stay apart."""
     merged: dict[str, Check] = {}
     backends: dict[str, int] = {}
     for check in checks:
         backends[check.name] = backends.get(check.name, 0) + 1
-        if not check.holds:
+        if not check.passed:
             merged[f"{check.name} {check.backend}"] = check
             continue
         other = merged.get(check.name)
@@ -146,8 +187,8 @@ def _merge_backends(checks: Iterable[Check]) -> list[Check]:
 
 
 def _with_backend(check: Check, backends: int) -> Check:
-    """Say in the description which backend failed, or how many hold."""
-    if check.backend and not check.holds:
+    """Say in the description which backend failed, or how many passed."""
+    if check.backend and not check.passed:
         return replace(check, tested=f"{check.backend}: {check.tested}")
     return replace(check, tested=f"worst of {backends} backends: {check.tested}") if backends > 1 else check
 

@@ -21,13 +21,13 @@ from ldp_slicing.audit.faults import (
 )
 from ldp_slicing.audit.installation import audit_backends
 from ldp_slicing.audit.releases import audit_releases
-from ldp_slicing.audit.report import ERROR_RATE, Check, Report
+from ldp_slicing.audit.report import ERROR_RATE, Check, Report, Verdicts
 from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
 
 PIXELS = 1 << 18
 LIMITATIONS = ("faults of kinds that are not planted here",)
-VERDICTS = ("every fault is found", "A FAULT IS NOT FOUND")
+VERDICTS = Verdicts("every fault is found", "A FAULT IS NOT FOUND")
 
 
 def self_test(
@@ -62,17 +62,17 @@ def _audit_folder(fault: FolderFault, plan: Plan, prune: Prune) -> list[Check]:
 
 
 def _check_fault(fault: Fault, checks: list[Check]) -> Check:
-    rejected = {check.name for check in checks if not check.holds}
+    rejected = {check.name for check in checks if not check.passed}
     expected = fault.rejected_by
-    holds = expected <= rejected if expected else not rejected
+    passed = expected <= rejected if expected else not rejected
     wanted = f"should be rejected by {', '.join(sorted(expected))}" if expected else "should be accepted"
     return Check(
         "controls",
         fault.name,
         f"{fault.planted}: {_outcome(rejected, expected)}",
-        holds,
+        passed,
         error_rate=0.0 if expected else sum(check.error_rate for check in checks),
-        failures=() if holds else (wanted,),
+        failures=() if passed else (wanted,),
         details={"planted": fault.planted, "rejected_by": sorted(rejected), "expected": sorted(expected)},
     )
 

@@ -79,10 +79,6 @@ class Comparison:
         """How many pairs of releases are compared."""
         return sum(len(self.releases) - distance for distance in self.distances)
 
-    @property
-    def possible_pairs(self) -> int:
-        return math.comb(len(self.releases), 2)
-
     def has_power(self, limit: float) -> bool:
         """Return whether any releases of this size could get a p-value below ``limit``."""
         return any(self.places * math.log(test.probability) < math.log(limit) for test in self.tests)

@@ -9,6 +9,7 @@ import typer
 from ldp_slicing.audit.backends import this_installation
 from ldp_slicing.audit.installation import MIN_PIXELS, PIXELS, audit_installation
 from ldp_slicing.audit.releases import audit_releases
+from ldp_slicing.audit.report import UNDECIDED
 from ldp_slicing.audit.selftest import self_test
 from ldp_slicing.cli.common import (
     Epsilon,
@@ -32,6 +33,8 @@ from ldp_slicing.plan import COLOUR_BITS, plan_for
 # Options that describe this installation. Releases are audited by their own card.
 INSTALLATION_OPTIONS = ("epsilon", "weights", "slices", "prune", "grey", "pixels", "selftest")
 
+STYLES = {0: "green", 1: "bold red", UNDECIDED: "yellow"}  # by exit status
+
 
 @refusals_exit
 def audit(
@@ -40,7 +43,7 @@ def audit(
         Path | None,
         typer.Argument(
             metavar="[DST]",
-            help="A folder of releases, or one release with its card. Without it, this installation is audited.",
+            help="A folder of releases, or one file of releases with its card. Without it, this installation is audited.",
             show_default=False,
         ),
     ] = None,
@@ -75,11 +78,14 @@ def audit(
 ) -> None:
     """`ldp-slicing audit` or `ldp-slicing audit releases/`
 
-    Check whether the promise holds. The exit status is 1 if it does not.
+    Look for evidence against the promise.
 
     Without DST, check this installation: the tables of the plan exactly, and every backend by measurement. With DST,
     check releases: their card, their files, and whether their pixels show missing or repeated noise. The report states
-    the probability of a false alarm.
+    the probability of a false alarm and, with DST, what would have been detected.
+
+    The exit status is 0 if every check passes, 1 if one fails, 2 if the command refuses to run, and 3 if every check of
+    DST passes but an unprotected image might pass, too.
     """
     if report_path is not None and os.path.lexists(report_path):
         raise AuditError(f"{report_path} already exists and is not overwritten; choose another name")
@@ -116,5 +122,5 @@ def audit(
     else:
         out.print(str(report), markup=False)
         out.print()
-        out.print(f"[green]{report.verdict}[/green]" if report.holds else f"[bold red]{report.verdict}[/bold red]")
-    raise typer.Exit(0 if report.holds else 1)
+        out.print(report.verdict, style=STYLES[report.exit_status], markup=False)
+    raise typer.Exit(report.exit_status)

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ldp_slicing import Plan, Slice, Slicer
+from ldp_slicing.audit import noise
+from ldp_slicing.audit.noise import add_up, agreement_p_values, clamped_p_value, count_noise, pair_tests
+from ldp_slicing.audit.tails import tail_above
+from tests.cases import PLANS, random_image
+
+
+def test_the_tests_of_the_papers_plan() -> None:
+    plan = Plan.paper(20.0)
+    named = {test.what: test for test in pair_tests(plan)}
+    assert len(named) == 1 + 24 + 3 * 6
+    flip = float(plan.tables.change_probability(0x800000))
+    assert named["Y7 equal"].probability == pytest.approx(1 - 2 * flip * (1 - flip))
+    assert math.prod(
+        test.probability for what, test in named.items() if what.endswith("equal") and what != "words equal"
+    ) == pytest.approx(named["words equal"].probability)
+
+
+def test_a_thick_slice_is_tested_as_one_and_bit_by_bit() -> None:
+    plan = Plan([Slice(0xC08080, 5.2), Slice(0x200000, 1.0)])
+    named = {test.what for test in pair_tests(plan)}
+    equal = {"words equal", "Y7+Y6+Cb7+Cr7 equal", "Y7 equal", "Y6 equal", "Y5 equal", "Cb7 equal", "Cr7 equal"}
+    assert equal <= named
+    assert {what.split(" ")[0] for what in named - equal} == {"Y"}
+
+
+@pytest.mark.parametrize("name", list(PLANS))
+def test_flat_sources_do_not_pass_the_bounds(name: str) -> None:
+    """The worst case of equality: two equal words. The counts of releases stay at most at their bounds."""
+    plan = PLANS[name]
+    top = 255 if plan.is_colour else (1 << plan.word_bits) - 1
+    for level in (top // 2, top // 3):
+        flat = np.full((128, 128, 3) if plan.is_colour else (128, 128), level, plan.dtype)
+        counts = count_noise(Slicer(plan, prune=None)(flat), plan)
+        for test, count in zip(pair_tests(plan), counts.agreeing.tolist(), strict=True):
+            p_value = float(tail_above(count, counts.pairs, test.probability)[0])
+            assert p_value > 1e-7, test.what
+
+
+def test_the_bound_on_closeness_is_reached_by_its_worst_pair() -> None:
+    plan = Plan.grey(8.0)
+    (test,) = (test for test in pair_tests(plan) if test.what == "values within 31")
+    best = 0.0
+    for one in (0, 96, 127, 128, 200):
+        source = np.full((512, 512), one, np.uint8)
+        counts = count_noise(Slicer(plan, prune=None)(source), plan)
+        best = max(best, counts.agreeing[pair_tests(plan).index(test)] / counts.pairs)
+    assert best <= test.probability + 0.01
+    assert best == pytest.approx(test.probability, abs=0.02)
+
+
+def test_strips_and_odd_widths_count_every_pair_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan.paper(5.0)
+    pixels = Slicer(plan)(random_image(plan, (33, 21)))
+    whole = count_noise(pixels, plan)
+    monkeypatch.setattr(noise, "STRIP_PIXELS", 50)
+    parts = count_noise(pixels, plan)
+    assert np.array_equal(whole.agreeing, parts.agreeing)
+    assert (parts.pixels, parts.pairs) == (whole.pixels, whole.pairs) == (33 * 21, 33 * 10)
+    assert whole.clamped == parts.clamped
+    both = add_up([whole, parts])
+    assert both.pairs == 2 * whole.pairs
+    assert np.array_equal(both.agreeing, 2 * whole.agreeing)
+
+
+def test_p_values_of_counts_below_their_expectation_are_1() -> None:
+    plan = Plan.grey(5.0)
+    tests = len(pair_tests(plan))
+    p_values = agreement_p_values(np.array([[0] * tests, [1000] * tests]), np.array([1000, 1000]), plan)
+    assert (p_values[0] == 1).all()
+    assert (p_values[1] < 1e-3).all()
+
+
+def test_clamped_pixels_beyond_those_of_the_worst_word() -> None:
+    plan = Plan.sliced(5.2, "Y7+Y6,Cb7,Cr7")
+    assert clamped_p_value(1000, 10_000, plan) == 1
+    assert clamped_p_value(10_000, 10_000, plan) < 1e-10
+    assert clamped_p_value(0, 10_000, Plan.grey(5.0)) == 1
