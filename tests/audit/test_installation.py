@@ -10,7 +10,7 @@ from ldp_slicing import Plan, Slice, Slicer
 from ldp_slicing.audit import backends
 from ldp_slicing.audit.backends import audit_sources, release_in_new_process, serve_request, this_installation
 from ldp_slicing.audit.faults import default_backend
-from ldp_slicing.audit.installation import audit_backends, audit_installation
+from ldp_slicing.audit.installation import VERDICTS, audit_backends, audit_installation
 from ldp_slicing.audit.report import ERROR_RATE, Check, Report
 from ldp_slicing.errors import AuditError
 from ldp_slicing.kernel import VARIANTS
@@ -29,7 +29,7 @@ def test_this_installation_keeps_its_promise_on_every_backend() -> None:
     assert (content["audit"], content["holds"]) == (1, True)
     assert {check["backend"] for check in content["checks"]} == {None, *names}
     assert len(content["checks"]) == len(report.checks) == 7 + 7 * len(names)
-    assert "the promise holds" in report.verdict
+    assert "the mathematical bound holds" in report.verdict
     flips = next(check for check in report.checks if check.name == "flip rates")
     assert flips.limit == pytest.approx(flips.error_rate / 24)
 
@@ -111,18 +111,20 @@ def check(name: str, holds: bool = True, value: float | None = None, backend: st
 
 def test_the_text_has_one_line_for_a_check_that_holds_everywhere_and_every_failure() -> None:
     rows = [check("a", True, 0.25, "one"), check("a", True, 0.75, "two"), check("a", False, 3.0, "three"), check("b")]
-    report = Report("something\nodd", tuple(rows), ("not this",), 2.0)
+    report = Report("something\nodd", tuple(rows), ("not this",), 2.0, VERDICTS)
     lines = str(report).splitlines()
     assert lines[0] == "audit of something\\nodd"
-    assert [line.split()[:2] for line in lines if line.startswith(("  holds", "  FAILS"))] == [
-        ["holds", "a"],
+    assert [line.split()[:2] for line in lines if line.startswith(("  passes", "  FAILS"))] == [
+        ["passes", "a"],
         ["FAILS", "a"],
-        ["holds", "b"],
+        ["passes", "b"],
     ]
     assert "number 0.75 <= 1   worst of 3 backends: tested" in lines[3]
     assert "number 3 not <= 1  three: tested" in lines[4]
-    assert lines[5:11] == [f"         {letter}" for letter in "abcde"] + ["         and 2 more"]
+    assert lines[5:11] == [f"          {letter}" for letter in "abcde"] + ["          and 2 more"]
     assert lines[-2:] == ["not detected by this audit", "  not this"]
-    assert report.verdict.startswith("THE PROMISE DOES NOT HOLD: 1 of 4")
-    smaller_is_nearer = Report("x", (check("p", True, 0.5, "one", ">="), check("p", True, 0.1, "two", ">=")))
+    assert report.verdict.startswith("THE MATHEMATICAL BOUND DOES NOT HOLD: 1 of 4")
+    smaller_is_nearer = Report(
+        "x", (check("p", True, 0.5, "one", ">="), check("p", True, 0.1, "two", ">=")), (), 0.0, VERDICTS
+    )
     assert "number 0.1 >= 1" in str(smaller_is_nearer)

@@ -106,9 +106,10 @@ def test_a_noisy_portrait_at_other_budgets(tmp_path: Path, epsilon: float) -> No
 def test_a_grey_portrait_is_refuted_or_the_audit_cannot_tell(tmp_path: Path) -> None:
     """At epsilon 20 the noise of a grey plan is weaker than the differences between neighbours of a portrait."""
     grey = with_noise(portrait().mean(axis=-1), 3)
-    (tmp_path / "low").mkdir()
+    for name in ("low", "high"):
+        (tmp_path / name).mkdir()
     assert failed(audit(tmp_path / "low", Plan.grey(5.2), grey)) == {"noise"}
-    report = audit(tmp_path, Plan.grey(20.0), grey)
+    report = audit(tmp_path / "high", Plan.grey(20.0), grey)
     assert (report.outcome, report.exit_status) == ("cannot tell at this budget", 3)
     assert "could be unprotected images with noise of sigma 3, such as 0.png" in str(report)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import struct
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ from ldp_slicing.verify import verify
 
 PAIRS = 2048  # pairs of neighbouring pixels kept of each release, to compare it with others
 PAIRS_KEPT = 1 << 24  # of all releases: 150 MB of memory
+_SIZE_END = 24  # of the width and the height at the beginning of a PNG
+_SMALL_PIXELS = 1 << 22
 LOST = "is lost"  # how ``verify`` begins to report a loss that the manifest records: not a fault of the set
 
 
@@ -117,7 +120,9 @@ def _members(path: Path) -> list[dict[str, Any]]:
         return [{}]
     found = [one for one in contents if one.kept is None and one.problem is None]
     return [
-        ({"member": printable(one.member)} if one.member is not None else {}) | {"frames": one.frames} for one in found
+        ({"member": printable(one.member)} if one.member is not None else {})
+        | ({"frames": one.frames} if one.frames > 1 else {})
+        for one in found
     ] or [{}]
 
 
@@ -134,6 +139,9 @@ def _read_folder(folder: Path, name: str) -> ReleaseSet:
     except ReleaseError as error:
         found.files.append(f"the folder {error}")
         return found
+    found.files += [f"{output}: {problem}" for output in outputs if (problem := _size_problem(folder / output))]
+    if found.files:
+        return found
     try:
         problems = [(path, problem) for path, problem in verify(place).problems if not problem.startswith(LOST)]
     except ReleaseError as error:  # a library is missing
@@ -147,6 +155,18 @@ def _read_folder(folder: Path, name: str) -> ReleaseSet:
         if suffix in WRITERS and (suffix == ".png" or output not in wrong) and place.size(output) is not None:
             _read_file(found, folder, output, known_as_wrong=output in wrong)
     return found
+
+
+def _size_problem(path: Path) -> str | None:
+    """Why no release has the size that a PNG declares, or None. Called before memory is allocated for its pixels."""
+    if path.suffix.lower() != ".png" or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        head = file.read(_SIZE_END)
+    width, height = struct.unpack(">II", head[-8:]) if len(head) == _SIZE_END else (0, 0)
+    if width * height <= max(_SMALL_PIXELS, 8 * path.stat().st_size):  # a released pixel takes at least one bit
+        return None
+    return f"declares {width} x {height} pixels, more than its bytes can hold"
 
 
 def _read_card(found: ReleaseSet, path: Path) -> None:
