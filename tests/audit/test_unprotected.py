@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import struct
 import tracemalloc
 import zlib
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ldp_slicing import Plan, view
+from ldp_slicing.audit.rebuilt import rebuilt
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.audit.report import Report
 from ldp_slicing.card import Card, Statement
@@ -59,16 +59,21 @@ def pruned(image: Image8) -> Image8:
     return np.moveaxis(view.to_rgb(np.stack([view.prune_low(one, "haar", 8) for one in channels])), 0, -1)  # type: ignore[arg-type]
 
 
+def is_released(image: Image8, plan: Plan) -> bool:
+    """Whether the plan can release every value, so that its palette has them."""
+    return not rebuilt(plan).impossible(image.reshape(-1, *image.shape[2:])).any()
+
+
 def audit(folder: Path, plan: Plan, *images: Image8, output: str = "rgb") -> Report:
     """Audit a folder of images that claims to be releases of a plan."""
     lines = []
     for number, image in enumerate(images):
-        data = b"".join(encode_png(image))
-        (folder / f"{number}.png").write_bytes(data)
-        lines.append({"output": f"{number}.png", "sha256": hashlib.sha256(data).hexdigest(), "status": "released"})
+        data = b"".join(encode_png(image, plan if is_released(image, plan) else None))
+        (folder / f"{number:03}.png").write_bytes(data)
+        lines.append({"output": f"{number:03}.png", "sha256": hashlib.sha256(data).hexdigest(), "status": "released"})
     write_manifest(LocalStorage(folder), lines)
     sizes = tuple((image.shape[1], image.shape[0]) for image in images)
-    (folder / "card.json").write_text(Card((Statement(plan, "haar", output, sizes),)).to_json())
+    (folder / "card.json").write_text(Card((Statement.of(plan, "haar", output, sizes),)).to_json())
     return audit_releases(folder)
 
 
@@ -111,7 +116,7 @@ def test_a_grey_portrait_is_refuted_or_the_audit_cannot_tell(tmp_path: Path) -> 
     assert failed(audit(tmp_path / "low", Plan.grey(5.2), grey)) == {"noise"}
     report = audit(tmp_path / "high", Plan.grey(20.0), grey)
     assert (report.outcome, report.exit_status) == ("cannot tell at this budget", 3)
-    assert "could be unprotected images with noise of sigma 3, such as 0.png" in str(report)
+    assert "could be unprotected images with noise of sigma 3, such as 000.png" in str(report)
 
 
 def test_under_a_thick_plan_single_bits_show_what_the_slice_hides(tmp_path: Path) -> None:
@@ -146,11 +151,11 @@ def test_a_png_that_declares_more_pixels_than_it_holds_takes_little_memory(tmp_p
     body = b"".join([*(stream.compress(bytes(1 << 20)) for _ in range(256)), stream.flush()])
     chunks = ((b"IHDR", header), (b"IDAT", body), (b"IEND", b""))
     data = SIGNATURE + b"".join(piece for chunk in chunks for piece in encode_chunk(*chunk))
-    (tmp_path / "0.png").write_bytes(data)
-    line = {"output": "0.png", "sha256": hashlib.sha256(data).hexdigest(), "status": "released"}
-    (tmp_path / "manifest.jsonl").write_text(json.dumps(line) + "\n")
+    (tmp_path / "000.png").write_bytes(data)
+    line = {"output": "000.png", "sha256": hashlib.sha256(data).hexdigest(), "status": "released"}
+    write_manifest(LocalStorage(tmp_path), [line])
     if card_too:
-        card = Card((Statement(Plan.paper(20.0), "haar", "rgb", ((40_000, 33_000),)),))
+        card = Card((Statement.of(Plan.paper(20.0), "haar", "rgb", ((40_000, 33_000),)),))
         (tmp_path / "card.json").write_text(card.to_json())
     tracemalloc.start()
     try:
