@@ -43,7 +43,7 @@ def audit(
         Path | None,
         typer.Argument(
             metavar="[DST]",
-            help="A folder of releases, or one file of releases with its card. Without it, this installation is audited.",
+            help="A folder of releases, or one file with its card. Without it, this installation is audited.",
             show_default=False,
         ),
     ] = None,
