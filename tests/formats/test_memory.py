@@ -1,0 +1,94 @@
+"""Hostile sources of a few kilobytes: they are refused, and the memory of the process stays small."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from tests.formats.dicom_files import SLICE, dicom, saved
+from tests.formats.parquet_files import table
+from tests.release.helpers import plant
+
+MOST_MIB = 300  # the libraries themselves take up to 100
+READ = """
+import re, sys
+from ldp_slicing.errors import ImageError
+from ldp_slicing.formats import load_format
+from ldp_slicing.formats.base import Damaged, Options
+kind, path = sys.argv[1:]
+try:
+    with open(path, "rb") as file:
+        found = ["damaged" if isinstance(one, Damaged) else "read" for one in load_format(kind).read(file, Options())]
+except ImageError:
+    found = ["refused"]
+with open("/proc/self/status") as status:  # ru_maxrss would count the memory of the process that started this one
+    print(*sorted(set(found)), int(re.search("VmHWM:\\s*(\\d+) kB", status.read())[1]) // 1024)
+"""
+
+
+class Uninitialised:
+    def __reduce__(self) -> tuple[object, ...]:
+        return np.ndarray, ((2_000_000, 3072), "u1")
+
+
+def sparse_tar() -> bytes:
+    """Return a shard whose one image is said to have 8 GiB, none of which are in the file."""
+    member = tarfile.TarInfo("a.png")
+    member.type, member.size = tarfile.GNUTYPE_SPARSE, 0
+    head = bytearray(member.tobuf(tarfile.GNU_FORMAT))
+    size = 8 << 30
+    head[386:398] = b"%011o\0" % size  # the one piece: at the end, empty
+    head[398:410] = b"%011o\0" % 0
+    head[483:495] = b"%011o\0" % size
+    head[148:156] = b" " * 8
+    head[148:156] = b"%06o\0 " % sum(head)
+    return bytes(head) + bytes(1024)
+
+
+def huge_frames() -> bytes:
+    return saved(dicom(SLICE, 12, Rows=65535, Columns=65535, NumberOfFrames=9999))
+
+
+def many_rows() -> bytes:
+    return table([None] * 1_000_000, label=pa.nulls(1_000_000), text=pa.nulls(1_000_000))
+
+
+def large_page() -> bytes:
+    content = pa.parquet.read_table(io.BytesIO(table([bytes(200_000_000)])))
+    file = io.BytesIO()
+    pa.parquet.write_table(content, file, compression="zstd")
+    return file.getvalue()
+
+
+SOURCES: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "an array without data": ("cifar", lambda: pickle.dumps({"data": Uninitialised()})),
+    "a large memo": ("cifar", lambda: b"\x80\x02}r\xff\xff\xff\x7f."),
+    "a sparse tar": ("tar", sparse_tar),
+    "frames that are not there": ("dicom", huge_frames),
+    "rows that are not there": ("parquet", many_rows),
+    "a page that expands": ("parquet", large_page),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of memory from /proc")
+@pytest.mark.parametrize("name", SOURCES)
+def test_memory_is_bounded(name: str, tmp_path: Path) -> None:
+    kind, make = SOURCES[name]
+    data = make()
+    assert len(data) < 400_000
+    path = plant(tmp_path, {"source": data}) / "source"
+    ran = subprocess.run([sys.executable, "-c", READ, kind, str(path)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found, peak = ran.stdout.split()
+    assert found in ("refused", "damaged")
+    assert int(peak) < MOST_MIB
