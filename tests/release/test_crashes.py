@@ -6,8 +6,11 @@ sums are right.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -175,6 +178,8 @@ def test_a_stalled_worker_of_a_killed_run_writes_nothing_beside_a_finished_card(
 
 MURDEROUS = """
 import os
+import random
+import shutil
 import ldp_slicing.formats.image as image
 read = image.read
 def deadly(file, options):
@@ -280,3 +285,40 @@ def test_an_interrupted_run_stops_soon_and_can_be_resumed(tmp_path: Path) -> Non
     assert verified(target) == []
     assert spent(ledger).unfinished == 0
     assert spent(ledger).releases == len(outputs(target)) >= 80
+
+
+KILLS = int(os.environ.get("FUZZ_KILLS", "6"))  # `make fuzz` kills more often
+
+
+def test_runs_with_two_workers_killed_at_random_moments(tmp_path: Path) -> None:
+    """The run or one of its workers, whichever comes, anywhere between the start of the run and its last file.
+
+    FUZZ_KILLS says how often, FUZZ_SEED where to begin. Each time: whole files, no second version, all in the ledger.
+    """
+    rng = random.Random(f"kills {os.environ.get('FUZZ_SEED', '1')}")
+    kills = number = 0
+    while kills < KILLS:
+        number += 1
+        folder = tmp_path / str(number)
+        source = plant(folder / "in", {**small_images(400, 60, 50), "a.tar": shard(small_images(90))})
+        target, ledger = folder / "out", folder / "ledger.sqlite"
+        watch = Watch(target, ledger)
+        for _ in range(min(KILLS, 10)):
+            with running(*command(source, target, ledger, "--workers", "2")) as run:
+                if rng.random() < 0.3:  # while it starts, lists and checks
+                    time.sleep(rng.uniform(0.1, 1.2))
+                else:
+                    wait_for(len(watch.seen) + rng.randrange(1, 60), target, run)
+                workers = [worker for server in children(run.pid) for worker in children(server)]
+                kills += run.poll() is None
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(rng.choice([run.pid, *workers]), signal.SIGKILL)
+                run.kill()
+            if ledger.exists():
+                watch.look()
+        finished = subprocess.run(
+            command(source, target, ledger, "--workers", "2"), capture_output=True, text=True, check=False
+        )
+        assert finished.returncode == 0, finished.stderr
+        watch.at_the_end(401, 490)
+        shutil.rmtree(folder)

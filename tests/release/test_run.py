@@ -128,11 +128,15 @@ def test_a_grey_image_stored_in_colour_gets_a_notice(tmp_path: Path) -> None:
     grey = np.repeat(gradient(9, 7)[..., :1], 3, axis=2)
     source = plant(tmp_path / "in", {"x-ray.png": encoded(grey, "PNG"), "colour.png": PNG})
     run = prepare(source, tmp_path / "out", SETTINGS)
-    list(run.run(on_this_machine(1)))
+    advised = list[tuple[str, str, int]]()
+    list(run.run(on_this_machine(1), advise=lambda *advice: advised.append((*advice, run.ledger.total().releases))))
     assert [(path, notice.partition(",")[0]) for path, notice in records.notices(run.state)] == [
         ("x-ray.png", "all three channels are equal")
     ]
     run.close()
+    assert [(path, notice.partition(",")[0], spent) for path, notice, spent in advised] == [
+        ("x-ray.png", "all three channels are equal", 0)  # before anything was spent
+    ]
 
 
 def test_releases_do_not_depend_on_the_number_of_workers_and_differ_between_runs(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
+from collections.abc import Collection
 from contextlib import closing
 from datetime import timedelta
 from enum import StrEnum
@@ -178,13 +179,13 @@ def privatize(
             stop=lambda: bool(received),
         )
         with closing(run):
-            release(run, chosen, received, quiet=as_json)
+            said = release(run, chosen, received, quiet=as_json)
             seconds = time.monotonic() - started
             problems = list(records.problems(run.state))
             if as_json:
                 print_json(summary(run, seconds, problems))
             else:
-                print_report(run, seconds, problems, target)
+                print_report(run, seconds, problems, target, said)
     if run.stopped and received:
         raise typer.Exit(128 + received[0])
     raise typer.Exit(1 if problems or run.result.problem or run.stopped else 0)
@@ -196,16 +197,27 @@ def choose_ray(address: str | None, workers: int | None) -> Engine:
     return on_ray(address, workers)
 
 
-def release(run: Run, engine: Engine, received: list[int], *, quiet: bool) -> None:
-    """Do the run, with a progress bar on a terminal."""
+def release(run: Run, engine: Engine, received: list[int], *, quiet: bool) -> set[str]:
+    """Do the run, with a progress bar on a terminal. Return the notices that were printed.
+
+    Each is printed as soon as it is known, with the first file it is about, before anything is spent on that file.
+    """
+    said = set[str]()
+
+    def advise(path: str, notice: str) -> None:
+        if notice not in said and not quiet:
+            said.add(notice)
+            err.print(f"[yellow]notice:[/yellow] {plain(path)}: {plain(notice)}")
+
     columns = (TextColumn("releasing"), BarColumn(), MofNCompleteColumn(), Rate(), Remaining())
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as progress:
         bar = progress.add_task("releasing", total=run.inventory.waiting)
         try:
-            for _ in run.run(engine, stop=lambda: bool(received)):
+            for _ in run.run(engine, stop=lambda: bool(received), advise=advise):
                 progress.advance(bar)
         except LdpSlicingError as error:  # not a refusal: something may have been released by now
             err.print(f"[bold red]aborted:[/bold red] {plain(str(error))}")
+    return said
 
 
 def summary(run: Run, seconds: float, problems: list[tuple[str, str]]) -> dict[str, Any]:
@@ -256,13 +268,13 @@ def describe_counts(counts: FileCounts, kept: int, seconds: float) -> str:
     return "; of the released files: ".join(", ".join(part) for part in (files, released) if part)
 
 
-def print_report(run: Run, seconds: float, problems: list[tuple[str, str]], target: str) -> None:
-    """Print what was released and what was not, then the promise."""
+def print_report(run: Run, seconds: float, problems: list[tuple[str, str]], target: str, said: Collection[str]) -> None:
+    """Print what was released and what was not, then the promise. The notices in ``said`` were printed before."""
     for source, problem in problems[:SHOWN]:
         err.print(f"[bold red]not released:[/bold red] {plain(source)}: {plain(problem)}")
     if len(problems) > SHOWN:
         err.print(f"[bold red]not released:[/bold red] {len(problems) - SHOWN:,} more; --json lists them all")
-    print_notices(run)
+    print_notices(run, said)
     print_ending(run)
     out.print(describe_counts(records.count_files(run.state), run.inventory.kept, seconds))
     if run.result.problem:
@@ -275,14 +287,19 @@ def print_report(run: Run, seconds: float, problems: list[tuple[str, str]], targ
             out.print(str(statement), markup=False)
 
 
-def print_notices(run: Run) -> None:
-    """Print each notice once, with the first file it is about; then equal files and copies."""
+def print_notices(run: Run, said: Collection[str]) -> None:
+    """Print each notice once, with the first file it is about; then equal files and copies.
+
+    Of those that were printed before, only the number of files is new.
+    """
     first: dict[str, str] = {}
     counts = Counter[str]()
     for source, notice in records.notices(run.state):
         first.setdefault(notice, source)
         counts[notice] += 1
     for notice, count in counts.items():
+        if notice in said and count == 1:
+            continue
         more = f" and {count - 1:,} more" if count > 1 else ""
         err.print(f"[yellow]notice:[/yellow] {plain(first[notice])}{more}: {plain(notice)}")
     equal = [] if run.secret.is_owners else list(records.equal_files(run.state))

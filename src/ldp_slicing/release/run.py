@@ -44,6 +44,7 @@ from ldp_slicing.release.worker import LedgerClient, LocalLedgerClient, WorkerCo
 from ldp_slicing.storage import PARTIAL, LocalStorage, RemoteStorage, local_path
 
 FLUSH_SECONDS = 30.0
+Advise = Callable[[str, str], None]
 Engine = Callable[[WorkerContext, LedgerClient, RunState, Stop], Generator[list[FileReport]]]
 
 
@@ -82,8 +83,13 @@ class Run:
     stopped: bool = False
     result: Closing = field(default_factory=Closing)
 
-    def run(self, engine: Engine, stop: Stop = lambda: False) -> Generator[FileReport]:
-        """Yield a report on each file as it is done. After a stop, all files are whole and the run can be resumed."""
+    def run(
+        self, engine: Engine, stop: Stop = lambda: False, advise: Advise = lambda path, notice: None
+    ) -> Generator[FileReport]:
+        """Yield a report on each file as it is done. After a stop, all files are whole and the run can be resumed.
+
+        ``advise`` is given the path and each notice of a source before anything is spent on it.
+        """
         if self.inventory.interrupted:
             self.stopped = True
             return
@@ -91,14 +97,14 @@ class Run:
         try:
             if self.inventory.waiting:
                 withdraw_card(self.paths)
-                yield from self._release(engine, stop)
+                yield from self._release(engine, stop, advise)
         except ReleaseError as error:
             problem = str(error)  # files may have their names without being recorded: no card can be true of them
             raise
         finally:
             self._close_run(problem)
 
-    def _release(self, engine: Engine, stop: Stop) -> Generator[FileReport]:
+    def _release(self, engine: Engine, stop: Stop, advise: Advise) -> Generator[FileReport]:
         policy = RunPolicy(
             self.secret.identity(),
             self.secret.is_owners,
@@ -108,7 +114,7 @@ class Run:
             has_source=self.state.has_source,
         )
         context = WorkerContext(self.paths.source, self.paths.target, self.settings, self.secret)
-        client = LocalLedgerClient(self.ledger, policy, self.settings, self.state.claim)
+        client = LocalLedgerClient(self.ledger, policy, self.settings, self.state.claim, advise)
         flushed = time.monotonic()
         with closing(engine(context, client, self.state, lambda: self.disk_full or stop())) as batches:
             for reports in batches:

@@ -35,7 +35,10 @@ BATCH_BYTES = 32 << 20  # of decoded pixels that wait for their intent
 
 @dataclass(frozen=True)
 class ReleaseRequest:
-    """An intent as a worker sends it. Settings, which both sides have, give the plan for words of ``bits`` bits."""
+    """An intent as a worker sends it. Settings, which both sides have, give the plan for words of ``bits`` bits.
+
+    ``notices`` are what the owner should know about how the source was read, before anything is spent on it.
+    """
 
     item: bytes
     source: bytes
@@ -43,6 +46,7 @@ class ReleaseRequest:
     bits: int
     frame: int
     forms: tuple[bytes, ...] = ()
+    notices: tuple[str, ...] = ()
 
     @property
     def path(self) -> str:
@@ -59,7 +63,11 @@ class LedgerClient(Protocol):
 
 
 class LocalLedgerClient:
-    """The ledger in the run's own process. ``note`` is told which entry was made for a file of which path."""
+    """The ledger in the run's own process.
+
+    ``note`` is told which entry was made for a file of which path; ``advise`` is given the path and each notice of a
+    source, before the ledger is asked.
+    """
 
     def __init__(
         self,
@@ -67,8 +75,10 @@ class LocalLedgerClient:
         policy: RunPolicy,
         settings: ReleaseSettings,
         note: Callable[[Sequence[tuple[int, str]]], None] = lambda entries: None,
+        advise: Callable[[str, str], None] = lambda path, notice: None,
     ) -> None:
-        self.ledger, self.policy, self.settings, self._note = ledger, policy, settings, note
+        self.ledger, self.policy, self.settings = ledger, policy, settings
+        self._note, self._advise = note, advise
 
     def approve(self, requests: Sequence[ReleaseRequest]) -> list[Approval]:
         slicers = {bits: self.settings.slicer(bits) for bits in {request.bits for request in requests}}
@@ -78,6 +88,9 @@ class LocalLedgerClient:
             )
             for one in requests
         ]
+        for request in requests:
+            for notice in request.notices:
+                self._advise(request.path, notice)
         approvals = self.ledger.approve(intents, self.policy)
         made = zip(approvals, requests, strict=True)
         self._note([(approval.entry, request.path) for approval, request in made if approval.problem is None])
@@ -366,7 +379,8 @@ class Worker:
 def _request(output: _Output, entry: Entry) -> ReleaseRequest:
     name = f"{output.report.task.path}\0{entry.name}".encode("utf-8", "surrogateescape")
     digest, forms = digests_of(entry)
-    return ReleaseRequest(name, digest, entry.file, entry.bits, entry.frame, forms)
+    notices = entry.notices if entry.frame < 2 else ()  # the frames of a file share their notices
+    return ReleaseRequest(name, digest, entry.file, entry.bits, entry.frame, forms, notices)
 
 
 def _refuse(output: _Output, entry: Entry, approval: Approval) -> None:
