@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ldp_slicing.lab.attacks.peer_network import rebuild, train_network
-from ldp_slicing.lab.experiments import peers
+from ldp_slicing.lab.experiments import peers, peers_storage
 from ldp_slicing.lab.learners.models import EMBEDDERS
 from ldp_slicing.lab.metrics.images import psnr
 from ldp_slicing.lab.peers.interface import derive_keys
@@ -46,6 +46,20 @@ def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pyte
     assert path.with_suffix(".png").is_file()
     assert reproduce("peers", *where, epochs=1, device="cpu", say=lines.append)[0]
     assert len(lines) == 4  # finished rows are not measured again
+
+
+def test_sizes_and_times_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_lfw(tmp_path / "data")
+    monkeypatch.setitem(EMBEDDERS, "dlib", (lambda: tiny(128), 128))
+    monkeypatch.setattr(peers_storage, "SYSTEMS", ("none", "dp-pix", "ldp-slicing"))
+    monkeypatch.setattr(peers_storage, "ROUNDS", 1)
+    where = (tmp_path / "data", tmp_path / "results", tmp_path / "work")
+    done, path = reproduce("peers-storage", *where, device="cpu", say=lambda _: None)
+    assert done
+    assert len(read_rows(path)) == 1 + 3 + 4
+    page = path.with_suffix(".md").read_text()
+    assert "| none | 37,632 | 1 | uint8 | 37,632 |" in page
+    assert "| dp-pix:b4-m1-eps80 | 2,352 | 0.0625 | float32 | 9,408 |" in page
 
 
 def test_the_network_rebuilds_what_is_not_protected() -> None:

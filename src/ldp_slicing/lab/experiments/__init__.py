@@ -26,6 +26,7 @@ MODULES = {
     "white-box": "white_box",
     "tradeoff": "tradeoff",
     "peers": "peers",
+    "peers-storage": "peers_storage",
 }
 
 

@@ -60,7 +60,7 @@ def minimise(
 def seeded(seed: int) -> Iterator[None]:
     """Initialise networks from a seed, and leave the global generator unchanged."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # the CPU only; torch.manual_seed would reseed every GPU
         yield
 
 

@@ -1,0 +1,94 @@
+"""What a release of each system takes up, and how long it takes to make one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+
+import torch
+from torch import Tensor
+
+from ldp_slicing.lab.attacks.recognition import load_recogniser
+from ldp_slicing.lab.data.lfw import load_lfw, sides
+from ldp_slicing.lab.experiment import Experiment, ExperimentContext
+from ldp_slicing.lab.peers import MODULES, load_peers
+from ldp_slicing.lab.peers.interface import Peer, derive_keys
+from ldp_slicing.lab.peers.training import shortened
+from ldp_slicing.lab.rows import Row, select
+from ldp_slicing.lab.tables import markdown
+
+PUBLIC = 64  # images that a peer is fitted on, without training: an untrained network takes as long as a trained one
+BATCHES = (1, 256)
+ROUNDS = 5
+SYSTEMS = tuple(MODULES)
+
+
+def measure(context: ExperimentContext) -> Iterator[Row]:
+    peers = {peer.name: shortened(peer, 0) for system in SYSTEMS for peer in load_peers(system)}
+    rows = [Row("peers-storage", "lfw", options={"peer": name}) for name in peers]
+    pending = [row for row in rows if context.pending(row)]
+    if not pending:
+        return
+    faces = load_lfw(context.data)
+    side, _ = sides(faces)
+    images = torch.from_numpy(faces.images).permute(0, 3, 1, 2)
+    places = dict.fromkeys(("cpu", context.device.type))
+    for row in pending:
+        timed: dict[str, dict[str, float]] = {}
+        for place in places:
+            device = torch.device(place)
+            public = images[side.images[:PUBLIC]].contiguous().to(device)
+            people = torch.from_numpy(side.people[:PUBLIC]).to(device)
+            peer = peers[str(row.options["peer"])].fit(public, people, load_recogniser(context.data, device))
+            timed[place] = {str(batch): _milliseconds(peer, images[:batch].to(device)) for batch in BATCHES}
+        few = images[: min(len(images), PUBLIC)].to(public.device)
+        size = peer.protect(few, derive_keys("size", len(few))).size()
+        context.log(f"{row.label}: {timed}")
+        yield replace(row, metrics={"size": asdict(size), "milliseconds": timed, "source_values": few[0].numel()})
+
+
+def _milliseconds(peer: Peer, images: Tensor) -> float:
+    """The shortest time per image of several rounds, on one CPU thread or on the GPU. Values stay on the device."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        found = []
+        for turn in range(ROUNDS):
+            keys = derive_keys(f"time {turn}", len(images))
+            began = time.perf_counter()
+            peer.protect(images, keys)
+            if images.is_cuda:
+                torch.cuda.synchronize(images.device)
+            found.append(time.perf_counter() - began)
+    finally:
+        torch.set_num_threads(threads)
+    return 1000 * min(found) / len(images)
+
+
+def table(rows: Sequence[Row]) -> str:
+    order = {system: place for place, system in enumerate(MODULES)}
+    ours = select(rows)
+    places = [one for one in ("cpu", "cuda") if any(one in row.metrics["milliseconds"] for row in ours)]
+    heads = ["system", "values", "x values of the image", "dtype", "bytes", "bytes after zlib"]
+    heads += [f"{place}, batch {batch}, ms per image" for place in places for batch in BATCHES]
+    lines = []
+    for row in sorted(ours, key=lambda row: order.get(str(row.options["peer"]).partition(":")[0], len(order))):
+        size, times = row.metrics["size"], row.metrics["milliseconds"]
+        cells = [f"{size['values']:,}", f"{size['values'] / row.metrics['source_values']:.3g}", size["dtype"]]
+        cells += [f"{size['bytes']:,}", f"{size['zlib_bytes']:,.0f}"]
+        cells += [f"{times[place][str(batch)]:.3g}" if place in times else "-" for place in places for batch in BATCHES]
+        lines.append([str(row.options["peer"]), *cells])
+    return markdown(heads, lines)
+
+
+EXPERIMENT = Experiment(
+    "peers-storage",
+    """
+Size of a release, and time to make one from a 112 x 112 image in memory: the shortest of five rounds, on one CPU thread
+and on the GPU where there is one. Other systems count values: a 32-bit map of the image's size counts as much as an
+8-bit channel. Networks are not trained for this, because that changes no time. LDP-Slicing always runs on the CPU.
+""",
+    measure,
+    table,
+)
