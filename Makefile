@@ -2,6 +2,7 @@
 # make check   ruff and the tests of the core, without PyTorch, Ray or Arrow: run it after every edit
 # make test    ruff, mypy --strict, all tests with branch coverage: CI runs it
 # make docs    build the documentation in site/; warnings are errors
+# make fuzz    attack the commands with random input, for ten minutes and with a new seed
 # make bench   speed, memory, files, small images; writes benchmarks/RESULTS.md
 # make clean   remove everything that make created
 
@@ -10,7 +11,7 @@ BIN := .venv/bin
 CORE_TESTS := $(wildcard tests/test_*.py) tests/rooms tests/audit tests/cli
 SETTINGS := pyproject.toml setup.py src/ldp_slicing/_kernel.c
 
-.PHONY: demo check test docs bench vectors clean
+.PHONY: demo check test docs fuzz bench vectors clean
 .DELETE_ON_ERROR:
 
 demo: .venv/installed
@@ -37,6 +38,9 @@ test: .venv/installed-for-test
 
 docs: .venv/installed-for-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+fuzz: .venv/installed-for-test
+	FUZZ_SECONDS=600 FUZZ_KILLS=60 FUZZ_SEED=$$(date +%s) $(BIN)/pytest tests/fuzz tests/power tests/release/test_crashes.py
 
 bench: .venv/installed-for-bench
 	$(BIN)/python -m benchmarks.run
