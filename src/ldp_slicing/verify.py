@@ -177,8 +177,7 @@ def _check_file(
             if not is_same:
                 is_intact = getattr(file_format, "is_intact", None)
                 return _NOT_OURS if is_intact and is_intact(file, claims, lines[0]["sha256"]) else _CHANGED
-            check = getattr(file_format, "check", None)  # every format will have it instead of ``inspect``
-            found: list[Content] = list(check(file, claims) if check else file_format.inspect(file))
+            found: list[Content] = list(file_format.check(file, claims))
     except Exception as error:  # a reader may raise anything on a damaged file
         return f"cannot be read: {error}"
     for one in found:

@@ -29,6 +29,21 @@ def test_a_correct_folder(target: Path) -> None:
     assert (result.exit_code, result.stdout) == (0, "25 releases, 25 files: OK\n")
 
 
+def test_a_fast_check_says_what_it_leaves_out(target: Path) -> None:
+    result = CliRunner().invoke(app, ["verify", str(target), "--fast"])
+    said = (
+        "25 releases, 25 files: checksums match; --fast compared checksums only, not what files hold and not the card"
+    )
+    assert (result.exit_code, " ".join(result.stdout.split())) == (0, said)
+    (target / "card.json").unlink()
+    assert CliRunner().invoke(app, ["verify", str(target), "--fast"]).exit_code == 0
+    (target / "0.png").write_bytes(b"")
+    result = CliRunner().invoke(app, ["verify", str(target), "--fast", "--json"])
+    assert result.exit_code == 1
+    report = json.loads(result.stdout)
+    assert (report["compared"], [one["file"] for one in report["problems"]]) == ("checksums", ["0.png"])
+
+
 def test_changed_files_are_listed(target: Path) -> None:
     for path in target.glob("*.png"):
         path.write_bytes(b"")

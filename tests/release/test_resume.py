@@ -181,7 +181,7 @@ CHANGED = [
     (ReleaseSettings(5.0, names="random"), "names: keep then, random now"),
     (
         ReleaseSettings(5.0, prune="dct", duplicates="once"),
-        "duplicates: spend then, once now; prune: haar then, dct now",
+        "prune: haar then, dct now; duplicates: spend then, once now",
     ),
 ]
 

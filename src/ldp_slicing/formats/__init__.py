@@ -1,7 +1,7 @@
 """File formats: how sources are read from files and how releases are written to files.
 
 Each module holds one format. It has up to three functions or classes, described in ``formats.base``:
-``read`` yields the sources of a file, ``Writer`` writes releases, and ``inspect`` yields what a written file holds.
+``read`` yields the sources of a file, ``Writer`` writes releases, and ``check`` accounts for every byte of a file.
 One source file becomes one file of releases.
 
 | kind    | reads                                | writes                                  |

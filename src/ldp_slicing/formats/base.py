@@ -1,4 +1,4 @@
-"""The interface of a format: what a reader yields, what a writer takes, and what an inspection finds."""
+"""The interface of a format: what a reader yields, what a writer takes, and what a check finds."""
 
 from __future__ import annotations
 
