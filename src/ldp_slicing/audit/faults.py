@@ -20,6 +20,7 @@ import numpy as np
 from ldp_slicing.audit.backends import Installation, Release, this_installation
 from ldp_slicing.audit.exact import read_groups
 from ldp_slicing.audit.pixel_words import Pixels, Words, release_words, view_words
+from ldp_slicing.audit.power import normal_numbers
 from ldp_slicing.card import Card, Statement
 from ldp_slicing.manifest import CARD_NAME, write_manifest
 from ldp_slicing.plan import Plan, Slice
@@ -270,7 +271,7 @@ def _add_source(folder: Path, _: Plan, __: Prune) -> None:
 
 def _add_noisy_source(folder: Path, plan: Plan, _: Prune) -> None:
     """Rebuild the source as the plan does, so that every value is one that the plan can release."""
-    noise = np.random.default_rng(5).normal(0, 5, (SIDE, SIDE, 3))
+    noise = 5 * normal_numbers("camera noise", (SIDE, SIDE, 3))
     source = np.clip(np.rint(sample_image(3) + noise), 0, 255).astype(np.uint8)
     words = view_words(source, plan, None) & np.uint32(plan.kept_bits) | np.uint32(plan.dropped_value)
     rebuilt = to_rgb(np.moveaxis(_ycbcr(words).astype(np.uint8), -1, 0))

@@ -9,6 +9,8 @@ Tests: tests/audit/test_power.py, also with a photograph.
 
 from __future__ import annotations
 
+import hashlib
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -39,14 +41,21 @@ class Detectable:
     pixels: int | None
 
 
+def normal_numbers(name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Standard normal numbers (Box-Muller) from a hash of ``name``: no seeded generator is imported on this side."""
+    data = hashlib.shake_256(name.encode()).digest(8 * math.prod(shape))
+    radius, angle = (np.frombuffer(data, "<u4").reshape(2, -1) + 1.0) / 2**32  # in (0, 1]
+    numbers: NDArray[np.float64] = np.sqrt(-2 * np.log(radius)) * np.cos(2 * np.pi * angle)
+    return numbers.reshape(shape)
+
+
 @lru_cache(maxsize=1)
 def natural_channels() -> NDArray[np.float64]:
     """Y, Cb and Cr of a synthetic image with a 1/f spectrum: [3, 128, 128], not rounded."""
-    rng = np.random.default_rng(2026)
     across = np.fft.fftfreq(_SIDE)
     frequency = np.hypot(across[:, None], across)
     frequency[0, 0] = np.inf  # no mean
-    fields = np.fft.ifft2(np.fft.fft2(rng.normal(size=(3, _SIDE, _SIDE))) / frequency).real
+    fields = np.fft.ifft2(np.fft.fft2(normal_numbers("natural image", (3, _SIDE, _SIDE))) / frequency).real
     fields /= fields.std(axis=(1, 2), keepdims=True)
     scale = np.array((_CONTRAST, _COLOURFULNESS, _COLOURFULNESS))
     return np.array(_CENTRES)[:, None, None] + scale[:, None, None] * fields
@@ -54,14 +63,14 @@ def natural_channels() -> NDArray[np.float64]:
 
 def unprotected_image(plan: Plan, sigma: float) -> Pixels:
     """A synthetic image with noise, in the values that a release of the plan can have, so that only statistics tell."""
-    rng = np.random.default_rng(int(sigma))
+    name = f"noise of sigma {sigma:g}"
     if not plan.is_colour:
-        levels = natural_channels()[0] + rng.normal(0, sigma, (_SIDE, _SIDE))
+        levels = natural_channels()[0] + sigma * normal_numbers(name, (_SIDE, _SIDE))
         grey = np.clip(levels * 2.0 ** (plan.word_bits - 8), 0, (1 << plan.word_bits) - 1).astype(np.uint32)
         words: Words = grey & np.uint32(plan.kept_bits) | np.uint32(plan.dropped_value)
         return words.astype(plan.dtype)
     rgb = view.to_rgb(np.clip(np.rint(natural_channels()), 0, 255).astype(np.uint8)).astype(np.float64)
-    rgb = np.clip(np.rint(rgb + rng.normal(0, sigma, rgb.shape)), 0, 255)
+    rgb = np.clip(np.rint(rgb + sigma * normal_numbers(name, rgb.shape)), 0, 255)
     words = view_words(np.moveaxis(rgb, 0, -1).astype(np.uint8), plan, None)
     kept = words & np.uint32(plan.kept_bits) | np.uint32(plan.dropped_value)
     channels = np.stack([kept >> np.uint32(shift) & np.uint32(255) for shift in (16, 8, 0)]).astype(np.uint8)
