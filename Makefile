@@ -8,7 +8,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-CORE_TESTS := $(wildcard tests/test_*.py) tests/rooms tests/audit tests/cli
+CORE_TESTS := $(wildcard tests/test_*.py) tests/rooms tests/cli
 SETTINGS := pyproject.toml setup.py src/ldp_slicing/_kernel.c
 
 .PHONY: demo check test docs fuzz bench vectors clean

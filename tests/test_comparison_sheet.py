@@ -180,7 +180,7 @@ def test_larger_images_reveal_more_at_the_same_eps_as_the_documents_state() -> N
     )
     quotes = {
         "source": [
-            re.search(r"correlates by (0\.\d\d) with the source.*? the correlation is (0\.\d\d)", findings),
+            re.search(r"also reduced to 96 x 96, is then (0\.\d\d)\..*? the correlation is (0\.\d\d)", findings),
             re.search(r"eps 1, no pruning \|[^|]*\| (0\.\d\d) \| (0\.\d\d) \|", threats),
         ],
         "each other": [re.search(r"eps 5\.2, pruned \|[^|]*\| (0\.\d\d) \| (0\.\d\d) \|", threats)],

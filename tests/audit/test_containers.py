@@ -12,10 +12,12 @@ from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.png import encode_png
 from ldp_slicing.release.settings import ReleaseSettings
 from tests.formats.dicom_files import dicom, saved
-from tests.formats.parquet_files import table
 from tests.formats.shards import shard
 from tests.formats.videos import video
 from tests.release.helpers import release
+
+pytest.importorskip("pyarrow")
+from tests.formats.parquet_files import table
 
 IMAGES = [sample_image(number) for number in range(3)]
 PNGS = [b"".join(encode_png(image)) for image in IMAGES]
