@@ -16,6 +16,7 @@ import pytest
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.png import encode_png
+from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.storage import LocalStorage
 from ldp_slicing.verify import verify
 from tests.markers import encoded, gradient, png_chunk
@@ -181,3 +182,17 @@ def test_a_missing_library_is_an_error_and_not_a_finding(target: Path, monkeypat
     monkeypatch.setattr("ldp_slicing.verify.load_format", missing)
     with pytest.raises(ReleaseError, match="needs pydicom"):
         verify(LocalStorage(target))
+
+
+def test_a_card_cannot_hide_that_names_are_visible(target: Path) -> None:
+    card = card_of(target)
+    card["not_protected"].remove("file names and folders")
+    write_card(target, card)
+    assert [name for name, problem in verified(target) if "is not a random name" in problem] == ["card.json"]
+
+
+def test_random_names_are_recognised(tmp_path: Path) -> None:
+    settings = ReleaseSettings(20.0, names="random")
+    release(plant(tmp_path / "in", small_images(5)), tmp_path / "out", settings=settings)
+    assert "file names and folders" not in card_of(tmp_path / "out")["not_protected"]
+    assert verified(tmp_path / "out") == []

@@ -11,6 +11,7 @@ manifest. So every byte of every file is accounted for: see ``formats.base.Check
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ from ldp_slicing.storage import PARTIAL, LocalStorage, Storage, printable
 
 _CHANGED = "has changed since its release: its checksum differs from the manifest"
 _NOT_OURS = "pixels intact, not our file: other software encoded it again. Restore the file that was released"
+
+RANDOM_NAME = re.compile(r"([0-9a-f]{2})/\1[0-9a-f]{30}\.\w+")  # as `--names random` gives them
 
 
 @dataclass
@@ -60,6 +63,7 @@ class _Contents:
 
     tallies: dict[int, _Tally] = field(default_factory=lambda: defaultdict(_Tally))
     kept: set[str] = field(default_factory=set)
+    telling_names: list[str] = field(default_factory=list)  # of files, where random names would reveal nothing
 
 
 def verify(place: Storage, *, fast: bool = False, progress: Callable[[], None] = lambda: None) -> VerifyReport:
@@ -98,6 +102,8 @@ def _check_set(place: Storage, report: VerifyReport, progress: Callable[[], None
             problem = _check_file(place, output, lines, claims, contents)
         expected.add(output)
         last = max(last, name)
+        if not RANDOM_NAME.fullmatch(output):
+            contents.telling_names.append(output)
         if problem is not None:
             report.problems.append((output, problem))
         progress()
@@ -207,6 +213,8 @@ def _check_card(place: Storage, contents: _Contents) -> Iterator[str]:
         if problem := _check_statement(statement, contents.tallies.get(statement.plan.word_bits, _Tally())):
             yield problem
     stated = {statement.plan.word_bits for statement in card.statements}
+    if card.random_names and contents.telling_names:
+        yield f"does not say that file names are visible, but {contents.telling_names[0]} is not a random name"
     if unsaid := sorted(contents.kept - set(card.kept)):
         yield f"does not mention data kept beside the images: {', '.join(unsaid)}"
     for bits, tally in contents.tallies.items():
