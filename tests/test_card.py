@@ -284,3 +284,10 @@ def test_text_names_what_is_kept_beside_the_images() -> None:
     statement = Statement.of(Plan.paper(20.0), None, "rgb", ((8, 8),))
     assert "without protection: cls, json." in str(Card((statement,), kept=("json", "cls")))
     assert "without protection" not in str(Card((statement,)))
+
+
+def test_a_source_pixel_cannot_have_spent_less_than_one_release() -> None:
+    statement = Slicer(Plan.paper(20.0)).card(width=16, height=16).statements[0]
+    epsilon = statement.plan.realised_epsilon
+    with pytest.raises(CardError, match="spent on a source pixel"):
+        replace(statement, times=2, spent=(2 * epsilon, epsilon))

@@ -16,14 +16,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.formats.tar import leads_out
 from ldp_slicing.manifest import read_manifest, write_manifest
-from ldp_slicing.png import chunks_of, encode_chunk, read_release_png
+from ldp_slicing.png import chunks_of, encode_chunk, encode_png, read_release_png
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.storage import LocalStorage
 from tests.formats.shards import members_of, shard
 from tests.markers import encoded, gradient
-from tests.release.helpers import PNG, plant, release, verified
+from tests.release.helpers import PNG, manifest_of, plant, release, verified
 
 JPEG = encoded(gradient(16, 16), "JPEG")
 THICK = ReleaseSettings(5.2, slices="Y7+Y4+Cb7+Cr7")
@@ -380,3 +381,37 @@ def test_a_shard_has_the_bytes_that_tarfile_writes(tmp_path: Path) -> None:
     release(plant(tmp_path / "in", {"s.tar": shard(files)}), tmp_path / "out")
     data = (tmp_path / "out" / "s.tar").read_bytes()
     assert data == shard(_members(data), tarfile.GNU_FORMAT, mtime=0, uname="", uid=0)
+
+
+def test_a_file_with_no_name_before_its_suffix_is_audited(tmp_path: Path) -> None:
+    """``verify`` and ``audit`` agree on the suffix of ".png", so that an unprotected image under that name is found."""
+    release(
+        plant(tmp_path / "in", {f"{i}.png": encoded(gradient(64, 64 + i), "PNG") for i in range(2)}), tmp_path / "out"
+    )
+    data = b"".join(encode_png(gradient(64, 64)))
+    (tmp_path / "out" / "0.png").unlink()
+    (tmp_path / "out" / ".png").write_bytes(data)
+    lines = manifest_of(tmp_path / "out")
+    lines[0] |= {"output": ".png", "sha256": hashlib.sha256(data).hexdigest()}
+    write_manifest(LocalStorage(tmp_path / "out"), lines)
+    assert not audit_releases(tmp_path / "out").passed
+
+
+@pytest.mark.parametrize("output", ["./0.png", "a//0.png", "a/./0.png"])
+def test_a_manifest_names_each_file_by_one_path(output: str, tmp_path: Path) -> None:
+    release(plant(tmp_path / "in", {"0.png": PNG}), tmp_path / "out")
+    lines = manifest_of(tmp_path / "out")
+    write_manifest(LocalStorage(tmp_path / "out"), [line | {"output": output} for line in lines])
+    assert "is not a path inside the folder" in str(verified(tmp_path / "out"))
+
+
+def test_a_problem_cannot_pass_for_a_recorded_loss(tmp_path: Path) -> None:
+    """The name of a member is chosen by whoever made the shard."""
+    release(plant(tmp_path / "in", {"a.tar": shard({"0.png": PNG})}), tmp_path / "out")
+    path = tmp_path / "out" / "a.tar"
+    with tarfile.open(path, "a") as tar:
+        tar.addfile(tarfile.TarInfo("is lost, as the manifest records.cls"))
+    lines = manifest_of(tmp_path / "out")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    write_manifest(LocalStorage(tmp_path / "out"), [line | {"sha256": digest} for line in lines])
+    assert not audit_releases(tmp_path / "out").passed

@@ -167,6 +167,8 @@ class Statement:
             return
         if min(self.spent) < self.plan.realised_epsilon:
             raise CardError(f"the eps spent on one source cannot be less than one release's; got {self.spent!r}")
+        if Fraction(self.spent[1]) < Fraction(self.plan.realised_epsilon) * self.dependents:
+            raise CardError(f"the eps spent on a source pixel cannot be less than one release's; got {self.spent[1]!r}")
         released, source = self.spent  # at most all pixels of a release depend on one source pixel
         spent = released, min(source, round_up(Fraction(released) * self.pixels))
         of_this_plan = [

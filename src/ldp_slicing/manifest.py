@@ -136,4 +136,4 @@ def _stays_inside(output: str) -> bool:
     except UnicodeEncodeError:
         return False
     parts = path.replace(b"\\", b"/").split(b"/")
-    return b"\0" not in path and bool(parts[0]) and b".." not in parts
+    return b"\0" not in path and not {b"", b".", b".."} & set(parts)

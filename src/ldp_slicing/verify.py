@@ -23,7 +23,7 @@ from typing import Any
 from ldp_slicing.card import Card, Statement, counted
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.files import digest_of
-from ldp_slicing.formats import WRITERS, load_format
+from ldp_slicing.formats import WRITERS, load_format, suffix_of
 from ldp_slicing.formats.base import Claims, Content
 from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, DamagedManifestError, is_lost, read_manifest
 from ldp_slicing.storage import PARTIAL, LocalStorage, Storage, printable
@@ -31,6 +31,7 @@ from ldp_slicing.storage import PARTIAL, LocalStorage, Storage, printable
 _CHANGED = "has changed since its release: its checksum differs from the manifest"
 _NOT_OURS = "pixels intact, not our file: other software encoded it again. Restore the file that was released"
 
+LOST_PROBLEM = "is lost, as the manifest records"
 RANDOM_NAME = re.compile(r"([0-9a-f]{2})/\1[0-9a-f]{30}\.\w+")  # as `--names random` gives them
 
 
@@ -95,7 +96,7 @@ def _check_set(place: Storage, report: VerifyReport, progress: Callable[[], None
         elif is_lost(place, lines[0]):
             for line in lines:
                 contents.tallies[line["word_bits"]].add(line["width"], line["height"], line.get("frames", 1))
-            problem = "is lost, as the manifest records"
+            problem = LOST_PROBLEM
         else:
             report.files += 1
             report.releases += sum(line.get("frames", 1) for line in lines)
@@ -167,7 +168,7 @@ def _check_file(
 
     Without ``claims`` only its checksum is compared.
     """
-    suffix = output[output.rfind(".") :].lower()
+    suffix = suffix_of(output)
     if suffix not in WRITERS:
         return "has a file type that is never released"
     if place.size(output) is None:

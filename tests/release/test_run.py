@@ -358,7 +358,8 @@ def test_a_target_that_changes_during_the_run(tmp_path: Path) -> None:
     run.close()
     assert tree(tmp_path / "out") == ["a.png", *BESIDE, "x"]
     assert on_card(tmp_path / "out") == 1
-    assert verified(tmp_path / "out") == [("x", "is not in the manifest")]
+    empty = "is an empty folder, and no release needs it: remove it"
+    assert verified(tmp_path / "out") == [("x", "is not in the manifest"), ("c.png", empty)]
 
 
 def test_an_unexpected_error_concerns_one_source_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

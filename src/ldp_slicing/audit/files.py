@@ -20,19 +20,18 @@ from ldp_slicing.audit.rebuilt import rebuilt
 from ldp_slicing.card import Card
 from ldp_slicing.errors import AuditError, ImageError, LdpSlicingError, ReleaseError
 from ldp_slicing.files import digest_of, open_regular
-from ldp_slicing.formats import WRITERS, load_format
+from ldp_slicing.formats import WRITERS, load_format, suffix_of
 from ldp_slicing.formats.base import Claims, Content, Damaged, Options
 from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, is_lost, read_manifest, write_manifest
 from ldp_slicing.plan import COLOUR_BITS, Plan
 from ldp_slicing.png import read_release_png
 from ldp_slicing.storage import LocalStorage, printable
-from ldp_slicing.verify import verify
+from ldp_slicing.verify import LOST_PROBLEM, verify
 
 PAIRS = 2048  # pairs of neighbouring pixels kept of each release, to compare it with others
 PAIRS_KEPT = 1 << 24  # of all releases: 150 MB of memory
 _SIZE_END = 24  # of the width and the height at the beginning of a PNG
 _SMALL_PIXELS = 1 << 22
-LOST = "is lost"  # how ``verify`` begins to report a loss that the manifest records: not a fault of the set
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +94,7 @@ def _read_single(target: Path) -> ReleaseSet:
     card = target.with_name(f"{target.name}.card.json")
     if target.name.endswith(".card.json"):
         raise AuditError(f"{target} is a card: name the release that it is about")
-    if target.suffix.lower() not in WRITERS:
+    if suffix_of(target.name) not in WRITERS:
         raise AuditError(f"{target} is not a release: releases are {', '.join(WRITERS)} files")
     if not card.exists():
         raise AuditError(f"{target} has no {card.name}: this is not a release, or it was separated from its card")
@@ -111,7 +110,7 @@ def _read_single(target: Path) -> ReleaseSet:
 
 def _members(path: Path) -> list[dict[str, Any]]:
     """What the manifest says of each release in a file. ``verify`` reports what is wrong with the file."""
-    file_format = load_format(WRITERS[path.suffix.lower()])
+    file_format = load_format(WRITERS[suffix_of(path.name)])
     try:
         with path.open("rb") as file:
             check = getattr(file_format, "check", None)
@@ -129,11 +128,12 @@ def _members(path: Path) -> list[dict[str, Any]]:
 def _read_folder(folder: Path, name: str) -> ReleaseSet:
     found, place = ReleaseSet(name), LocalStorage(folder)
     _read_card(found, folder / CARD_NAME)
-    outputs = list[str]()
+    outputs, lost = list[str](), set[str]()
     try:
         for line in read_manifest(place):
             if is_lost(place, line):
                 found.lost += 1
+                lost.add(line["output"])
             elif line["output"] not in outputs[-1:]:
                 outputs.append(line["output"])
     except ReleaseError as error:
@@ -143,14 +143,16 @@ def _read_folder(folder: Path, name: str) -> ReleaseSet:
     if found.files:
         return found
     try:
-        problems = [(path, problem) for path, problem in verify(place).problems if not problem.startswith(LOST)]
+        # A loss that the manifest records is not a fault of the set.
+        expected = {(path, LOST_PROBLEM) for path in lost}
+        problems = [one for one in verify(place).problems if one not in expected]
     except ReleaseError as error:  # a library is missing
         raise AuditError(f"{name} {error}") from None
     found.card += [problem for path, problem in problems if path == CARD_NAME]
     found.files += [f"{path}: {problem}" for path, problem in problems if path != CARD_NAME]
     wrong = {path for path, _ in problems}
     for output in sorted(set(outputs)):
-        suffix = PurePath(output).suffix.lower()
+        suffix = suffix_of(output)
         # Containers are decoded by libraries, so only those are that ``verify`` has accounted for byte by byte.
         if suffix in WRITERS and (suffix == ".png" or output not in wrong) and place.size(output) is not None:
             _read_file(found, folder, output, known_as_wrong=output in wrong)
@@ -159,7 +161,7 @@ def _read_folder(folder: Path, name: str) -> ReleaseSet:
 
 def _size_problem(path: Path) -> str | None:
     """Why no release has the size that a PNG declares, or None. Called before memory is allocated for its pixels."""
-    if path.suffix.lower() != ".png" or not path.is_file():
+    if suffix_of(path.name) != ".png" or not path.is_file():
         return None
     with path.open("rb") as file:
         head = file.read(_SIZE_END)
@@ -183,11 +185,15 @@ def _read_file(found: ReleaseSet, folder: Path, output: str, *, known_as_wrong: 
     try:
         for member, pixels, bits in released_pixels(folder / output):
             statement = found.statements.get(bits)
-            if statement is not None and pixels.dtype == statement.plan.dtype:
-                path = PurePath(output, member) if member else PurePath(output)
-                release = summarise(path, pixels, statement.plan, keep=found.pairs_kept < PAIRS_KEPT)
-                found.pairs_kept += release.left.size
-                statement.releases.append(release)
+            path = PurePath(output, member) if member else PurePath(output)
+            if statement is None:
+                continue  # ``verify`` reports what the card does not mention
+            if pixels.dtype != statement.plan.dtype:
+                found.files.append(f"{path}: the card's plan does not release pixels of type {pixels.dtype}")
+                continue
+            release = summarise(path, pixels, statement.plan, keep=found.pairs_kept < PAIRS_KEPT)
+            found.pairs_kept += release.left.size
+            statement.releases.append(release)
     except OSError as error:
         raise AuditError(f"{folder / output} cannot be read: {error.strerror}") from None
     except ImageError as error:
@@ -197,7 +203,7 @@ def _read_file(found: ReleaseSet, folder: Path, output: str, *, known_as_wrong: 
 
 def released_pixels(path: Path) -> Iterator[tuple[str, Pixels, int]]:
     """Yield the name, the pixels and the bits per word of every release in a file."""
-    suffix = path.suffix.lower()
+    suffix = suffix_of(path.name)
     if suffix == ".png":
         pixels, _ = read_release_png(path.read_bytes())
         yield "", pixels, COLOUR_BITS if pixels.ndim == 3 else 8 * pixels.dtype.itemsize

@@ -106,6 +106,11 @@ def kept_names(keep: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted({*keep, *(CIFAR_ENDINGS[name] for name in keep if name in CIFAR_ENDINGS)}))
 
 
+def suffix_of(path: str) -> str:
+    """The suffix that decides the format, in lower case. A file called ".png" has the suffix ".png", too."""
+    return path[path.rfind(".") :].lower()
+
+
 def load_format(name: str, extra: str = "") -> ModuleType:
     """Import a module of this package; raise ReleaseError with installation advice if a library is missing."""
     try:

@@ -279,11 +279,13 @@ def _read_header(file: BinaryIO) -> tuple[str, int, bool] | None:
     try:
         if name == _LONG_NAME:
             size = int(raw[124:135], 8)
-            if size > _MOST_NAME_BYTES:
+            if not 0 < size <= _MOST_NAME_BYTES:
                 return "@LongLink", 0, False
             raw += file.read(size + -size % _BLOCK_BYTES) + file.read(_BLOCK_BYTES)
             name = raw[_BLOCK_BYTES : _BLOCK_BYTES + size - 1]
         size = int(raw[-_BLOCK_BYTES:][124:135], 8)
+        if size < 0:
+            raise ValueError
         return name.decode("utf-8", "surrogateescape"), size, raw == _member_header(name, size)
     except (ValueError, ImageError):
         return name.decode("utf-8", "surrogateescape"), 0, False
