@@ -7,6 +7,7 @@ setup(
         Extension(
             "ldp_slicing._kernel",
             ["src/ldp_slicing/_kernel.c"],
+            depends=["src/ldp_slicing/_kernel.h", "src/ldp_slicing/_kernel_x86.h"],
             extra_compile_args=["-O3", "-g0"],
             py_limited_api=True,
             optional=True,

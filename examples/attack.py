@@ -2,7 +2,7 @@
 
     python examples/attack.py [OUTPUT FOLDER]
 
-The adversary knows the plan and receives t releases of one source at eps 20. It takes the majority of each bit.
+The adversary knows the plan and receives t releases of one source at eps 20. It computes posterior means.
 """
 
 import sys

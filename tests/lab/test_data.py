@@ -13,6 +13,7 @@ from ldp_slicing.errors import DataError
 from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.data.folders import load_folder
 from ldp_slicing.lab.data.lfw import load_lfw
+from ldp_slicing.lab.data.sets import ImageSet
 from ldp_slicing.pickles import unpickle_data
 
 
@@ -95,3 +96,22 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     Image.new("RGB", (112, 112)).save(tmp_path / "lfw112" / "A_B" / "A_B_0001.png")
     with pytest.raises(DataError, match=r"pairs.txt does not exist: it should be LFW's list of pairs"):
         load_lfw(tmp_path)
+
+
+def test_a_set_from_arrays() -> None:
+    rng = np.random.default_rng(0)
+    colour, labels = rng.integers(0, 256, (6, 4, 5, 3), dtype=np.uint8), [0, 1, 2, 0, 1, 2]
+    found = ImageSet.from_arrays("mine", (colour, labels), (colour[:2], [0, 3]), groups=([0, 0, 1, 1, 2, 2], [7, 8]))
+    assert (found.name, found.classes, found.is_grey, found.holds) == ("mine", 4, False, "sources")
+    assert found.train.groups is not None
+    assert found.test.labels.dtype == np.int64
+    grey = ImageSet.from_arrays("grey", (colour[..., 0], labels), (colour[..., 1], labels))
+    assert (grey.is_grey, grey.train.images.shape) == (True, (6, 4, 5, 1))
+    for images, numbers, why in (
+        (colour.astype(np.float32), labels, "images must be uint8"),
+        (colour, labels[:5], "as many labels"),
+        (colour, np.array(labels) - 1, "whole numbers from 0"),
+        (colour[:, :3], labels, "one shape"),
+    ):
+        with pytest.raises(DataError, match=why):
+            ImageSet.from_arrays("mine", (images, numbers), (colour, labels))  # type: ignore[arg-type]

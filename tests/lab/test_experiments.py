@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,7 @@ from ldp_slicing.lab.learners.recipes import Recipe, recipe
 from ldp_slicing.lab.reproduce import reproduce
 from ldp_slicing.lab.rows import Measurement, Row, Training, read_rows, rows_to_json
 from ldp_slicing.plan import BUDGETS, PAPER_WEIGHTS
+from ldp_slicing.torch import Rebuilder, rebuild
 from tests.lab.datasets import tiny, write_both, write_chest, write_cifar, write_lfw
 
 RNG = np.random.default_rng(7)
@@ -68,6 +70,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ablation, "HELD_OUT", 10)
     monkeypatch.setattr(tuning, "HELD_OUT", 10)
     monkeypatch.setattr(curves, "Plan", FewBits)
+    monkeypatch.setattr(curves, "SEEDS", {20.0: 2})
+    monkeypatch.setattr(Rebuilder, "fit", partial(Rebuilder.fit, width=4, batch=8))
+    monkeypatch.setattr(rebuild, "IMAGES_FOR_SCALE", 8)
+    monkeypatch.setattr(rebuild, "PIXELS_AT_ONCE", 1 << 13)  # small tensors are allocated faster on a CPU
     monkeypatch.setattr(tuning, "Plan", FewBits)
     variants = [replace(one, plan=Plan.sliced(20.0 + i, FEW_BITS)) for i, one in enumerate(ablation.VARIANTS)]
     monkeypatch.setattr(ablation, "VARIANTS", variants)
@@ -121,7 +127,7 @@ def test_held_out_x_rays_are_of_other_patients(tmp_path: Path) -> None:
 
 MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are made, and how many rows it has
     "fidelity": (write_cifar, 5 + 2 * 6),
-    "curves": (write_cifar, 2 * 2 * (7 + 2 * 3 + 1) + 2 + 2),
+    "curves": (write_cifar, 2 * 2 * (7 + 1 + 1) + 2 + 2 + 2 * 2 * 2),
     "decoding": (write_cifar, 2 * 2 + 1),
     "tuning": (write_cifar, 6),
     "dp-sgd": (write_cifar, 2 * 3 * (7 + 1)),
@@ -142,7 +148,9 @@ def test_an_experiment_runs_from_data_to_page(name: str, tmp_path: Path, monkeyp
     make, count = MAKERS[name]
     make(tmp_path / "data")
     monkeypatch.setattr(
-        ExperimentContext, "shortened", lambda _, how: replace(how, epochs=min(how.epochs, 1), batch=16)
+        ExperimentContext,
+        "shortened",
+        lambda _, how: replace(how, epochs=min(how.epochs, 1), batch=16, rebuild_steps=1),
     )
     done, path = reproduce(
         name, tmp_path / "data", tmp_path / "results", tmp_path / "work", device="cpu", say=lambda _: None
@@ -177,6 +185,24 @@ def test_only_the_data_sets_of_the_selected_rows_are_loaded(
         name, tmp_path / "data", tmp_path / "results", tmp_path / "work", device="cpu", only=only, say=lambda _: None
     )
     assert len(read_rows(path)) == count
+
+
+@pytest.mark.usefixtures("small")
+def test_a_network_that_two_experiments_measure_is_trained_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_lfw(tmp_path / "data")
+    monkeypatch.setattr(ExperimentContext, "shortened", lambda _, how: replace(how, epochs=1, batch=16))
+    said = dict[str, list[str]]()
+    for name, method in (("faces", "public"), ("identity", "tuned")):
+        log = said.setdefault(name, [])
+        only = f"dataset=lfw method={method} epsilon=20 prune=haar seed=0"
+        _, path = reproduce(
+            name, tmp_path / "data", tmp_path / "results", tmp_path / "work", device="cpu", only=only, say=log.append
+        )
+        assert all(row.finished and row.training and row.training.epochs == 1 for row in read_rows(path))
+    assert any("epoch 1 of 1" in line for line in said["faces"])
+    assert not any("epoch 1 of 1" in line for line in said["identity"])
 
 
 def test_rows_of_a_concurrent_process_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +249,7 @@ def test_a_selector_without_matches_is_refused_and_the_rows_are_listed(name: str
 
 
 def test_every_experiment_is_tested_and_has_its_name() -> None:
-    attacks = {"averaging", "bayes", "black-box", "white-box"}  # tests/lab/attacks/test_attack_experiments.py
+    attacks = {"averaging", "bayes", "black-box", "white-box", "sizes"}  # tests/lab/attacks/test_attack_experiments.py
     assert set(MAKERS) | attacks | {"peers", "peers-storage"} == set(MODULES)  # tests/lab/peers/test_experiment.py
     assert [load_experiment(name).name for name in MODULES] == [*MODULES]
     assert len(curves.PAPER["cifar10"]) == len(curves.PAPER["cifar100"]) == len(faces.PAPER) == len(BUDGETS)

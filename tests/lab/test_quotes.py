@@ -49,6 +49,9 @@ def rows_of(name: str) -> list[Row]:
         ("curves epsilon=20 metric=test_accuracy as=.3f", "0.205"),
         ("curves epsilon=20 metric=training.epochs as=.0f", "75"),
         ("white-box prune=haar epsilon=5.2,20 metric=rank_1.share as=.0%", "10 | 40"),
+        ("white-box prune=haar epsilon=5.2,20 metric=rank_1.share as=.0% missing=-", "10 | 40"),
+        ("white-box prune=haar epsilon=5.2,58 metric=rank_1.share missing=-", "10.4 | -"),
+        ("not-measured-yet metric=test_accuracy missing=...", "..."),
     ],
 )
 def test_a_marker_selects_one_number(marker: str, text: str) -> None:

@@ -242,7 +242,7 @@ def test_a_log_that_cannot_be_written_is_refused_before_anything_is_released(
 
 def test_a_card_with_several_word_sizes_is_refused(data: Path, tmp_path: Path) -> None:
     Image.fromarray(RNG.integers(0, 256, (16, 16), dtype=np.uint8)).save(data / "pets" / "train" / "cat" / "grey.png")
-    assert CliRunner().invoke(app, ["privatize", str(data / "pets"), str(data / "released")]).exit_code == 0
+    assert CliRunner().invoke(app, ["privatize", str(data / "pets"), str(data / "released"), "-e", "20"]).exit_code == 0
     with pytest.raises(DataError, match="words of 24, 8 bits"):
         open_set("released", data)
     (data / "released" / "card.json").write_text("{}")

@@ -22,9 +22,9 @@ from ldp_slicing.lab.learners.models.face_networks import Dropout
 from ldp_slicing.lab.learners.recipes import recipe, recipes
 from ldp_slicing.lab.learners.releases import release_images, stored_splits
 from ldp_slicing.lab.learners.run import Epoch, TrainingRun
-from ldp_slicing.lab.learners.task import ReleaseMode, TrainingTask
+from ldp_slicing.lab.learners.task import InputMode, ReleaseMode, TrainingTask
 from ldp_slicing.lab.learners.training import Limits, checkpoint_path, train
-from ldp_slicing.torch import Decoder
+from ldp_slicing.torch import Decoder, Rebuilder
 
 CPU = torch.device("cpu")
 TINY = replace(recipe("cifar-authors"), model="tiny", epochs=3, batch=16, learning_rate=0.01, milestones=(2,))
@@ -378,7 +378,7 @@ def test_a_compiled_network_learns_the_same(tmp_path: Path) -> None:
 def test_releases_are_decoded_before_training(tmp_path: Path) -> None:
     how = replace(TINY, epochs=10, learning_rate=0.05)
     task = TrainingTask(
-        "halves", bright_or_dark(), how, Plan.sliced(6.0, "Y7,Y6"), prune=None, validation=10, decode=True
+        "halves", bright_or_dark(), how, Plan.sliced(6.0, "Y7,Y6"), prune=None, validation=10, mode="decoded"
     )
     run = only(task, tmp_path)
     splits = stored_splits(task, tmp_path)
@@ -389,13 +389,43 @@ def test_releases_are_decoded_before_training(tmp_path: Path) -> None:
     assert run.test_accuracy() > 0.8
     others = run.inputs.prepare(torch.from_numpy(release_images(task, bright_or_dark(8).test.images)))
     assert set(others.unique().tolist()) <= set(run.inputs.padded.unique().tolist())
-    assert checkpoint_path(task, tmp_path) != checkpoint_path(replace(task, decode=False), tmp_path)
+    assert checkpoint_path(task, tmp_path) != checkpoint_path(replace(task, mode="raw"), tmp_path)
+
+
+@pytest.mark.parametrize("mode", ["rebuilt", "rebuilt-public"])
+def test_releases_are_rebuilt_before_training_and_again_in_the_same_way(mode: InputMode, tmp_path: Path) -> None:
+    how, plan = replace(TINY, epochs=2, rebuild_steps=2), Plan.sliced(6.0, "Y7,Y6")
+    public = bright_or_dark(8) if mode == "rebuilt-public" else None
+    task = TrainingTask("halves", bright_or_dark(), how, plan, prune=None, validation=10, mode=mode, public=public)
+    run = only(task, tmp_path)
+    [kept] = tmp_path.glob("*.rebuilder.pt")
+    released = torch.from_numpy(stored_splits(task, tmp_path)[2].images).permute(0, 3, 1, 2)
+    rebuilder = Rebuilder.from_state_dict(torch.load(kept, weights_only=True))
+    assert torch.equal(run.inputs.test[0], rebuilder(released))
+    before = kept.stat().st_mtime_ns
+    assert torch.equal(only(task, tmp_path).inputs.padded, run.inputs.padded)
+    assert kept.stat().st_mtime_ns == before
+    assert row_of(task, "train").mode == mode
+
+
+def test_a_loss_that_diverges_is_reported(tmp_path: Path) -> None:
+    task = TrainingTask("halves", bright_or_dark(), replace(TINY, learning_rate=1e30), Plan.paper(20.0))
+    with pytest.raises(LdpSlicingError, match=r"diverged in epoch .* smaller learning rate than 1e.30"):
+        only(task, tmp_path)
+
+
+def test_public_images_belong_to_their_mode() -> None:
+    data, plan = bright_or_dark(), Plan.sliced(6.0, "Y7,Y6")
+    with pytest.raises(LdpSlicingError, match="public images belong to the mode 'rebuilt-public'"):
+        TrainingTask("halves", data, TINY, plan, mode="rebuilt-public")
+    with pytest.raises(LdpSlicingError, match="public images belong to the mode 'rebuilt-public'"):
+        TrainingTask("halves", data, TINY, plan, mode="rebuilt", public=data)
 
 
 @pytest.mark.parametrize(("release", "plan"), [("none", None), ("view", None), ("every-epoch", Plan.paper(20.0))])
 def test_only_images_released_once_are_decoded(release: ReleaseMode, plan: Plan | None) -> None:
     with pytest.raises(LdpSlicingError, match="released once can be decoded"):
-        TrainingTask("halves", bright_or_dark(), TINY, plan, release=release, decode=True)
+        TrainingTask("halves", bright_or_dark(), TINY, plan, release=release, mode="decoded")
 
 
 def test_a_recipe_in_fewer_epochs_keeps_its_steps() -> None:

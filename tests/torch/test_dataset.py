@@ -140,7 +140,9 @@ def test_a_slicer_with_a_size_gives_smaller_releases(kind: str, stored: bool, tm
 def slicer_card(slicer: Slicer, times: int) -> Any:
     """Return the statements of a card for so many releases of one source of 3 x 2 pixels."""
     sizes = ((3, 2),) * times
-    return Card((Statement.of(slicer.plan, slicer.prune, slicer.output, sizes, times=times),)).to_dict()["statements"]
+    return Card(
+        (Statement.of(slicer.plan, slicer.prune, slicer.output, sizes, times=times, size=slicer.size),)
+    ).to_dict()["statements"]
 
 
 def test_a_source_that_is_too_small_is_named(tmp_path: Path) -> None:
@@ -441,7 +443,7 @@ def test_a_crash_leaves_no_store_that_opens(tmp_path: Path) -> None:
         ("pixels.npy", lambda data: data[:-1], "damaged"),
         ("pixels.npy", lambda data: b"", "damaged"),
         ("labels-0.npy", lambda data: data[:-8], "damaged"),
-        ("index.json", lambda data: data.replace(b'"version": 1', b'"version": 9'), "layout 9"),
+        ("index.json", lambda data: data.replace(b'"version": 2', b'"version": 9'), "layout 9"),
         (
             "card.json",
             lambda data: data.replace(b'"epsilon_realised": 19', b'"epsilon_realised": 18'),
@@ -501,7 +503,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a palette": ([pil(COLOUR).convert("P")], "mode RGB, L or I;16; got 'P'"),
     "grey under a colour plan": ([pil(GREY)], "needs a grey plan"),
     "a mask as the image": ([tv_tensors.Mask(IMAGE)], "a Mask cannot be released"),
-    "a dict": ([{"image": IMAGE}], "got dict"),
     "nothing": ([()], "got tuple"),
     "text": (["cat.png"], "got str"),
     "no items": ([], "must have a length of at least 1"),
@@ -584,7 +585,50 @@ def test_other_refusals(tmp_path: Path) -> None:
 
 def test_a_folder_of_privatize_is_not_a_store(tmp_path: Path) -> None:
     (tmp_path / "card.json").write_text("{}")
-    with pytest.raises(
-        ReleaseError, match=r"holds files that `ldp-slicing privatize` released: read them as image files"
-    ):
+    with pytest.raises(ReleaseError, match=r"holds files that `ldp-slicing privatize` released: use open_releases"):
         ReleasedDataset.open(tmp_path)
+
+
+@pytest.mark.parametrize("store", [None, "store"])
+def test_items_that_are_dicts(tmp_path: Path, store: str | None) -> None:
+    """As data sets of Hugging Face have them."""
+    image = PIL.Image.new("RGB", (6, 4))
+    items = [{"label": i, "image": image, "score": i / 2} for i in range(3)]
+    made = ReleasedDataset(items, Slicer(Plan.paper(20.0)), store=store and tmp_path / store)
+    found = made if store is None else ReleasedDataset.open(tmp_path / store)
+    assert [(one["label"], one["score"]) for one in found] == [(0, 0.0), (1, 0.5), (2, 1.0)]
+    assert (found[0]["image"].mode, found[0]["image"].size) == ("RGB", (6, 4))
+    assert found.card.statements[0].times == 3
+    arrays = ReleasedDataset([{"img": np.zeros((4, 6), np.uint8), "y": 1}], Slicer(Plan.grey(8.0)))
+    assert (arrays[0]["img"].shape, arrays[0]["y"]) == ((4, 6), 1)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"a": PIL.Image.new("RGB", (4, 4)), "b": PIL.Image.new("RGB", (4, 4))},
+        {"image": np.zeros((4, 4, 3), np.uint8), "img": np.zeros((4, 4, 3), np.uint8)},
+        {"pixels": np.zeros((4, 4, 3), np.uint8)},
+        {0: PIL.Image.new("RGB", (4, 4))},
+    ],
+    ids=["two", "two keys", "unknown key", "no string"],
+)
+def test_dicts_without_one_image_are_refused(item: dict[Any, Any]) -> None:
+    with pytest.raises(ImageError, match=r"must have one image|must be strings"):
+        ReleasedDataset([item], Slicer(Plan.paper(20.0)))
+
+
+def test_an_array_beside_the_image_is_refused() -> None:
+    item = {"image": PIL.Image.new("RGB", (4, 4)), "copy": np.zeros((4, 4, 3), np.uint8)}
+    with pytest.raises(ImageError, match="may be an image"):
+        ReleasedDataset([item], Slicer(Plan.paper(20.0)))
+
+
+def test_stores_of_version_1_can_be_opened(tmp_path: Path) -> None:
+    made = ReleasedDataset([(np.zeros((4, 4, 3), np.uint8), 7)], Slicer(Plan.paper(20.0)), store=tmp_path / "s")
+    about = json.loads((tmp_path / "s/index.json").read_text())
+    del about["keys"]
+    (tmp_path / "s/index.json").write_text(json.dumps(about | {"version": 1}))
+    (image, label), (same, _) = ReleasedDataset.open(tmp_path / "s")[0], made[0]
+    assert np.array_equal(image, same)
+    assert label == 7

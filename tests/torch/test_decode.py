@@ -10,7 +10,8 @@ from PIL import Image
 from ldp_slicing import LdpSlicingError, Plan, Slice, Slicer
 from ldp_slicing.errors import ImageError
 from ldp_slicing.torch import Decoder, simulate
-from ldp_slicing.torch.decode import _impose_block_mean, likelihood
+from ldp_slicing.torch.decode import _impose_block_mean
+from ldp_slicing.torch.likelihood import likelihood
 from ldp_slicing.torch.simulate import apply_view, to_rgb
 from ldp_slicing.view import Prune
 from tests.cases import photographs

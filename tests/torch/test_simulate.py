@@ -148,3 +148,24 @@ def test_simulated_releases_are_shrunk() -> None:
     one = simulate(batch, plan, torch.Generator().manual_seed(3), size=(10, 12))
     assert one.shape == (3, 3, 12, 10)
     assert torch.equal(one, simulate(small, plan, torch.Generator().manual_seed(3)))
+
+
+def test_a_generator_for_each_image_decides_its_release_alone() -> None:
+    batch, plan = random_batch(9, 13), Plan.paper(12.0)
+
+    def released(seeds: list[int]) -> torch.Tensor:
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        return simulate(batch[: len(seeds)], plan, generators)
+
+    assert torch.equal(released([1, 2, 3])[:2], released([1, 2]))
+    assert not torch.equal(released([1, 2])[1], released([1, 3])[1])
+    masks = torch.zeros(64, 3, 64, 64, dtype=torch.uint8)
+    several = [torch.Generator().manual_seed(seed) for seed in range(64)]
+    drawn = simulate(masks, plan, several, prune=None, output="ycbcr")
+    together = simulate(masks, plan, torch.Generator().manual_seed(0), prune=None, output="ycbcr")
+    for bit in range(8):  # the flips of each bit are as frequent as with one generator
+        shares = [
+            ((one ^ together.new_tensor([0, 128, 128])[:, None, None]) >> bit & 1).float().mean((0, 2, 3))
+            for one in (drawn, together)
+        ]
+        assert torch.allclose(*shares, atol=0.01)

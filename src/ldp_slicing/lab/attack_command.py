@@ -17,6 +17,7 @@ from ldp_slicing.lab.attacks.contact_sheet import OWNERS, contact_sheet, view_of
 from ldp_slicing.lab.attacks.outcome import Outcome, example_columns, example_sources
 from ldp_slicing.lab.attacks.pairs import attack_with_pairs, pairs_of_test_set
 from ldp_slicing.lab.attacks.reconstruct import attack_with_network
+from ldp_slicing.lab.data.lfw import load_lfw_set
 from ldp_slicing.lab.data.sets import ImageSet
 from ldp_slicing.lab.describe import describe, row_of
 from ldp_slicing.lab.interfaces import Attack
@@ -29,13 +30,14 @@ from ldp_slicing.lab.provenance import provenance, stamped
 from ldp_slicing.lab.rows import Row
 from ldp_slicing.lab.run_folder import bind_folder, lock_folder, write_result
 from ldp_slicing.lab.tables import attack_cells, attack_heads
-from ldp_slicing.lab.train_command import with_overrides
+from ldp_slicing.lab.train_command import open_set, with_overrides
 from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
 
 ATTACKS = ("averaging", "bayes", "black-box", "white-box", "identity")
 SMALL = 64  # images up to this side are attacked with the recipe for CIFAR, larger ones with the one for faces
 
+# Attacks by name that need no training. An attack of your own can be added: docs/guide/own-attack.md.
 UNTRAINED: dict[str, Attack[AttackTarget, SlicingMechanism, Outcome]] = {
     "averaging": attack_by_averaging,
     "bayes": attack_by_posterior,
@@ -55,10 +57,15 @@ class AttackRequest:
     epochs: int | None = None
 
     def __post_init__(self) -> None:
-        if self.name not in ATTACKS:
-            raise LdpSlicingError(f"no attack {self.name!r}; available: {', '.join(ATTACKS)}")
+        if self.name not in (known := dict.fromkeys((*ATTACKS, *UNTRAINED))):
+            raise LdpSlicingError(f"no attack {self.name!r}; available: {', '.join(known)}")
         if self.name == "identity" and self.images.is_grey:
             raise LdpSlicingError("the attack 'identity' needs colour images")
+
+
+def open_attacked(name: str, data: Path) -> ImageSet:
+    """Load "lfw", or a set that `lab train` knows."""
+    return load_lfw_set(data) if name == "lfw" else open_set(name, data)
 
 
 def run_attack(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ldp_slicing.plan import Plan
-from ldp_slicing.torch.decode import channel_count
+from ldp_slicing.torch.likelihood import channel_count
 
 MAX_LOG_ODDS = 12.0  # beyond this a bit is practically certain
 
@@ -56,3 +58,16 @@ def float_rgb(ycbcr: Tensor) -> Tensor:
     y, cb, cr = ycbcr.unbind(1)
     cb, cr = cb - 128, cr - 128
     return torch.stack((y + 1.402 * cr, y - 0.344136 * cb - 0.714136 * cr, y + 1.772 * cb), 1)
+
+
+def repeat_pixels(small: Tensor, shape: Sequence[int]) -> Tensor:
+    """[N, C, h, w] to [N, C, H, W], ``shape`` being (H, W): each pixel is where the source pixels are that it averages.
+
+    It undoes the partition of ``view.shrink_rows``, for views that keep all of the source.
+    """
+    if tuple(small.shape[2:]) == tuple(shape):
+        return small
+    for axis, length in zip((2, 3), shape, strict=True):
+        places = torch.arange(1, length + 1, device=small.device) * small.shape[axis]
+        small = small.index_select(axis, (places - 1) // length)
+    return small

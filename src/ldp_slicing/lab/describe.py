@@ -23,7 +23,7 @@ def row_of(
     """The unfinished row of a task that has not been trained yet: all the fields that identify it."""
     plans = task.plans or ((task.plan,) if task.plan else ())
     learnt_from = task.release in ("once", "every-epoch", "existing")
-    mode: Mode = "decoded" if task.decode else "raw" if learnt_from else ""
+    mode: Mode = task.mode if learnt_from else ""
     return Row(
         experiment,
         task.data.name,

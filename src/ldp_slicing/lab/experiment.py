@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -89,12 +89,24 @@ class ExperimentContext:
     def shortened(self, recipe: SomeRecipe) -> SomeRecipe:
         return recipe if self.epochs is None else recipe.lasting(self.epochs)
 
-    def trial(self, row: Row, images: ImageSet, recipe: Recipe, **options: Any) -> Trial:  # noqa: ANN401 - of TrainingTask
-        """The network that measures ``row``."""
+    def trial(
+        self,
+        row: Row,
+        images: ImageSet,
+        recipe: Recipe,
+        *,
+        shared_with: Row | None = None,
+        **options: Any,  # noqa: ANN401 - of TrainingTask
+    ) -> Trial:
+        """The network that measures ``row``.
+
+        shared_with: a row of another experiment that trains the same network. It is trained once: whichever experiment
+        comes second finds the checkpoint of the first.
+        """
         how = self.shortened(recipe)
         attacks = how.loss == "source"
         task = TrainingTask(
-            f"{row.label}, {how.name}".replace(", ", "-").replace(" ", ""),
+            f"{(shared_with or row).label}, {how.name}".replace(", ", "-").replace(" ", ""),
             images,
             how,
             None if attacks else row.plan,
@@ -102,7 +114,7 @@ class ExperimentContext:
             cast("ReleaseMode", row.release),
             row.seed,
             plans=row.plans if attacks else (),
-            decode=row.mode == "decoded",
+            mode=row.mode or "raw",
             **options,
         )
         return Trial(with_recipe(row, how), task)
@@ -121,8 +133,10 @@ def with_recipe(row: Row, recipe: Recipe) -> Row:
 
 
 def _settings(row: Row) -> dict[str, Any]:
-    """The recipe without its prose."""
-    return {key: value for key, value in row.recipe.items() if key not in ("source", "deviations")}
+    """What a recipe does to the network: not its prose, nor how often accuracy is measured."""
+    known = {one.name: one.default for one in fields(Recipe) if one.default not in (MISSING, ())}
+    settings = known | dict(row.recipe)  # older rows lack newer settings
+    return {key: value for key, value in settings.items() if key not in ("source", "deviations", "look_every")}
 
 
 def _trained_like(row: Row, task: TrainingTask) -> bool:

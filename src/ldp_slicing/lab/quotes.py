@@ -17,6 +17,7 @@ and run, in the root of the repository::
   otherwise, is an error. The message says in which fields they differ.
 - metric: a path in the metrics of the measurement or row, such as ``reconstruction.rank_1.share``, or in its training,
   such as ``training.best_validation_accuracy``.
+- missing: what to write while no row matches, such as ``missing=-``; without it that is an error.
 - as: how the number is written. ``as=.1%``, the default, is a share as a percentage without the sign. ``as=.3f`` and
   other format specifications are written as Python does.
 """
@@ -59,22 +60,20 @@ def quote(marker: str, rows_of: RowsOf) -> str:
     if "metric" not in selector:
         raise LdpSlicingError(f"the marker {marker!r} names no metric: add metric=test_accuracy, for example")
     metric, spec = selector.pop("metric"), selector.pop("as", DEFAULT_FORMAT)
+    missing = selector.pop("missing", None)
     rows = [row for row in rows_of(experiment) if row.finished]
-    if not rows:
+    if not rows and missing is None:
         raise LdpSlicingError(f"the marker {marker!r} names an experiment without rows, {experiment!r}")
     several = selector["epsilon"].split(",") if "epsilon" in selector else [None]
     cells = []
     for epsilon in several:
         one = selector if epsilon is None else {**selector, "epsilon": epsilon}
-        cells.append(_formatted(_mean(marker, rows, one, metric), spec))
+        found = _mean(marker, rows, one, metric, required=missing is None)
+        cells.append(str(missing) if found is None else f"{found:{spec}}".removesuffix("%"))
     return " | ".join(cells)
 
 
-def _formatted(value: float, spec: str) -> str:
-    return f"{value:{spec}}".removesuffix("%")
-
-
-def _mean(marker: str, rows: Iterable[Row], selector: dict[str, str], metric: str) -> float:
+def _mean(marker: str, rows: Iterable[Row], selector: dict[str, str], metric: str, *, required: bool) -> float | None:
     found = dict[tuple[tuple[str, str], ...], list[float]]()
     for row in rows:
         for one in row.measurements or (None,):
@@ -82,6 +81,8 @@ def _mean(marker: str, rows: Iterable[Row], selector: dict[str, str], metric: st
             if matches(fields, selector) and (value := _value(row, one, metric)) is not None:
                 identity = tuple((name, text) for name, text in fields.items() if name not in AVERAGED)
                 found.setdefault(identity, []).append(value)
+    if not found and not required:
+        return None
     if not found:
         raise LdpSlicingError(f"the marker {marker!r} matches no row with the metric {metric!r}")
     if len(found) > 1:

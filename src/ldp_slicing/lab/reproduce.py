@@ -43,16 +43,21 @@ def reproduce(
         )
     where = find_device(device)
     limits = Limits(seconds=60 * minutes, side_by_side=side_by_side, compile=compiled, stop_requested=stop_requested)
-    context = ExperimentContext(data, work / name, where, limits, tuple(rows), epochs, selector, say, results)
-    complete, made_by = True, provenance(where)
+    context = ExperimentContext(data, work, where, limits, tuple(rows), epochs, selector, say, results)
+    complete, measured, made_by = True, 0, provenance(where)
     began = time.monotonic()
     for row in experiment.measure(context):
         pages.keep_row(stamped(row, made_by, time.monotonic() - began), results)
-        began = time.monotonic()
+        began, measured = time.monotonic(), measured + 1
         complete &= row.finished
     if selector and not context.wants_any(context.considered.copy()):
         labels = sorted({row.label for row in context.considered})
         raise LdpSlicingError(f"no row of {name} matches --only {only!r}; there are: {'; '.join(labels)}")
+    if rows and not measured and not context.postponed:
+        say(
+            f"nothing was measured: the rows that you asked for are finished, and are in {path}. To measure them anew, "
+            "name new folders, such as --results my-results --work my-work"
+        )
     if path.is_file():
         pages.write_page(experiment, results)
     return complete and not context.postponed, path

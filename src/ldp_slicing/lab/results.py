@@ -25,21 +25,29 @@ def keep_row(row: Row, folder: Path) -> Path:
     """Add a row to ``folder/EXPERIMENT.json``, or replace the row with the same key. Safe for concurrent processes."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{row.experiment}.json"
-    with FileLock(folder / f".{row.experiment}.lock", mode=0o666):  # kept; another user may come next
+    with _lock(row.experiment, folder):
         write_atomically(path, [rows_to_json(row.experiment, with_row(read_rows(path), row)).encode()])
     return path
 
 
-def write_page(experiment: Experiment, folder: Path) -> list[Path]:
-    """Write ``folder/NAME.md`` and, if the experiment has a figure, ``folder/NAME.png`` from the rows in the folder."""
-    rows = {path.stem: read_rows(path) for path in sorted(folder.glob("*.json"))}
-    written = [folder / f"{experiment.name}.md"]
-    if experiment.figure:
-        from ldp_slicing.lab.figures import save
+def _lock(experiment: str, folder: Path) -> FileLock:
+    return FileLock(folder / f".{experiment}.lock", mode=0o666)  # the file is kept; another user may come next
 
-        written.append(folder / f"{experiment.name}.png")
-        save(experiment.figure(rows), written[-1])
-    written[0].write_text(page(experiment, rows[experiment.name]), encoding="utf-8")
+
+def write_page(experiment: Experiment, folder: Path) -> list[Path]:
+    """Write ``folder/NAME.md`` and, if the experiment has a figure, ``folder/NAME.png`` from the rows in the folder.
+
+    Safe for concurrent processes.
+    """
+    with _lock(experiment.name, folder):
+        rows = {path.stem: read_rows(path) for path in sorted(folder.glob("*.json"))}
+        written = [folder / f"{experiment.name}.md"]
+        if experiment.figure:
+            from ldp_slicing.lab.figures import save
+
+            written.append(folder / f"{experiment.name}.png")
+            save(experiment.figure(rows), written[-1])
+        written[0].write_text(page(experiment, rows[experiment.name]), encoding="utf-8")
     return written
 
 

@@ -23,7 +23,7 @@ from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
 
-Mode = Literal["", "raw", "decoded"]
+Mode = Literal["", "raw", "decoded", "rebuilt", "rebuilt-public"]
 Metrics = Mapping[str, Any]  # numbers by name, as JSON has them; shares are 0 to 1
 
 
@@ -83,7 +83,7 @@ class Row:
     method: the learner, the attack or the quantity, where an experiment has several.
     plans: of the releases; none where the sources themselves or their view were used, several for an attack on several.
     release: "none", "view", "once", "every-epoch" or "existing", see ``TrainingTask``.
-    mode: whether the learner used raw or decoded releases; "" where nothing was learnt from releases.
+    mode: what the learner made of the releases first, see ``TrainingTask``; "" where nothing was learnt from releases.
     folds: which folds of LFW were tested, from 0.
     options: whatever else distinguishes this row from others of its experiment.
     epsilon_spent: the largest eps per released pixel that any source has spent.
@@ -213,7 +213,10 @@ def as_text(value: object) -> str:
 
 
 def parse_selector(text: str) -> dict[str, str]:
-    """'dataset=cifar10 epsilon=20' as {"dataset": "cifar10", "epsilon": "20"}; quote a value that contains spaces."""
+    """'dataset=cifar10 epsilon=20' as {"dataset": "cifar10", "epsilon": "20"}; quote a value that contains spaces.
+
+    Alternatives are separated by "|", as in "peer=duetface|partialface".
+    """
     selector: dict[str, str] = {}
     for word in shlex.split(text):
         name, equals, value = word.partition("=")
@@ -224,8 +227,8 @@ def parse_selector(text: str) -> dict[str, str]:
 
 
 def matches(fields_of_row: Mapping[str, str], selector: Mapping[str, str]) -> bool:
-    """Whether every field of the selector has its value. A field that the row does not have is "none"."""
-    return all(fields_of_row.get(name, "none") == value for name, value in selector.items())
+    """Whether every field of the selector has its value, or one of several. A field that the row lacks is "none"."""
+    return all(fields_of_row.get(name, "none") in value.split("|") for name, value in selector.items())
 
 
 def row_matches(row: Row, selector: Mapping[str, str]) -> bool:

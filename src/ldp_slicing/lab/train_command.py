@@ -20,7 +20,7 @@ from ldp_slicing.lab.learners.logs import LogFormat, check_log, write_log
 from ldp_slicing.lab.learners.models import build, build_embedder, load_weights
 from ldp_slicing.lab.learners.recipes import Recipe, recipe
 from ldp_slicing.lab.learners.run import Epoch, TrainingRun
-from ldp_slicing.lab.learners.task import ReleaseMode, TrainingTask
+from ldp_slicing.lab.learners.task import InputMode, ReleaseMode, TrainingTask
 from ldp_slicing.lab.learners.training import Limits, Report, find_device, train
 from ldp_slicing.lab.provenance import provenance, stamped
 from ldp_slicing.lab.rows import Row
@@ -28,6 +28,12 @@ from ldp_slicing.lab.run_folder import bind_folder, lock_folder, write_result
 from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, Plan, plan_for
 from ldp_slicing.view import Prune
 
+COLOUR_RECIPES: dict[InputMode, str] = {
+    "raw": "cifar-once",
+    "decoded": "cifar-decoded",
+    "rebuilt": "cifar-rebuilt",
+    "rebuilt-public": "cifar-rebuilt",
+}
 Measure = Callable[[TrainingRun, Row], Row]  # adds metrics to the row of a finished run
 
 
@@ -38,10 +44,8 @@ def open_set(name: str, data: Path) -> ImageSet:
     return load_chest(data) if name == "chest" else load_folder(data / name)
 
 
-def default_recipe(images: ImageSet, *, decoded: bool) -> str:
-    if images.is_grey:
-        return "chest"
-    return "cifar-decoded" if decoded else "cifar-once"
+def default_recipe(images: ImageSet, mode: InputMode) -> str:
+    return "chest" if images.is_grey else COLOUR_RECIPES[mode]
 
 
 def plan_for_set(
@@ -59,16 +63,19 @@ def make_task(
     slices: str | None = None,
     prune: Prune = "haar",
     release: ReleaseMode = "once",
-    decode: bool = True,
+    mode: InputMode = "decoded",
+    public: ImageSet | None = None,
     recipe_name: str = "",
     model: str = "",
     epochs: int | None = None,
+    learning_rate: float | None = None,
     validation: float = 0.1,
     seed: int = 0,
 ) -> TrainingTask:
     """The task that the options describe. A set of releases has its own plan and view.
 
-    validation: the share of the training images to hold out. decode: decode releases if each source has only one.
+    validation: the share of the training images to hold out. mode, public: as in ``TrainingTask``; the mode is
+    "raw" unless each source has one release.
     """
     if not 0 < validation < 1:
         raise LdpSlicingError(f"--validation must be between 0 and 1, such as 0.1; got {validation:g}")
@@ -77,16 +84,17 @@ def make_task(
         release, plan, prune = "existing", images.release_info.plan, images.release_info.prune
     elif release in ("once", "every-epoch"):
         plan = plan_for_set(images, epsilon, weights, slices)
-    decode &= release in ("once", "existing")
-    chosen = recipe(recipe_name or default_recipe(images, decoded=decode))
+    mode = mode if release in ("once", "existing") else "raw"
+    chosen = recipe(recipe_name or default_recipe(images, mode))
     if chosen.loss != "classes":
         raise LdpSlicingError(f"the recipe {chosen.name!r} does not train a classifier; see `lab train-faces`")
     held_out = max(1, round(validation * len(images.train.labels)))
-    chosen = replace(with_overrides(chosen, model=model, epochs=epochs), look_every=1)  # the log has every epoch
-    return TrainingTask("run", images, chosen, plan, prune, release, seed, held_out, decode=decode)
+    chosen = with_overrides(chosen, model=model, epochs=epochs, learning_rate=learning_rate)
+    chosen = replace(chosen, look_every=1)  # the log has every epoch
+    return TrainingTask("run", images, chosen, plan, prune, release, seed, held_out, mode=mode, public=public)
 
 
-def with_overrides(chosen: Recipe, **options: str | int | None) -> Recipe:
+def with_overrides(chosen: Recipe, **options: str | float | None) -> Recipe:
     """The recipe with the options that are given, which are added to its deviations."""
     given: dict[str, Any] = {name: value for name, value in options.items() if value}
     if not given:
@@ -141,7 +149,7 @@ def train_in_folder(
 def check_network(task: TrainingTask) -> None:
     """Refuse a network that does not exist, or that does not fit the task's images or initial weights."""
     chosen, (height, width, channels) = task.recipe, task.data.train.images.shape[1:]
-    channels = channels if task.decode else max(channels, len(chosen.mean))  # as ``Inputs.normalise`` broadcasts
+    channels = channels if task.mode != "raw" else max(channels, len(chosen.mean))  # as ``Inputs.normalise`` broadcasts
     try:
         model = build(chosen.model, task.data.classes) if chosen.loss == "classes" else build_embedder(chosen.model)[0]
         if task.weights:
@@ -160,10 +168,11 @@ def _parameters(task: TrainingTask) -> dict[str, Any]:
         "images": task.data.digest,
         "start": task.start_digest,
         "release": task.release,
-        "decoded": task.decode,
+        "mode": task.mode,
         "model": task.recipe.model,
         "recipe": task.recipe.name,
         "epochs": task.recipe.epochs,
+        "learning_rate": task.recipe.learning_rate,
         "prune": task.prune,
         "epsilon": task.plan.epsilon if task.plan else None,
         "plan": task.plan.to_dict() if task.plan else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import operator
 import os
 from collections import Counter
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
 from ldp_slicing.card import Card
@@ -19,10 +22,11 @@ from ldp_slicing.errors import CardError, ImageError, LdpSlicingError, ReleaseEr
 from ldp_slicing.keys import source_digest
 from ldp_slicing.slicer import Slicer, as_batch
 from ldp_slicing.torch.distributed import check_single_process, process_count, wait_for_store
-from ldp_slicing.torch.images import ImageKind, check_label, from_pixels, to_pixels
+from ldp_slicing.torch.images import IMAGE_TYPES, ImageKind, check_label, from_pixels, pixels_to_tensor, to_pixels
 from ldp_slicing.torch.labels import copy_label, storage_kind
 from ldp_slicing.torch.store import Index, Releases, StoreExistsError, open_folder, write_folder
 
+_IMAGE_KEYS = ("image", "img")  # of items that are dicts
 BATCH_BYTES = 3 << 18  # sources that are released together
 Array = NDArray[Any]
 Transform = Callable[[Any], Any] | None
@@ -37,10 +41,12 @@ class ReleasedDataset(Dataset[Any]):
     >>> image, label = released[0]                  # uint8 [3, 8, 8], 0 to 255, like the source; the label as it was
 
     dataset
-        has a length and returns items by number. An item is an image, or a tuple or list of an image and labels. An
-        image is a uint8 tensor or tv_tensors.Image C x H x W with 3 channels or 1, a PIL image (RGB, L, I;16), or a
-        uint8 array H x W x C or H x W; uint16 for grey of 9 to 16 bits. Sizes may differ. Releases have the same type
-        and dtype; tensors are on the CPU. Floats are refused: put ToTensor into ``transform``.
+        has a length and returns items by number. An item is an image, a tuple or list of an image and labels, or a dict
+        of an image and labels, as Hugging Face has it. The image of a dict is its one PIL image or tv_tensors.Image, or
+        has the key "image" or "img". An image is a uint8 tensor or tv_tensors.Image C x H x W with 3 channels or 1, a
+        PIL image (RGB, L, I;16), or a uint8 array H x W x C or H x W; uint16 for grey of 9 to 16 bits.
+        Sizes may differ. Releases have the same type and dtype; tensors are on the CPU. Floats are refused: put
+        ToTensor into ``transform``.
     slicer
         makes the releases. They have the shapes of their sources, or the slicer's ``size``.
     store
@@ -80,7 +86,7 @@ class ReleasedDataset(Dataset[Any]):
             index = _release_items(dataset, slicer, file, progress, lambda label: "any")
             pixels = np.frombuffer(file.getbuffer(), slicer.plan.dtype)
             is_secret = slicer.randomness.secret
-            self._hold(Releases(index, pixels, slicer.plan, slicer.prune, slicer.output, is_secret))
+            self._hold(Releases(index, pixels, slicer.plan, slicer.prune, slicer.output, slicer.size, is_secret))
             return
         try:
             write_folder(
@@ -121,8 +127,18 @@ class ReleasedDataset(Dataset[Any]):
             image = self.transform(image)
         if about.items == "image":
             return image
-        item = (image, *map(copy_label, about.labels[i]))
-        return item if about.items == "tuple" else list(item)
+        labels = list(map(copy_label, about.labels[i]))
+        if about.items == "dict":
+            named = dict(zip(about.keys[1:], labels, strict=True))
+            return {about.keys[0]: image, **named}
+        return (image, *labels) if about.items == "tuple" else [image, *labels]
+
+    def images(self) -> Iterator[Tensor]:
+        """Yield each release alone as [1, C, H, W], without transform and label: what ``Decoder.from_card`` takes."""
+        about = self._releases.index
+        for shape, begin in zip(about.shapes.tolist(), self._offsets.tolist(), strict=False):
+            pixels = self._releases.pixels[begin : begin + math.prod(shape)].reshape(shape)
+            yield torch.tensor(pixels)[None] if "tensor" in about.kind else pixels_to_tensor(pixels)[None]
 
     @property
     def card(self) -> Card:
@@ -133,7 +149,7 @@ class ReleasedDataset(Dataset[Any]):
                 "seeded output gets no card, because anybody who knows the seed can remove the mask; "
                 "leave randomness at its default"
             )
-        return made.index.card(made.plan, made.prune, made.output)
+        return made.index.card(made.plan, made.prune, made.output, made.size)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the path of a store instead of its pixels: workers open it themselves."""
@@ -153,8 +169,8 @@ class ReleasedDataset(Dataset[Any]):
         """Raise ReleaseError if the store is not of this data set and slicer. Compares the first and the last item."""
         made, count = self._releases, _count_items(dataset)
         output = slicer.output if slicer.plan.is_colour else made.output
-        wanted = (count, slicer.plan, slicer.prune, output)
-        if wanted != (len(self), made.plan, made.prune, made.output) or not all(
+        wanted = (count, slicer.plan, slicer.prune, output, slicer.size)
+        if wanted != (len(self), made.plan, made.prune, made.output, made.size) or not all(
             _is_item_of(made.index, i, dataset[i], slicer) for i in (0, count - 1)
         ):
             raise ReleaseError(
@@ -165,10 +181,10 @@ class ReleasedDataset(Dataset[Any]):
 
 def _is_item_of(index: Index, i: int, item: object, slicer: Slicer) -> bool:
     """Return whether the item's release has the type, the shape and the labels of item ``i`` of a store."""
-    items, image, labels = _split_item(item)
+    items, keys, image, labels = _split_item(item)
     kind, pixels = to_pixels(image)
     shape = _stored_shape(kind, slicer.released_shape(pixels.shape))
-    if (items, kind, shape) != (index.items, index.kind, tuple(index.shapes[i].tolist())):
+    if (items, keys, kind, shape) != (index.items, index.keys, index.kind, tuple(index.shapes[i].tolist())):
         return False
     pairs = list(zip(map(copy_label, labels), index.labels[i], strict=False))
     return len(labels) == len(index.labels[i]) and all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs)
@@ -187,16 +203,37 @@ def _count_items(dataset: object) -> int:
     return count
 
 
-def _split_item(item: Any) -> tuple[str, Any, list[Any]]:  # noqa: ANN401
-    """Return the type of the item ("image", "tuple" or "list"), its image, and its labels."""
-    if isinstance(item, dict) or (isinstance(item, tuple | list) and not item):
+def _split_item(item: Any) -> tuple[str, tuple[str, ...], Any, list[Any]]:  # noqa: ANN401
+    """Return the type of the item ("image", "tuple", "list", "dict"), the keys of a dict, its image and its labels.
+
+    The key of the image comes first.
+    """
+    if isinstance(item, tuple | list) and not item:
         raise ImageError(
-            f"an item must be an image, or a tuple or list that begins with one; got {type(item).__name__}"
+            f"an item must be an image, a tuple or list that begins with one, or a dict; got {type(item).__name__}"
         )
+    if isinstance(item, dict):
+        key = _image_key(item)
+        labels = {name: value for name, value in item.items() if name != key}
+        return "dict", (key, *labels), item[key], list(labels.values())
     if not isinstance(item, tuple | list):
-        return "image", item, []
-    image, *labels = item
-    return "tuple" if isinstance(item, tuple) else "list", image, labels
+        return "image", (), item, []
+    image, *others = item
+    return "tuple" if isinstance(item, tuple) else "list", (), image, others
+
+
+def _image_key(item: dict[Any, Any]) -> str:
+    """Return the key of the one image of an item. Several images are refused: all but one would be labels."""
+    if not all(isinstance(key, str) for key in item):
+        raise ImageError("the keys of an item must be strings")
+    found: list[str] = [key for key, value in item.items() if isinstance(value, IMAGE_TYPES)]
+    found = found or [key for key in _IMAGE_KEYS if key in item]
+    if len(found) != 1:
+        raise ImageError(
+            f"an item that is a dict must have one image, under the key {' or '.join(_IMAGE_KEYS)} unless its type "
+            f"tells; got the keys {', '.join(map(repr, item))}"
+        )
+    return found[0]
 
 
 def _stored_shape(kind: ImageKind, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -230,7 +267,7 @@ def _release_items(
 ) -> Index:
     """Release each item once, append its pixels to ``file``, and return the index. Holds one batch in memory."""
     count = _count_items(dataset)
-    forms: list[tuple[str, ImageKind, int, tuple[str, ...]]] = []  # of the first item
+    forms: list[tuple[str, tuple[str, ...], ImageKind, int, tuple[str, ...]]] = []  # of the first item
     shapes, all_labels, sources_seen = [], [], Counter[bytes]()
     bits = 8 if slicer.plan.is_colour else slicer.plan.word_bits
 
@@ -239,19 +276,20 @@ def _release_items(
         for i in range(count):
             item = dataset[i]
             try:
-                items, image, labels = _split_item(item)
+                items, keys, image, labels = _split_item(item)
                 for label in labels:
                     check_label(label, slicer)
                 copies = tuple(map(copy_label, labels))
                 kind, pixels = to_pixels(image)
                 (source,) = as_batch(pixels, slicer.plan)
                 shape = _stored_shape(kind, slicer.released_shape(pixels.shape))
-                form = (items, kind, pixels.ndim, tuple(label_kind(label) for label in copies))
+                form = (items, keys, kind, pixels.ndim, tuple(label_kind(label) for label in copies))
                 if not forms:
                     forms.append(form)
                 if form != forms[0]:
                     raise ReleaseError(
-                        f"(item, image, dimensions, labels) are {form}, but {forms[0]} before: all items must agree"
+                        f"(item, keys, image, dimensions, labels) are {form}, but {forms[0]} before: "
+                        "all items must agree"
                     )
             except LdpSlicingError as error:
                 raise type(error)(f"item {i}: {error}") from error
@@ -263,11 +301,11 @@ def _release_items(
     done = 0
     for batch in _batches_of_one_shape(checked_sources()):
         release = slicer(batch)
-        is_tensor = "tensor" in forms[0][1]
+        is_tensor = "tensor" in forms[0][2]
         file.write(np.ascontiguousarray(release.transpose(0, 3, 1, 2) if is_tensor else release).data)
         for _ in batch:
             done += 1
             if progress is not None:
                 progress(done, count)
-    ((items, kind, _, kinds),) = forms
-    return Index(kind, items, np.array(shapes, np.int64), kinds, all_labels, max(sources_seen.values()))
+    ((items, keys, kind, _, kinds),) = forms
+    return Index(kind, items, np.array(shapes, np.int64), kinds, all_labels, max(sources_seen.values()), keys)

@@ -96,6 +96,12 @@ def from_pixels(kind: ImageKind, pixels: NDArray[np.unsignedinteger], *, ycbcr: 
     return tv_tensors.Image(tensor) if kind == "tv_tensor" else tensor
 
 
+def pixels_to_tensor(pixels: NDArray[np.unsignedinteger]) -> Tensor:
+    """Return pixels [H, W, C] or [H, W] as a tensor [C, H, W] with its own memory."""
+    image = torch.tensor(pixels)
+    return image.permute(2, 0, 1).contiguous() if image.ndim == 3 else image[None]
+
+
 def check_label(label: object, slicer: Slicer, depth: int = 0) -> None:
     """Raise ImageError if ``label``, which is passed on unprotected, may be an image or hold one.
 

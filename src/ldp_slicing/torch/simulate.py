@@ -15,16 +15,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from ldp_slicing.errors import ImageError
 from ldp_slicing.plan import COLOUR_BITS, Plan
 from ldp_slicing.view import Prune, Shrinking, Size, block_of, gain_of, shrinking_of
 
+Generators = torch.Generator | Sequence[torch.Generator] | None
+
 
 def simulate(
     batch: Tensor,
     plan: Plan | Sequence[Plan],
-    generator: torch.Generator | None = None,
+    generator: Generators = None,
     *,
     prune: Prune = "haar",
     size: Size = None,
@@ -39,7 +42,8 @@ def simulate(
     It is on the device of ``batch``.
 
     plan: one for all images, or a sequence with one per image.
-    generator: a generator on the same device; None uses the default generator.
+    generator: a generator on the same device, or one for each image, which then decides that image's release by itself.
+    None uses the default generator.
     prune, size, output: as in ``Slicer``.
 
     Random numbers are drawn on the device, and no step depends on pixel values. So the function can be captured in a
@@ -104,6 +108,10 @@ def apply_view(batch: Tensor, prune: Prune, *, colour: bool, size: Size = None) 
 def _shrink(batch: Tensor, how: Shrinking) -> Tensor:
     """Return int32 [N, C, h, w]: the means of the rectangles of ``view.shrink_rows``, of uint8 [N, C, H, W] images."""
     kept = batch[:, :, how.top : how.top + how.height, how.left : how.left + how.width]
+    if how.is_padded:
+        above, left = how.padding
+        below, right = how.released_height - how.height - above, how.released_width - how.width - left
+        return functional.pad(kept.to(torch.int32), (left, right, above, below))
     wide = torch.int32 if kept.shape[2] * kept.shape[3] < 1 << 22 else torch.int64  # twice the sum of all, and an area
     sums, areas = kept, torch.ones((), dtype=wide, device=batch.device)
     for axis, parts in ((2, how.released_height), (3, how.released_width)):
@@ -152,27 +160,33 @@ class _DeviceTables:
 _USED_BY_GRAPHS = set[_DeviceTables | Tensor]()  # never freed: a CUDA graph reads them by address
 
 
-def _draw_masks(
-    tables: _DeviceTables, position: Tensor, images: int, pixels: int, generator: torch.Generator | None
-) -> Tensor:
+def _draw_masks(tables: _DeviceTables, position: Tensor, images: int, pixels: int, generator: Generators) -> Tensor:
     """Return int32 [images, pixels] mask words. position: int32 [images or 1], the positions of their plans.
 
     If the generator's bits are uniform, masks have exactly the distribution of the tables.
     """
     shape, device = (images, pixels), tables.cells.device
+
+    def random_bits(count: int, dtype: torch.dtype) -> Tensor:
+        if generator is None or isinstance(generator, torch.Generator):
+            return torch.randint(1 << count, shape, device=device, generator=generator, dtype=dtype)
+        drawn = torch.empty(shape, dtype=dtype, device=device)
+        for row, one in zip(drawn, generator, strict=True):
+            row.random_(0, 1 << count, generator=one)
+        return drawn
+
     first = len(tables.uniform) * position[:, None]
     masks = torch.zeros(shape, dtype=torch.int32, device=device)
     for group, uniform in enumerate(tables.uniform):
         table = first + group
-        draws = torch.randint(1 << 16, shape, device=device, generator=generator, dtype=torch.int32)
-        more = torch.randint(1 << 48, shape, device=device, generator=generator)  # used only where draws tie
+        draws = random_bits(16, torch.int32)
+        more = random_bits(48, torch.int64)  # used only where draws tie
         column = draws >> 8
         other = (more >= tables.rest[(table << 8) + column]).to(torch.int32)
         chosen = tables.cells[(table << 16) + draws]
         chosen = torch.where(chosen < 0, tables.words[(table << 9) + (other << 8) + column], chosen)
         if uniform:
-            bits = torch.randint(1 << 24, shape, device=device, generator=generator, dtype=torch.int32)
-            chosen = chosen & (bits | tables.certain[table])
+            chosen = chosen & (random_bits(24, torch.int32) | tables.certain[table])
         masks ^= chosen
     return masks
 

@@ -31,10 +31,10 @@ from ldp_slicing.plan import Plan
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.torch.images import ImageKind
 from ldp_slicing.torch.labels import from_column, to_column
-from ldp_slicing.view import Prune
+from ldp_slicing.view import Prune, Size
 
 INDEX_NAME = "index.json"
-FOLDER_VERSION = 1
+FOLDER_VERSION = 2  # version 1 had no keys
 _NPY_HEADER_BYTES = 128  # room for the header of pixels.npy, which is written last
 Array = NDArray[Any]
 
@@ -89,11 +89,12 @@ class Index:
     """How the items of a data set follow from the flat array of their pixels.
 
     kind: the type of the images, "pil", "tensor", "tv_tensor" or "array".
-    items: the type of the items, "image", "tuple" or "list".
+    items: the type of the items, "image", "tuple", "list" or "dict".
     shapes: int64 [N, D], the shape of each image.
     label_kinds: how each label is stored.
     labels: the labels of each item.
     times: the number of releases of the source that was released most often.
+    keys: of items that are dicts, the key of the image and those of the labels.
     """
 
     kind: ImageKind
@@ -102,11 +103,12 @@ class Index:
     label_kinds: tuple[str, ...]
     labels: list[tuple[Any, ...]]
     times: int
+    keys: tuple[str, ...] = ()
 
-    def card(self, plan: Plan, prune: Prune, output: str) -> Card:
+    def card(self, plan: Plan, prune: Prune, output: str, size: Size) -> Card:
         height, width = (-2, -1) if "tensor" in self.kind else (0, 1)
         sizes = tuple((w, h) for w, h in self.shapes[:, [width, height]].tolist())
-        return Card((Statement.of(plan, prune, output, sizes, times=self.times),))
+        return Card((Statement.of(plan, prune, output, sizes, times=self.times, size=size),))
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ class Releases:
     plan: Plan
     prune: Prune
     output: str
+    size: Size
     is_secret: bool = True
 
 
@@ -157,9 +160,10 @@ def write_folder(folder: Path, slicer: Slicer, write_pixels: Callable[[BinaryIO]
         np.save(partial / "shapes.npy", index.shapes)
         for c, column in enumerate(zip(*index.labels, strict=True)):
             np.save(partial / f"labels-{c}.npy", to_column(column), allow_pickle=False)
-        card = index.card(slicer.plan, slicer.prune, slicer.output)
+        card = index.card(slicer.plan, slicer.prune, slicer.output, slicer.size)
         (partial / CARD_NAME).write_text(card.to_json())
         about = {"version": FOLDER_VERSION, "kind": index.kind, "items": index.items, "labels": index.label_kinds}
+        about["keys"] = index.keys
         (partial / INDEX_NAME).write_text(json.dumps(about, indent=2) + "\n")
         for path in partial.iterdir():  # after a power cut the folder is complete or has no index
             with open(path, "rb+") as file:
@@ -197,22 +201,22 @@ def open_folder(folder: Path) -> Releases:
     if not (folder / INDEX_NAME).is_file():
         if (folder / CARD_NAME).is_file():
             raise ReleaseError(
-                f"{folder} holds files that `ldp-slicing privatize` released: read them as image files, for example "
-                "with torchvision.datasets.ImageFolder"
+                f"{folder} holds files that `ldp-slicing privatize` released: use open_releases({str(folder)!r})"
             )
         raise ReleaseError(
             f"{folder} holds no complete releases: it has no {INDEX_NAME}. Make them with store={str(folder)!r}"
         )
     try:
         about = json.loads((folder / INDEX_NAME).read_text())
-        if about["version"] != FOLDER_VERSION:
-            raise ValueError(f"layout {about['version']!r} instead of {FOLDER_VERSION}")
+        if about["version"] not in (1, FOLDER_VERSION):
+            raise ValueError(f"layout {about['version']!r} instead of 1 or {FOLDER_VERSION}")
+        keys = () if about["version"] == 1 else tuple(about["keys"])
         pixels = np.asarray(np.load(folder / "pixels.npy", mmap_mode="r")).reshape(-1)
         shapes, kinds = np.load(folder / "shapes.npy"), tuple(about["labels"])
         columns = [from_column(np.load(folder / f"labels-{c}.npy"), kind) for c, kind in enumerate(kinds)]
         labels = list(zip(*columns, strict=True)) if columns else [()] * len(shapes)
         (statement,) = Card.read(folder / CARD_NAME).statements
-        index = Index(about["kind"], about["items"], shapes, kinds, labels, statement.times)
+        index = Index(about["kind"], about["items"], shapes, kinds, labels, statement.times, keys)
         plan = statement.plan
     except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
         raise ReleaseError(f"{folder} is damaged: {error}") from error
@@ -221,4 +225,4 @@ def open_folder(folder: Path) -> Releases:
             f"{folder} is damaged: its {len(shapes)} shapes do not fit its {len(pixels)} {pixels.dtype} values "
             "and labels"
         )
-    return Releases(index, pixels, plan, statement.prune, statement.output)
+    return Releases(index, pixels, plan, statement.prune, statement.output, statement.size)

@@ -13,12 +13,12 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from torchvision import tv_tensors  # type: ignore[import-untyped]
 from torchvision.transforms import v2  # type: ignore[import-untyped]
 
-from ldp_slicing.card import number
 from ldp_slicing.errors import ImageError, ReleaseError
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.torch.distributed import SharedCounter
 from ldp_slicing.torch.images import IMAGE_TYPES, check_label, release_tensor
 from ldp_slicing.torch.labels import copy_label
+from ldp_slicing.wording import number
 
 _IMAGE_PLACEHOLDER = object()  # stands for an image while its sample is checked
 

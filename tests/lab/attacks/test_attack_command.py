@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from ldp_slicing import Plan, Slice
 from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.attack_command import ATTACKS, AttackRequest, result_table, run_attack
+from ldp_slicing.lab.attack_command import ATTACKS, AttackRequest, open_attacked, result_table, run_attack
 from ldp_slicing.lab.attacks import averaging, bayes
 from ldp_slicing.lab.attacks.contact_sheet import OWNERS, RED, contact_sheet
 from ldp_slicing.lab.data.sets import ImageSet, Split
@@ -24,7 +24,7 @@ from ldp_slicing.lab.learners.models import adversaries as networks
 from ldp_slicing.lab.learners.models.adversaries import BlackBox, WhiteBox
 from ldp_slicing.lab.learners.training import Limits
 from ldp_slicing.lab.rows import Row
-from tests.lab.datasets import tiny, write_cifar
+from tests.lab.datasets import tiny, write_cifar, write_lfw
 
 RNG = np.random.default_rng(9)
 THICK = Plan([Slice(0xC08080, 5.2)])
@@ -129,3 +129,16 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
     code, output = attack("guessing", "cifar10", *place)
     assert (code, "no attack 'guessing'" in output) == (2, True)
+
+
+def test_faces_are_a_set_to_attack(tmp_path: Path) -> None:
+    write_lfw(tmp_path)
+    found = open_attacked("lfw", tmp_path)
+    assert found.train.images.shape[1:] == found.test.images.shape[1:] == (112, 112, 3)
+    public, tested = ({image.tobytes() for image in split.images} for split in (found.train, found.test))
+    assert not public & tested
+    assert len(np.unique(found.test.labels)) == found.test.labels.max() + 1
+    words = ["lab", "attack", "averaging", "lfw", "--data", str(tmp_path), "--out", str(tmp_path / "out")]
+    ran = CliRunner().invoke(app, [*words, "--device", "cpu"])
+    assert ran.exit_code == 0, ran.output
+    assert "3 releases" in ran.stdout

@@ -13,14 +13,14 @@ from ldp_slicing.cli import app
 from ldp_slicing.lab import results
 from ldp_slicing.lab.attacks import averaging, bayes
 from ldp_slicing.lab.experiment import ExperimentContext
-from ldp_slicing.lab.experiments import attack_pages, reconstruction_pages
+from ldp_slicing.lab.experiments import attack_pages, reconstruction_pages, sizes
 from ldp_slicing.lab.experiments import averaging as averaging_experiment
 from ldp_slicing.lab.learners.models import EMBEDDERS
 from ldp_slicing.lab.learners.models import adversaries as networks
 from ldp_slicing.lab.learners.models.adversaries import BlackBox, WhiteBox
 from ldp_slicing.lab.reproduce import reproduce
-from ldp_slicing.lab.rows import read_rows
-from tests.lab.datasets import tiny, write_both
+from ldp_slicing.lab.rows import plan_name, read_rows
+from tests.lab.datasets import tiny, write_both, write_lfw
 
 ROWS = {  # two data sets, two views, two budgets; or networks for all budgets, for one, and for thick slices
     "averaging": 8,
@@ -28,6 +28,7 @@ ROWS = {  # two data sets, two views, two budgets; or networks for all budgets, 
     "black-box": 7,
     "white-box": 7 + 3,
 }
+SMALL = (14, 7)  # sizes of releases
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +40,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(EMBEDDERS, "dlib", (lambda: tiny(128), 128))
     for module in (attack_pages, reconstruction_pages):
         monkeypatch.setattr(module, "TARGETS", (20.0, 200.0))
+    monkeypatch.setattr(sizes, "SIZES", SMALL)
     for module in (averaging, averaging_experiment):
         monkeypatch.setattr(module, "COUNTS", (1, 3))
     monkeypatch.setattr(bayes, "STRENGTHS", (0.0, 1.0))
@@ -86,6 +88,34 @@ def test_an_attack_runs_from_data_to_page(name: str, tmp_path: Path) -> None:
     assert again
     assert read_rows(path) == rows
     assert f"## {name}" in results.write_summary(tmp_path / "results").read_text()
+
+
+def test_the_white_box_attacks_releases_of_every_size(tmp_path: Path) -> None:
+    write_lfw(tmp_path / "data")
+    options = {"data": tmp_path / "data", "results": tmp_path / "results", "work": tmp_path / "work", "device": "cpu"}
+    done, path = reproduce("sizes", **options, say=lambda _: None)
+    rows = [row for row in read_rows(path) if row.measurements]
+    assert done
+    plans = {(row.options["size"], plan_name(row.plans[0]), row.epsilon, row.prune) for row in rows}
+    assert plans == {
+        *((size, plan_name(one.plan), one.plan.epsilon, one.prune) for one in sizes.EVERY_SIZE for size in SMALL),
+        (7, "Y7+Y6+Y5+Cb7+Cb6+Cr7+Cr6", 8.0, None),
+    }
+    assert {row.epsilon for row in rows} == {3.5, 5.2, 8.0, 12.0, 20.0, 200.0}
+    for row in rows:
+        assert all("rank_1" in row.measurements[0].metrics[part] for part in ("release", "reconstruction"))
+        assert sizes.image_epsilon(row) <= row.options["size"] ** 2 * row.epsilon
+    page = path.with_suffix(".md").read_text()
+    assert "| 14 x 14 | Y7+Y6+Cb7+Cr7, not pruned | 5.2 | 1,019 | release |" in page
+    assert "| none | " in page
+    with Image.open(path.parent / "sizes-lfw-7.png") as image:
+        assert image.width > 4 * 112
+    again, _ = reproduce("sizes", **options, say=lambda line: pytest.fail(f"measured again: {line}"))
+    assert again
+    _, path = reproduce(
+        "sizes", **(options | {"results": tmp_path / "one"}), only="size=7 epsilon=8", say=lambda _: None
+    )
+    assert [row.options["size"] for row in read_rows(path)] == [7]
 
 
 @pytest.mark.parametrize("name", ["averaging", "bayes"])

@@ -12,12 +12,27 @@ from tests.lab.attacks.images import disc_images
 
 def test_one_vote_is_the_release_and_many_are_the_source() -> None:
     sources, plan = disc_images(3), Plan.paper(20.0)
-    found = dict(average(sources, plan, (1, 2, 5, 40), torch.Generator().manual_seed(3), prune=None))
+    found = dict(average(sources, plan, (1, 2, 5, 40), torch.Generator().manual_seed(3), prune=None, majority=True))
     release = simulate(sources, plan, torch.Generator().manual_seed(3), prune=None, output="ycbcr")
     assert (found[1] - to_rgb(release.to(torch.int32))).abs().max() <= 1
     assert torch.equal(found[2], found[1])  # a draw is settled by the first release
     near = [psnr(found[t], sources).mean().item() for t in (1, 5, 40)]
     assert near[0] < near[1] - 3 < near[2] - 8
+
+
+def test_posterior_means_of_16_releases_are_nearer_than_of_one() -> None:
+    """A majority of noisy bits is far off where it is wrong. At eps 1 even 16 releases of these images say little."""
+    sources = disc_images(6)
+    for epsilon in (2.4, 5.2, 20.0):
+        plan = Plan.paper(epsilon)
+        means, votes = (
+            dict(average(sources, plan, (1, 16), torch.Generator().manual_seed(1), prune=None, majority=majority))
+            for majority in (False, True)
+        )
+        near = {t: psnr(images, sources).mean().item() for t, images in means.items()}
+        assert near[16] > near[1]
+        assert near[1] > psnr(votes[1], sources).mean().item()
+        assert near[16] > psnr(votes[16], sources).mean().item()
 
 
 def test_averaging_a_pruned_view_finds_the_view() -> None:

@@ -50,7 +50,7 @@ def objective(of: TrainingTask) -> PairObjective:
 def test_half_of_the_drawn_pairs_match_and_no_image_is_its_own_partner() -> None:
     pairs = objective(task())
     index = torch.arange(12).repeat(2000)
-    partner, same = pairs.draw_partners(index)
+    partner, same = pairs.partners.draw(index)
     assert not (partner == index).any()
     assert torch.equal(same == 1, pairs.inputs.labels[partner] == pairs.inputs.labels[index])
     assert abs(same.float().mean().item() - 0.5) < 0.02
@@ -63,7 +63,7 @@ def test_a_public_image_alone_does_not_give_the_answer() -> None:
     split = Split(np.zeros((len(labels), 8, 8, 3), np.uint8), labels)
     asked = replace(task(), data=ImageSet("toy", 101, split, split))
     pairs, index = objective(asked), torch.arange(len(labels)).repeat(100)
-    partner, same = pairs.draw_partners(index)
+    partner, same = pairs.partners.draw(index)
     often = pairs.inputs.labels[partner] == 0
     assert abs(same[often].float().mean().item() - 0.5) < 0.05
     assert abs(same[~often].float().mean().item() - 0.5) < 0.05

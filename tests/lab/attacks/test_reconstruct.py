@@ -93,6 +93,27 @@ def test_every_budget_gets_its_share_of_a_batch() -> None:
     assert torch.isfinite(few.loss(torch.arange(2)).value)
 
 
+def test_small_releases_are_reconstructed_at_the_size_of_their_sources(tmp_path: Path) -> None:
+    sources = disc_images(8, seed=9)
+    height, width = sources.shape[2:]
+    small = replace(task("white-box"), size=7)
+    network = objective_of(trained(small, tmp_path))
+    releases = network.release(sources, PLANS[0])
+    assert releases.shape == sources.shape
+    for axis, side in ((2, height), (3, width)):  # a released pixel is repeated where its source pixels are
+        first = np.arange(7) * side // 7
+        assert len(torch.unique_consecutive(releases, dim=axis).unbind(axis)) == 7
+        changes = [i for i in range(1, side) if not torch.equal(*(releases.select(axis, j) for j in (i - 1, i)))]
+        assert changes == first[1:].tolist()
+    noisy = network.release(sources, PLANS[1])
+    found = network.reconstruct(noisy, PLANS[1])
+    assert found.shape == sources.shape
+    assert psnr(found, sources).mean() > psnr(to_rgb(noisy.to(torch.int32)), sources).mean() + 1
+    assert checkpoint_path(small, tmp_path) != checkpoint_path(replace(small, size=8), tmp_path)
+    with pytest.raises(LdpSlicingError, match="only the loss 'source' knows a size"):
+        replace(small, recipe=recipe("cifar-fast"), plans=())
+
+
 def test_noise_is_fresh_in_every_step() -> None:
     network, sources = objective_of(TrainingRun(task("white-box"), CPU)), disc_images(2)
     assert not torch.equal(network.release(sources, PLANS[1]), network.release(sources, PLANS[1]))

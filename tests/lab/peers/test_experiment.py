@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from ldp_slicing.lab.attacks.peer_network import rebuild, train_network
 from ldp_slicing.lab.experiments import peers, peers_storage
 from ldp_slicing.lab.learners.models import EMBEDDERS
 from ldp_slicing.lab.metrics.images import psnr
 from ldp_slicing.lab.peers.interface import derive_keys
-from ldp_slicing.lab.peers.training import TrainingSchedule
+from ldp_slicing.lab.peers.training import PublicReleases, TrainingSchedule
 from ldp_slicing.lab.peers.unprotected import Unprotected
 from ldp_slicing.lab.reproduce import reproduce
 from ldp_slicing.lab.rows import read_rows
@@ -32,13 +33,20 @@ def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pyte
     rows = read_rows(path)
     assert done
     by_name = {row.options.get("peer"): row for row in rows}
-    assert {*by_name} == {None, "none", "dp-pix:b16-m16-eps0.5", "dp-pix:b4-m1-eps20.8", "dp-pix:b4-m1-eps80"}
+    pixelated = {"dp-pix:b16-m16-eps0.5", "dp-pix:b4-m1-eps20.8", "dp-pix:b4-m1-eps80"}
+    assert {*by_name} == {None, "none", *pixelated}
     clear, linear, noisy = (by_name[name] for name in ("none", "dp-pix:b16-m16-eps0.5", "dp-pix:b4-m1-eps80"))
     assert clear.metrics["decoded"]["ssim"] == pytest.approx(1)
     assert clear.metrics["size"]["bytes"] == 3 * 112 * 112
     assert 0 <= noisy.metrics["linkage"]["rank_1"]["share"] <= 1
     assert noisy.metrics["guarantee"] == {"unit": "source pixel", "epsilon": 80.0}
+    assert clear.metrics["utility_redrawn"] is None
+    assert noisy.metrics["utility_redrawn"]["pairs"] == 8
+    assert {*clear.metrics["dlib"]} == {"shown", "decoded"}
     assert "linkage" not in linear.metrics
+    assert clear.files == ("peers-portrait.png",)
+    with Image.open(path.with_name("peers-portrait.png")) as sheet:
+        assert sheet.width > 5 * 112
     page = path.with_suffix(".md").read_text()
     assert "| dp-pix:b4-m1-eps80 | eps 80 per source pixel |" in page
     assert page.index("| none |") < page.index("| dp-pix:")
@@ -56,7 +64,7 @@ def test_sizes_and_times_are_measured(tmp_path: Path, monkeypatch: pytest.Monkey
     where = (tmp_path / "data", tmp_path / "results", tmp_path / "work")
     done, path = reproduce("peers-storage", *where, device="cpu", say=lambda _: None)
     assert done
-    assert len(read_rows(path)) == 1 + 3 + 4
+    assert len(read_rows(path)) == 1 + 3 + 5
     page = path.with_suffix(".md").read_text()
     assert "| none | 37,632 | 1 | uint8 | 37,632 |" in page
     assert "| dp-pix:b4-m1-eps80 | 2,352 | 0.0625 | float32 | 9,408 |" in page
@@ -66,7 +74,8 @@ def test_the_network_rebuilds_what_is_not_protected() -> None:
     public, peer = smooth_images(16, seed=99), fitted(Unprotected(), 16)
     quality = []
     for epochs in (0, 60):
-        network = train_network(peer, public, people(16), TrainingSchedule(epochs, 3e-3, 8), width=8)
+        releases = PublicReleases(peer, public, people(16), "x", redrawn=True)
+        network = train_network(releases, TrainingSchedule(epochs, 3e-3, 8), width=8)
         inputs = peer.protect(smooth_images(4), keys(4)).as_input()
         quality.append(psnr(rebuild(network, inputs), smooth_images(4)).mean())
     assert quality[1] > quality[0] + 4

@@ -9,7 +9,16 @@ from ldp_slicing.lab.metrics.images import psnr
 from ldp_slicing.lab.peers.dct import to_maps
 from ldp_slicing.lab.peers.dctdp import KEPT, Dctdp
 from ldp_slicing.lab.peers.duetface import CLIENT, SERVER, DuetFace
-from ldp_slicing.lab.peers.partialface import ORDERS, RANKS, SUBSETS, TRIPLES, PartialFace, find_ranks, rank_channels
+from ldp_slicing.lab.peers.partialface import (
+    ORDERS,
+    RANKS,
+    SUBSETS,
+    TRIPLES,
+    PartialFace,
+    find_ranks,
+    rank_channels,
+    ranks_of,
+)
 from ldp_slicing.lab.peers.training import TrainingSchedule
 from tests.lab.peers.faces import fitted, keys, smooth_images
 
@@ -35,8 +44,11 @@ def test_partialface_sends_nine_of_the_54_frequencies() -> None:
 
 
 def test_a_person_in_training_uses_three_subsets() -> None:
-    seen = {PartialFace.rank(torch.Generator().manual_seed(seed), person=25)[0] for seed in range(60)}
-    assert seen == set(TRIPLES[5])
+    drawn = torch.rand(200, 2, generator=torch.Generator().manual_seed(0))
+    subsets, orders = ranks_of(drawn, torch.full((200,), 25)).unbind(1)
+    assert {*subsets.tolist()} == set(TRIPLES[5])
+    assert {*orders.tolist()} == {0, 1, 2}
+    assert {*map(tuple, ranks_of(drawn).tolist())} == {*RANKS}
 
 
 def test_the_secret_rank_of_partialface_is_found() -> None:

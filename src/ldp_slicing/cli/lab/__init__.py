@@ -11,6 +11,7 @@ COMMANDS = {
     "train-faces": "Train a face recogniser on releases.",
     "attack": "Attack releases of a data set. Run again to resume.",
     "reproduce": "Run one experiment. Run again to resume.",
+    "page-network": "Train the network of the page's attack view.",
     "choose": "Choose a plan by the leakage that you accept.",
     "results": "Write results/README.md and all pages and figures from the rows.",
 }

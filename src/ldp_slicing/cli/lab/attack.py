@@ -24,7 +24,6 @@ from ldp_slicing.cli.lab.options import (
     Device,
     Epochs,
     Minutes,
-    SetName,
     epoch_progress,
     exit_if_interrupted,
     interruptible,
@@ -42,7 +41,12 @@ def attack(
         str,
         typer.Argument(metavar="NAME", help="averaging, bayes, black-box, white-box or identity.", show_default=False),
     ],
-    images: SetName,
+    images: Annotated[
+        str,
+        typer.Argument(
+            metavar="SET", help="cifar10, cifar100, chest, lfw, or a folder inside --data.", show_default=False
+        ),
+    ],
     data: Data,
     folder: Annotated[
         Path, typer.Option("--out", help="Output folder for checkpoint, result and contact sheet. Run again to resume.")
@@ -64,12 +68,12 @@ def attack(
     """
     check_slices(context, slices)
     try:
-        from ldp_slicing.lab.attack_command import AttackRequest, result_table, run_attack
+        from ldp_slicing.lab.attack_command import AttackRequest, open_attacked, result_table, run_attack
         from ldp_slicing.lab.learners.training import Limits
-        from ldp_slicing.lab.train_command import open_set, plan_for_set
+        from ldp_slicing.lab.train_command import plan_for_set
     except ModuleNotFoundError as error:
         raise missing_extra(error) from None
-    chosen = open_set(images, data)
+    chosen = open_attacked(images, data)
     if chosen.release_info is not None:
         raise LdpSlicingError(
             f"{images} holds releases: an attack is measured against sources, so name a set of sources"

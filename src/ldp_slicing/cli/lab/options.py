@@ -54,6 +54,13 @@ class ReleaseChoice(StrEnum):
     none = "none"
 
 
+class ModeChoice(StrEnum):
+    raw = "raw"
+    decoded = "decoded"
+    rebuilt = "rebuilt"
+    rebuilt_public = "rebuilt-public"
+
+
 class LogChoice(StrEnum):
     csv = "csv"
     tensorboard = "tensorboard"

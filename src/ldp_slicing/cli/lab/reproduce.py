@@ -29,7 +29,9 @@ def reproduce(
     results: Annotated[
         Path, typer.Option("--results", help="Folder for the numbers. Finished rows there are not measured again.")
     ] = Path("results"),
-    work: Annotated[Path, typer.Option("--work", help="Folder for checkpoints.")] = Path("lab-work"),
+    work: Annotated[Path, typer.Option("--work", help="Folder for checkpoints, which experiments share.")] = Path(
+        "lab-work"
+    ),
     minutes: Minutes = NO_LIMIT,
     epochs: Epochs = None,
     side_by_side: Annotated[int, typer.Option("--side-by-side", min=1, help="Networks to train at once.")] = 4,

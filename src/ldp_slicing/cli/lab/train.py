@@ -25,6 +25,7 @@ from ldp_slicing.cli.lab.options import (
     LogChoice,
     LogOption,
     Minutes,
+    ModeChoice,
     ReleaseChoice,
     ReleaseOption,
     RunFolder,
@@ -51,25 +52,35 @@ def train(
     slices: Slices = None,
     prune: PruneOption = PruneChoice.haar,
     release: ReleaseOption = ReleaseChoice.once,
-    decode: Annotated[
-        bool,
+    mode: Annotated[
+        ModeChoice,
         typer.Option(
-            "--decode/--no-decode",
-            help="Train on decoded releases: expected values, given the plan. Costs no privacy. Needs --release once.",
+            "--mode",
+            help="What to make of the releases first, at no cost in privacy. raw: nothing. decoded: expected values, "
+            "given the plan. rebuilt: the same, by a network trained on the releases. rebuilt-public: by that network "
+            "trained on public images, see --public. All but raw need --release once.",
         ),
-    ] = True,
+    ] = ModeChoice.decoded,
+    public: Annotated[
+        str | None,
+        typer.Option("--public", help="A set in the data folder that needs no protection, for --mode rebuilt-public."),
+    ] = None,
     recipe: Annotated[
         str,
         typer.Option(
             "--recipe",
             help=f"How to train: {', '.join(recipes_for('classes'))}.",
-            show_default="cifar-decoded, cifar-once if not decoded, chest for grey images",
+            show_default="cifar-decoded, cifar-rebuilt or cifar-once, by mode; chest for grey images",
         ),
     ] = "",
     model: Annotated[
         str, typer.Option("--model", help="resnet56, resnet9, wrn28 or resnet50-grey.", show_default="the recipe's")
     ] = "",
     epochs: Epochs = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option("--lr", min=0, help="Largest learning rate of the schedule.", show_default="the recipe's"),
+    ] = None,
     validation: Annotated[
         float, typer.Option("--validation", help="Share of the training images held out to choose the epoch.")
     ] = 0.1,
@@ -95,8 +106,8 @@ def train(
         for option in RELEASE_OPTIONS:
             if from_command_line(context, option):
                 raise LdpSlicingError(f"{name} holds releases, and their card states the plan: leave out --{option}")
-    elif decode and release is not ReleaseChoice.once and from_command_line(context, "decode"):
-        raise LdpSlicingError(f"--decode needs --release once; got --release {release.value}")
+    elif mode is not ModeChoice.raw and release is not ReleaseChoice.once and from_command_line(context, "mode"):
+        raise LdpSlicingError(f"--mode {mode.value} needs --release once; got --release {release.value}")
     task = make_task(
         images,
         epsilon=epsilon,
@@ -104,10 +115,12 @@ def train(
         slices=slices,
         prune=prune.prune,
         release=release.value,
-        decode=decode,
+        mode=mode.value,
+        public=open_set(public, data) if public else None,
         recipe_name=recipe,
         model=model,
         epochs=epochs,
+        learning_rate=learning_rate,
         validation=validation,
         seed=seed,
     )

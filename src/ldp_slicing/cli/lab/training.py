@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ldp_slicing.card import number
 from ldp_slicing.cli.common import out, plain
 from ldp_slicing.cli.lab.options import epoch_progress, exit_if_interrupted, interruptible
+from ldp_slicing.wording import number
 
 if TYPE_CHECKING:
     from ldp_slicing.lab.learners.task import TrainingTask

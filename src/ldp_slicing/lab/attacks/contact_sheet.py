@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from ldp_slicing.lab.bits import float_rgb
+from ldp_slicing.lab.bits import float_rgb, repeat_pixels
 from ldp_slicing.torch.simulate import apply_view
-from ldp_slicing.view import Prune
+from ldp_slicing.view import Prune, Size
 
 GAP, TEXT = 4, 13
 OWNERS = "FOR THE OWNER ONLY: shows sources"
@@ -47,9 +47,10 @@ def contact_sheet(columns: Mapping[str, Tensor], banner: str = "") -> Image.Imag
     return sheet
 
 
-def view_of(sources: Tensor, prune: Prune) -> Tensor:
-    """uint8 [K, C, H, W] to float32 [K, C, H, W], 0..255: the view as an RGB or grey image."""
-    return float_rgb(apply_view(sources, prune, colour=sources.shape[1] == 3).float()).clamp_(0, 255)
+def view_of(sources: Tensor, prune: Prune, size: Size = None) -> Tensor:
+    """uint8 [K, C, H, W] to float32 [K, C, H, W], 0..255: the view as an RGB or grey image, in the same size."""
+    words = repeat_pixels(apply_view(sources, prune, colour=sources.shape[1] == 3, size=size), sources.shape[2:])
+    return float_rgb(words.float()).clamp_(0, 255)
 
 
 def _tiles(images: Tensor) -> NDArray[np.uint8]:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from ldp_slicing.lab.learners.models.adversaries import UNet
-from ldp_slicing.lab.peers.interface import Peer, derive_keys, to_bytes
-from ldp_slicing.lab.peers.training import TrainingSchedule, half_precision, minimise, seeded
+from ldp_slicing.lab.learners.objectives import SSIM_WEIGHT
+from ldp_slicing.lab.metrics.images import ssim
+from ldp_slicing.lab.peers.interface import to_bytes
+from ldp_slicing.lab.peers.training import (
+    PublicReleases,
+    TrainingSchedule,
+    channels_last,
+    half_precision,
+    minimise,
+    seeded,
+)
 
 
 class PeerNetwork(nn.Module):
@@ -23,26 +31,20 @@ class PeerNetwork(nn.Module):
         return 127.5 * (out.float() + 1)
 
 
-def train_network(
-    peer: Peer, public: Tensor, people: Tensor, schedule: TrainingSchedule, *, width: int = 48
-) -> PeerNetwork:
-    """Train on public images, each released anew in every epoch. The adversary may release its own images at will.
+def train_network(releases: PublicReleases, schedule: TrainingSchedule, *, width: int = 48) -> PeerNetwork:
+    """Train on public images and their releases. The adversary may release its own images at will.
 
-    public: uint8 [N, 3, H, W]. people: int64 [N]. The loss is the mean absolute error.
+    The loss is the mean absolute error and 1 - SSIM, as that of the lab's other adversaries.
     """
-    channels = peer.protect(public[:1], derive_keys("one", 1), people[:1]).as_input().shape[1]
+    public = releases.public
     with seeded(schedule.seed):
-        network = PeerNetwork(channels, width).to(public.device).train()
-    used = torch.zeros(len(public), dtype=torch.int64)
-    known = [derive_keys(f"adversary's release {epoch}", len(public)) for epoch in range(schedule.epochs)]
+        network = channels_last(PeerNetwork(releases.channels, width).to(public.device)).train()
 
-    def loss(indices: Tensor) -> Tensor:
-        chosen = indices.cpu()
-        keys = [known[int(used[i])][i] for i in chosen.tolist()]
-        used[chosen] += 1
-        inputs = peer.protect(public[indices], keys).as_input()  # as a query: not as the system's own training images
+    def loss(indices: Tensor, epoch: int) -> Tensor:
+        inputs, images = releases.inputs(indices, epoch), public[indices.to(public.device)].float()
         with half_precision(public.device):
-            return functional.l1_loss(network(inputs), public[indices].float()) / 127.5
+            guessed: Tensor = network(inputs)
+        return (guessed - images).abs().mean() / 255 + SSIM_WEIGHT * (1 - ssim(guessed, images).mean())
 
     minimise(loss, network.parameters(), len(public), schedule, public.device)
     return network.eval()

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ldp_slicing.errors import DataError
 from ldp_slicing.lab.data.face_pairs import Face, Pairs, read_pairs
 from ldp_slicing.lab.data.folders import read_images
-from ldp_slicing.lab.data.sets import require_folder
+from ldp_slicing.lab.data.sets import ImageSet, require_folder
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,19 @@ def load_lfw(folder: Path) -> FaceSet:
     if missing:
         raise DataError(f"{root} lacks {missing[0].file('')} and {len(missing) - 1} more of the faces in pairs.txt")
     return faces
+
+
+def load_lfw_set(folder: Path) -> ImageSet:
+    """LFW as a set to attack: people in pairs of the first half of the folds are tested, and all others are public.
+
+    Labels are people, numbered apart in both splits, since nobody is in both.
+    """
+    faces = load_lfw(folder)
+    side, _ = sides(faces)
+    tested = images_in_pairs(faces, side)
+    names = np.array([face.name for face, _ in sorted(faces.index.items(), key=lambda found: found[1])])
+    people = np.unique(names[tested], return_inverse=True)[1]
+    return ImageSet.from_arrays("lfw", (faces.images[side.images], side.people), (faces.images[tested], people))
 
 
 def sides(faces: FaceSet) -> tuple[Side, Side]:

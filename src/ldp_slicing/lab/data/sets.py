@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ldp_slicing.errors import DataError
 from ldp_slicing.plan import Plan
@@ -50,6 +50,33 @@ class ImageSet:
     test: Split
     release_info: ReleaseInfo | None = None
 
+    @classmethod
+    def from_arrays(
+        cls,
+        name: str,
+        train: tuple[NDArray[np.uint8], ArrayLike],
+        test: tuple[NDArray[np.uint8], ArrayLike],
+        *,
+        groups: tuple[ArrayLike, ArrayLike] | None = None,
+    ) -> ImageSet:
+        """Return a set of images in memory: uint8 [N, H, W, 3], [N, H, W, 1] or [N, H, W], and N labels from 0.
+
+        >>> zeros, labels = np.zeros((4, 8, 8, 3), np.uint8), [0, 1, 0, 1]
+        >>> ImageSet.from_arrays("zeros", (zeros, labels), (zeros, labels)).classes
+        2
+
+        groups: of the images of both splits, equal for images of the same patient or person. The images are sources;
+        for releases see ``folders.load_folder``.
+        """
+        first, second = (
+            _split_of(f"{name}, {part}", *arrays, group)
+            for part, arrays, group in zip(("train", "test"), (train, test), groups or (None, None), strict=True)
+        )
+        shapes = {part.images.shape[1:] for part in (first, second)}
+        if len(shapes) > 1:
+            raise DataError(f"{name}: all images must have one shape; got {sorted(shapes)}")
+        return cls(name, 1 + max(int(part.labels.max()) for part in (first, second)), first, second)
+
     @property
     def holds(self) -> str:
         return "sources" if self.release_info is None else "releases"
@@ -74,6 +101,17 @@ class ImageSet:
                     digest.update(np.ascontiguousarray(array).data)
                 digest.update(b";")
         return digest.hexdigest()[:32]
+
+
+def _split_of(what: str, images: NDArray[np.uint8], labels: ArrayLike, groups: ArrayLike | None) -> Split:
+    numbers, images = np.asarray(labels), images[..., None] if images.ndim == 3 else images
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3) or not len(images):
+        raise DataError(f"{what}: images must be uint8 [N, H, W, 3] or [N, H, W, 1]; got {images.dtype} {images.shape}")
+    found = None if groups is None else np.asarray(groups)
+    for one in (numbers, numbers if found is None else found):
+        if one.shape != (len(images),) or one.dtype.kind not in "iu" or one.min() < 0:
+            raise DataError(f"{what}: {len(images)} images need as many labels and groups, whole numbers from 0")
+    return Split(images, numbers.astype(np.int64), None if found is None else found.astype(np.int64))
 
 
 def image_digest(image: NDArray[np.uint8]) -> str:

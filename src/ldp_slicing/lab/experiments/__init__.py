@@ -24,9 +24,12 @@ MODULES = {
     "bayes": "bayes",
     "black-box": "black_box",
     "white-box": "white_box",
+    "sizes": "sizes",
     "tradeoff": "tradeoff",
     "peers": "peers",
     "peers-storage": "peers_storage",
+    "peers-identity": "peers_identity",
+    "map2v": "map2v",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from ldp_slicing.lab.plans import VIEW_NAMES
 from ldp_slicing.lab.rows import Measurement, Row, measurements, plan_name, select
 from ldp_slicing.lab.tables import attack_cells, attack_heads, markdown
 from ldp_slicing.plan import BUDGETS, Plan
-from ldp_slicing.view import Prune
+from ldp_slicing.view import Prune, Size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,9 +30,9 @@ PRUNED: tuple[Prune, ...] = (None, "haar")
 MEAN_IMAGE = "mean-image"  # the method of rows that use no release
 
 
-def mean_image_rows(experiment: str, context: ExperimentContext) -> Iterator[Row]:
+def mean_image_rows(experiment: str, context: ExperimentContext, names: Iterable[str] = SETS) -> Iterator[Row]:
     """For each data set, the baseline without a release: the mean of the public images as every reconstruction."""
-    for name in SETS:
+    for name in names:
         row = Row(experiment, name, MEAN_IMAGE)
         if context.wants(row) and not context.is_done(row):
             target = open_target(name, context.data, context.device)
@@ -71,7 +71,13 @@ def with_outcome(row: Row, outcome: Outcome, target: AttackTarget) -> Row:
 
 
 def write_sheet(
-    context: ExperimentContext, target: AttackTarget, name: str, prune: Prune, examples: Examples, unit: str = "eps"
+    context: ExperimentContext,
+    target: AttackTarget,
+    name: str,
+    prune: Prune,
+    examples: Examples,
+    unit: str = "eps",
+    size: Size = None,
 ) -> tuple[str, ...]:
     """Add examples to the contact sheet ``name`` and return its file. The work folder keeps earlier examples."""
     context.work.mkdir(parents=True, exist_ok=True)
@@ -81,7 +87,7 @@ def write_sheet(
     known |= {key: [image.cpu() for image in images] for key, images in examples.items()}
     torch.save(known, kept)
     sources = example_sources(target)
-    columns = example_columns(sources, view_of(sources, prune), known, unit)
+    columns = example_columns(sources, view_of(sources, prune, size), known, unit)
     contact_sheet(columns).save(context.results / f"{name}.png")
     return (f"{name}.png",)
 

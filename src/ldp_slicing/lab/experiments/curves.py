@@ -31,12 +31,19 @@ PAPER = {  # read off the authors' figures: noise per epoch (250 x eps), best ep
 }
 PAPER_CLEAN = {"cifar10": 92.3, "cifar100": 70.9}
 RECIPES: dict[Mode, str] = {"decoded": "cifar-decoded", "raw": "cifar-once"}
+REBUILT: tuple[Mode, ...] = ("rebuilt", "rebuilt-public")  # by one recipe, at the budgets that have several seeds
+OTHER = {"cifar10": "cifar100", "cifar100": "cifar10"}  # the public images of "rebuilt-public"
 
 
 def measure(context: ExperimentContext) -> Iterator[Row]:
     wanted = [(row, how) for row, how in _rows() if context.wants(row)]
-    sets = {name: load_cifar(name, context.data) for name in SETS if any(row.dataset == name for row, _ in wanted)}
-    trials = [context.trial(row, sets[row.dataset], how, validation=HELD_OUT) for row, how in wanted]
+    needed = {row.dataset for row, _ in wanted} | {OTHER[row.dataset] for row, _ in wanted if row.mode == REBUILT[1]}
+    sets = {name: load_cifar(name, context.data) for name in SETS if name in needed}
+    publics = [sets[OTHER[row.dataset]] if row.mode == REBUILT[1] else None for row, _ in wanted]
+    trials = [
+        context.trial(row, sets[row.dataset], how, validation=HELD_OUT, public=public)
+        for (row, how), public in zip(wanted, publics, strict=True)
+    ]
     yield from train_all(trials, context)
 
 
@@ -56,6 +63,8 @@ def _rows() -> Iterator[tuple[Row, Recipe]]:
         for name, eps in product(SETS, sorted(BUDGETS, key=lambda e: abs(e - 20))):
             for seed in range(SEEDS.get(eps, 1)):
                 yield row(name, short, Plan.paper(eps), mode, seed)
+    for mode, name, eps in product(REBUILT, SETS, sorted(SEEDS, reverse=True)):
+        yield from (row(name, recipe("cifar-rebuilt"), Plan.paper(eps), mode, seed) for seed in range(SEEDS[eps]))
     for eps, slices in THICK.items():
         yield row("cifar10", recipe("cifar-decoded"), Plan.sliced(eps, slices), "decoded")
     for name in SETS:
@@ -73,7 +82,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _table(rows: Sequence[Row], name: str, title: str) -> str:
-    modes: list[Mode] = [mode for mode in RECIPES if select(rows, dataset=name, mode=mode)] or list(RECIPES)
+    modes: list[Mode] = [mode for mode in (*RECIPES, *REBUILT) if select(rows, dataset=name, mode=mode)] or [*RECIPES]
 
     def line(words: str, plan: Plan, paper: str = "-") -> list[str]:
         return [words, *(spread(metric(find(rows, name, plan, mode), "test_accuracy")) for mode in modes), paper]
@@ -82,7 +91,7 @@ def _table(rows: Sequence[Row], name: str, title: str) -> str:
     thick = [line(f"{eps:g}, thick slice {slices}", Plan.sliced(eps, slices)) for eps, slices in THICK.items()]
     lines += [cells for cells in thick if set(cells[1:]) != {"-"}]
     clean = spread(metric(find(rows, name, None, ""), "test_accuracy"))
-    lines.append(["without privacy", *("-" if mode == "decoded" else clean for mode in modes), str(PAPER_CLEAN[name])])
+    lines.append(["without privacy", *(clean if mode == "raw" else "-" for mode in modes), str(PAPER_CLEAN[name])])
     usual = {mode: epochs_of(find(rows, name, Plan.paper(20.0), mode)) for mode in modes}
     heads = [", ".join(filter(None, (title, mode, usual[mode], "%"))) for mode in modes]
     return markdown(["eps per released pixel", *heads, "paper, % (250 x eps, best test epoch)"], lines)

@@ -2,76 +2,47 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
-from ldp_slicing.lab.attacks.attack_target import AttackTarget
-from ldp_slicing.lab.attacks.peer_network import rebuild, train_network
-from ldp_slicing.lab.attacks.recognition import RecognitionMetric, load_recogniser, on_pairs, rank_1
-from ldp_slicing.lab.data.lfw import FaceSet, Side, images_in_pairs, load_lfw, sides
 from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExperiment
-from ldp_slicing.lab.learners.embedding import embed
-from ldp_slicing.lab.metrics.verification import distances, fold_accuracy, squared_distances, verify
-from ldp_slicing.lab.peers import MODULES, load_peers
-from ldp_slicing.lab.peers.interface import Peer, Release, derive_keys
-from ldp_slicing.lab.peers.training import TrainingSchedule, distil, embeddings_of, shortened
-from ldp_slicing.lab.rows import Row, select
+from ldp_slicing.lab.experiments.peer_faces import PeerFaces, measure_peer
+from ldp_slicing.lab.experiments.peer_sheet import example_source, keep_example, read_example, write_sheet
+from ldp_slicing.lab.peers import MODULES, load_peers, systems_first
+from ldp_slicing.lab.peers.training import TrainingSchedule, shortened
+from ldp_slicing.lab.rows import Row, read_rows, select
 from ldp_slicing.lab.tables import markdown, percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-STUDENT = TrainingSchedule(epochs=20)
-NETWORK = TrainingSchedule(epochs=12)
+STUDENT = TrainingSchedule(epochs=20, rate=5e-4, batch=256, warm_up=0.2, decay=0.01, clip=1.0)
+NETWORK = TrainingSchedule(epochs=12, batch=64, warm_up=0.1, decay=0.01, clip=1.0)
 WIDTH = 48  # of the adversary's network
-BATCH = 64
 MEAN_IMAGE = "mean-image"
+SHEET, EXAMPLES = "peers-portrait.png", "peers-portrait"
+WORDS = {"release": "the release", "decoded": "without training", "reconstruction": "by a U-Net"}
 SYSTEMS = tuple(MODULES)
 LINEAR_ONLY = ("dctdp:code-eps1", "dctdp:code-eps4", "dctdp:range-eps1", "dctdp:range-eps4")  # no network is trained
 
 
-@dataclass(frozen=True, eq=False)
-class _Faces:
-    """The public half and the tested half, on the device."""
-
-    faces: FaceSet
-    side: Side
-    images: Tensor
-    public: Tensor
-    people: Tensor
-    teacher: nn.Module
-    recognition: RecognitionMetric
-    target: AttackTarget
-
-    @classmethod
-    def load(cls, context: ExperimentContext) -> _Faces:
-        faces = load_lfw(context.data)
-        side, _ = sides(faces)
-        images = torch.from_numpy(faces.images).permute(0, 3, 1, 2).contiguous().to(context.device)
-        teacher = load_recogniser(context.data, context.device)
-        recognition = on_pairs(teacher, faces, side)
-        public = images[torch.from_numpy(side.images)]
-        people = torch.from_numpy(side.people).to(context.device)
-        target = AttackTarget("lfw", faces.images[side.images], images[recognition.attacked], recognition)
-        return cls(faces, side, images, public, people, teacher, recognition, target)
-
-
 def measure(context: ExperimentContext) -> Iterator[Row]:
     limit = context.epochs
-    schedules = [one if limit is None else replace(one, epochs=min(one.epochs, limit)) for one in (STUDENT, NETWORK)]
-    recipe = {"name": "peers", "epochs": schedules[0].epochs, "network_epochs": schedules[1].epochs}
-    base = Row("peers", "lfw", folds=(0, 1, 2, 3, 4), recipe=recipe)
+    student, network = (
+        one if limit is None else replace(one, epochs=min(one.epochs, limit)) for one in (STUDENT, NETWORK)
+    )
+    recipe = {"name": "peers", "epochs": student.epochs, "student": asdict(student), "network": asdict(network)}
+    base = Row("peers", "lfw", folds=(0, 1, 2, 3, 4), recipe=recipe | {"width": WIDTH})
     peers = {peer.name: shortened(peer, limit) for system in SYSTEMS for peer in load_peers(system)}
     rows = [replace(base, method=MEAN_IMAGE)]
     rows += [replace(base, method="peer", release="once", options={"peer": name}) for name in peers]
     pending = [row for row in rows if context.wants(row) and not context.is_done(row)]
-    half = _Faces.load(context) if pending else None
+    half = PeerFaces.load(context) if pending else None
+    example = example_source() if pending else None
     for row in pending:
         if context.limits.reached:
             context.postponed.append(row)
@@ -80,127 +51,84 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
         if row.method == MEAN_IMAGE:
             yield replace(row, metrics={"reconstruction": half.target.score_mean_image()})
             continue
-        metrics = _measure(peers[str(row.options["peer"])], half, schedules[0], schedules[1])
-        context.log(f"{row.label}: {metrics['seconds']}")
-        yield replace(row, metrics=metrics)
+        name = str(row.options["peer"])
+        linear = name in LINEAR_ONLY
+        found = measure_peer(peers[name], half, student, network, width=WIDTH, linear_only=linear, example=example)
+        context.log(f"{row.label}: {found.metrics['seconds']}")
+        if found.example is not None:
+            keep_example(found.example, name, context.results / EXAMPLES)
+        yield replace(row, metrics=found.metrics, files=() if example is None else (SHEET,))
+    if pending and example is not None:
+        _draw_examples(read_rows(context.results / "peers.json"), example, context.results)
 
 
-def _measure(peer: Peer, half: _Faces, student: TrainingSchedule, network: TrainingSchedule) -> dict[str, Any]:
-    """Everything about one peer. Each tested image is released once, and all readers get that release."""
-    seconds: dict[str, float] = {}
-
-    def timed(name: str, work: Callable[[], Any]) -> Any:  # noqa: ANN401 - of the work
-        began = time.monotonic()
-        found = work()
-        seconds[name] = round(time.monotonic() - began, 1)
-        return found
-
-    fitted: Peer = timed("fit", lambda: peer.fit(half.public, half.people, half.teacher))
-    keys = derive_keys("tested", len(half.images))
-
-    def read(where: Sequence[int], reader: Callable[[Release], Tensor | None]) -> Tensor | None:
-        parts = []
-        for i in range(0, len(where), BATCH):
-            some = list(where[i : i + BATCH])
-            part = reader(fitted.protect(half.images[some], [keys[one] for one in some]))
-            if part is None:
-                return None
-            parts.append(part)
-        return torch.cat(parts)
-
-    attacked = half.recognition.attacked.tolist()
-    sample = fitted.protect(half.images[attacked[:BATCH]], [keys[i] for i in attacked[:BATCH]])
-    shown = read(attacked, lambda release: release.as_image())
-    decoded = timed("decode", lambda: read(attacked, lambda release: release.decode()))
-    metrics: dict[str, Any] = {
-        "deviations": list(peer.deviations),
-        "guarantee": asdict(peer.guarantee) if peer.guarantee else None,
-        "hidden_from": peer.hidden_from,
-        "size": asdict(sample.size()),
-        "release": half.target.score(shown) if shown is not None else None,
-        "decoded": None if decoded is None else half.target.score(decoded),
-        "seconds": seconds,
-    }
-    if peer.name in LINEAR_ONLY:
-        return metrics
-    taught = timed("student", lambda: distil(fitted, half.public, half.people, half.teacher, student))
-    metrics |= _recognition(half, lambda where: read(where, lambda one: _embedded(taught, one)))
-    trained = timed("network", lambda: train_network(fitted, half.public, half.people, network, width=WIDTH))
-    rebuilt = read(attacked, lambda release: rebuild(trained, release.as_input()))
-    return metrics | {"reconstruction": half.target.score(rebuilt) if rebuilt is not None else None}
-
-
-@torch.no_grad()
-def _embedded(student: nn.Module, release: Release) -> Tensor:
-    """float32 [N, D] of length 1, on the CPU. Maps are not mirrored: a mirrored map is not the map of the mirror."""
-    return embed(student, release.as_input(), flip=False)
-
-
-def _recognition(half: _Faces, embedded: Callable[[Sequence[int]], Tensor | None]) -> dict[str, Any]:
-    """Verification of two releases, and linkage of a release to an unprotected image of the person."""
-    where = images_in_pairs(half.faces, half.side)
-    seen = embedded(where.tolist())
-    assert seen is not None  # noqa: S101 - a student reads every release
-    both = verify(half.faces, half.side, distances(half.faces, half.side, seen, where))
-    row = {int(image): i for i, image in enumerate(where)}
-    tested = half.faces.tested(half.side.folds)
-    firsts, seconds = (half.faces.of(people)[tested] for people in (half.faces.pairs.first, half.faces.pairs.second))
-    probes = seen[[row[int(i)] for i in firsts]]
-    mean = embeddings_of(half.teacher, half.public).mean(0)
-    gallery = functional.normalize(embeddings_of(half.teacher, half.images[seconds]) - mean).cpu()
-    linked = fold_accuracy(squared_distances(probes, gallery), half.recognition.same, half.recognition.folds)
-    chosen = half.recognition.probes
-    return {
-        "utility": {"accuracy": both.accuracy, "standard_error": both.standard_error, "pairs": len(firsts)},
-        "linkage": {
-            "rank_1": rank_1(probes[chosen], gallery[chosen]).row(),
-            "gallery": len(chosen),
-            "verification": {"accuracy": linked.accuracy, "standard_error": linked.standard_error},
-        },
-    }
+def _draw_examples(rows: Sequence[Row], source: Tensor, results: Path) -> None:
+    """What leaves above, the best reconstruction below, for every peer that was measured."""
+    columns = {"source": source.expand(2, -1, -1, -1)}
+    for row in systems_first(select(rows, method="peer"), lambda row: str(row.options["peer"])):
+        name = str(row.options["peer"])
+        if (images := read_example(name, results / EXAMPLES, 2)) is not None:
+            columns[f"{name}\n{WORDS[row.metrics['best_reconstruction']]}"] = images
+    write_sheet(columns, results / SHEET)
 
 
 def table(rows: Sequence[Row]) -> str:
-    heads = ["system", "promise", "values", "bytes", "verification, student, %", "linkage, rank-1, %"]
-    for part in ("decoded without training", "rebuilt by a U-Net"):
-        heads += [f"{part}: SSIM", f"{part}: rank-1, %"]
-    lines = [
-        ["no release: mean image", *["-"] * 7, *_scores(row.metrics["reconstruction"])]
-        for row in select(rows, method=MEAN_IMAGE)
-    ]
-    notes = []
-    order = {system: place for place, system in enumerate(MODULES)}  # no protection first
-    ours = select(rows, method="peer")
-    for row in sorted(ours, key=lambda row: order.get(str(row.options["peer"]).partition(":")[0], len(order))):
+    """Two tables, what a recogniser makes of releases and what attacks rebuild, and how each system deviates."""
+    mine = systems_first(select(rows, method="peer"), lambda row: str(row.options["peer"]))
+    recognised, rebuilt, notes = [], [], []
+    for row in select(rows, method=MEAN_IMAGE):
+        rebuilt.append(["no release: mean image", "-", *["-"] * 8, *_scores(row.metrics["reconstruction"])])
+    for row in mine:
         found, name = row.metrics, str(row.options["peer"])
-        promise = found["guarantee"]
-        utility, linkage = found.get("utility"), found.get("linkage")
-        verified = f"{percent(utility['accuracy'])} ± {percent(utility['standard_error'])}" if utility else "-"
-        lines.append(
+        promise, dlib, linkage = found["guarantee"], found["dlib"], found.get("linkage")
+        recognised.append(
             [
                 name,
                 f"eps {promise['epsilon']:.4g} per {promise['unit']}" if promise else "none",
                 f"{found['size']['values']:,}",
                 f"{found['size']['bytes']:,}",
-                verified,
+                *(_verified(dlib.get(kind)) for kind in ("shown", "decoded", "own")),
+                *(_verified(found.get(kind)) for kind in ("utility", "utility_redrawn")),
+                _verified(linkage["verification"]) if linkage else "-",
                 percent(linkage["rank_1"]["share"], 1) if linkage else "-",
-                *_scores(found["decoded"]),
-                *_scores(found.get("reconstruction")),
             ]
         )
-        notes += [f"- {name}: hidden from {found['hidden_from']}; {'; '.join(found['deviations']) or 'as it is'}."]
-    return f"{markdown(heads, lines)}\nHow each system deviates from what was published:\n\n" + "\n".join(notes) + "\n"
+        parts = ("release", "decoded", "reconstruction")
+        rebuilt.append([name, found["best_reconstruction"], *(x for part in parts for x in _scores(found.get(part)))])
+        notes.append(f"- {name}: hidden from {found['hidden_from']}; {'; '.join(found['deviations']) or 'as it is'}.")
+    heads = ["system", "promise", "values", "bytes", "dlib on releases, %", "dlib on decoded, %", "own recogniser, %"]
+    heads += ["student, %", "student, redrawn, %", "linkage, verification, %", "linkage, rank-1, %"]
+    shown = ["system", "best"]
+    for part in ("release", "decoded", "U-Net"):
+        shown += [f"{part}: SSIM", "PSNR", "verification, %", "rank-1, %"]
+    return "\n".join(
+        [
+            "Recognition. Verification accuracy with its standard error over five folds.\n",
+            markdown(heads, recognised),
+            "Reconstruction, compared with sources and with unprotected images of the people.\n",
+            markdown(shown, rebuilt),
+            "How each system deviates from what was published:\n",
+            "\n".join(notes) + "\n",
+        ]
+    )
+
+
+def _verified(found: Any) -> str:  # noqa: ANN401 - JSON
+    return f"{percent(found['accuracy'])} ± {percent(found['standard_error'])}" if found else "-"
 
 
 def _scores(found: Any) -> list[str]:  # noqa: ANN401 - JSON
-    return [f"{found['ssim']:.3f}", percent(found["rank_1"]["share"], 1)] if found else ["-", "-"]
+    if not found:
+        return ["-"] * 4
+    verified, ranked = found["verification"]["accuracy"], found["rank_1"]["share"]
+    return [f"{found['ssim']:.3f}", f"{found['psnr_db']:.1f}", percent(verified, 1), percent(ranked, 1)]
 
 
 def figure(rows: RowsByExperiment) -> Figure:
     """Utility against linkage, one dot per system."""
     from ldp_slicing.lab.figures import COLOURS, label_points, panels
 
-    drawn, (axis,) = panels(1, width=6.4)
+    drawn, (axis,) = panels(1, width=6.4, logarithmic=False)
     labels = []
     for row in select(rows["peers"], method="peer"):
         if "linkage" not in row.metrics:
@@ -225,11 +153,15 @@ Other systems and LDP-Slicing on the same faces, under the same attacks. People 
 systems and attacks are trained on them. Every tested image is released once. docs/peers.md describes the systems and
 what was published about them.
 
-- Verification: a student of dlib's recogniser reads two releases. It was taught the recogniser's embedding of public
-  images, one release of each.
-- Linkage: the same student reads one release, and dlib's recogniser an unprotected image of the person.
-- Decoded without training: the inverse that follows from the method, where there is one.
+- dlib: the pretrained recogniser, not tuned, compares two releases, or what `decode()` makes of them.
+- Student: dlib's recogniser with a new first convolution, taught the original's embedding of public images, compares
+  two releases. One release of each public image is used; "redrawn" trains with a new one in every epoch, as most
+  systems do.
+- Linkage: a student reads one release, dlib's recogniser an unprotected image of the person. It is an attack, so it may
+  redraw.
+- Decoded: the inverse that follows from the method without any training, where there is one.
 - U-Net: trained on public images and any number of their releases.
+- `none` is no protection: attacks must succeed. `random` releases random images: they must fail.
 """,
     measure,
     table,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ldp_slicing.lab.learners.decoding import fit_decoder
 from ldp_slicing.lab.learners.releases import Splits
 from ldp_slicing.lab.learners.task import TrainingTask
-from ldp_slicing.torch.decode import Decoder
 from ldp_slicing.torch.simulate import apply_view, simulate, to_rgb
 
 DECODED_MEAN, DECODED_STD = (128 / 255,), (32 / 255,)  # of decoded images, whatever the recipe says about sources
@@ -24,27 +25,32 @@ class Inputs:
     validation, test: uint8 [M, C, H, W] and int64 [M] each.
     """
 
-    def __init__(self, task: TrainingTask, splits: Splits, device: torch.device, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        task: TrainingTask,
+        splits: Splits,
+        device: torch.device,
+        generator: torch.Generator,
+        folder: Path | None = None,
+    ) -> None:
         self.task, self.device, self.generator = task, device, generator
         released = [torch.from_numpy(split.images).to(device) for split in splits]
-        self._decoder: Decoder | None = None
-        if task.decode and task.plan is not None:
-            self._decoder = Decoder.fit(released[0].permute(0, 3, 1, 2), task.plan, prune=task.prune)
+        self._decoder = fit_decoder(task, released[0].permute(0, 3, 1, 2), folder)
         images, held_out, tested = map(self.prepare, released)
-        pad, unknown = task.recipe.pad, 128 if task.decode else 0
+        pad, unknown = task.recipe.pad, 128 if self._decoder else 0
         self.padded = functional.pad(images, (0, 0, pad, pad, pad, pad), value=unknown)
         labels, held_out_labels, test_labels = (torch.from_numpy(split.labels).to(device) for split in splits)
         self.labels = labels if task.targets is None else torch.from_numpy(task.targets).to(device)
         self.validation = held_out.permute(0, 3, 1, 2), held_out_labels
         self.test = tested.permute(0, 3, 1, 2), test_labels
-        scale = (DECODED_MEAN, DECODED_STD) if task.decode else (task.recipe.mean, task.recipe.std)
+        scale = (DECODED_MEAN, DECODED_STD) if self._decoder else (task.recipe.mean, task.recipe.std)
         self.mean, self.std = (255 * torch.tensor(values, device=device).view(1, -1, 1, 1) for values in scale)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def prepare(self, images: Tensor) -> Tensor:
-        """uint8 [N, H, W, C] to the same: releases decoded, or the view without noise, if the task asks for it."""
+        """uint8 [N, H, W, C] to the same: what the task's mode makes of releases, or the view without noise."""
         if not len(images):
             return images
         if self._decoder:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.bits import to_bits
+from ldp_slicing.lab.bits import repeat_pixels, to_bits
 from ldp_slicing.lab.learners.inputs import Inputs
 from ldp_slicing.lab.learners.models import build, build_embedder, load_weights
 from ldp_slicing.lab.learners.models.adversaries import NETWORKS, Adversary
@@ -23,7 +23,7 @@ from ldp_slicing.lab.learners.models.face_networks import ArcFaceHead
 from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.lab.metrics.images import ssim
 from ldp_slicing.plan import Plan
-from ldp_slicing.torch.decode import channel_count
+from ldp_slicing.torch.likelihood import channel_count
 from ldp_slicing.torch.simulate import apply_view, simulate
 from ldp_slicing.view import gain_of
 
@@ -130,6 +130,36 @@ class DistillationObjective(Objective):
         return Loss(distillation_loss(self._outputs(index), self.inputs.labels[index], self.task.recipe.temperature))
 
 
+class Partners:
+    """Draws another image for each of some images: of its class in half of the cases, of another class in the others.
+
+    labels: int64 [N] on the device of the generator.
+    """
+
+    def __init__(self, labels: Tensor, classes: int, generator: torch.Generator) -> None:
+        self.labels, self.generator = labels, generator
+        self.members = torch.argsort(labels, stable=True)  # the images, class by class
+        self.count = torch.bincount(labels, minlength=classes)
+        if int(self.count.min()) < 2 or classes < 2:
+            raise LdpSlicingError("pairs need at least two classes with at least two training images each")
+        self.begin = torch.cumsum(self.count, 0) - self.count
+        self.place = torch.empty_like(self.members)  # of each image among the members of its class
+        places = torch.arange(len(labels), device=labels.device)
+        self.place[self.members] = places - self.begin[labels[self.members]]
+
+    def draw(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """int64 [B] images to int64 [B] other images, and int64 [B]: 1 where both are of the same class."""
+        size, own, total = len(index), self.labels[index], len(self.members)
+        same = self._number(size) % 2
+        beside = (self.place[index] + 1 + self._number(size) % (self.count[own] - 1)) % self.count[own]
+        # Any image of another class, not an image of any other class: else a large class would give the answer away.
+        others = (self.begin[own] + self.count[own] + self._number(size) % (total - self.count[own])) % total
+        return self.members[torch.where(same == 1, self.begin[own] + beside, others)], same
+
+    def _number(self, size: int) -> Tensor:
+        return torch.randint(1 << 30, (size,), device=self.labels.device, generator=self.generator)
+
+
 class PairObjective(Objective):
     """The paper's identity attack: a Wide-ResNet-28 on a release and a public image, six channels. Half of them match.
 
@@ -141,35 +171,15 @@ class PairObjective(Objective):
 
     def __init__(self, task: TrainingTask, inputs: Inputs) -> None:
         super().__init__(task, inputs)
-        labels, classes = inputs.labels, task.data.classes
-        self.members = torch.argsort(labels, stable=True)  # the images, class by class
-        self.count = torch.bincount(labels, minlength=classes)
-        if int(self.count.min()) < 2 or classes < 2:
-            raise LdpSlicingError("pairs need at least two classes with at least two training images each")
-        self.begin = torch.cumsum(self.count, 0) - self.count
-        self.place = torch.empty_like(self.members)  # of each image among the members of its class
-        places = torch.arange(len(labels), device=inputs.device)
-        self.place[self.members] = places - self.begin[labels[self.members]]
+        self.partners = Partners(inputs.labels, task.data.classes, inputs.generator)
 
     def build(self) -> nn.Module:
         if self.task.recipe.model != "wrn28":
             raise LdpSlicingError(f"the loss 'pairs' needs the model wrn28; got {self.task.recipe.model!r}")
         return wide_resnet28(2, width=self.task.recipe.width, channels=6)
 
-    def draw_partners(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """int64 [B] images to int64 [B] other images, and int64 [B]: 1 where both are of the same class."""
-        size, own, total = len(index), self.inputs.labels[index], len(self.members)
-        same = self._draw(size) % 2
-        beside = (self.place[index] + 1 + self._draw(size) % (self.count[own] - 1)) % self.count[own]
-        # Any image of another class, not an image of any other class: else a large class would give the answer away.
-        others = (self.begin[own] + self.count[own] + self._draw(size) % (total - self.count[own])) % total
-        return self.members[torch.where(same == 1, self.begin[own] + beside, others)], same
-
-    def _draw(self, size: int) -> Tensor:
-        return torch.randint(1 << 30, (size,), device=self.inputs.device, generator=self.inputs.generator)
-
     def loss(self, index: Tensor) -> Loss:
-        partner, same = self.draw_partners(index)
+        partner, same = self.partners.draw(index)
         released = self.inputs.noise(self.inputs.crop(index))
         return classification_loss(self.compare(released, self.inputs.crop(partner)), same)
 
@@ -221,8 +231,13 @@ class ReconstructionObjective(Objective):
         return cast("Adversary", self.model)
 
     def release(self, sources: Tensor, plan: Plan | Sequence[Plan]) -> Tensor:
-        """uint8 [N, C, H, W] to new releases in the form that the adversary's network takes, RGB or words."""
-        return simulate(sources, plan, self.inputs.generator, prune=self.task.prune, output=self.adversary.takes)
+        """uint8 [N, C, H, W] to new releases in the form that the adversary's network takes, RGB or words.
+
+        The pixels of releases that were shrunk are repeated, so that the network reconstructs the size of the sources.
+        """
+        task, takes = self.task, self.adversary.takes
+        released = simulate(sources, plan, self.inputs.generator, prune=task.prune, size=task.size, output=takes)
+        return repeat_pixels(released, sources.shape[2:])
 
     def guess(self, releases: Tensor, known: Tensor) -> tuple[Tensor, Tensor | None]:
         """Reconstructions, and the log-odds of the bits of the view if the network predicts them."""
@@ -235,7 +250,8 @@ class ReconstructionObjective(Objective):
         guessed, bits = self.guess(self.release(images, self.shares), self.known)
         loss = (guessed - images).abs().mean() / 255 + SSIM_WEIGHT * (1 - ssim(guessed, images).mean())
         if bits is not None:
-            truth = to_bits(apply_view(images, self.task.prune, colour=images.shape[1] == 3).to(torch.uint8))
+            view = apply_view(images, self.task.prune, colour=images.shape[1] == 3, size=self.task.size)
+            truth = to_bits(repeat_pixels(view, images.shape[2:]).to(torch.uint8))
             each = functional.binary_cross_entropy_with_logits(bits, truth.float(), reduction="none")
             loss = loss + (each * self.bit_weights).sum(1).mean()
         return Loss(loss)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -47,14 +49,16 @@ class TrainingRun:
     ...     run.advance()
     >>> run.end_epoch(look=True)                                        # doctest: +SKIP
 
-    splits: what ``release_splits(task)`` returns, if it was called before.
+    splits: what ``release_splits(task)`` returns, if it was called before. folder: where a rebuilder is kept, if any.
     """
 
-    def __init__(self, task: TrainingTask, device: torch.device, splits: Splits | None = None) -> None:
+    def __init__(
+        self, task: TrainingTask, device: torch.device, splits: Splits | None = None, folder: Path | None = None
+    ) -> None:
         torch.backends.cudnn.benchmark = True  # every step has the same shapes, so searching for algorithms pays
         self.task = task
         generator = torch.Generator(device).manual_seed(task.seed)
-        self.inputs = Inputs(task, splits or release_splits(task), device, generator)
+        self.inputs = Inputs(task, splits or release_splits(task), device, generator, folder)
         torch.manual_seed(task.seed)
         self.objective = OBJECTIVES[task.recipe.loss](task, self.inputs)
         for module in self.model.modules():
@@ -171,6 +175,11 @@ class TrainingRun:
         """Record the epoch, with accuracies if ``look``, and keep the network with the best validation accuracy."""
         with self.on_stream():
             loss, correct = self.loss_sum.item() / self.steps, self.correct.item() / (self.steps * self.batch)
+            if not math.isfinite(loss):
+                raise LdpSlicingError(
+                    f"task {self.task.name!r}: the loss diverged in epoch {self.epoch}; use a smaller learning "
+                    f"rate than {self.task.recipe.learning_rate:g} (`lab train --lr`)"
+                )
             has_validation = len(self.inputs.validation[1]) > 0
             validated = self.validation_accuracy() if look and has_validation else None
             tested = self.test_accuracy() if look and not has_validation and self.objective.tests_every_epoch else None

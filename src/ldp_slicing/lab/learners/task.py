@@ -18,6 +18,7 @@ from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
 
 ReleaseMode = Literal["none", "view", "once", "every-epoch", "existing"]
+InputMode = Literal["raw", "decoded", "rebuilt", "rebuilt-public"]
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,19 @@ class TrainingTask:
         "once" trains on one release of each image, made by the secure engine before training begins.
         "existing" trains on releases that somebody else made, with the plan on their card.
         "every-epoch" draws new noise for every batch, as the paper's authors do: one release of each image per epoch.
-    decode: decode the releases before training (``ldp_slicing.torch.Decoder``); needs "once" or "existing".
+    mode: what is made of the releases before training; all but "raw" need "once" or "existing".
+        "raw" leaves them as they are. "decoded" computes expected values (``ldp_slicing.torch.Decoder``).
+        "rebuilt" does so by a network that is trained on the releases alone (``ldp_slicing.torch.Rebuilder``), and
+        "rebuilt-public" by the same network trained on simulated releases of ``public``, other images than the task's.
     validation: the number of training images held out to choose the epoch; 0 keeps the last epoch.
         The test set never chooses anything.
     targets: float32 [N, D], one row per training image, for the loss "teacher".
     weights: a file with the initial weights.
+    started_from: names what weights and targets were computed from, if they were: a GPU may compute them slightly
+        differently the next time, and the network is still the same one.
     pairs: int64 [M, 3] for the loss "pairs": released test image, public test image, 1 if they show the same class.
     plans: for the loss "source": the plans under which the adversary releases images of its own.
+    size: for the loss "source": the longest side to which images are shrunk before the noise.
     """
 
     name: str
@@ -48,9 +55,12 @@ class TrainingTask:
     validation: int = 0
     targets: NDArray[np.float32] | None = None
     weights: Path | None = None
+    started_from: str = ""
     pairs: NDArray[np.int64] | None = None
     plans: tuple[Plan, ...] = ()
-    decode: bool = False
+    mode: InputMode = "raw"
+    public: ImageSet | None = None
+    size: int | None = None
 
     def __post_init__(self) -> None:
         def refuse(problem: str) -> None:
@@ -60,14 +70,20 @@ class TrainingTask:
             refuse(f"release={self.release!r} cannot be combined with plan={self.plan!r}")
         if (self.data.release_info is not None) != (self.release == "existing"):
             refuse(f"release={self.release!r}, but {self.data.name} holds {self.data.holds}")
-        if self.decode and self.release not in ("once", "existing"):
-            refuse(f"only images that were released once can be decoded; got release={self.release!r}")
+        if self.mode != "raw" and self.release not in ("once", "existing"):
+            refuse(f"only images that were released once can be {self.mode}; got release={self.release!r}")
+        if (self.public is not None) != (self.mode == "rebuilt-public"):
+            refuse(f"public images belong to the mode 'rebuilt-public', and only to it; got the mode {self.mode!r}")
+        if self.public is not None and self.public.release_info is not None:
+            refuse(f"{self.public.name} holds releases; public images must be unprotected")
         needed = {"targets": "teacher", "pairs": "pairs", "plans": "source"}
         present = {
             "targets": self.targets is not None,
             "pairs": self.pairs is not None,
             "plans": bool(self.plans),
         }
+        if self.size is not None and self.recipe.loss != "source":
+            refuse(f"only the loss 'source' knows a size; got the loss {self.recipe.loss!r}")
         for name, loss in needed.items():
             if present[name] != (self.recipe.loss == loss):
                 refuse(f"{name} belong to the loss {loss!r}, and only to it; got the loss {self.recipe.loss!r}")
@@ -81,9 +97,13 @@ class TrainingTask:
 
     @cached_property
     def start_digest(self) -> str:
-        """A digest of the initial weights, targets and pairs; empty if there are none."""
-        parts = [] if self.weights is None else [self.weights.read_bytes()]
-        parts += [array.tobytes() for array in (self.targets, self.pairs) if array is not None]
+        """A digest of initial weights, targets, pairs and public images, or of ``started_from``; empty without any."""
+        if self.started_from:
+            parts = [self.started_from.encode()]
+        else:
+            parts = [] if self.weights is None else [self.weights.read_bytes()]
+            parts += [array.tobytes() for array in (self.targets, self.pairs) if array is not None]
+            parts += [] if self.public is None else [self.public.digest.encode()]
         digest = hashlib.sha256()
         for part in parts:
             digest.update(hashlib.sha256(part).digest())

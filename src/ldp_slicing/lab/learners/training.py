@@ -126,7 +126,7 @@ class _Scheduler:
         if self.active and not self.released[0][1].done():
             return None
         task, splits = self.released.popleft()
-        run = TrainingRun(task, self.device, splits.result())
+        run = TrainingRun(task, self.device, splits.result(), self.folder)
         if self.limits.compile:
             run.objective.compile()
         if (path := checkpoint_path(task, self.folder)).is_file():
@@ -166,4 +166,4 @@ class _Scheduler:
 def checkpoint_path(task: TrainingTask, folder: Path) -> Path:
     """Where the task's checkpoint is kept. Tasks with another recipe, plan, view or other images have another file."""
     recipe = replace(task.recipe, source="", deviations=())
-    return task_file(task, folder, "pt", task.release, task.plans, task.decode, task.start_digest, recipe)
+    return task_file(task, folder, "pt", task.release, task.plans, task.mode, task.start_digest, recipe, task.size)

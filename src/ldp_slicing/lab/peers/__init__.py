@@ -5,13 +5,18 @@ Each module holds one system and a tuple ``PEERS`` with its settings. docs/peers
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from importlib import import_module
+from typing import TypeVar
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.peers.interface import Peer
 
+Item = TypeVar("Item")
+
 MODULES = {
     "none": "unprotected",
+    "random": "random_image",
     "ldp-slicing": "slicing",
     "duetface": "duetface",
     "partialface": "partialface",
@@ -45,3 +50,9 @@ def load_peer(name: str) -> Peer:
         if peer.name == name:
             return peer
     raise LdpSlicingError(f"there is no peer {name!r}; there are {', '.join(peer.name for peer in found)}")
+
+
+def systems_first(items: Iterable[Item], name: Callable[[Item], str]) -> list[Item]:
+    """The items in the order of ``MODULES``, by the name of the peer that each belongs to: no protection first."""
+    order = {system: place for place, system in enumerate(MODULES)}
+    return sorted(items, key=lambda item: order.get(name(item).partition(":")[0], len(order)))

@@ -13,9 +13,9 @@ from torch.nn import functional
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.learners.models.face_networks import DlibInput, DlibOfCrop
 from ldp_slicing.lab.peers.interface import BATCH, Peer, Release
-from ldp_slicing.lab.peers.training import TrainingSchedule, frozen, minimise, seeded
+from ldp_slicing.lab.peers.training import TrainingSchedule, channels_last, frozen, half_precision, minimise, seeded
 
-SCHEDULE = TrainingSchedule(epochs=10)
+SCHEDULE = TrainingSchedule(epochs=8)
 STEPS = 40
 
 
@@ -56,14 +56,20 @@ class AdvFace(Peer):
             some = torch.cat([stem(part.float()) for part in torch.split(public[: 8 * BATCH], BATCH)])
         spread = some.std((0, 2, 3))[:, None, None].clamp_min(1e-6)
         with seeded(self.schedule.seed):
-            decoder = _decoder(some.shape[1], tuple(public.shape[2:])).to(public.device)
+            decoder = channels_last(_decoder(some.shape[1], tuple(public.shape[2:])).to(public.device))
 
-        def loss(indices: Tensor) -> Tensor:
-            images = public[indices].float()
-            return functional.l1_loss(decoder(stem(images) / spread), images / 255)
+        def loss(indices: Tensor, _epoch: int) -> Tensor:
+            images = public[indices.to(public.device)].float()
+            with half_precision(public.device):
+                decoded = decoder(stem(images) / spread)
+            return functional.l1_loss(decoded.float(), images / 255)
 
         minimise(loss, decoder.parameters(), len(public), self.schedule, public.device)
         return replace(self, stem=stem, rest=rest, decoder=frozen(decoder), spread=spread)
+
+    @property
+    def is_random(self) -> bool:
+        return False
 
     def release_values(
         self, images: Tensor, generators: Sequence[torch.Generator], people: Tensor | None = None
@@ -76,15 +82,16 @@ class AdvFace(Peer):
         for _ in range(STEPS):
             with torch.enable_grad():
                 change.requires_grad_(True)
-                shadow = decoder(features / spread + change)
-                echo = decoder(stem(255 * shadow) / spread)
+                with half_precision(images.device):
+                    shadow = decoder(features / spread + change).float()
+                    echo = decoder(stem(255 * shadow) / spread).float()
                 distance = (shadow - echo).abs().mean((1, 2, 3)) + (shadow - sources / 255).abs().mean((1, 2, 3))
                 (slope,) = torch.autograd.grad(distance.sum(), change)
             change = (change.detach() + self.bound / 10 * slope.sign()).clamp(-self.bound, self.bound)
         released: Tensor = features + change * spread
         return released
 
-    def embed(self, release: Release) -> Tensor:
+    def recognise(self, release: Release) -> Tensor:
         """float32 [N, D]: what the rest of the recogniser makes of the features, as the server does."""
         self._fitted()
         assert self.rest is not None  # noqa: S101 - fitted together

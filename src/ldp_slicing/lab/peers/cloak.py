@@ -11,7 +11,14 @@ from torch import Tensor, nn
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.peers.interface import Peer, Release, draw
-from ldp_slicing.lab.peers.training import TrainingSchedule, cosine_loss, embeddings_of, frozen, minimise
+from ldp_slicing.lab.peers.training import (
+    TrainingSchedule,
+    cosine_loss,
+    embeddings_of,
+    frozen,
+    half_precision,
+    minimise,
+)
 
 MIN_DEVIATION, MAX_DEVIATION = 1e-4, 1.5
 NOISE = TrainingSchedule(epochs=2, rate=0.01)
@@ -53,12 +60,15 @@ class Cloak(Peer):
         generator = torch.Generator(device).manual_seed(self.noise.seed)
 
         def loss(indices: Tensor, trade_off: float) -> Tensor:
+            indices = indices.to(device)
             x, deviation = _scaled(public[indices]), _to_deviation(spread)
             released = x + offset + deviation * torch.randn(x.shape, generator=generator, device=device)
-            return cosine_loss(judge(_unscaled(released)), wanted[indices]) - trade_off * deviation.mean().log()
+            with half_precision(device):
+                seen = judge(_unscaled(released))
+            return cosine_loss(seen, wanted[indices]) - trade_off * deviation.mean().log()
 
         for schedule, trade_off in ((self.noise, self.trade_off), (self.accuracy, 0.0)):
-            minimise(lambda some, one=trade_off: loss(some, one), [offset, spread], len(public), schedule, device)  # type: ignore[misc]
+            minimise(lambda some, _, one=trade_off: loss(some, one), [offset, spread], len(public), schedule, device)  # type: ignore[misc]
         return replace(self, offset=offset.detach(), deviation=_to_deviation(spread.detach()))
 
     def release_values(

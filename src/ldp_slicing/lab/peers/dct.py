@@ -60,12 +60,17 @@ def fill_maps(kept: Tensor, channels: Sequence[int]) -> Tensor:
 
 
 def invert_kept(
-    kept: Tensor, channels: Sequence[int], prior: Tensor | None = None, *, scales: Tensor | None = None
+    kept: Tensor,
+    channels: Sequence[int],
+    prior: Tensor | None = None,
+    *,
+    scales: Tensor | None = None,
+    steps: int = 300,
 ) -> LinearInverse:
     """``invert_linearly`` for [N, len(channels), H, W], where the other maps are unknown. scales: [len(channels)]."""
     every = torch.full((MAPS,), torch.inf, dtype=torch.float64)
     every[list(channels)] = NO_NOISE if scales is None else scales.double().cpu()
-    return invert_linearly(fill_maps(kept, channels), every, prior)
+    return invert_linearly(fill_maps(kept, channels), every, prior, steps=steps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +99,9 @@ def invert_linearly(
     factor = smoothness * torch.tensor(SMOOTHNESS, dtype=torch.float64, device=device).view(3, 1, 1)
     rows, columns = (_operator(side, device, torch.float64) for side in (height, width))
     steep, across = (_laplacian(side, device) for side in (height, width))
-    products = torch.stack([rows[u::8].T @ rows[u::8] for u in range(8)])  # [8, H, H]
+    products = torch.stack([rows[u::8].T @ rows[u::8] for u in range(8)], 1).reshape(8 * height, height)
     others = torch.stack([columns[v::8].T @ columns[v::8] for v in range(8)])
-    weighted = torch.einsum("cuv,vij->cuij", weights, others)  # [3, 8, W, W]
+    weighted = torch.einsum("cuv,vij->cuij", weights, others).reshape(3, 8 * width, width)
     mean = torch.full((1, 3, height, width), 128.0) if prior is None else prior[None]
     start = _centred_planes(mean.to(device).double()).expand(len(maps), -1, -1, -1)
 
@@ -104,10 +109,8 @@ def invert_linearly(
         return factor * (steep @ x + x @ across)
 
     def apply(x: Tensor) -> Tensor:
-        out = smooth(x)
-        for u in range(8):
-            out = out + products[u] @ x @ weighted[:, u]
-        return out
+        each = (products @ x).view(len(x), 3, height, 8 * width)  # the sum over u is a part of the second product
+        return smooth(x) + each @ weighted
 
     tiled = weights.repeat(1, height, width)  # [3, 8 H, 8 W]
     observed = _fold(torch.where(torch.isfinite(scales).to(device)[:, None, None], maps.double(), 0.0))

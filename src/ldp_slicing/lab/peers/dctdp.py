@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +12,18 @@ from torch import Tensor, nn
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.peers.dct import FREQUENCIES, channels_of, fill_maps, from_maps, invert_kept, to_maps
 from ldp_slicing.lab.peers.interface import BATCH, Guarantee, Peer, Release, draw, laplace
-from ldp_slicing.lab.peers.training import TrainingSchedule, cosine_loss, embeddings_of, minimise, student_of
+from ldp_slicing.lab.peers.training import (
+    TrainingSchedule,
+    cosine_loss,
+    embeddings_of,
+    half_precision,
+    minimise,
+    student_of,
+)
 
 KEPT = channels_of(range(1, FREQUENCIES))
 MIN_SPREAD = 1e-3  # of a coefficient: where public images do not differ, the sensitivity would be 0
-SCHEDULE = TrainingSchedule(epochs=10)
+SCHEDULE = TrainingSchedule(epochs=8)
 Sensitivity = Literal["code", "range"]
 KINDS: tuple[Sensitivity, ...] = ("code", "range")
 
@@ -72,15 +79,14 @@ class Dctdp(Peer):
     def scale(self) -> Tensor:
         """float32 [189, H, W] or []: the scale of the noise of each coefficient."""
         spread = torch.ones(()) if self.low is None or self.high is None else self.high - self.low
-        shares = torch.ones(()) if self.shares is None else self.shares
-        return spread.to(shares.device) / (self.epsilon * shares)
+        return spread / self.epsilon if self.shares is None else spread / (self.epsilon * self.shares)
 
     def release_values(
         self, images: Tensor, generators: Sequence[torch.Generator], people: Tensor | None = None
     ) -> Tensor:
         maps = self._clipped_maps(images)
         noise = draw(generators, tuple(maps.shape[1:]), "laplace", images.device)
-        return maps + self.scale().to(maps) * noise
+        return maps + self.scale() * noise
 
     def image_of(self, release: Release) -> Tensor:
         return from_maps(fill_maps(release.values, KEPT))
@@ -110,16 +116,18 @@ class Dctdp(Peer):
         first = self._clipped_maps(public[:BATCH])
         deviation, mean = torch.std_mean(first, (0, 2, 3), keepdim=True)
         logits = torch.zeros(first.shape[1:], device=public.device, requires_grad=True)  # in float32, always
-        scale = self.scale().to(first)
+        scale = self.scale().to(first.device)
 
-        def loss(indices: Tensor) -> Tensor:
+        def loss(indices: Tensor, _epoch: int) -> Tensor:
+            indices = indices.to(public.device)
             maps = self._clipped_maps(public[indices])
             noise = laplace(torch.rand(maps.shape, generator=generator, device=maps.device))
             noisy = maps + scale / _to_shares(logits) * noise
             total = (deviation.square() + 2 * scale.expand(maps.shape[1:]).square().mean((1, 2))[:, None, None]).sqrt()
-            return cosine_loss(student((noisy - mean) / total), wanted[indices])
+            with half_precision(public.device):
+                return cosine_loss(student((noisy - mean) / total), wanted[indices])
 
-        groups: list[dict[str, object]] = [{"params": student.parameters()}, {"params": [logits], "lr": 0.1}]
+        groups: list[dict[str, Any]] = [{"params": student.parameters()}, {"params": [logits], "lr": 0.1}]
         minimise(loss, groups, len(public), self.schedule, public.device)
         return _to_shares(logits.detach())
 

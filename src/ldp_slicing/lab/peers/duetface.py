@@ -30,6 +30,10 @@ class DuetFace(Peer):
             "which costs accuracy and reveals less",
         )
 
+    @property
+    def is_random(self) -> bool:
+        return False
+
     def release_values(
         self, images: Tensor, generators: Sequence[torch.Generator], people: Tensor | None = None
     ) -> Tensor:

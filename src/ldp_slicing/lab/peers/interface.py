@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ldp_slicing.errors import LdpSlicingError
 
 STATISTICS = 256  # public images, at least, that the statistics of a peer's inputs are computed from
-BATCH = 32
+BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,11 @@ class Peer(ABC):
         return None
 
     @property
+    def is_random(self) -> bool:
+        """Whether another key gives another release. If not, there is no use in releasing an image twice."""
+        return True
+
+    @property
     def hidden_from(self) -> str:
         """Who must not see the sources."""
         return "everybody but the owner"
@@ -93,6 +98,10 @@ class Peer(ABC):
         generators: one per image, each used for that image alone. people: int64 [N], for systems whose training
         releases depend on the identity.
         """
+
+    def soft_values(self, images: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+        """``release_values`` of float images, with gradients. By default that function itself."""
+        return self.release_values(images, generators)
 
     def train(self, public: Tensor, people: Tensor, teacher: nn.Module) -> Self:
         """Return a trained copy. Systems without training return themselves."""
@@ -109,6 +118,11 @@ class Peer(ABC):
 
     def decode(self, release: Release) -> Tensor | None:
         """Return float [N, 3, H, W] of about 0..255: a reconstruction without any training. None if there is none."""
+        del release
+        return None
+
+    def recognise(self, release: Release) -> Tensor | None:
+        """Return float [N, D]: embeddings by the system's own recogniser. None if that must be trained."""
         del release
         return None
 
@@ -148,11 +162,19 @@ class Peer(ABC):
             )
         if len(keys) != len(images):
             raise LdpSlicingError(f"every image needs a key of its own; got {len(keys)} for {len(images)} images")
-        generators = [_generator(self.name, key, images.device) for key in keys]
         with torch.no_grad():
-            values = self.release_values(images, generators, people)
+            values = self.release_values(images, self._generators(keys, images.device), people)
         height, width = images.shape[2:]
         return Release(values, self, (height, width))
+
+    def protect_softly(self, images: Tensor, keys: Sequence[bytes]) -> Release:
+        """The same for float [N, 3, H, W] images of 0..255, with gradients: for adversaries that know the method."""
+        values = self.soft_values(images, self._generators(keys, images.device))
+        height, width = images.shape[2:]
+        return Release(values, self, (height, width))
+
+    def _generators(self, keys: Sequence[bytes], device: torch.device) -> list[torch.Generator]:
+        return [_generator(self.name, key, device) for key in keys]
 
     @property
     def public_statistics(self) -> PublicStatistics:

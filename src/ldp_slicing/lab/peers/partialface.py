@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from ldp_slicing.lab.peers.dct import channels_of, fill_maps, from_maps, invert_kept, to_maps
-from ldp_slicing.lab.peers.interface import Peer, Release
+from ldp_slicing.lab.peers.interface import Peer, Release, draw
 
 SUBSETS = (
     (5, 34, 38, 21, 42, 55, 57, 50, 62),
@@ -22,6 +23,7 @@ SUBSETS = (
 )
 ORDERS = ((0, 1, 2, 3, 4, 5, 6, 7, 8), (7, 3, 0, 6, 5, 4, 1, 2, 8), (4, 8, 6, 0, 2, 5, 3, 7, 1))
 RANKS = tuple(itertools.product(range(len(SUBSETS)), range(len(ORDERS))))
+SEARCH_STEPS = 40  # of least squares for each rank, to compare the residuals
 TRIPLES = tuple(itertools.combinations(range(len(SUBSETS)), 3))  # the subsets that a person's training images may use
 
 
@@ -46,19 +48,10 @@ class PartialFace(Peer):
     def release_values(
         self, images: Tensor, generators: Sequence[torch.Generator], people: Tensor | None = None
     ) -> Tensor:
-        maps = to_maps(images)
-        ranks = [self.rank(one, None if people is None else int(people[i])) for i, one in enumerate(generators)]
-        return torch.stack([one[rank_channels(*rank)] for one, rank in zip(maps, ranks, strict=True)])
-
-    @staticmethod
-    def rank(generator: torch.Generator, person: int | None = None) -> tuple[int, int]:
-        """The secret of one image: its subset and its order."""
-
-        def choose(count: int) -> int:
-            return int(torch.randint(count, (), generator=generator, device=generator.device))
-
-        subset = choose(len(SUBSETS)) if person is None else TRIPLES[person % len(TRIPLES)][choose(3)]
-        return subset, choose(len(ORDERS))
+        maps, drawn = to_maps(images), draw(generators, (2,), "uniform", images.device)
+        subset, order = ranks_of(drawn, people).unbind(1)
+        chosen = _all_channels(images.device)[subset, order]
+        return maps.gather(1, chosen[:, :, None, None].expand(-1, -1, *maps.shape[2:]))
 
     def image_of(self, release: Release) -> Tensor:
         """As if every image had the first subset in its first order."""
@@ -74,18 +67,35 @@ def rank_channels(subset: int, order: int) -> list[int]:
     return channels_of([SUBSETS[subset][place] for place in ORDERS[order]])
 
 
+def ranks_of(drawn: Tensor, people: Tensor | None = None) -> Tensor:
+    """float [N, 2] of [0, 1), the randomness of each image, to int64 [N, 2]: its secret, the subset and the order."""
+    if people is None:
+        subset = (drawn[:, 0] * len(SUBSETS)).long()
+    else:
+        triples = torch.tensor(TRIPLES, device=drawn.device)[people % len(TRIPLES)]
+        subset = triples.gather(1, (drawn[:, :1] * triples.shape[1]).long())[:, 0]
+    return torch.stack((subset, (drawn[:, 1] * len(ORDERS)).long()), 1)
+
+
+@lru_cache(maxsize=4)
+def _all_channels(device: torch.device) -> Tensor:
+    """int64 [6, 3, 27]: the maps of every rank."""
+    rows = [[rank_channels(subset, order) for order in range(len(ORDERS))] for subset in range(len(SUBSETS))]
+    return torch.tensor(rows, device=device)
+
+
 def find_ranks(values: Tensor, prior: Tensor | None = None) -> tuple[Tensor, list[tuple[int, int]]]:
     """float32 [N, 27, H, W] to reconstructions, float64 [N, 3, H, W], and the rank that each image was sent with.
 
-    Maps of a wrong rank belong to no image, so least squares leaves a larger residual.
+    Maps of a wrong rank belong to no image, so least squares leaves a larger residual. A few steps show that.
     """
-    best = torch.full((len(values),), torch.inf, dtype=torch.float64, device=values.device)
-    images, ranks = torch.zeros(len(values), 3, *values.shape[2:]).to(best), [RANKS[0]] * len(values)
-    for rank in RANKS:
-        found = invert_kept(values, rank_channels(*rank), prior)
-        for i in (found.residual < best).nonzero().flatten().tolist():
-            best[i], images[i], ranks[i] = found.residual[i], found.images[i], rank
-    return images, ranks
+    residuals = [invert_kept(values, rank_channels(*rank), prior, steps=SEARCH_STEPS).residual for rank in RANKS]
+    found = torch.stack(residuals).argmin(0)
+    images = torch.zeros(len(values), 3, *values.shape[2:], dtype=torch.float64, device=values.device)
+    for place in sorted(set(found.tolist())):
+        chosen = found == place
+        images[chosen] = invert_kept(values[chosen], rank_channels(*RANKS[place]), prior).images
+    return images, [RANKS[place] for place in found.tolist()]
 
 
 PEERS = (PartialFace(),)

@@ -68,6 +68,10 @@ class PpfrFd(Peer):
             raise LdpSlicingError(f"{self.name} has no frequencies yet: call fit(public, people, teacher) first")
         return _combine(self.mixing(), to_maps(images)[:, channels_of(self.frequencies)])
 
+    @property
+    def is_random(self) -> bool:
+        return False
+
     def release_values(
         self, images: Tensor, generators: Sequence[torch.Generator], people: Tensor | None = None
     ) -> Tensor:

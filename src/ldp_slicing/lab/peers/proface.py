@@ -14,10 +14,10 @@ from torch.nn import functional
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.metrics.images import ssim
 from ldp_slicing.lab.peers.interface import Peer, Release
-from ldp_slicing.lab.peers.training import TrainingSchedule, frozen, minimise, seeded
+from ldp_slicing.lab.peers.training import TrainingSchedule, channels_last, frozen, half_precision, minimise, seeded
 
 Obfuscation = Literal["blur", "pixelate"]
-SCHEDULE = TrainingSchedule(epochs=20, batch=32)
+SCHEDULE = TrainingSchedule(epochs=12)
 BLUR, BLURS = 5.0, (2.0, 8.0)  # sigma at test, and its range in training
 BLOCK, BLOCKS = 7, (4, 10)  # of pixels
 RADIUS = 15  # of the blur's kernel
@@ -95,21 +95,22 @@ class ProFace(Peer):
         """To look like the obfuscation, and to be recognised as the source: triplets of embeddings, margin 1."""
         judge, device = frozen(teacher), public.device
         with seeded(self.schedule.seed):
-            fusion = ImageFusion().to(device)
+            fusion = channels_last(ImageFusion().to(device))
         generator = torch.Generator().manual_seed(self.schedule.seed)
         partner, other = _triplets(people.cpu(), generator)
         anchors = torch.nonzero(partner >= 0).flatten()  # people with one image have no partner
         triplet = nn.TripletMarginLoss(margin=1.0)
 
-        def loss(chosen: Tensor) -> Tensor:
-            anchor = anchors[chosen.cpu()]
+        def loss(chosen: Tensor, _epoch: int) -> Tensor:
+            anchor = anchors[chosen]
             three = torch.cat((anchor, partner[anchor], other[anchor])).to(device)
             sources = public[three].float()
             strength = float(torch.rand((), generator=generator))
             looks = obfuscate(sources, self.obfuscation, strength)
-            released = fusion(_scaled(sources), _scaled(looks))
-            seen = judge(127.5 * (released + 1)).chunk(3)
-            real = judge(sources[: len(anchor)])
+            with half_precision(device):
+                released = fusion(_scaled(sources), _scaled(looks)).float()
+                seen = judge(127.5 * (released + 1)).float().chunk(3)
+                real = judge(sources[: len(anchor)]).float()
             unlike = 1 - ssim(127.5 * (released + 1), looks).mean()
             far = functional.l1_loss(released, _scaled(looks))
             triplets: Tensor = 0.5 * triplet(*seen) + 0.1 * triplet(seen[0], real, seen[2])
@@ -117,6 +118,10 @@ class ProFace(Peer):
 
         minimise(loss, fusion.parameters(), len(anchors), self.schedule, device)
         return replace(self, fusion=frozen(fusion))
+
+    @property
+    def is_random(self) -> bool:
+        return False
 
     def release_values(
         self, images: Tensor, generators: Sequence[torch.Generator], people: Tensor | None = None

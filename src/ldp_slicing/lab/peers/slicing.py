@@ -8,21 +8,24 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from ldp_slicing.lab.peers.interface import Guarantee, Peer, Release
+from ldp_slicing.lab.peers.interface import Guarantee, Peer, Release, to_bytes
 from ldp_slicing.plan import Plan
 from ldp_slicing.randomness import KEY_BYTES, ImageKey, SeededForTests
 from ldp_slicing.slicer import Slicer
-from ldp_slicing.view import Prune
+from ldp_slicing.torch.simulate import simulate
+from ldp_slicing.view import Prune, Size
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Slicing(Peer):
-    """A plan and a view. Releases are images: uint8 [N, 3, H, W], RGB."""
+    """A plan and a view. Releases are images: uint8 [N, 3, h, w], RGB, as large as the sources or smaller."""
 
     setting: str
     plan: Plan
     prune: Prune = "haar"
+    size: Size = None
 
     @property
     def name(self) -> str:
@@ -30,7 +33,10 @@ class Slicing(Peer):
 
     @property
     def deviations(self) -> tuple[str, ...]:
-        return ("image keys are derived from a label, so that the experiment can be repeated",)
+        return (
+            "image keys are derived from a label, so that the experiment can be repeated",
+            "on a GPU, masks come from PyTorch's generator and not from a cipher; their distribution is the same",
+        )
 
     @property
     def guarantee(self) -> Guarantee:
@@ -39,20 +45,35 @@ class Slicing(Peer):
     def release_values(
         self, images: Tensor, generators: Sequence[torch.Generator], people: Tensor | None = None
     ) -> Tensor:
-        """On the CPU, whatever the device: it is the product's own mechanism that is compared."""
+        """On the CPU the product's own mechanism. On a GPU its simulation, whose masks have the same distribution."""
+        if images.is_cuda:
+            return simulate(images, self.plan, generators, prune=self.prune, size=self.size)
         keys = []
         for generator in generators:
-            drawn = torch.randint(256, (KEY_BYTES,), dtype=torch.uint8, generator=generator, device=generator.device)
+            drawn = torch.randint(256, (KEY_BYTES,), dtype=torch.uint8, generator=generator)
             keys.append(ImageKey(bytes(drawn.tolist()), is_secret=False))
-        slicer = Slicer(self.plan, prune=self.prune, randomness=SeededForTests(0))
-        sources = np.ascontiguousarray(images.permute(0, 2, 3, 1).cpu().numpy())
-        return torch.from_numpy(slicer(sources, keys)).permute(0, 3, 1, 2).contiguous().to(images.device)
+        slicer = Slicer(self.plan, prune=self.prune, size=self.size, randomness=SeededForTests(0))
+        sources = np.ascontiguousarray(images.permute(0, 2, 3, 1).numpy())
+        return torch.from_numpy(slicer(sources, keys)).permute(0, 3, 1, 2).contiguous()
+
+    def soft_values(self, images: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+        """A release of the rounded image, with the gradient of the view: bits have none."""
+        released = self.release_values(to_bytes(images.detach()), generators).float()
+        view = functional.adaptive_avg_pool2d(images, (released.shape[2], released.shape[3]))
+        if self.prune is not None:
+            blocks = functional.avg_pool2d(view, 2, ceil_mode=True)
+            view = view - functional.interpolate(blocks, scale_factor=2.0)[:, :, : view.shape[2], : view.shape[3]]
+        return view + (released - view).detach()
+
+    def input_of(self, release: Release) -> Tensor:
+        return functional.interpolate(release.values.float(), size=release.shape, mode="nearest")
 
     def image_of(self, release: Release) -> Tensor:
-        return release.values.float()
+        return self.input_of(release)
 
 
 PEERS = (
     *(Slicing(setting=f"eps{epsilon:g}", plan=Plan.paper(epsilon)) for epsilon in (20.0, 12.0, 5.2)),
     Slicing(setting="thick-eps5.2", plan=Plan.sliced(5.2, "Y7+Y4+Cb7+Cr7")),
+    Slicing(setting="small-eps20", plan=Plan.paper(20.0), prune=None, size=28),
 )

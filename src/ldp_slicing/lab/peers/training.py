@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import torch
@@ -13,43 +15,67 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ldp_slicing.lab.learners.models.face_networks import DlibCrop, DlibOfCrop
-from ldp_slicing.lab.peers.interface import BATCH, STATISTICS, Peer, derive_keys
+from ldp_slicing.lab.learners.objectives import distillation_loss
+from ldp_slicing.lab.peers.interface import BATCH, STATISTICS, Peer, Release, derive_keys
 
 SomePeer = TypeVar("SomePeer", bound=Peer)
+SomeNetwork = TypeVar("SomeNetwork", bound=nn.Module)
+EMBEDDED = 256  # images in one forward pass of the teacher
+KEPT_BYTES = 4 << 30  # releases that are made once are kept on the device if they take up no more
+TEMPERATURE = 0.1  # of the student's loss
 
 
 @dataclass(frozen=True)
 class TrainingSchedule:
-    """How long and how fast to train. Batches are drawn anew in every epoch, in an order that the seed decides."""
+    """How long and how fast to train. Batches are drawn anew in every epoch, in an order that the seed decides.
+
+    warm_up: the share of the steps in which the rate rises from 0. It then falls to 0 along a cosine. clip: the largest
+    norm of a gradient; None does not limit it.
+    """
 
     epochs: int
     rate: float = 1e-3
     batch: int = 64
     seed: int = 0
+    warm_up: float = 0.0
+    decay: float = 0.0
+    clip: float | None = None
 
 
 def minimise(
-    loss: Callable[[Tensor], Tensor],
-    parameters: Iterable[Tensor] | list[dict[str, object]],
+    loss: Callable[[Tensor, int], Tensor],
+    parameters: Iterable[Tensor] | list[dict[str, Any]],
     count: int,
     schedule: TrainingSchedule,
     device: torch.device,
 ) -> float:
-    """Minimise loss(indices of a batch) with Adam over ``count`` examples; return the mean loss of the last epoch.
+    """Minimise loss(indices of a batch, epoch) with AdamW over ``count`` examples; return the last epoch's mean loss.
 
-    The rate falls to 0 along a cosine.
+    Indices are on the CPU. The loss must not wait for the device: then the next step is prepared while one is computed.
     """
-    optimiser = torch.optim.Adam(parameters, lr=schedule.rate)
+    optimiser = torch.optim.AdamW(
+        parameters, lr=schedule.rate, weight_decay=schedule.decay, fused=device.type == "cuda" or None
+    )
     generator = torch.Generator().manual_seed(schedule.seed)
     steps = max(1, schedule.epochs * -(-count // schedule.batch))
-    plan = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    warm = schedule.warm_up * steps
+
+    def factor(step: int) -> float:
+        if step < warm:
+            return (step + 1) / (warm + 1)
+        return 0.5 * (1 + math.cos(math.pi * (step - warm) / (steps - warm)))
+
+    plan = torch.optim.lr_scheduler.LambdaLR(optimiser, factor)
+    trained = [one for group in optimiser.param_groups for one in group["params"]]
     last: list[Tensor] = []
-    for _ in range(schedule.epochs):
+    for epoch in range(schedule.epochs):
         last = []
         for indices in torch.split(torch.randperm(count, generator=generator), schedule.batch):
             optimiser.zero_grad(set_to_none=True)
-            value = loss(indices.to(device))
+            value = loss(indices, epoch)
             value.backward()  # type: ignore[no-untyped-call]
+            if schedule.clip is not None:
+                nn.utils.clip_grad_norm_(trained, schedule.clip)
             optimiser.step()
             plan.step()
             last.append(value.detach())
@@ -67,6 +93,11 @@ def seeded(seed: int) -> Iterator[None]:
 def half_precision(device: torch.device) -> torch.autocast:
     """bfloat16 for networks on a GPU. Maps must be standardised first: raw ones differ by five orders of magnitude."""
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
+
+
+def channels_last(network: SomeNetwork) -> SomeNetwork:
+    """The network with weights in the order that convolutions in half precision are fastest in."""
+    return network.to(memory_format=torch.channels_last)
 
 
 def shortened(peer: SomePeer, epochs: int | None) -> SomePeer:
@@ -96,7 +127,7 @@ def cosine_loss(seen: Tensor, wanted: Tensor) -> Tensor:
 def embeddings_of(teacher: nn.Module, images: Tensor) -> Tensor:
     """float32 [N, D]: the teacher's embeddings of uint8 images."""
     judge = frozen(teacher)
-    return torch.cat([judge(part.float()).float() for part in torch.split(images, BATCH)])
+    return torch.cat([judge(part.float()).float() for part in torch.split(images, EMBEDDED)])
 
 
 def student_of(teacher: nn.Module, channels: int, public: Tensor, *, seed: int = 0) -> nn.Module:
@@ -120,41 +151,62 @@ def student_of(teacher: nn.Module, channels: int, public: Tensor, *, seed: int =
         )
     parent, _, name = path.rpartition(".")
     setattr(copied.get_submodule(parent), name, fresh.to(public.device))
-    return copied
+    return channels_last(copied)
 
 
-def distil(
-    peer: Peer,
-    public: Tensor,
-    people: Tensor,
-    teacher: nn.Module,
-    schedule: TrainingSchedule,
-    *,
-    releases: int | None = 1,
-) -> nn.Module:
+class PublicReleases:
+    """Inputs for training: releases of public images, each made once or, if ``redrawn``, anew in every epoch.
+
+    people: int64 [N], for systems whose training releases depend on the identity; None for queries, as adversaries make
+    them. Releases that do not change are kept on the device if there is room.
+    """
+
+    def __init__(self, peer: Peer, public: Tensor, people: Tensor | None, label: str, *, redrawn: bool) -> None:
+        self.peer, self.public, self.people, self.label = peer, public, people, label
+        self.redrawn = redrawn and peer.is_random
+        one = self._release(torch.arange(1), 0)
+        self.channels = one.as_input().shape[1]
+        self.kept: Tensor | None = None
+        if not self.redrawn and len(public) * one.values[0].nbytes <= KEPT_BYTES:
+            parts = torch.split(torch.arange(len(public)), BATCH)
+            self.kept = torch.cat([self._release(part, 0).values for part in parts])
+
+    def inputs(self, indices: Tensor, epoch: int) -> Tensor:
+        """int64 [B] on the CPU to float32 [B, C', H, W] on the device: standardised inputs of these images."""
+        if self.kept is None:
+            return self._release(indices, epoch).as_input()
+        height, width = self.public.shape[2:]
+        return Release(self.kept[indices.to(self.kept.device)], self.peer, (height, width)).as_input()
+
+    def _release(self, indices: Tensor, epoch: int) -> Release:
+        keys = _keys_of(f"{self.label} {epoch if self.redrawn else 0}", len(self.public))
+        where = indices.to(self.public.device)
+        people = None if self.people is None else self.people[where]
+        return self.peer.protect(self.public[where], [keys[i] for i in indices.tolist()], people)
+
+
+@lru_cache(maxsize=4)
+def _keys_of(label: str, count: int) -> list[bytes]:
+    return derive_keys(label, count)
+
+
+def distil(releases: PublicReleases, teacher: nn.Module, schedule: TrainingSchedule) -> nn.Module:
     """Teach a student to give the teacher's embedding of the source from a release of it.
 
     It is a recogniser for releases, and as such the utility of a peer. It also links releases to unprotected images, so
-    it is an attack too (FaceLinkGen).
-
-    releases: how many releases there are of each public image. None: a new one in every epoch, as methods that redraw
-    their noise do.
+    it is an attack too (FaceLinkGen). The loss is that of the recipe "faces-teacher": each output should resemble the
+    batch's embeddings as its own embedding does.
     """
+    public = releases.public
     wanted = embeddings_of(teacher, public)
     wanted = wanted - wanted.mean(0)
-    channels = peer.protect(public[:1], derive_keys("one", 1), people[:1]).as_input().shape[1]
-    student = student_of(teacher, channels, public, seed=schedule.seed).train()
-    seen = torch.zeros(len(public), dtype=torch.int64)  # how often each image was used
-    known = [derive_keys(f"release {number}", len(public)) for number in range(releases or schedule.epochs)]
+    student = student_of(teacher, releases.channels, public, seed=schedule.seed).train()
 
-    def loss(indices: Tensor) -> Tensor:
-        chosen = indices.cpu()
-        keys = [known[int(seen[i]) % len(known)][i] for i in chosen.tolist()]
-        seen[chosen] += 1
-        with torch.no_grad():
-            inputs = peer.protect(public[indices], keys, people[indices]).as_input()
+    def loss(indices: Tensor, epoch: int) -> Tensor:
+        inputs = releases.inputs(indices, epoch)
         with half_precision(public.device):
-            return cosine_loss(student(inputs), wanted[indices])
+            seen = student(inputs)
+        return distillation_loss(seen.float(), wanted[indices.to(wanted.device)], TEMPERATURE)
 
     minimise(loss, student.parameters(), len(public), schedule, public.device)
     return student.eval()

@@ -27,6 +27,10 @@ class Unprotected(Peer):
     def hidden_from(self) -> str:
         return "nobody"
 
+    @property
+    def is_random(self) -> bool:
+        return False
+
     def release_values(
         self, images: Tensor, generators: Sequence[torch.Generator], people: Tensor | None = None
     ) -> Tensor:

@@ -39,6 +39,7 @@ class Recipe:
     loss: Literal["classes", "arcface", "teacher", "pairs", "source"] = "classes"  # see ``objectives``
     margin: float = 0.4  # of "arcface"
     width: int = 10  # of a Wide ResNet for "pairs"
+    rebuild_steps: int = 6000  # of the network of ``Rebuilder``, in the modes "rebuilt" and "rebuilt-public"
     temperature: float = 0.1  # of "teacher": small values separate similar images more sharply
 
     def lasting(self, epochs: int) -> Self:

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ldp_slicing.cli.common import err, out, refusals_exit
+from ldp_slicing.cli.lab.options import Data, Device, Seed, missing_extra
+
+TESTED = 256  # images whose rebuilt versions are compared with their sources
+
+
+@refusals_exit
+def page_network(
+    images: Annotated[
+        str,
+        typer.Argument(
+            metavar="SET", help="cifar10, cifar100, or a folder of images inside --data.", show_default=False
+        ),
+    ],
+    data: Data,
+    file: Annotated[Path, typer.Option("--out", help="The file to write.")] = Path("page-network.bin"),
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of training.")] = 30_000,
+    batch: Annotated[
+        int, typer.Option("--batch", min=1, help="Images of 112 x 112 pixels per step, or as many pixels.")
+    ] = 64,
+    licence: Annotated[str, typer.Option("--licence", help="The licence of the weights.")] = "Apache-2.0",
+    seed: Seed = 0,
+    device: Device = "",
+) -> None:
+    """`ldp-slicing lab page-network cifar100 --data data/`
+
+    Train the network with which `ldp-slicing studio` shows what an attacker sees, and write it to a file of 2 MB, which
+    the page can open. It learns to rebuild images like those in SET from one release each, for several plans and
+    prunings. Do not publish a network that was trained on images whose licence does not allow it.
+    """
+    try:
+        from ldp_slicing.lab import page_network as lab
+        from ldp_slicing.lab.learners.training import find_device
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) from None
+    place = find_device(device)
+    sources, tested = lab.load_sources(images, data)
+
+    def report(step: int, loss: float) -> None:
+        if step % 500 == 0 or step == steps:
+            err.print(f"step {step:,} of {steps:,}: mean error {255 * loss:.2f} levels")
+
+    network = lab.train_network(sources, lab.NetworkTraining(steps, place, batch, seed, report=report))
+    side = int(sources.shape[2])
+    about = f"trained on {len(sources):,} images of {images}, {side} x {side} pixels, for {steps:,} steps"
+    size = lab.export_network(network, file, name=images, about=about, licence=licence, side=side)
+    out.print(f"SSIM of {min(TESTED, len(tested))} rebuilt test images, pruning: haar")
+    for plan, score in lab.scores(network, tested[:TESTED].to(place), "haar"):
+        slices = "paper's plan" if len(plan.slices) == 24 else plan.slice_name(plan.slices[0])
+        out.print(f"  eps {plan.epsilon:<4g}  {score:.3f}  {slices}")
+    out.print(f"{file}: {size:,} bytes; open it in the attack view of `ldp-slicing studio`")

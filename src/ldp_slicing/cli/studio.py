@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ldp_slicing.cli.common import (
+    Epsilon,
+    PruneChoice,
+    PruneOption,
+    Slices,
+    Weights,
+    check_slices,
+    out,
+    parse_weights,
+    refusals_exit,
+)
+from ldp_slicing.cli.shrinking import Fit, MaxSide, Pad, choose_size
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.plan import COLOUR_BITS, plan_for
+
+Host = Annotated[str, typer.Option("--host", help="Address to listen on. Others than this machine's need a token.")]
+Token = Annotated[
+    str | None,
+    typer.Option("--token", envvar="LDP_SLICING_TOKEN", help="Token that uploads need.", show_default="a new one"),
+]
+Network = Annotated[
+    Path | None,
+    typer.Option(
+        "--network",
+        metavar="FILE",
+        help="Network of the attack view, from `lab page-network`.",
+        show_default="the one that is included, if any",
+    ),
+]
+
+
+@refusals_exit
+def studio(
+    context: typer.Context,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = 8765,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
+    network: Network = None,
+    collect: Annotated[
+        Path | None,
+        typer.Option("--collect", metavar="DIR", help="Take uploads of releases into this folder.", show_default=False),
+    ] = None,
+    host: Host = "127.0.0.1",
+    token: Token = None,
+    per_minute: Annotated[int, typer.Option("--per-minute", min=1, help="Uploads per minute and address.")] = 600,
+    epsilon: Epsilon = 20.0,
+    weights: Weights = "4:1:1",
+    slices: Slices = None,
+    prune: PruneOption = PruneChoice.haar,
+    max_side: MaxSide = None,
+    fit: Fit = None,
+    pad: Pad = False,
+) -> None:
+    """`ldp-slicing studio --open`
+
+    Serve the page on this machine. It privatises images in the browser, shows what leaves and what an attacker sees,
+    and lets you download releases with their cards. Images never reach this server: the page's content policy forbids
+    it to send anything. The ledger does not know what is downloaded there.
+
+    With `--collect DIR`, the page and other clients can upload releases, of the plan and view that the options after it
+    state and of no other. DIR becomes a set of releases that `verify` accepts.
+    """
+    check_slices(context, slices)
+    try:
+        from ldp_slicing.studio.collector import Collector, Wanted
+        from ldp_slicing.studio.endpoint import make_collector_app
+        from ldp_slicing.studio.page import included_network
+        from ldp_slicing.studio.run import bind, serve
+        from ldp_slicing.studio.server import LOOPBACK, make_app
+    except ModuleNotFoundError as error:
+        raise LdpSlicingError(
+            f"the studio needs {error.name}: install it with pip install 'ldp-slicing[studio]'"
+        ) from None
+    try:
+        content = included_network() if network is None else network.read_bytes()
+    except OSError as error:
+        raise LdpSlicingError(f"{network} cannot be read: {error.strerror}") from None
+    is_local = host in LOOPBACK
+    if collect is None and not is_local:
+        raise LdpSlicingError("the page needs no other host than 127.0.0.1: leave --host out, or add --collect")
+    listening = bind(host, port)
+    url = f"http://{host}:{listening.getsockname()[1]}/"
+    if collect is None:
+        app = make_app(content)
+    else:
+        plan = plan_for(COLOUR_BITS, epsilon, parse_weights(weights), slices)
+        wanted = Wanted(plan, prune.prune, choose_size(max_side, fit, pad))
+        if token is None and not is_local:
+            token = secrets.token_urlsafe()
+            out.print(f"uploads need the token {token}")
+        hosts = LOOPBACK if is_local else ("*",)
+        app = make_collector_app(Collector(collect, wanted), hosts, token=token, per_minute=per_minute, network=content)
+        out.print(f"releases are collected in {collect}")
+    out.print(f"the studio is at {url} (Ctrl+C stops it)")
+    if open_browser:
+        typer.launch(url)
+    serve(app, listening)

@@ -1,0 +1,310 @@
+"""Faces found with a prior of our own from one release of each victim: the paper's Map2V figure, with numbers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from filelock import FileLock
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ldp_slicing.lab.attacks.face_prior import (
+    SHOWN,
+    FacePrior,
+    PcaPrior,
+    StylePrior,
+    enlarge_images,
+    nearest_public,
+    reduce_images,
+    train_style_prior,
+)
+from ldp_slicing.lab.attacks.map2v import Access, Search, embed_inputs, find_faces
+from ldp_slicing.lab.attacks.recognition import rank_1
+from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExperiment
+from ldp_slicing.lab.experiments.peer_faces import PeerFaces
+from ldp_slicing.lab.experiments.peer_sheet import example_source, keep_example, read_example, write_sheet
+from ldp_slicing.lab.experiments.peers import STUDENT
+from ldp_slicing.lab.learners.embedding import embed
+from ldp_slicing.lab.learners.models.style import StyleGenerator
+from ldp_slicing.lab.metrics.images import ssim
+from ldp_slicing.lab.metrics.shares import share_within
+from ldp_slicing.lab.metrics.verification import squared_distances
+from ldp_slicing.lab.peers import load_peer, systems_first
+from ldp_slicing.lab.peers.interface import Peer, derive_keys, to_bytes
+from ldp_slicing.lab.peers.training import PublicReleases, TrainingSchedule, distil, frozen
+from ldp_slicing.lab.rows import Row, read_rows, select
+from ldp_slicing.lab.tables import markdown, percent
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PEERS = ("none", "ldp-slicing:eps20", "duetface", "partialface", "dctdp:code-eps0.5", "dctdp:range-eps0.5")
+VICTIMS = 100
+SEARCHES: dict[Access, Search] = {"white-box": Search(steps=300), "zeroth-order": Search(steps=200)}
+FALSE_ACCEPTANCE = 1e-3
+WIDTHS: dict[int, int] | None = None  # of the prior; the network's own by default
+SHEET, EXAMPLES = "map2v-portrait.png", "map2v-portrait"
+
+
+@dataclass(frozen=True, eq=False)
+class _Victims:
+    """One image of each victim, and an unprotected one of everybody in the gallery, as dlib's recogniser sees them.
+
+    images: uint8 [V, 3, H, W]. own: float32 [V, D]. gallery: float32 [G, D], the victims first. radius: the squared
+    distance below which 1 of 1000 pairs of two people falls.
+    """
+
+    recogniser: nn.Module
+    images: Tensor
+    own: Tensor
+    gallery: Tensor
+    radius: float
+
+    @classmethod
+    def of(cls, half: PeerFaces, count: int) -> _Victims:
+        known = half.recognition
+        probes = known.first[known.probes]
+        originals, gallery = known.originals[probes], known.second[known.probes]
+        apart = 2 - 2 * originals @ gallery.T
+        strangers = apart[~torch.eye(len(apart), dtype=torch.bool)]
+        radius = float(strangers.sort().values[int(FALSE_ACCEPTANCE * len(strangers))])
+        images = half.target.sources[torch.from_numpy(probes[:count]).to(half.images.device)]
+        return cls(known.model, images, originals[: len(images)], gallery, radius)
+
+    def score(self, faces: Tensor) -> dict[str, Any]:
+        """uint8 [V, 3, H, W], one for each victim: whom dlib's recogniser takes them for, and how they look."""
+        seen = embed(self.recogniser, faces, prepare=lambda x: x.float(), batch=256)
+        others = self.gallery[: len(seen)]
+        return {
+            "type_1": share_within(squared_distances(seen, self.own), self.radius).row(),
+            "type_2": share_within(squared_distances(seen, others), self.radius).row(),
+            "rank_1": rank_1(seen, self.gallery).row(),
+            "gallery": len(self.gallery),
+            "perceptual_distance": float(squared_distances(seen, self.own).mean()) / 2,
+            "ssim": float(ssim(faces, self.images).mean()),
+        }
+
+
+def measure(context: ExperimentContext) -> Iterator[Row]:
+    limit = context.epochs
+    student = STUDENT if limit is None else replace(STUDENT, epochs=min(STUDENT.epochs, limit))
+    shown = SHOWN if limit is None else 256 * limit
+    searches = {
+        kind: one if limit is None else replace(one, steps=min(one.steps, 4 * limit)) for kind, one in SEARCHES.items()
+    }
+    recipe = {"name": "map2v", "epochs": student.epochs, "shown": shown, "victims": VICTIMS, "student": asdict(student)}
+    base = Row("map2v", "lfw", folds=(0, 1, 2, 3, 4), recipe=recipe)
+    prior_row = replace(base, method="prior", options={"prior": "style"})
+    rows = {peer: _rows(base, peer, searches) for peer in PEERS}
+    wanted = {peer: [row for row in mine if context.pending(row)] for peer, mine in rows.items()}
+    own = context.pending(prior_row)
+    if not own and not any(wanted.values()):
+        return
+    half = PeerFaces.load(context)
+    victims, began = _Victims.of(half, VICTIMS), time.monotonic()
+    priors: dict[str, FacePrior] = {
+        "pca": PcaPrior.fit(half.public),
+        "style": _style_prior(half.public, shown, context),
+    }
+    if own:
+        reduced = to_bytes(enlarge_images(reduce_images(victims.images), _size(victims.images)))
+        metrics = {
+            "ceiling": victims.score(reduced),
+            "sources": victims.score(victims.images),
+            "seconds": round(time.monotonic() - began, 1),
+            "distances": {name: nearest_public(prior, half.teacher, half.public) for name, prior in priors.items()},
+        }
+        yield replace(prior_row, metrics=metrics)
+    example = example_source()
+    for peer, pending in wanted.items():
+        if pending and not context.limits.reached:
+            yield from _attack(peer, pending, half, victims, priors, searches, student, example, context)
+        else:
+            context.postponed.extend(pending)
+    if example is not None:
+        _draw_examples(read_rows(context.results / "map2v.json"), example, context.results)
+
+
+def _rows(base: Row, peer: str, searches: dict[Access, Search]) -> list[Row]:
+    """The strongest first. Without protection also a random target, which must fail."""
+    kinds: list[tuple[Access, str, str]] = [
+        ("white-box", "style", "release"),
+        ("zeroth-order", "style", "release"),
+        ("white-box", "pca", "release"),
+    ]
+    if peer == "none":
+        kinds.append(("white-box", "style", "random"))
+    return [
+        replace(
+            base,
+            method=access,
+            release="once",
+            options={"peer": peer, "prior": prior, "target": target},
+            recipe={**base.recipe, "search": asdict(searches[access])},
+        )
+        for access, prior, target in kinds
+    ]
+
+
+def _attack(
+    name: str,
+    rows: Sequence[Row],
+    half: PeerFaces,
+    victims: _Victims,
+    priors: dict[str, FacePrior],
+    searches: dict[Access, Search],
+    student: TrainingSchedule,
+    example: Tensor | None,
+    context: ExperimentContext,
+) -> Iterator[Row]:
+    """All rows of one system, which is fitted once, with one recogniser for its releases."""
+    peer: Peer = load_peer(name).fit(half.public, half.people, half.teacher)
+    queries = PublicReleases(peer, half.public, None, "adversary's release", redrawn=True)
+    recogniser = frozen(distil(queries, half.teacher, student))
+    sources = victims.images if example is None else torch.cat((victims.images, example.to(victims.images.device)))
+    release = peer.protect(sources, derive_keys("victims", len(sources)))
+    with torch.no_grad():
+        parts = torch.split(release.as_input(), 64)
+        seen = torch.cat([embed_inputs(recogniser, part) for part in parts])
+    for row in rows:
+        if context.limits.reached:
+            context.postponed.append(row)
+            continue
+        began, access, options = time.monotonic(), row.method, row.options
+        wanted = seen
+        if options["target"] == "random":
+            drawn = torch.randn(seen.shape, generator=torch.Generator().manual_seed(0))
+            wanted = functional.normalize(drawn).to(seen.device)
+        prior, search = priors[str(options["prior"])], searches[_access(access)]
+        faces = find_faces(wanted, peer, recogniser, prior, _size(sources), _access(access), search)
+        scored = victims.score(faces[: len(victims.images)])
+        seconds = round(time.monotonic() - began, 1)
+        context.log(f"{row.label}: rank-1 {percent(scored['rank_1']['share'])} %, {seconds} s")
+        if example is not None and options["target"] == "release":
+            below = torch.cat((release.as_image()[-1:], faces[-1:]))
+            keep_example(below, _example_name(row), context.results / EXAMPLES)
+        queried = {"queries": search.queries(_access(access)), "releases_of_victim": 1}
+        deviations = {"deviations": list(peer.deviations)}
+        yield replace(
+            row,
+            metrics=scored | queried | deviations | {"seconds": seconds},
+            files=(SHEET,) if example is not None else (),
+        )
+
+
+def _access(method: str) -> Access:
+    return "white-box" if method == "white-box" else "zeroth-order"
+
+
+def _size(images: Tensor) -> tuple[int, int]:
+    return images.shape[2], images.shape[3]
+
+
+def _style_prior(public: Tensor, shown: int, context: ExperimentContext) -> StylePrior:
+    """The prior in the work folder, or a new one that is stored there. One process at a time trains it."""
+    context.work.mkdir(parents=True, exist_ok=True)
+    path = context.work / f"prior-{shown}-{len(public)}.pt"
+    with FileLock(path.with_suffix(".lock")):
+        if path.is_file():
+            network = StyleGenerator(WIDTHS).to(public.device)
+            network.load_state_dict(torch.load(path, map_location=public.device, weights_only=True))
+            return StylePrior(network.eval().requires_grad_(False))
+        prior = train_style_prior(public, shown=shown, widths=WIDTHS, log=context.log)
+        torch.save(prior.network.state_dict(), path)
+        return prior
+
+
+def _example_name(row: Row) -> str:
+    return f"{row.options['peer']}-{row.options['prior']}-{row.method}"
+
+
+def _draw_examples(rows: Sequence[Row], source: Tensor, results: Path) -> None:
+    """Source and release above each other, then the faces that were found, for every system that was attacked."""
+    columns = {}
+    for row in systems_first(select(rows, target="release", prior="style"), lambda row: str(row.options["peer"])):
+        if (images := read_example(_example_name(row), results / EXAMPLES, 2)) is not None:
+            columns[f"{row.options['peer']}\n{row.method}"] = torch.cat((source, images))
+    if columns:
+        write_sheet(columns, results / SHEET)
+
+
+def table(rows: Sequence[Row]) -> str:
+    parts = []
+    for row in select(rows, method="prior"):
+        lines = [
+            [words, *_scores(row.metrics[key])]
+            for key, words in (("sources", "the sources themselves"), ("ceiling", "the sources at 64 x 64"))
+        ]
+        far = row.metrics["distances"]
+        parts += [
+            "What a perfect prior could reach:\n",
+            markdown(["images", *HEADS], lines),
+            "Median squared distance of a generated face to the nearest public one: "
+            f"{far['style']['generated']:.2f} (style generator), {far['pca']['generated']:.2f} (principal components); "
+            f"of a public face to the nearest other one: {far['style']['between_public']:.2f}.\n",
+        ]
+    lines = []
+    for row in systems_first(select(rows, release="once"), lambda row: str(row.options["peer"])):
+        what = "a random embedding" if row.options["target"] == "random" else "one release"
+        cells = [str(row.options["peer"]), what, row.method, str(row.options["prior"])]
+        lines.append([*cells, f"{row.metrics['queries']:,}", *_scores(row.metrics)])
+    return "\n".join([*parts, markdown(["system", "target", "access", "prior", "queries", *HEADS], lines)])
+
+
+HEADS = ("same person as the victim's image, %", "as another image, %", "rank-1, %", "SSIM")
+
+
+def _scores(found: Any) -> list[str]:  # noqa: ANN401 - JSON
+    def cell(share: Any) -> str:  # noqa: ANN401 - JSON
+        return f"{percent(share['share'], 1)} ({percent(share['low_95'], 1)} to {percent(share['high_95'], 1)})"
+
+    return [*(cell(found[kind]) for kind in ("type_1", "type_2", "rank_1")), f"{found['ssim']:.3f}"]
+
+
+def figure(rows: RowsByExperiment) -> Figure:
+    """How often a found face is taken for the victim, by system and access."""
+    from ldp_slicing.lab.figures import COLOURS, legend, panels
+
+    drawn, (axis,) = panels(1, width=6.4, logarithmic=False)
+    kinds = (("white-box", "style"), ("zeroth-order", "style"), ("white-box", "pca"))
+    found = select(rows["map2v"], target="release")
+    names = [name for name in PEERS if select(found, peer=name)]
+    for shift, ((access, prior), colour) in enumerate(zip(kinds, COLOURS, strict=False)):
+        mine = {str(row.options["peer"]): row.metrics["type_1"] for row in select(found, method=access, prior=prior)}
+        places = [names.index(name) + 0.2 * (shift - 1) for name in mine]
+        shares = [100 * one["share"] for one in mine.values()]
+        errors = [
+            [100 * (one["share"] - one["low_95"]) for one in mine.values()],
+            [100 * (one["high_95"] - one["share"]) for one in mine.values()],
+        ]
+        axis.errorbar(places, shares, yerr=errors, fmt="o", color=colour, capsize=2, label=f"{access}, {prior}")
+    axis.set_xticks(range(len(names)), names, rotation=30, ha="right")
+    axis.set(ylabel="taken for the victim at FAR 0.001, %", ylim=(-2, 102))
+    legend(axis)
+    return drawn
+
+
+EXPERIMENT = Experiment(
+    "map2v",
+    """
+An attack like Map2V (CVPR 2024): the adversary has one release of each victim, a recogniser for releases (the student
+of `peers`), and a generator of faces. It searches for a face whose own releases have the victim's embedding. dlib's
+recogniser, which the search does not use, then compares the face with the victim's image and with another image of the
+victim, at a false acceptance rate of 0.001.
+
+- White box: gradients of the recogniser and of the release (of LDP-Slicing: those of its view). Zeroth order: scores of
+  the adversary's own releases alone.
+- The prior is our own: a style generator of 64 x 64 pixels trained on the public half of LFW, some 7,860 faces. Map2V
+  has one of 256 x 256 pixels trained on 70,000, so its numbers are not comparable. Principal components are the floor.
+- The student starts from dlib's weights, so it is related to the recogniser that scores.
+- `none` is no protection: the attack must succeed. With a random embedding as the target it must fail.
+""",
+    measure,
+    table,
+    figure,
+)

@@ -1,0 +1,238 @@
+"""Make the table of measured settings and presets from ``results/*.json``.
+
+Run, in the root of the repository::
+
+    python -m ldp_slicing.lab.measured            # add what is new to src/ldp_slicing/measured.json
+    python -m ldp_slicing.lab.measured --check    # exit status 1 if something would be added
+
+Entries are never removed or changed, because cards name them. If results say something else about a setting than its
+entry does, a new entry of the same name is appended, and the version of the table rises.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ldp_slicing.lab.rows import Metrics, Row, plan_name, read_rows
+from ldp_slicing.measured import TABLE, Kind, Measured, latest, shares_of
+from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, Plan
+from ldp_slicing.presets import Preset
+
+EXPERIMENTS = {  # those that attack one release of each image, and the attack
+    "white-box": "white box",
+    "sizes": "white box",
+    "tradeoff": "white box",
+    "black-box": "black box",
+    "chest": "classifier",
+}
+RECOGNISABLE = 0.05  # from this share of recognised images on, releases are called recognisable
+LINKABLE = 0.6  # from this verification accuracy on, releases are called linkable; a coin toss is right for 0.5
+MORE = "a better attack may get more"
+
+
+@dataclass(frozen=True)
+class Data:
+    """A data set: what it shows, in words, and the width and height of its images."""
+
+    words: str
+    side: int
+
+
+DATA = {"lfw": Data("faces, LFW", 112), "cifar10": Data("objects, CIFAR-10", 32), "chest": Data("chest X-rays", 224)}
+
+# The settings of each preset, and the data set whose measurements belong to it.
+PRESETS = (
+    (Preset("paper", "The paper's setting. It does not stop recognition of people.", 20.0), "lfw"),
+    (
+        Preset("small-objects", "Objects at 32 pixels, to train a classifier. Not for images of people.", 5.2, size=32),
+        "cifar10",
+    ),
+    (
+        Preset(
+            "tiny",
+            "Images of 14 pixels, for coarse content. People can still be linked to other images of theirs.",
+            5.2,
+            slices="Y7+Y6+Cb7+Cr7",
+            prune=None,
+            size=14,
+        ),
+        "lfw",
+    ),
+    (
+        Preset("chest-xrays", "Chest X-rays in 8-bit grey, for classifiers.", 2.4, size=224, names="random"),
+        "chest",
+    ),
+)
+
+
+def measured(rows: Iterable[Row]) -> list[Measured]:
+    """The strongest attack at each setting, as entries of the first version, in the order of their names."""
+    best = dict[str, tuple[float, Measured]]()
+    for row in rows:
+        if row.experiment in EXPERIMENTS and row.dataset in DATA and row.finished:
+            for success, entry in _entries(row):
+                if entry.name not in best or success > best[entry.name][0]:
+                    best[entry.name] = (success, entry)
+    return sorted((entry for _, entry in best.values()), key=lambda one: (one.kind, one.data, one.name))
+
+
+def _entries(row: Row) -> Iterator[tuple[float, Measured]]:
+    """The entries of a row, each with the number by which attacks on one setting are compared."""
+    found = [(one.plan, one.metrics) for one in row.measurements if one.releases == 1] or [(row.plan, row.metrics)]
+    for plan, metrics in found:
+        outcome = _outcome(metrics.get("reconstruction", metrics))
+        if plan is None or outcome is None:
+            continue
+        kind, success, numbers, clause, advice = outcome
+        data, side = DATA[row.dataset], int(row.options.get("size", DATA[row.dataset].side))
+        weights, slices = _described(plan)
+        where = f"At eps {plan.epsilon:g} and {side} x {side} pixels"
+        name = f"{row.dataset}-{side}-{plan_name(plan)}-{row.prune or 'whole'}-eps{plan.epsilon:g}-{kind}"
+        yield (
+            success,
+            Measured(
+                name=name,
+                since=1,
+                kind=kind,
+                data=data.words,
+                width=side,
+                height=side,
+                word_bits=plan.word_bits,
+                weights=weights,
+                slices=slices,
+                epsilon=plan.epsilon,
+                prune=row.prune,
+                attack=EXPERIMENTS[row.experiment],
+                numbers=numbers,
+                sentence=f"{where}, a network {clause} ({data.words})",
+                advice=advice,
+            ),
+        )
+
+
+def _outcome(metrics: Metrics) -> tuple[Kind, float, dict[str, float], str, str] | None:
+    """What an attack got: its kind, the number to compare attacks by, its numbers, a clause and an advice."""
+    if "rank_1" in metrics and "verification" in metrics:
+        rank_1, people = metrics["rank_1"]["share"], metrics["rank_1"]["count"]
+        pairs = metrics["verification"]["accuracy"]
+        clause = (
+            f"re-identified {rank_1:.1%} of {people:,} people from one release each, and was correct on {pairs:.1%} of "
+            "pairs when asked whether they show the same person"
+        )
+        if rank_1 >= RECOGNISABLE:
+            advice = "treat these releases as recognisable"
+        elif pairs >= LINKABLE:
+            advice = "treat these releases as linkable to other images of the same person"
+        else:
+            advice = MORE
+        numbers = {"rank_1_identification": rank_1, "verification_accuracy": pairs}
+        return "identity", rank_1, _rounded(numbers), _spaced(clause), advice
+    if "success" in metrics:
+        share = metrics["success"]["ssim_at_least_0.7"]
+        clause = (
+            f"rebuilt {share['share']:.1%} of {share['count']:,} images recognisably (SSIM at least 0.7) from one "
+            "release each"
+        )
+        numbers = {"ssim": metrics["ssim"], "share_of_ssim_at_least_0.7": share["share"]}
+        advice = "treat these releases as recognisable" if share["share"] >= RECOGNISABLE else MORE
+        return "reconstruction", metrics["ssim"], _rounded(numbers), _spaced(clause), advice
+    if "roc_auc" in metrics:
+        area = metrics["roc_auc"]
+        clause = f"detected pneumonia from one release each with a ROC AUC of {area:.1%}"
+        advice = "whether people can be recognised was not measured"
+        return "content", area, _rounded({"roc_auc": area}), _spaced(clause), advice
+    return None
+
+
+def _described(plan: Plan) -> tuple[tuple[float, float, float], str | None]:
+    """The weights of the paper's plan, or the slices of another one as ``--slices`` takes them."""
+    for weights in (PAPER_WEIGHTS, (2.0, 1.0, 1.0), (1.0, 1.0, 1.0)):
+        if plan == (Plan.paper(plan.epsilon, weights) if plan.is_colour else Plan.grey(plan.epsilon, plan.word_bits)):
+            return weights, None
+    names = {part.bits: plan.slice_name(part).replace("bit ", "") for part in plan.slices}
+    if len(names) == 1:
+        return PAPER_WEIGHTS, next(iter(names.values()))
+    return PAPER_WEIGHTS, ",".join(f"{names[bits]}={share:.9f}" for bits, share in shares_of(plan).items())
+
+
+def _rounded(numbers: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in numbers.items()}
+
+
+def _spaced(text: str) -> str:
+    """Percentages as the documents write them."""
+    return text.replace("%", " %")
+
+
+def presets(known: Sequence[Measured]) -> list[dict[str, Any]]:
+    """The presets as the table has them, each with the names of the entries that were measured for it."""
+    found = []
+    for preset, dataset in PRESETS:
+        data = DATA[dataset]
+        bits = 8 if dataset == "chest" else COLOUR_BITS
+        names = [
+            one.name
+            for one in known
+            if one.data == data.words
+            and one.width == (preset.size or data.side)
+            and (one.epsilon, one.prune) == (preset.epsilon, preset.prune)
+            and one.is_family_of(preset.plan(bits))
+        ]
+        content = {name: value for name, value in preset.to_dict().items() if name != "preset"}
+        found.append(content | {"measured": names})
+    return found
+
+
+def extend(table: Mapping[str, Any], known: Sequence[Measured]) -> dict[str, Any]:
+    """The table with what is new, under a new version; or the same table."""
+    version = table["table"]
+    made = {
+        "measured": [replace(one, since=version + 1).to_dict() for one in known],
+        "presets": [{"since": version + 1} | one for one in presets(known)],
+    }
+    extended: dict[str, Any] = {"table": version}
+    for part, new in made.items():
+        old = {one["name"]: one for one in latest(table[part], version)}
+        fresh = [one for one in new if old.get(one["name"], {}) | {"since": version + 1} != one]
+        extended[part] = [*table[part], *fresh]
+        extended["table"] = version + 1 if fresh else extended["table"]
+    return extended
+
+
+def to_json(table: Mapping[str, Any]) -> str:
+    """The table's file, with one entry per line, so that changes are seen to be additions."""
+    parts = [
+        f'"{part}": [\n' + ",\n".join(json.dumps(one, ensure_ascii=False) for one in table[part]) + "\n]"
+        for part in ("measured", "presets")
+    ]
+    return f'{{\n"table": {table["table"]},\n' + ",\n".join(parts) + "\n}\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m ldp_slicing.lab.measured", description="Add results to the table of measured settings."
+    )
+    parser.add_argument("--results", type=Path, default=Path("results"), help="the folder with the JSON files")
+    parser.add_argument("--table", type=Path, default=TABLE, help="the table")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if the table is out of date")
+    asked = parser.parse_args(arguments)
+    rows = [row for name in EXPERIMENTS for row in read_rows(asked.results / f"{name}.json")]
+    empty = {"table": 0, "measured": [], "presets": []}
+    table = json.loads(asked.table.read_text(encoding="utf-8")) if asked.table.exists() else empty
+    extended = extend(table, measured(rows))
+    if extended == table:
+        return 0
+    print(f"{asked.table}: {'out of date' if asked.check else 'version'} {extended['table']}")
+    if not asked.check:
+        asked.table.write_text(to_json(extended), encoding="utf-8")
+    return 1 if asked.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,209 @@
+"""The network of the page's attack view: a U-Net of about 1 million parameters, its training and its file.
+
+It rebuilds a source from one release of any plan and pruning in ``SETTINGS``. The page runs it in WebAssembly
+(web/src/network.js), so it consists of 3 x 3 convolutions, ReLU, 2 x 2 pooling and nearest-neighbour enlargement, and
+its batch normalisation is folded into the convolutions when it is exported. Tests: tests/lab/test_page_network.py and
+tests/web/test_network.py.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import log2
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.fusion import fuse_conv_bn_weights
+
+from ldp_slicing.errors import DataError
+from ldp_slicing.files import write_atomically
+from ldp_slicing.lab.bits import flip_probabilities, to_bits
+from ldp_slicing.lab.data.cifar import load_cifar
+from ldp_slicing.lab.data.folders import list_images, read_images
+from ldp_slicing.lab.data.sets import require_folder
+from ldp_slicing.lab.metrics.images import ssim
+from ldp_slicing.plan import BUDGETS, Plan
+from ldp_slicing.torch.simulate import apply_view, simulate
+from ldp_slicing.view import Prune, block_of, gain_of
+
+MAGIC = b"LDPNET1\n"
+WIDTHS = (24, 48, 96, 160)  # channels at each scale: 0.97 million parameters
+INPUTS = 24 + 3 + 2  # bits, channels, view
+PLANS = (
+    *(Plan.paper(epsilon) for epsilon in BUDGETS),
+    *(Plan.sliced(epsilon, "Y7+Y4+Cb7+Cr7") for epsilon in (1.0, 2.4, 5.2, 8.0, 12.0)),
+    *(Plan.sliced(epsilon, "Y7+Y6") for epsilon in (1.0, 2.4, 5.2)),
+    Plan.sliced(8.0, "Y7+Y6+Y5+Cb7+Cb6+Cr7+Cr6"),
+)
+PRUNES: tuple[Prune, ...] = (None, "haar", "haar2", "haar4", "dct")
+SIDES = (32, 64, 112)  # of training images, in pixels; smaller sources are enlarged
+LEARNING_RATE = 1e-3
+
+
+class _Two(nn.Sequential):
+    """Two convolutions, each with batch normalisation and ReLU."""
+
+    def __init__(self, inside: int, outside: int) -> None:
+        layers: list[nn.Module] = []
+        for before in (inside, outside):
+            layers += [nn.Conv2d(before, outside, 3, padding=1, bias=False), nn.BatchNorm2d(outside), nn.ReLU()]
+        super().__init__(*layers)
+
+
+class PageNetwork(nn.Module):
+    """float32 [N, 29, H, W], see ``inputs``, to float32 [N, 3, H, W], RGB of about 0 to 1. H, W: multiples of 8."""
+
+    def __init__(self, widths: tuple[int, ...] = WIDTHS) -> None:
+        super().__init__()
+        self.widths = widths
+        self.down = nn.ModuleList(_Two(a, b) for a, b in zip((INPUTS, *widths), widths, strict=False))
+        self.up = nn.ModuleList(_Two(a + b, b) for a, b in zip(widths[:0:-1], widths[-2::-1], strict=True))
+        self.head = nn.Conv2d(widths[0], 3, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = list[Tensor]()
+        for i, block in enumerate(self.down):
+            x = block(functional.max_pool2d(x, 2) if i else x)
+            kept.append(x)
+        for block, skipped in zip(self.up, kept[-2::-1], strict=True):
+            x = block(torch.cat((functional.interpolate(x, scale_factor=2.0, mode="nearest"), skipped), 1))
+        out: Tensor = self.head(x)
+        return out
+
+    def folded(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield weights [O, I, 3, 3] and biases [O] of each convolution, with the normalisation after it."""
+        for block in (*self.down, *self.up):
+            for conv, norm in ((block[0], block[1]), (block[3], block[4])):
+                yield fuse_conv_bn_weights(
+                    conv.weight, None, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
+                )
+        bias = self.head.bias if self.head.bias is not None else torch.zeros(3)
+        yield (  # a fourth channel of zeros: the page computes four at a time
+            torch.cat((self.head.weight, torch.zeros_like(self.head.weight[:1]))),
+            torch.cat((bias, torch.zeros_like(bias[:1]))),
+        )
+
+
+def inputs(releases: Tensor, plans: tuple[Plan, ...], prune: Prune) -> Tensor:
+    """What the network sees of uint8 [N, 3, H, W] releases in RGB, one plan each: float32 [N, 29, H, W].
+
+    Planes 0 to 23: bit b of the word as -1 or 1, times 1 - 2 P(flip), which is 0 for dropped bits. Planes 24 to 26: Y,
+    Cb and Cr, -1 to 1. Plane 27: 1 if the view is pruned. Plane 28: the binary logarithm of its gain, over 3.
+    """
+    words = apply_view(releases, None, colour=True).to(torch.uint8)
+    bits = to_bits(words.flip(1)).float()  # Cr first: bit 0 of the word is its lowest bit
+    trust = torch.stack([torch.from_numpy(1 - 2 * flip_probabilities(one)[::-1].reshape(-1)).float() for one in plans])
+    evidence = (2 * bits - 1) * trust.to(bits.device)[:, :, None, None]
+    channels = (words.float() - 128) / 128
+    view = torch.tensor([float(block_of(prune) > 1), log2(gain_of(prune)) / 3], device=bits.device)
+    return torch.cat((evidence, channels, view[:, None, None].expand(len(words), -1, *words.shape[2:])), 1)
+
+
+@dataclass(frozen=True)
+class NetworkTraining:
+    """steps: of the optimiser. batch: images of 112 x 112 pixels, or as many pixels of smaller ones.
+
+    report: called after each step with its number and loss.
+    """
+
+    steps: int
+    device: torch.device
+    batch: int = 64
+    seed: int = 0
+    sides: tuple[int, ...] = SIDES
+    report: Callable[[int, float], None] = lambda step, loss: None
+
+
+def train_network(sources: Tensor, how: NetworkTraining, widths: tuple[int, ...] = WIDTHS) -> PageNetwork:
+    """Train on uint8 [N, 3, H, W] sources that an adversary has, with fresh noise in every step."""
+    if len(sources) < 2 or sources.shape[1] != 3:
+        raise DataError(f"the network needs at least two colour images; got {tuple(sources.shape)}")
+    torch.manual_seed(how.seed)
+    network = PageNetwork(widths).to(how.device)
+    optimiser = torch.optim.AdamW(network.parameters(), LEARNING_RATE, weight_decay=1e-4)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, LEARNING_RATE, total_steps=how.steps)
+    for step in range(how.steps):
+        side, prune = how.sides[step % len(how.sides)], PRUNES[step // len(how.sides) % len(PRUNES)]
+        # Every batch has all plans: their tables are then moved to the device only once.
+        count = max(1, how.batch * SIDES[-1] ** 2 // side**2 // len(PLANS)) * len(PLANS)
+        plans = PLANS * (count // len(PLANS))
+        batch = _resized(sources[torch.randint(len(sources), (count,))].to(how.device), side)
+        if step % 2:
+            batch = batch.flip(3)
+        seen = inputs(simulate(batch, plans, prune=prune), plans, prune)
+        with torch.autocast(how.device.type, torch.bfloat16, enabled=how.device.type == "cuda"):
+            guess = network(seen)
+        loss = functional.l1_loss(guess.float(), batch.float() / 255)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        schedule.step()
+        how.report(step + 1, float(loss.detach()))
+    return network.eval()
+
+
+def _resized(images: Tensor, side: int) -> Tensor:
+    """uint8 [N, 3, H, W] to uint8 [N, 3, side, side]."""
+    if images.shape[2:] == (side, side):
+        return images
+    resized = functional.interpolate(images.float(), (side, side), mode="bilinear", antialias=True)
+    return resized.round_().clamp_(0, 255).to(torch.uint8)
+
+
+def load_sources(name: str, data: Path) -> tuple[Tensor, Tensor]:
+    """uint8 [N, 3, H, W]: the images to train on and those to test on.
+
+    name: "cifar10" or "cifar100", or a folder of images in ``data``. Its images are resized to 112 x 112, and every
+    twentieth is tested on.
+    """
+    if name in ("cifar10", "cifar100"):
+        images = load_cifar(name, data)
+        return _channels_first(images.train.images), _channels_first(images.test.images)
+    found = read_images(list_images(require_folder(data / name, "images")), size=(SIDES[-1], SIDES[-1]))
+    tested = np.arange(len(found)) % 20 == 0
+    return _channels_first(found[~tested]), _channels_first(found[tested])
+
+
+def _channels_first(images: NDArray[np.uint8]) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(np.moveaxis(images, -1, 1)))
+
+
+@torch.no_grad()
+def rebuild(network: PageNetwork, releases: Tensor, plan: Plan, prune: Prune) -> Tensor:
+    """uint8 [N, 3, H, W] releases in RGB to uint8 [N, 3, H, W]: what the network makes of them."""
+    guess: Tensor = network(inputs(releases, (plan,) * len(releases), prune))
+    return (255 * guess + 0.5).floor_().clamp_(0, 255).to(torch.uint8)
+
+
+@torch.no_grad()
+def scores(network: PageNetwork, sources: Tensor, prune: Prune) -> list[tuple[Plan, float]]:
+    """The mean SSIM between uint8 [N, 3, H, W] sources and what the network rebuilds from one release each, by plan."""
+    found = []
+    for plan in PLANS:
+        guess = rebuild(network, simulate(sources, plan, prune=prune), plan, prune)
+        found.append((plan, float(ssim(guess, sources).mean())))
+    return found
+
+
+def export_network(network: PageNetwork, path: Path, *, name: str, about: str, licence: str, side: int) -> int:
+    """Write the network's file for the page and return its size in bytes.
+
+    The file: ``MAGIC``, the length of a JSON header (uint32, little-endian), the header, and for each convolution its
+    weights and biases in float16.
+    """
+    header: dict[str, Any] = {"name": name, "about": about, "licence": licence, "side": side}
+    header |= {"inputs": INPUTS, "widths": list(network.widths)}
+    text = json.dumps(header).encode()
+    parts = [MAGIC, struct.pack("<I", len(text)), text]
+    for weights, biases in network.folded():
+        parts += [tensor.detach().cpu().numpy().astype("<f2").tobytes() for tensor in (weights, biases)]
+    write_atomically(path, parts)
+    return sum(map(len, parts))

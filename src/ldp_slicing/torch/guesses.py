@@ -1,0 +1,153 @@
+"""Best guesses of what releases show, as images to look at: the posterior mean of each pixel of the view.
+
+A guess is post-processing of a release, so it reveals nothing more. It is not a release: it has other pixels, no card
+and no promise of its own. So that nobody takes it for one, its file name ends with ``.guess.png``, a text in the file
+says what it is, and ``verify`` refuses it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+from torch import Tensor
+
+from ldp_slicing.card import Statement
+from ldp_slicing.errors import ReleaseError
+from ldp_slicing.manifest import CARD_NAME
+from ldp_slicing.opened import Item, OpenedReleases
+from ldp_slicing.plan import Plan
+from ldp_slicing.torch.decode import FIT_ROUNDS, FIT_STEPS, Decoder
+from ldp_slicing.torch.images import pixels_to_tensor
+from ldp_slicing.torch.simulate import to_rgb
+
+SUFFIX = ".guess.png"
+REMARK = "A guess by ldp-slicing: expected pixels, computed from a release and its card. Not a release, not a source."
+MOST_FITTED = 1000  # releases from which the distribution of values is estimated
+_LONGEST_NAME = 100
+_LEAST = 1e-30  # what rounding may make 0 or less
+Guess = Callable[[Tensor], Tensor]
+
+
+def write_guesses(opened: OpenedReleases, folder: Path, *, progress: Callable[[int, int], None] | None = None) -> int:
+    """Write a guess of every release to a new folder, or nothing; return how many there are."""
+    _check_target(folder)
+    partial = folder.with_name(f"{folder.name}.partial")
+    partial.mkdir(parents=True)  # raises if another process writes to it
+    try:
+        guessers: dict[int, Guess] = {}
+        about = PngInfo()
+        about.add_text("Comment", REMARK)
+        for number, name in enumerate(_names(opened.items)):
+            released = opened.load(number)
+            if released.bits not in guessers:
+                guessers[released.bits] = _guesser(opened, opened.card.statement(released.bits))
+            pixels = guessers[released.bits](pixels_to_tensor(released.pixels)[None])[0].permute(1, 2, 0).numpy()
+            path = partial / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0]).save(path, pnginfo=about)
+            if progress is not None:
+                progress(number + 1, len(opened))
+        if folder.exists():
+            folder.rmdir()  # it is empty
+        partial.rename(folder)
+    except BaseException:
+        shutil.rmtree(partial)
+        raise
+    return len(opened)
+
+
+def _check_target(folder: Path) -> None:
+    here = folder.absolute()
+    if here.exists() and (not here.is_dir() or any(here.iterdir())):
+        raise ReleaseError(f"{folder} exists and is not an empty folder: name a new folder for the guesses")
+    if here.with_name(f"{here.name}.partial").exists():
+        raise ReleaseError(f"{folder}.partial exists: another run writes to it, or was interrupted; then remove it")
+    for parent in here.parents:
+        if (parent / CARD_NAME).exists():
+            raise ReleaseError(f"{folder} is inside the releases of {parent}: guesses must not lie among releases")
+
+
+def _names(items: Sequence[Item]) -> Iterator[str]:
+    """Yield a path for each guess. Names of members may be anything, so only letters, digits, -, _ and . are kept."""
+    taken = set[str]()
+    for number, item in enumerate(items):
+        member = re.sub(r"[^\w.-]+", "_", item.member.name).strip(".")[-_LONGEST_NAME:]
+        path = f"{item.path}/{member or number}" if item.member.name else item.path
+        path = path.removesuffix(".png")
+        if path.casefold() in taken:
+            path = f"{path}-{number}"
+        taken.add(path.casefold())
+        yield f"{path}{SUFFIX}"
+
+
+def _guesser(opened: OpenedReleases, stated: Statement) -> Guess:
+    """Return a function from a release [1, C, H, W] to uint8 [1, C, H, W], RGB or grey."""
+    plan = stated.plan
+    if plan.word_bits not in (8, 24):
+        table = _grey_table(_count_words(opened, plan), plan)
+        return lambda released: table[released.long()]
+    decoder = Decoder.fit(_some_releases(opened, plan), plan, prune=stated.prune)
+
+    def guess(released: Tensor) -> Tensor:
+        expected = decoder.expect(released).round_().int()
+        return (to_rgb(expected) if plan.is_colour else expected).to(torch.uint8)
+
+    return guess
+
+
+def _some_releases(opened: OpenedReleases, plan: Plan) -> Iterator[Tensor]:
+    """Yield [1, C, H, W] of up to MOST_FITTED releases of a plan, from the whole set."""
+    for number in range(0, len(opened), -(-len(opened) // MOST_FITTED)):
+        released = opened.load(number)
+        if released.bits == plan.word_bits:
+            yield pixels_to_tensor(released.pixels)[None]
+
+
+def _count_words(opened: OpenedReleases, plan: Plan) -> Tensor:
+    counts = torch.zeros(1 << plan.word_bits, dtype=torch.float64)
+    for released in _some_releases(opened, plan):
+        counts += torch.bincount(released.flatten().long(), minlength=len(counts))
+    return counts
+
+
+def _grey_table(counts: Tensor, plan: Plan) -> Tensor:
+    """Return uint8 [2^d]: the posterior mean of each released grey word of d bits, scaled to 0 to 255.
+
+    ``Decoder`` tabulates P(r | v) of all pairs of words, too many for 16 bits. But P(r | v) depends on r XOR v
+    alone, so that a sum over v is a convolution, and the Walsh-Hadamard transform makes it a product. The prior is
+    fitted by the same steps as in ``Decoder.fit``, from a uniform one.
+    """
+    values = torch.arange(len(counts))
+    if bool(counts[values & ~plan.kept_bits != plan.dropped_value].any()):
+        raise ReleaseError(f"some pixels have words that {plan!r} never releases: the files are not as released")
+    chances = torch.ones(len(counts), dtype=torch.float64)
+    for part in plan.slices:
+        missed = float(plan.tables.miss_probability(part.bits))
+        chances *= missed * (values & part.bits == 0) + (1 - missed) / (1 << part.bits.bit_count())
+    spectrum = _walsh_hadamard(chances)
+
+    def convolved(some: Tensor) -> Tensor:
+        return (_walsh_hadamard(_walsh_hadamard(some) * spectrum) / len(some)).clamp_min(_LEAST)
+
+    prior = torch.full_like(chances, 1 / len(chances))
+    for _ in range(FIT_ROUNDS * FIT_STEPS):
+        prior = prior * convolved(counts / counts.sum() / convolved(prior))
+        prior = prior / prior.sum()
+    means = convolved(prior * values) / convolved(prior)
+    return (means * 255 / (len(counts) - 1)).round_().clamp_(0, 255).to(torch.uint8)
+
+
+def _walsh_hadamard(some: Tensor) -> Tensor:
+    """Return the Walsh-Hadamard transform of a vector of 2^d numbers, without a factor."""
+    step = 1
+    while step < len(some):
+        pairs = some.view(-1, 2, step)
+        some = torch.stack((pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]), 1).flatten()
+        step *= 2
+    return some

@@ -1,0 +1,272 @@
+r"""Rebuilding: the expected value of each pixel of the view, given the whole release and the plan.
+
+``Decoder`` looks at one pixel at a time. A network that has learnt what images look like can also use the pixels around
+it. ``Rebuilder.fit`` trains such a network on the releases themselves: it needs no source and no other image. It uses
+releases and the plan only, so it is post-processing, and the privacy guarantee is unchanged (docs/proofs.md, 6).
+
+**Prediction.** Every fifth pixel is hidden, and a small U-Net predicts the hidden pixels of the view from the released
+bits of the others. Each bit is weighted by the probability that its slice was missed, which is tanh(eps / 2) for a
+slice of one bit. The prediction for channel c of pixel i is a distribution over its 256 values, given the other pixels:
+
+    q_ic(v) = a_ic D(v; m_ic, s_ic) + (1 - a_ic) p_c(v)
+
+with D a discretised logistic distribution and p_c the prior that ``Decoder.fit`` estimates. The network computes share,
+mean and scale. At first its last layer is zero, and q_ic is close to the prior.
+
+**Loss.** The view of a hidden pixel is unknown, but its release x_i is not, and the plan gives P(x | v) exactly. So the
+network is trained by maximum likelihood of the releases:
+
+    loss = - mean_i log sum_v q_i(v) P(x_i | v)
+
+The noise of each pixel is independent of all others, so the hidden pixel's noise cannot be predicted. The expected loss
+is smallest where q_i gives the releases of pixel i their true distribution, given the releases of the other pixels.
+
+**Colours.** An image shows x = rgb(r), and clamping makes several words r show the same colour. With s(r | x) the
+probability of each of these words under the prior, and K words r_1, ..., r_K drawn from s, the loss is
+
+    - mean_i log (1 / K) sum_k sum_v q_i(v) P(r_k | v) / sum_v p(v) P(r_k | v)
+
+Its expectation is, up to a constant, an upper bound of the loss above (Burda et al. 2016, "Importance weighted
+autoencoders"). It is exact for grey images and for colours that are shown by one word only.
+
+**Posterior mean.** After training, each pixel is hidden once. Its posterior is proportional to q_i(v) P(x_i | v): the
+prediction from the other pixels, times the likelihood of its own release. Blocks are treated as in ``decode``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import pi
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ldp_slicing.errors import ImageError, LdpSlicingError
+from ldp_slicing.plan import Plan
+from ldp_slicing.torch.decode import Decoder, impose_block_mean, to_standard
+from ldp_slicing.torch.likelihood import channel_count
+from ldp_slicing.torch.networks import SmallUNet
+from ldp_slicing.torch.posterior import PixelPosterior
+from ldp_slicing.torch.simulate import apply_view, simulate
+from ldp_slicing.view import Prune, block_of
+
+LATTICE = 5  # pixels with the same (2 row + column) mod 5 are hidden together; the eight around each stay visible
+STEPS, BATCH, WIDTH, LEARNING_RATE = 6000, 256, 64, 2e-3
+WARM_UP = 0.1  # the share of the steps in which the learning rate rises
+CLIP = 1.0  # the largest gradient norm
+PIXELS_AT_ONCE = 1 << 18
+IMAGES_FOR_SCALE = 1000  # by which the scale of the rebuilt channels is chosen
+MIN_PRIOR, MIN_SCALE = 0.001, 0.25  # the smallest share of the prior in a prediction, and the smallest scale of D
+LOGISTIC_SCALE = 3**0.5 / pi  # of a logistic distribution whose standard deviation is 1
+MAX_STRETCH = 4.0  # of the scale relative to the prior's, as a logarithm
+Report = Callable[[int, float], None]
+
+
+class Rebuilder:
+    """Turn releases uint8 [N, C, H, W] or [C, H, W], RGB or grey, into uint8 of that shape: expected Y, Cb, Cr or grey.
+
+    >>> rebuilder = Rebuilder.fit(released, Plan.paper(20.0))                                        # doctest: +SKIP
+    >>> rebuilder(released)  # 128 is a channel's mean, and 32 is about one standard deviation        # doctest: +SKIP
+    >>> torch.save(rebuilder.state_dict(), "rebuilder.pt")                                           # doctest: +SKIP
+    >>> Rebuilder.from_state_dict(torch.load("rebuilder.pt"), released.device)                       # doctest: +SKIP
+
+    decoder
+        of the releases: it has the plan, the pruning and the prior.
+    width
+        of the network: its number of channels at full resolution.
+
+    Rebuild whole releases, and crop or flip afterwards. Everything runs on the device of the decoder's prior.
+    """
+
+    def __init__(self, decoder: Decoder, *, width: int = WIDTH, seed: int = 0) -> None:
+        self.decoder, self.plan, self.prune, self.width = decoder, decoder.plan, decoder.prune, width
+        device, channels = decoder.prior.device, channel_count(decoder.plan)
+        self._pixels = PixelPosterior(self.plan, decoder.prior)
+        self._prior = self._pixels.prior
+        self._values = torch.arange(256.0, device=device)
+        self._mean = self._prior @ self._values
+        self._deviation = (self._prior * (self._values - self._mean[:, None]).square()).sum(1).sqrt()
+        shifts = range(self.plan.word_bits)
+        missed = {part.bits: float(self.plan.tables.miss_probability(part.bits)) for part in self.plan.slices}
+        weights = [sum(miss for bits, miss in missed.items() if bits >> shift & 1) for shift in shifts]
+        self._bit_weights = torch.tensor(weights[::-1], device=device).view(1, -1, 1, 1)  # highest bit of Y first
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            network = SmallUNet(len(weights) + 1, 3 * channels, width=width)
+        self.network = network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.network.eval()
+        self._centre = torch.full((channels,), 128.0, device=device)
+        self._spread = torch.zeros(channels, device=device)
+
+    @classmethod
+    def fit(
+        cls,
+        released: Tensor,
+        plan: Plan,
+        *,
+        prune: Prune = "haar",
+        public: Tensor | None = None,
+        steps: int = STEPS,
+        batch: int = BATCH,
+        width: int = WIDTH,
+        learning_rate: float = LEARNING_RATE,
+        seed: int = 0,
+        report: Report | None = None,
+    ) -> Self:
+        """Return a rebuilder that was trained on uint8 [N, C, H, W] releases, on their device; a GPU is advisable.
+
+        public: uint8 [M, C, h, w] images that need no protection. If given, the network is trained on simulated
+        releases of them instead, to predict their views: the loss is - log q(v) of the hidden pixels.
+        steps, batch: the number of training steps, and of images in each. seed: of weights, order and noise.
+        report: called after each hundredth part of the training with the steps done and their mean loss. For releases
+        it is in nats per pixel, and 0 is the loss of the decoder's prior.
+        """
+        if steps < 1 or batch < 1:
+            raise LdpSlicingError(f"a rebuilder is trained for 1 or more steps and images; got {steps} and {batch}")
+        rebuilder = cls(Decoder.fit(released, plan, prune=prune), width=width, seed=seed)
+        generator = torch.Generator(released.device).manual_seed(seed)
+        images = released if public is None else public.to(released.device)
+        if not isinstance(images, Tensor) or images.ndim != 4 or not len(images):
+            raise ImageError(f"a rebuilder is trained on uint8 [N, C, H, W]; got shape {tuple(images.shape)}")
+
+        def loss(index: Tensor, shift: int) -> Tensor:
+            chosen, flip = images[index], torch.rand((), generator=generator, device=images.device) < 0.5
+            if public is not None or not chosen.shape[3] % block_of(prune):  # a flip must keep the blocks
+                chosen = torch.where(flip, chosen.flip(3), chosen)
+            if public is None:
+                return rebuilder._loss_of_releases(chosen, shift, generator)
+            return rebuilder._loss_of_sources(chosen, shift, generator)
+
+        rebuilder._train(loss, len(images), steps, batch, learning_rate, generator, report)
+        some = rebuilder.expect(released[:IMAGES_FOR_SCALE])
+        rebuilder._spread = some.std((0, 2, 3))
+        if block_of(prune) == 1:
+            rebuilder._centre = some.mean((0, 2, 3))
+        return rebuilder
+
+    def _train(
+        self,
+        loss_of: Callable[[Tensor, int], Tensor],
+        count: int,
+        steps: int,
+        batch: int,
+        learning_rate: float,
+        generator: torch.Generator,
+        report: Report | None,
+    ) -> None:
+        parameters, every = list(self.network.parameters()), max(1, steps // 100)
+        optimiser = torch.optim.AdamW(parameters, learning_rate, weight_decay=0.01)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimiser, learning_rate, total_steps=steps + 1, pct_start=WARM_UP, cycle_momentum=False
+        )
+        total = torch.zeros((), device=generator.device)
+        self.network.train()
+        for step in range(steps):
+            index = torch.randint(count, (min(batch, count),), device=generator.device, generator=generator)
+            loss = loss_of(index, step % LATTICE)
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(parameters, CLIP)
+            optimiser.step()
+            schedule.step()
+            total += loss.detach()
+            if (step + 1) % every == 0:
+                mean = total.item() / every
+                if mean != mean:
+                    raise LdpSlicingError(
+                        f"the loss of the rebuilder is not a number after {step + 1} steps: use a smaller learning "
+                        f"rate than {learning_rate:g}"
+                    )
+                if report:
+                    report(step + 1, mean)
+                total.zero_()
+        self.network.eval()
+
+    def expect(self, released: Tensor) -> Tensor:
+        """Return float32 [N, C, H, W], 0 to 255: the posterior mean of each value of the view.
+
+        released: uint8 [N, C, H, W]. The same releases always give the same values.
+        """
+        at_once = max(1, PIXELS_AT_ONCE // (released.shape[2] * released.shape[3] or 1)) if released.ndim == 4 else 1
+        return torch.cat([self._expect(part) for part in torch.split(released, at_once)])
+
+    @torch.no_grad()
+    def _expect(self, released: Tensor) -> Tensor:
+        words = self._pixels.draw(released)
+        means, variances = (torch.empty(released.shape, device=released.device).flatten(2) for _ in range(2))
+        for shift in range(LATTICE):
+            hidden = _hidden(released, shift)
+            mean, variance = self._pixels.combine(self._predict(words, hidden), _pick(words, hidden))
+            for found, values in ((means, mean), (variances, variance)):
+                found[:, :, hidden] = values.view(len(mean), len(released), len(hidden)).transpose(0, 1)
+        return impose_block_mean(means.view(released.shape), variances.view(released.shape), self.prune).clamp_(0, 255)
+
+    def __call__(self, released: Tensor) -> Tensor:
+        """Return uint8 of the same shape: ``expect``, scaled per channel to mean 128 and standard deviation 32."""
+        if isinstance(released, Tensor) and released.ndim == 3:
+            return self(released[None])[0]
+        return to_standard(self.expect(released), self._centre, self._spread)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that ``from_state_dict`` needs, for ``torch.save``."""
+        return {
+            "plan": self.plan.to_dict(),
+            "prune": self.prune,
+            "prior": self.decoder.prior,
+            "width": self.width,
+            "network": self.network.state_dict(),
+            "centre": self._centre,
+            "spread": self._spread,
+        }
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any], device: torch.device | str = "cpu") -> Self:
+        """Return the rebuilder whose ``state_dict`` this was, on the device."""
+        decoder = Decoder(Plan.from_dict(state["plan"]), state["prior"].to(device), prune=state["prune"])
+        rebuilder = cls(decoder, width=state["width"])
+        rebuilder.network.load_state_dict(state["network"])
+        rebuilder._centre, rebuilder._spread = state["centre"].to(device), state["spread"].to(device)
+        return rebuilder
+
+    def _loss_of_releases(self, released: Tensor, shift: int, generator: torch.Generator) -> Tensor:
+        words, hidden = self._pixels.draw(released, generator), _hidden(released, shift)
+        return -self._pixels.log_gain(self._predict(words, hidden), _pick(words, hidden)).mean()
+
+    def _loss_of_sources(self, sources: Tensor, shift: int, generator: torch.Generator) -> Tensor:
+        released = simulate(sources, self.plan, generator, prune=self.prune)
+        words, hidden = self._pixels.draw(released, generator), _hidden(released, shift)
+        view = apply_view(sources, self.prune, colour=self.plan.is_colour)
+        predicted = self._predict(words, hidden)
+        return -predicted.gather(2, _pick(view[None], hidden).mT).log().sum(0).mean()
+
+    def _predict(self, words: Tensor, hidden: Tensor) -> Tensor:
+        """Return float32 [C, M, 256]: the distribution of each value at the hidden pixels of uint8 [K, N, C, H, W]."""
+        visible = torch.ones(words.shape[3] * words.shape[4], device=words.device).index_fill_(0, hidden, 0.0)
+        visible = visible.view(1, 1, *words.shape[3:]).expand(words.shape[1], -1, -1, -1)
+        shifts = torch.arange(7, -1, -1, device=words.device, dtype=torch.uint8).view(1, 1, 1, 8, 1, 1)
+        bits = (words[:, :, :, None] >> shifts & 1).float().mean(0).flatten(1, 2)
+        inputs = torch.cat(((2 * bits - 1) * self._bit_weights * visible, 1 - visible), 1)
+        with torch.autocast(words.device.type, torch.bfloat16, enabled=words.is_cuda):
+            outputs = self.network(inputs.contiguous(memory_format=torch.channels_last))
+        chosen = outputs.float().flatten(2)[:, :, hidden].transpose(0, 1).flatten(1)  # [3 C, M]
+        shift, stretch, share = chosen.unflatten(0, (3, -1))[..., None].unbind()
+        mean = self._mean[:, None, None] + self._deviation[:, None, None] * shift
+        scale = self._deviation[:, None, None] * LOGISTIC_SCALE * stretch.clamp(-MAX_STRETCH, MAX_STRETCH).exp()
+        edges = self._values[1:] - 0.5
+        below = functional.pad(torch.sigmoid((edges - mean) / scale.clamp_min(MIN_SCALE)), (1, 0))
+        logistic = functional.pad(below, (0, 1), value=1.0).diff(dim=-1)
+        return torch.lerp(self._prior[:, None], logistic, (1 - MIN_PRIOR) * torch.sigmoid(share))
+
+
+def _hidden(images: Tensor, shift: int) -> Tensor:
+    """Return int64 [M]: the flat positions of the pixels of [N, C, H, W] that are hidden together."""
+    height, width = images.shape[2:]
+    rows, columns = (torch.arange(side, device=images.device) for side in (height, width))
+    return ((2 * rows[:, None] + columns) % LATTICE == shift).flatten().nonzero()[:, 0]
+
+
+def _pick(words: Tensor, hidden: Tensor) -> Tensor:
+    """Return int64 [C, K, N M]: the values of integers [K, N, C, H, W] at M flat positions."""
+    return words.flatten(3)[..., hidden].permute(2, 0, 1, 3).flatten(2).long()

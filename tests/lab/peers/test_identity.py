@@ -1,0 +1,51 @@
+"""The identity attack on peers, from data to page, and on pairs that are easy to tell apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ldp_slicing.lab.attacks.pairs import draw_pairs
+from ldp_slicing.lab.attacks.peer_pairs import attack_pairs, train_on_pairs
+from ldp_slicing.lab.experiments import peers_identity
+from ldp_slicing.lab.peers.random_image import RandomImage
+from ldp_slicing.lab.peers.training import TrainingSchedule
+from ldp_slicing.lab.peers.unprotected import Unprotected
+from ldp_slicing.lab.reproduce import reproduce
+from ldp_slicing.lab.rows import read_rows
+from tests.lab.datasets import write_both
+from tests.lab.peers.faces import fitted, smooth_images
+
+
+def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_both(tmp_path / "data")
+    monkeypatch.setattr(peers_identity, "PEERS", ("none", "partialface"))
+    monkeypatch.setattr(peers_identity, "WIDTHS", dict.fromkeys(peers_identity.NAMES, 1))
+    where = (tmp_path / "data", tmp_path / "results", tmp_path / "work")
+    done, path = reproduce("peers-identity", *where, epochs=1, device="cpu", say=lambda _: None)
+    rows = read_rows(path)
+    assert done
+    assert {(row.dataset, row.options["peer"]) for row in rows} == {
+        (dataset, peer) for dataset in peers_identity.NAMES for peer in peers_identity.PEERS
+    }
+    assert all(0 <= row.metrics["advantage"] <= 0.5 for row in rows)
+    page = path.with_suffix(".md").read_text()
+    assert "| 19.75 |" not in page  # DuetFace was not measured
+    assert "| 16.28 |" in page
+    assert path.with_suffix(".png").is_file()
+
+
+def test_the_network_tells_unprotected_classes_apart_and_fails_without_information() -> None:
+    colours = torch.tensor([[200, 40, 40], [40, 40, 200]], dtype=torch.uint8)[:, :, None, None]
+    labels = torch.arange(64) % 2
+    images = (colours[labels] + smooth_images(64, 32) // 8).to(torch.uint8)
+    pairs = draw_pairs(labels.numpy(), 64, seed=0)
+    found = []
+    for peer in (fitted(Unprotected(), side=32), fitted(RandomImage(), side=32)):
+        network = train_on_pairs(peer, images, labels, TrainingSchedule(5, 3e-3, 16), width=1)
+        found.append(attack_pairs(network, peer, images, pairs))
+    assert found[0]["accuracy"] > 0.9
+    assert found[1]["accuracy"] < 0.75
+    assert found[0]["pairs"] == 64

@@ -1,0 +1,142 @@
+"""Priors of faces, the search with their help, and the experiment from data to page; all at tiny size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from torch.nn import functional
+
+from ldp_slicing.lab.attacks.face_prior import (
+    PcaPrior,
+    augment,
+    enlarge_images,
+    nearest_public,
+    reduce_images,
+    train_style_prior,
+)
+from ldp_slicing.lab.attacks.map2v import Access, Search, find_faces
+from ldp_slicing.lab.experiments import map2v
+from ldp_slicing.lab.learners.models import EMBEDDERS
+from ldp_slicing.lab.learners.models.style import LATENT, StyleGenerator
+from ldp_slicing.lab.peers import load_peer
+from ldp_slicing.lab.peers.interface import to_bytes
+from ldp_slicing.lab.peers.training import frozen
+from ldp_slicing.lab.reproduce import reproduce
+from ldp_slicing.lab.rows import read_rows
+from tests.lab.datasets import tiny, write_lfw
+from tests.lab.peers.faces import fitted, keys, smooth_images, teacher
+
+WIDTHS = dict.fromkeys((4, 8, 16, 32, 64), 4)
+
+
+def test_principal_components_render_public_faces_again() -> None:
+    public = smooth_images(40, 64)
+    prior = PcaPrior.fit(public, components=39)
+    flat = reduce_images(public).flatten(1)
+    coefficients = (flat - prior.mean) @ torch.linalg.pinv(prior.basis)
+    assert (prior.render(coefficients).flatten(1) - flat).abs().mean() < 1.0
+    assert coefficients.var(0).mean().item() == pytest.approx(1, rel=0.1)  # samples are as different as public faces
+    assert prior.sample(3, torch.Generator().manual_seed(0)).shape == (3, 39)
+
+
+def test_a_style_for_each_layer_decides_the_image() -> None:
+    torch.manual_seed(0)
+    network = StyleGenerator(WIDTHS)
+    latents = network.mapping(torch.randn(2, LATENT))
+    assert latents.shape == (2, network.layers, LATENT)
+    images = network(latents)
+    assert images.shape == (2, 3, 64, 64)
+    changed = latents.clone()
+    changed[0, -1] += 1
+    again = network(changed)
+    assert not torch.allclose(images[0], again[0])
+    assert torch.allclose(images[1], again[1])
+
+
+def test_the_generator_learns_the_colour_of_its_images() -> None:
+    public = (smooth_images(32, 64) // 8 + 200).to(torch.uint8)
+    prior = train_style_prior(public, shown=32 * 25, batch=32, widths=WIDTHS)
+    untrained = train_style_prior(public, shown=0, batch=32, widths=WIDTHS)
+    generator = torch.Generator().manual_seed(0)
+    latents = prior.sample(16, generator)
+    error = [(one.render(latents).mean() - public.float().mean()).abs() for one in (prior, untrained)]
+    assert error[0] < 0.7 * error[1]
+    found = nearest_public(prior, teacher(), public, count=8)
+    assert found["generated"] >= 0
+    assert found["between_public"] > 0
+
+
+def test_augmentation_keeps_shapes_and_gradients() -> None:
+    images = torch.rand(4, 3, 64, 64, requires_grad=True)
+    changed = augment(images, torch.Generator().manual_seed(0))
+    assert changed.shape == images.shape
+    changed.sum().backward()  # type: ignore[no-untyped-call]
+    assert images.grad is not None
+    assert images.grad.abs().sum() > 0
+    assert (changed == 0).float().mean() > 0.1  # what was cut out
+
+
+@pytest.mark.parametrize("access", ["white-box", "zeroth-order"])
+@pytest.mark.parametrize("name", ["none", "ldp-slicing:eps20"])
+def test_the_search_finds_faces_with_the_wanted_embedding(name: str, access: Access) -> None:
+    public = smooth_images(40, 64, seed=1)
+    peer = fitted(load_peer(name), side=64)
+    prior, recogniser = PcaPrior.fit(public, components=20), frozen(teacher())
+    victims = enlarge_images(prior.render(prior.sample(3, torch.Generator().manual_seed(5))), (64, 64))
+    with torch.no_grad():
+        wanted = functional.normalize(recogniser(peer.protect(to_bytes(victims), keys(3)).as_input()))
+    likeness = []
+    for steps in (0, 30):
+        search = Search(steps=steps, rate=0.1, candidates=20, reach=0.5)
+        faces = find_faces(wanted, peer, recogniser, prior, (64, 64), access, search)
+        assert (faces.dtype, faces.shape) == (torch.uint8, (3, 3, 64, 64))
+        with torch.no_grad():
+            seen = functional.normalize(recogniser(peer.protect(faces, keys(3, "again")).as_input()))
+        likeness.append((seen * wanted).sum(1).mean())
+    if name == "none" or access == "white-box":  # at eps 20, small differences of scores drown in the noise
+        assert likeness[1] > likeness[0]
+    assert search.queries("zeroth-order") == 20 + 30 * 17
+
+
+def test_a_soft_release_has_the_values_of_a_release_and_gradients() -> None:
+    images = smooth_images(2)
+    for name in (
+        "none",
+        "ldp-slicing:eps20",
+        "ldp-slicing:small-eps20",
+        "duetface",
+        "partialface",
+        "dctdp:range-eps0.5",
+    ):
+        peer = fitted(load_peer(name))
+        soft = images.float().requires_grad_(True)
+        release = peer.protect_softly(soft, keys(2))
+        torch.testing.assert_close(release.values, peer.protect(images, keys(2)).values.float(), rtol=1e-4, atol=1e-2)
+        release.as_input().square().sum().backward()  # type: ignore[no-untyped-call]
+        assert soft.grad is not None
+        assert soft.grad.abs().sum() > 0
+
+
+def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_lfw(tmp_path / "data")
+    monkeypatch.setitem(EMBEDDERS, "dlib", (lambda: tiny(128), 128))
+    monkeypatch.setattr(map2v, "PEERS", ("none", "dp-pix:b4-m1-eps80"))
+    monkeypatch.setattr(map2v, "WIDTHS", WIDTHS)
+    where = (tmp_path / "data", tmp_path / "results", tmp_path / "work")
+    lines: list[str] = []
+    done, path = reproduce("map2v", *where, epochs=1, device="cpu", say=lines.append)
+    rows = read_rows(path)
+    assert done
+    assert len(rows) == 1 + 4 + 3
+    random = next(row for row in rows if row.options.get("target") == "random")
+    assert random.metrics["rank_1"]["share"] <= 0.5
+    page = path.with_suffix(".md").read_text()
+    assert "| none | a random embedding | white-box | style |" in page
+    assert "the sources at 64 x 64" in page
+    with Image.open(path.with_name("map2v-portrait.png")) as sheet:
+        assert sheet.width > 4 * 112
+    assert path.with_suffix(".png").is_file()
+    assert reproduce("map2v", *where, epochs=1, device="cpu", only="method=prior", say=lines.append)[0]

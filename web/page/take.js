@@ -1,0 +1,79 @@
+/** Downloads, and uploads to the collector: each is a new release with a fresh key. */
+
+import { ask } from "./client.js";
+import { send, setUpCollector } from "./collector.js";
+import { $ } from "./dom.js";
+import { readSettings } from "./settings.js";
+
+/** @param {{opened: {id: number}[], currentId: () => number | null}} images */
+export function setUpTaking({ opened, currentId }) {
+  let taken = 0;
+  /** @type {Map<number, number>} */
+  const times = new Map();
+  const progress = /** @type {HTMLProgressElement} */ ($("progress"));
+  const buttons = ["download", "download-all", "send"].map((id) => /** @type {HTMLButtonElement} */ ($(id)));
+
+  /** @param {number[]} ids  @param {string} how  */
+  const count = (ids, how) => {
+    taken += ids.length;
+    for (const id of ids) times.set(id, (times.get(id) ?? 0) + 1);
+    const most = Math.max(...times.values());
+    const twice = most > 1 ? ` One image was released ${most} times, which costs ${most} times its budget.` : "";
+    $("taken").textContent =
+      `${how} ${taken} ${taken === 1 ? "release" : "releases"} made on this page.${twice} ` +
+      "The ledger of the command line does not know them.";
+  };
+
+  /** @param {(settings: any, options: {progress: (share: number) => void}) => Promise<void>} work */
+  const run = async (work) => {
+    const settings = readSettings();
+    if (!settings) return;
+    for (const button of buttons) button.disabled = true;
+    progress.hidden = false;
+    try {
+      await work(settings, { progress: (share) => (progress.value = share) });
+    } catch (error) {
+      $("taken").textContent = `Nothing was released: ${/** @type {Error} */ (error).message}.`;
+    }
+    progress.hidden = true;
+    progress.value = 0;
+    for (const button of buttons) button.disabled = false;
+  };
+
+  buttons[0].onclick = () =>
+    run(async (settings, options) => {
+      const id = currentId();
+      if (id === null) return;
+      const { png, card } = await ask("release", { id, settings }, options);
+      save("release.png", png, "image/png");
+      save("release.png.card.json", card, "application/json");
+      count([id], "Downloaded.");
+    });
+  buttons[1].onclick = () =>
+    run(async (settings, options) => {
+      const ids = opened.map(({ id }) => id);
+      const { zip } = await ask("folder", { ids, settings }, options);
+      save("releases.zip", zip, "application/zip");
+      count(ids, "Downloaded.");
+    });
+  if (COLLECTS) {
+    setUpCollector();
+    buttons[2].onclick = () =>
+      run(async (settings, options) => {
+        const id = currentId();
+        if (id === null) return;
+        const { png, card } = await ask("release", { id, settings }, options);
+        const name = await send(png, card);
+        count([id], `Sent; the collector stored it as ${name}.`);
+      });
+  }
+}
+
+/** @param {string} name  @param {BlobPart} content  @param {string} type */
+function save(name, content, type) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([content], { type }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}

@@ -1,0 +1,250 @@
+/**
+ * The worker of the page: it holds the sources, makes previews and releases, and runs the attack view. Sources never
+ * leave it. No message takes a key: a preview uses a key that this worker drew, and a release a fresh one.
+ */
+
+import { Card } from "../../src/card.js";
+import { toDouble } from "../../src/exact.js";
+import { withManifest, zip } from "../../src/folder.js";
+import { Kernel } from "../../src/kernel.js";
+import wasm from "../../src/kernel.wasm";
+import { freshKey } from "../../src/keystream.js";
+import { risk } from "../../src/measured.js";
+import { cropOf, Network } from "../../src/network.js";
+import { Plan } from "../../src/plan.js";
+import { encodePng } from "../../src/png.js";
+import { release, viewOf } from "../../src/slicer.js";
+import { shrinkingOf, shrinkRows } from "../../src/view.js";
+import { number } from "../../src/wording.js";
+
+/** @typedef {import("../../src/slicer.js").Image} Image */
+/** @typedef {{epsilon: number, slices?: string | null, weights?: number[] | null, parts?: [number, number][], prune: import("../../src/view.js").Prune, size: import("../../src/view.js").Size}} Settings */
+/** @typedef {{pixels: Uint8Array<ArrayBuffer>, width: number, height: number}} Pixels */
+
+const kernel = Kernel.create(wasm);
+
+/** @type {Map<number, Image>} */
+const sources = new Map();
+
+/** Keys of previews, by image and setting. They never make a file. @type {Map<string, Uint8Array<ArrayBuffer>>} */
+const previewKeys = new Map();
+
+/** The last preview, which the planes and the attack view show too. @type {{of: string, made: Pixels, words: Pixels} | null} */
+let last = null;
+
+/** @type {Network | null} */
+let network = null;
+
+/** @type {Map<string, Plan>} */
+const plans = new Map();
+
+/** @param {Settings} settings */
+function planOf({ epsilon, slices = null, weights, parts }) {
+  const name = JSON.stringify([epsilon, slices, weights, parts]);
+  let plan = plans.get(name);
+  if (!plan) {
+    if (parts) plan = new Plan(parts.map(([bits, part]) => ({ bits, epsilon: part })), 24, epsilon);
+    else plan = slices === null ? Plan.paper(epsilon, weights ?? undefined) : Plan.sliced(epsilon, slices);
+    if (plans.size > 64) plans.clear();
+    plans.set(name, plan);
+  }
+  return plan;
+}
+
+/** @param {number} id  @returns {Image} */
+function sourceOf(id) {
+  const source = sources.get(id);
+  if (!source) throw new Error("this image was removed");
+  return source;
+}
+
+/** The same image and setting have the same preview, so that playing with the settings shows one mask only. */
+async function preview(/** @type {number} */ id, /** @type {Settings} */ settings) {
+  const plan = planOf(settings);
+  const of = JSON.stringify([id, plan.identity, settings.prune, settings.size]);
+  if (last?.of === of) return last;
+  let key = previewKeys.get(of);
+  if (!key) previewKeys.set(of, (key = freshKey()));
+  const options = { plan, prune: settings.prune, size: settings.size };
+  const made = await release(await kernel, sourceOf(id), options, key);
+  const words = await release(await kernel, sourceOf(id), { ...options, output: "ycbcr" }, key);
+  last = { of, made, words };
+  return last;
+}
+
+/** For the screen: RGBA, at most `most` pixels wide and high. @param {Pixels} image  @param {number} most  @param {number} channels */
+function shown({ pixels, width, height }, most, channels = 3) {
+  const how = shrinkingOf(most, height, width);
+  const [h, w] = how ? [how.releasedHeight, how.releasedWidth] : [height, width];
+  const small = how ? new Uint8Array(h * w * channels) : pixels;
+  if (how) shrinkRows(pixels, width, channels, how, 0, h, small);
+  const data = new Uint8ClampedArray(4 * h * w).fill(255);
+  for (let i = 0, j = 0; i < data.length; i += 4, j += channels) {
+    data[i] = small[j];
+    data[i + 1] = small[j + 1];
+    data[i + 2] = small[j + 2];
+  }
+  return { data, width: w, height: h };
+}
+
+/** The part of a source that is released, for the screen. @param {Image} source  @param {Settings} settings  @param {number} most */
+function shownSource({ data, width, height }, { size }, most) {
+  const how = shrinkingOf(size, height, width);
+  const [kept, isPadded] = how ? [how, how.height < how.releasedHeight || how.width < how.releasedWidth] : [null, false];
+  if (!kept || isPadded) return shown({ pixels: /** @type {any} */ (data), width, height }, most, 4);
+  const side = Math.min(most, Math.max(kept.width, kept.height));
+  const scale = side / Math.max(kept.width, kept.height);
+  const [w, h] = [Math.max(1, Math.floor(kept.width * scale)), Math.max(1, Math.floor(kept.height * scale))];
+  const small = new Uint8ClampedArray(4 * w * h);
+  shrinkRows(data, width, 4, { ...kept, releasedWidth: w, releasedHeight: h }, 0, h, small);
+  return { data: small, width: w, height: h };
+}
+
+const answers = {
+  /** @param {{id: number, data: Uint8ClampedArray, width: number, height: number}} request */
+  open({ id, data, width, height }) {
+    for (let i = 3; i < data.length; i += 4) {
+      if (data[i] !== 255) throw new Error("has transparent pixels. Save it without transparency and open it again");
+    }
+    sources.set(id, { data, width, height });
+  },
+
+  /** @param {{id: number}} request */
+  close({ id }) {
+    sources.delete(id);
+    for (const of of previewKeys.keys()) if (JSON.parse(of)[0] === id) previewKeys.delete(of);
+    last = null;
+  },
+
+  /** What a setting promises. @param {{settings: Settings, sizes: [number, number][]}} request sizes of sources */
+  describe({ settings, sizes }) {
+    const plan = planOf(settings);
+    const released = sizes.map(([width, height]) => {
+      const how = shrinkingOf(settings.size, height, width);
+      return /** @type {[number, number]} */ (how ? [how.releasedWidth, how.releasedHeight] : [width, height]);
+    });
+    const card = new Card(plan, settings.prune, released, "rgb", settings.size);
+    return {
+      card: card.toJson(),
+      levels: card.levels.map((level) => ({ ...level, epsilon: number(level.epsilon) })),
+      risk: risk(plan, settings.prune, card.pixels).sentence,
+      remark: plan.remark,
+      notProtected: card.notProtected,
+      dependents: card.dependents,
+      released: released[0],
+      realised: number(plan.realisedEpsilon),
+      planes: Array.from({ length: 24 }, (_, i) => {
+        const bit = 23 - i;
+        const isKept = Boolean((plan.keptBits >> bit) & 1);
+        return { name: plan.bitName(bit), flips: isKept ? toDouble(plan.tables.flipProbability(1 << bit), "nearest") : null };
+      }),
+    };
+  },
+
+  /** @param {{id: number, settings: Settings, most: number}} request */
+  async preview({ id, settings, most }) {
+    const source = sourceOf(id);
+    const { made } = await preview(id, settings);
+    return {
+      source: shownSource(source, settings, most),
+      view: shown(viewOf(await kernel, source, settings), most),
+      release: shown(made, most),
+      width: made.width,
+      height: made.height,
+    };
+  },
+
+  /** Some pixels of the 24 planes. @param {{id: number, settings: Settings, most: number}} request */
+  async planes({ id, settings, most }) {
+    const { words } = await preview(id, settings);
+    const step = Math.max(1, Math.ceil(Math.max(words.width, words.height) / most));
+    const [width, height] = [Math.ceil(words.width / step), Math.ceil(words.height / step)];
+    const bits = new Uint32Array(width * height);
+    for (let y = 0; y < height; y++) {
+      for (let x = 0; x < width; x++) {
+        const at = 3 * (y * step * words.width + x * step);
+        bits[y * width + x] = (words.pixels[at] << 16) | (words.pixels[at + 1] << 8) | words.pixels[at + 2];
+      }
+    }
+    return { bits, width, height };
+  },
+
+  /** A release with a fresh key, as a file, and its card. @param {{id: number, settings: Settings}} request */
+  async release({ id, settings }, /** @type {(share: number) => void} */ progress) {
+    const { png, card, width, height } = await fileOf(id, settings, progress);
+    return { png, card: card.toJson(), width, height };
+  },
+
+  /** Releases of several images with manifest and card. @param {{ids: number[], settings: Settings}} request */
+  async folder({ ids, settings }, /** @type {(share: number) => void} */ progress) {
+    const files = [];
+    /** @type {[number, number][]} */
+    const sizes = [];
+    for (const [i, id] of ids.entries()) {
+      const { png, width, height } = await fileOf(id, settings, (share) => progress((i + share) / ids.length));
+      files.push({ name: `release-${String(i + 1).padStart(4, "0")}.png`, bytes: png });
+      sizes.push([width, height]);
+    }
+    const card = new Card(planOf(settings), settings.prune, sizes, "rgb", settings.size);
+    return { zip: zip(await withManifest(files, card)) };
+  },
+
+  /** @param {{bytes: Uint8Array}} request */
+  load({ bytes }) {
+    network = Network.parse(bytes);
+    return network.header;
+  },
+
+  /** The attack view of the current preview. @param {{id: number, settings: Settings}} request */
+  async rebuild({ id, settings }, /** @type {(share: number) => void} */ progress) {
+    if (!network) throw new Error("no network is loaded");
+    const { made } = await preview(id, settings);
+    const crop = cropOf(made);
+    const rebuilt = network.rebuild(await kernel, crop, planOf(settings), settings.prune, progress);
+    const source = sourceOf(id);
+    const how = shrinkingOf(settings.size, source.height, source.width);
+    const kept = how ?? { top: 0, left: 0, height: source.height, width: source.width, releasedHeight: source.height, releasedWidth: source.width };
+    const rows = new Uint8ClampedArray(4 * crop.height * made.width);
+    shrinkRows(source.data, source.width, 4, kept, crop.top, crop.top + crop.height, rows);
+    const original = new Uint8ClampedArray(4 * crop.height * crop.width);
+    for (let y = 0; y < crop.height; y++) {
+      const from = 4 * (y * made.width + crop.left);
+      original.set(rows.subarray(from, from + 4 * crop.width), 4 * y * crop.width);
+    }
+    const { width, height } = crop;
+    return {
+      source: { data: original.map((value, i) => (i % 4 === 3 ? 255 : value)), width, height },
+      release: shown({ pixels: /** @type {any} */ (crop.pixels), width, height }, width),
+      rebuilt: shown({ pixels: /** @type {any} */ (rebuilt), width, height }, width),
+    };
+  },
+};
+
+/** @param {number} id  @param {Settings} settings  @param {(share: number) => void} progress */
+async function fileOf(id, settings, progress) {
+  const plan = planOf(settings);
+  const key = freshKey();
+  try {
+    const options = { plan, prune: settings.prune, size: settings.size };
+    const { pixels, width, height } = await release(await kernel, sourceOf(id), options, key, progress);
+    const card = new Card(plan, settings.prune, [[width, height]], "rgb", settings.size);
+    return { png: encodePng(pixels, width, height, plan), card, width, height };
+  } finally {
+    key.fill(0);
+  }
+}
+
+/** @type {Promise<unknown>} */
+let turn = Promise.resolve(); // the kernel has one memory: one request at a time
+
+self.onmessage = ({ data: { number: request, ask, ...rest } }) => {
+  turn = turn.then(async () => {
+    try {
+      const answer = /** @type {any} */ (answers)[ask];
+      const result = await answer(rest, (/** @type {number} */ share) => self.postMessage({ number: request, share }));
+      self.postMessage({ number: request, result });
+    } catch (error) {
+      self.postMessage({ number: request, error: error instanceof Error ? error.message : String(error) });
+    }
+  });
+};
