@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from ldp_slicing import Plan, Slice
 from ldp_slicing.kernel import VARIANTS, Kernel
 from ldp_slicing.slicer import Backend, Reference
-from ldp_slicing.view import Prune, Size
+from ldp_slicing.view import Padded, Prune, Size
 
 SHAPES = [(1, 1), (1, 7), (7, 1), (2, 2), (3, 5), (8, 8), (64, 64), (65, 63), (9, 300), (130, 515)]
 PRUNES = ["haar", "haar8", "dct", None]
 SIZES: list[Size] = [1, 2, 7, 64, 100, (1, 1), (2, 3), (5, 1), (7, 3), (63, 64), (200, 130)]
+SIZES += [Padded(5, 1), Padded(7, 30), Padded(64, 63), Padded(200, 130)]
 
 COLOUR_PLANS = {
     "paper 20": Plan.paper(20.0),
@@ -46,6 +47,8 @@ SHRUNK_VECTORS: list[tuple[Prune, Size, int, int]] = [  # pruning, size, height 
     ("haar", 7, 9, 20),
     (None, (4, 3), 9, 20),
     ("dct", (9, 10), 19, 11),
+    ("haar", Padded(12, 6), 9, 5),  # vectors are appended, so that those before them stay
+    (None, Padded(23, 15), 9, 20),
 ]
 
 

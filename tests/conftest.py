@@ -17,6 +17,7 @@ settings.load_profile("ldp-slicing")
 def own_data_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give each test its own data folder, so that no test uses another ledger."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+    monkeypatch.delenv("LDP_SLICING_LEDGER", raising=False)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ldp_slicing import Plan, Slicer
 from ldp_slicing.randomness import SLACK, ImageKey, Keystream
 from ldp_slicing.tables import LAYOUT_VERSION
-from ldp_slicing.view import GAIN, Size
+from ldp_slicing.view import GAIN, Padded, Size
 from tests.cases import PLANS, PRUNES, SHRUNK_VECTORS
 
 FILE = Path(__file__).parent / "vectors" / f"release-v{LAYOUT_VERSION}.json"
@@ -44,7 +44,17 @@ def keystream_start(key: bytes) -> bytes:
 
 def size_entry(size: Size) -> dict[str, Any]:
     """Return the entry for a size: none if sources keep theirs, as in all vectors that came before shrinking."""
+    if isinstance(size, Padded):
+        return {"size": [size.width, size.height], "pad": True}
     return {} if size is None else {"size": list(size) if isinstance(size, tuple) else size}
+
+
+def size_of(case: dict[str, Any]) -> Size:
+    """Return the size of a vector, the inverse of ``size_entry``."""
+    size = case.get("size")
+    if not isinstance(size, list):
+        return size
+    return Padded(*size) if case.get("pad") else (size[0], size[1])
 
 
 def vector(name: str, number: int, prune: Any, height: int, width: int, size: Any = None) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 Shrinking = tuple[int, ...]  # top, left, height and width of the kept rectangle; height and width of the release
 Slices = list[tuple[int, float]]  # (bits of the word, eps), in the order of the plan
 
-ONE = 2**64  # probability 1
-COLUMN = 2**56  # the weight of each of the 256 columns
+ONE, COLUMN = 2**64, 2**56  # probability 1; the weight of each of the 256 columns
 DIGITS = 120  # of decimal arithmetic: twice what the specification needs
 PRUNE = {None: (1, 1), "haar": (2, 1), "haar2": (2, 2), "haar4": (2, 4), "haar8": (2, 8), "dct": (8, 1)}  # side, gain
 
@@ -141,10 +140,8 @@ def _weights(slices: Slices, masks: list[int]) -> list[int]:
 
 def _columns(weights: list[int]) -> tuple[list[int], list[int]]:
     """Walker's alias method: the threshold of each column, and the index of the outcome from there on."""
-    left = weights + [0] * (256 - len(weights))
-    aliases = list(range(256))
-    small = [c for c in range(256) if left[c] < COLUMN]
-    large = [c for c in range(256) if left[c] > COLUMN]
+    left, aliases = weights + [0] * (256 - len(weights)), list(range(256))
+    small, large = [c for c in range(256) if left[c] < COLUMN], [c for c in range(256) if left[c] > COLUMN]
     while small:
         column, donor = small.pop(), large.pop()
         aliases[column] = donor
@@ -191,10 +188,11 @@ def draw_masks(tables: Tables, key: bytes, pixels: int) -> list[int]:
 
 
 def shrinking(size: int | tuple[int, int], height: int, width: int) -> Shrinking | None:
-    """How a source is shrunk to a longest side, or to a width and height. None: it is not."""
+    """How a source is shrunk to a longest side, or to a width and height, to which it is padded. None: it is not."""
     if isinstance(size, tuple):
         w, h = size
-        rows, columns = min(height, width * h // w), min(width, height * w // h)
+        padded_height, padded_width = max(height, h), max(width, w)
+        rows, columns = min(height, padded_width * h // w), min(width, padded_height * w // h)
     else:
         longest, rows, columns = max(height, width, size), height, width
         h, w = max(1, height * size // longest), max(1, width * size // longest)
@@ -206,6 +204,12 @@ def shrink(source: Raster, how: Shrinking) -> Raster:
     """The source after shrinking: each pixel is the mean of a rectangle, rounded half up."""
     top, left, rows, columns, height, width = how
     pixels = []
+    if rows < height or columns < width:
+        above, before, black = (height - rows) // 2, (width - columns) // 2, (0,) * len(source.pixels[0])
+        for y, x in product(range(-above, height - above), range(-before, width - before)):
+            is_inside = 0 <= y < rows and 0 <= x < columns
+            pixels.append(source.pixels[(top + y) * source.width + left + x] if is_inside else black)
+        return Raster(height, width, pixels)
     for i, j in product(range(height), range(width)):
         ys = range(top + i * rows // height, top + (i + 1) * rows // height)
         xs = range(left + j * columns // width, left + (j + 1) * columns // width)
@@ -250,9 +254,7 @@ def _prune(plane: tuple[int, ...], height: int, width: int, depth: int, prune: s
 
 def release(source: Raster, tables: Tables, prune: str | None, key: bytes, *, rgb: bool = False) -> Raster:
     """The release of an image: of a colour image in YCbCr or, with ``rgb``, in RGB."""
-    kept = sum(group.bits for group in tables.groups)
-    is_colour = tables.word_bits == 24
-    constant = 0
+    kept, is_colour, constant = sum(group.bits for group in tables.groups), tables.word_bits == 24, 0
     for shift in (0, 8, 16) if is_colour else (0,):
         dropped = ~kept >> shift & (255 if is_colour else (1 << tables.word_bits) - 1)
         constant |= 1 << dropped.bit_length() >> 1 << shift  # the highest dropped bit of the channel, if there is one
@@ -284,13 +286,26 @@ def tables_digest(tables: Tables) -> bytes:
 
 
 def image_key(
-    secret: bytes, name: bytes | None, digest: bytes, tables: Tables, prune: str | None, how: Shrinking | None = None
+    secret: bytes,
+    name: bytes | None,
+    digest: bytes,
+    tables: Tables,
+    prune: str | None,
+    how: Shrinking | None = None,
+    mapping: str = "",
 ) -> bytes:
     """The key of an image under a run key or, where ``name`` is None, under an owner's key."""
     kind = (b"ldp-slicing owner's key 1",) if name is None else (b"ldp-slicing run key 1", name)
     small = () if how is None else (b"".join(number.to_bytes(8, "big") for number in how),)
-    seen = frame((prune or "none").encode(), b"YCbCr" if tables.word_bits == 24 else b"grey", *small)
+    mapped = (b"range " + mapping.encode(),) if mapping else ()
+    seen = frame((prune or "none").encode(), b"YCbCr" if tables.word_bits == 24 else b"grey", *small, *mapped)
     return hmac.digest(secret, frame(*kind, digest, tables_digest(tables), seen, (1).to_bytes(4, "big")), "sha256")
+
+
+def range_word(word: int, low: Fraction, high: Fraction, bits: int, slope: Fraction, intercept: Fraction) -> int:
+    """The word of a range for a word of the source that shows low values as black."""
+    top = 2**bits - 1
+    return max(0, min(top, ((slope * word + intercept - low) * top / (high - low) + Fraction(1, 2)).__floor__()))
 
 
 def output_name(secret: bytes, name: bytes) -> str:

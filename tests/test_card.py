@@ -15,22 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ldp_slicing import Card, Plan, Slice, Slicer
-from ldp_slicing.card import (
-    CARD_BYTES,
-    MOST_KEPT,
-    MOST_NAME,
-    MOST_STATEMENTS,
-    Level,
-    Statement,
-    advantage_bound,
-    counted,
-    number,
-)
+from ldp_slicing.card import CARD_BYTES, Level, Statement
+from ldp_slicing.card.card import MOST_KEPT, MOST_NAME, MOST_STATEMENTS
+from ldp_slicing.card.levels import advantage_bound
+from ldp_slicing.card.prose import CARD_VERSION, SIZE
 from ldp_slicing.errors import CardError
 from ldp_slicing.tables import round_up
-from ldp_slicing.view import BLOCK, Prune
+from ldp_slicing.view import BLOCK, Padded, Prune, Size, sizing
+from ldp_slicing.wording import counted, number
 from tests.card_attacks import ATTACKS
 from tests.cases import PLANS
+
+VECTORS = Path(__file__).parent / "vectors"
 
 
 def levels(plan: Plan, prune: Prune, width: int, height: int) -> dict[str, Level]:
@@ -70,7 +66,9 @@ def test_vacuous_bounds_are_marked() -> None:
     got = levels(Plan.paper(1.0), None, 100, 100)
     assert not got["released pixel"].is_vacuous
     assert got["image"].is_vacuous
-    assert "vacuous" in str(Slicer(Plan.paper(1.0)).card(100, 100))
+    assert "no limit" in str(Slicer(Plan.paper(1.0)).card(100, 100))
+    assert got["image"].means == "This promise does not stop anybody from telling two values apart."
+    assert got["released pixel"].limit == "at most 73.11 %"  # e / (e + 1)
     assert levels(Plan.paper(20.0), None, 2, 2)["released pixel"].is_vacuous
 
 
@@ -87,10 +85,10 @@ def test_json_content() -> None:
     card = Slicer(Plan.paper(20.0), prune="haar").card(width=640, height=480)
     content = json.loads(card.to_json())
     (statement,) = content["statements"]
-    assert content["card"] == 2
+    assert content["card"] == 3
     assert statement["releases"] == 1
     assert (statement["width"], statement["height"]) == ([640, 640], [480, 480])
-    assert statement["view"] == {"colour": "YCbCr (JFIF)", "prune": "haar"}
+    assert statement["view"] == {"colour": "YCbCr (JFIF)", "prune": "haar", "size": "that of the source"}
     assert len(statement["plan"]["slices"]) == 24
     assert statement["plan"]["epsilon_realised"] <= statement["plan"]["epsilon_requested"] == 20.0
     assert [level["unit"] for level in statement["levels"]] == ["slice", "released pixel", "source pixel", "image"]
@@ -132,7 +130,9 @@ def test_empty_image_gets_no_card(size: tuple[int, int]) -> None:
 def test_releases_of_one_source_are_summed(size: tuple[int, int], most: int) -> None:
     plan = Plan.paper(5.2)
     exact = Fraction(plan.realised_epsilon)
-    for spent in (None, (round_up(3 * exact), round_up(12 * exact))):  # both mean: all by this plan
+    released = round_up(3 * exact)
+    image = round_up(Fraction(released) * math.prod(size))
+    for spent in (None, (released, round_up(3 * most * exact), image)):  # both mean: all by this plan
         statement = Statement.of(plan, "haar", "rgb", (size,), times=3, spent=spent)
         got = {level.unit: level for level in statement.levels}
         assert Fraction(got["source pixel, 3 releases"].epsilon) == pytest.approx(3 * most * exact)
@@ -143,20 +143,38 @@ def test_releases_of_one_source_are_summed(size: tuple[int, int], most: int) -> 
 
 def test_spending_less_than_one_release_is_refused() -> None:
     with pytest.raises(CardError, match="less than one release"):
-        Statement.of(Plan.paper(5.2), "haar", "rgb", ((8, 8),), times=2, spent=(1.0, 4.0))
+        Statement.of(Plan.paper(5.2), "haar", "rgb", ((8, 8),), times=2, spent=(1.0, 4.0, 64.0))
 
 
 def test_columns_are_aligned() -> None:
     text = str(Slicer(Plan.paper(30.0)).card(width=6000, height=6000))
-    lines = [line for line in text.split("\n") if "advantage <=" in line]
+    lines = [line for line in text.split("\n") if "  epsilon " in line]
     assert "1,080,000,000" in text
-    assert len({line.index("advantage <=") for line in lines}) == len({line.index("epsilon") for line in lines}) == 1
+    limits = {len(re.split("at most|no limit", line)[0]) for line in lines}
+    assert len(limits) == len({line.index("epsilon") for line in lines}) == 1
+
+
+def test_an_earlier_release_of_full_size_counts_with_its_pixels() -> None:
+    """A source of 1,000 x 2 pixels is released, and then shrunk to 224 x 1, where fewer pixels depend on each."""
+    plan = Plan.paper(5.0)
+    e = Fraction(plan.realised_epsilon)
+    spent = (round_up(2 * e), round_up(8 * e), round_up(2224 * e))
+    statement = Statement.of(plan, "haar", "rgb", ((224, 1),), times=2, spent=spent, size=224)
+    levels = {level.unit: level.epsilon for level in statement.levels}
+    assert levels["source pixel, 2 releases"] == round_up(8 * e)
+    assert levels["image, 2 releases"] == round_up(2224 * e)
+    with pytest.raises(CardError, match="that of all its pixels"):
+        replace(statement, spent=(*spent[:2], round_up(447 * e)))
+    with pytest.raises(CardError, match="if that of released pixels is"):
+        replace(statement, spent=(spent[0], round_up(449 * e), spent[2]))
+    assert Card.from_json(Card((statement,)).to_json()) == Card((statement,))
 
 
 def test_spending_through_another_view_counts() -> None:
     plan = Plan.paper(5.0)
     e = Fraction(plan.realised_epsilon)
-    statement = Statement.of(plan, "haar", "rgb", ((64, 64),), times=2, spent=(round_up(2 * e), round_up(68 * e)))
+    spent = (round_up(2 * e), round_up(68 * e), round_up(2 * 64 * 64 * e))
+    statement = Statement.of(plan, "haar", "rgb", ((64, 64),), times=2, spent=spent)
     assert next(one for one in statement.levels if one.unit == "source pixel, 2 releases").epsilon == round_up(68 * e)
 
 
@@ -183,7 +201,10 @@ def test_bounds_are_printed_rounded_up() -> None:
     small = Statement.of(Plan.paper(0.001), None, "rgb", ((2, 2),))
     assert all(level.advantage_bound > 0 for level in small.levels)
     assert "<= 0.0000" not in str(small)
-    assert all(Fraction(level.printed_bound) >= Fraction(level.advantage_bound) for level in small.levels)
+    limits = [Fraction(level.limit.split()[2]) / 100 for level in small.levels if not level.is_vacuous]
+    bounds = [Fraction(level.advantage_bound) + Fraction(1, 2) for level in small.levels if not level.is_vacuous]
+    assert limits
+    assert all(limit >= bound for limit, bound in zip(limits, bounds, strict=True))
 
 
 def test_counts_agree_with_their_noun() -> None:
@@ -218,8 +239,8 @@ def test_every_card_is_read_back(name: str, prune: Prune) -> None:
         ([(640, 480)], 1, None),
         ([(1, 1)], 3, None),
         ([(100, 1), (5, 5)], 1, None),
-        ([(3, 2000), (2000, 3), (100, 100)], 7, (2 * epsilon + 1, 70 * epsilon + 3)),
-        ([(1, 9)] * 3, 2, (1e9, 1e300)),
+        ([(3, 2000), (2000, 3), (100, 100)], 7, (2 * epsilon + 1, 70 * epsilon + 3, 1e4 * (2 * epsilon + 2))),
+        ([(1, 9)] * 3, 2, (1e300, 1e301, 1e302)),
     ):
         statement = Statement.of(plan, prune, "ycbcr" if plan.is_colour else "rgb", sizes, 0, times, spent)
         card = Card((statement,), random_names=times == 1, owners_key=times == 3, kept=("b", "a", "\u00fc\ud800"))
@@ -229,9 +250,61 @@ def test_every_card_is_read_back(name: str, prune: Prune) -> None:
         assert not [one for one in again.statements[0].differences(sizes) if one[0] != "output"]
 
 
+FIT = (64, 48)
+
+
+@pytest.mark.parametrize(
+    ("size", "sizes", "is_visible"),
+    [
+        (None, [(64, 48)], True),
+        (64, [(64, 48), (64, 64), (3, 2)], True),
+        (FIT, [(64, 48)] * 2, False),
+        (Padded(*FIT), [(64, 48)], True),
+    ],
+)
+def test_a_card_tells_how_sources_were_shrunk_and_whether_sizes_are_visible(
+    size: Size, sizes: list[tuple[int, int]], is_visible: bool
+) -> None:
+    statement = Statement.of(Plan.paper(20.0), "haar", "rgb", sizes, size=size)
+    card = Card((statement,))
+    assert card.to_dict()["statements"][0]["view"]["size"] == sizing(size)
+    assert any("width and height" in line for line in card.not_protected) is is_visible
+    assert ("the padding shows them" in str(card)) is isinstance(size, Padded)
+    assert ("shrunk to" in str(card)) is (size is not None)
+    assert Card.from_json(card.to_json()) == card
+    assert statement.differences(sizes) == []
+    assert statement.differences([(65, 49)])
+    grey = Statement.of(Plan.grey(20.0), "haar", "rgb", [(5, 5)])
+    assert SIZE in Card((statement, grey)).not_protected or isinstance(size, Padded)
+
+
+def test_a_changed_size_cannot_hide_that_sizes_are_visible() -> None:
+    content = Slicer(Plan.paper(20.0)).card(width=640, height=480).to_dict()
+    content["statements"][0]["view"]["size"] = "640 x 480"
+    with pytest.raises(CardError, match=r"not_protected is \['width and height'"):
+        Card.from_json(json.dumps(content, indent=2) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("size", "sizes"),
+    [(63, [(64, 48)]), (63, [(3, 64)]), (FIT, [(64, 48), (63, 48)]), (FIT, [(48, 64)]), (Padded(*FIT), [(64, 47)])],
+)
+def test_a_card_cannot_state_a_size_that_releases_do_not_have(size: Size, sizes: list[tuple[int, int]]) -> None:
+    with pytest.raises(CardError, match="cannot have the widths"):
+        Statement.of(Plan.paper(20.0), "haar", "rgb", sizes, size=size)
+
+
 def test_cards_of_other_software_versions_are_read() -> None:
-    card = Card((Statement.of(Plan.paper(20.0), None, "rgb", ((8, 8),)),), software="ldp-slicing 12.3rc1+local")
+    card = Card((Statement.of(Plan.paper(20.0), None, "rgb", ((8, 8),)),), software="ldp-slicing 12.3rc1")
     assert Card.from_json(card.to_json().encode()) == card
+
+
+@pytest.mark.parametrize("text", json.loads((VECTORS / "cards-v2.json").read_text())["cards"])
+def test_cards_of_version_2_are_read_and_written_unchanged(text: str) -> None:
+    card = Card.from_json(text)
+    assert card.version == 2
+    assert card.to_json() == text
+    assert replace(card, version=CARD_VERSION).to_json() != text
 
 
 def test_statements_are_sorted_by_word() -> None:
@@ -290,4 +363,4 @@ def test_a_source_pixel_cannot_have_spent_less_than_one_release() -> None:
     statement = Slicer(Plan.paper(20.0)).card(width=16, height=16).statements[0]
     epsilon = statement.plan.realised_epsilon
     with pytest.raises(CardError, match="spent on a source pixel"):
-        replace(statement, times=2, spent=(2 * epsilon, epsilon))
+        replace(statement, times=2, spent=(2 * epsilon, epsilon, 512 * epsilon))

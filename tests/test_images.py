@@ -58,7 +58,7 @@ def rgb(image: Image.Image) -> Pixels:
     return np.asarray(image.convert("RGB"))
 
 
-JPEG, WEBP = encoded(COLOUR, "JPEG"), encoded(COLOUR, "WEBP")
+JPEG, WEBP, AVIF = (encoded(COLOUR, kind) for kind in ("JPEG", "WEBP", "AVIF"))
 JPEG_GREY, JPEG_CMYK = encoded(GREY, "JPEG"), encoded(IMAGE.convert("CMYK"), "JPEG")
 WIDE = COLOUR * np.uint16(256) + np.uint16(0x7F)
 KINDS: dict[str, tuple[bytes, Pixels, list[str]]] = {
@@ -70,6 +70,7 @@ KINDS: dict[str, tuple[bytes, Pixels, list[str]]] = {
     ),
     "jpeg, grey": (JPEG_GREY, by_pillow(JPEG_GREY, "L"), []),
     "jpeg, cmyk": (JPEG_CMYK, by_pillow(JPEG_CMYK), []),
+    "avif": (AVIF, by_pillow(AVIF), []),
     "png": (encoded(COLOUR, "PNG"), COLOUR, []),
     "png, grey": (encoded(GREY, "PNG"), GREY, []),
     "png, 1 bit": (encoded(Image.fromarray(BLACK_WHITE).convert("1"), "PNG"), BLACK_WHITE, []),
@@ -235,14 +236,16 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "zeros": (bytes(5000), "not an image"),
     "of another kind": (encoded(COLOUR, "PPM"), "not an image"),
     "a bomb": (png_that_claims(30_000, 30_000), "more than 178,956,970 pixels: shrink or crop it"),
-    "a photo of a telephone": (b"\0\0\0\x18ftypheic" + bytes(99), "convert it to JPEG"),
+    "boxes without an image": (b"\0\0\0\x18ftypavif" + bytes(96), "."),
+    "boxes that end too late": (b"\0\0\0\x18ftypheic" + bytes(12) + b"\0\0\1\0meta", "cut off"),
     "a preview": (encoded(COLOUR, "TIFF", tiffinfo={254: 1}), "a camera's raw file"),
     "a raw photo": (encoded(COLOUR, "TIFF", tiffinfo={50706: b"\1\4\0\0"}), "export it as TIFF, PNG or JPEG"),
     "no size": (png_that_claims(0, 5), "."),
     "animated gif": (frames("GIF"), "2 frames"),
     "animated png": (frames("PNG"), "2 frames"),
     "animated webp": (frames("WEBP"), "2 frames"),
-    "pages": (frames("TIFF"), "2 frames or pages"),
+    "animated avif": (frames("AVIF"), "2 frames"),
+    "pages": (frames("TIFF"), "2 pages"),
     "floats": (encoded(Image.fromarray(GREY.astype(np.float32)), "TIFF"), "no fixed range"),
     "32 bits": (encoded(Image.fromarray(GREY.astype(np.int32)), "TIFF"), "no fixed range"),
     "damaged checksum": (encoded(COLOUR, "PNG")[:-16] + b"xxxx" + encoded(COLOUR, "PNG")[-12:], "damaged"),

@@ -18,7 +18,7 @@ from ldp_slicing import Plan, Slicer
 from ldp_slicing.errors import KeyFileError
 from ldp_slicing.keys import Secret, destroy_key_file, frame, new_key_file, read_key_file, source_digest
 from ldp_slicing.randomness import ImageKey
-from ldp_slicing.view import Size, shrinking_of, to_rgb
+from ldp_slicing.view import Padded, Size, shrinking_of, to_rgb
 from tests.cases import PLANS
 from tests.make_key_vectors import FILE, all_vectors
 from tests.make_vectors import source_of
@@ -29,6 +29,8 @@ SHRINKINGS = {  # top, left, height and width of the rectangle; released height 
     ("7", 9, 20): (0, 0, 9, 20, 3, 7),
     ("[4, 3]", 9, 20): (0, 4, 9, 12, 3, 4),
     ("[9, 10]", 19, 11): (3, 0, 12, 11, 10, 9),
+    ("[12, 6]", 9, 5): (1, 0, 6, 5, 6, 12),  # padded
+    ("[23, 15]", 9, 20): (0, 0, 9, 20, 15, 23),
 }
 
 
@@ -109,20 +111,21 @@ def test_key_changes_with_secret_name_source_plan_and_view() -> None:
         Plan.grey(20.0),
         Plan.grey(20.0, 16),
     ]
-    shrinkings = [None, *(shrinking_of(size, 6, 4) for size in (1, 2, 3, 5, (2, 2), (4, 4), (3, 2)))]
-    assert len(set(shrinkings)) == 8
+    sizes = (1, 2, 3, 5, (2, 2), (4, 4), (3, 2), Padded(4, 7), Padded(4, 8))
+    shrinkings = [None, *(shrinking_of(size, 6, 4) for size in sizes)]
+    assert len(set(shrinkings)) == 10
     views = list(itertools.product(("haar", "dct", None), shrinkings))
     keys = {
         secret.image_key(name, source, plan, *view).take()
         for secret in (RUN, Secret(bytes(32), is_owners=False))
         for name, source, plan, view in itertools.product((b"a", b"b", b""), sources, plans, views)
     }
-    assert len(keys) == 2 * 3 * 7 * 5 * 24
+    assert len(keys) == 2 * 3 * 7 * 5 * 30
     owners = {
         OWNER.image_key(name, source, plan, "haar", shrinking).take()
         for name, source, plan, shrinking in itertools.product((b"a", b"b"), sources, plans, shrinkings)
     }
-    assert len(owners) == 7 * 5 * 8
+    assert len(owners) == 7 * 5 * 10
     assert not owners & keys
 
 
@@ -144,8 +147,8 @@ def test_key_depends_on_the_size_that_results_and_not_on_how_it_was_asked_for() 
     def key(size: Size) -> bytes:
         return OWNER.image_key(b"a", digest, plan, "haar", Slicer(plan, size=size).shrinking(6, 4)).take()
 
-    assert key(None) == key(6) == key(1000) == key((4, 6))
-    assert key(3) == key((2, 3)) != key(None)
+    assert key(None) == key(6) == key(1000) == key((4, 6)) == key(Padded(4, 6))
+    assert key(3) == key((2, 3)) == key(Padded(2, 3)) != key(None)
     assert key((4, 4)) not in (key(4), key(None))
 
 

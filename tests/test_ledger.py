@@ -19,11 +19,12 @@ from pathlib import Path
 import pytest
 
 from ldp_slicing import Plan
-from ldp_slicing.card import number
 from ldp_slicing.errors import LedgerError
-from ldp_slicing.ledger import Approval, Intent, Ledger, RunPolicy, Spent
-from ldp_slicing.ledger_file import default_ledger
+from ldp_slicing.ledger import Approval, Intent, Ledger, RunPolicy, Spent, default_ledger
 from ldp_slicing.release.ledger_join import LedgerJoin
+from ldp_slicing.tables import round_up
+from ldp_slicing.view import Padded
+from ldp_slicing.wording import number
 
 COLOUR, GREY = Plan.paper(20.0), Plan.grey(5.0)
 FIRST, SECOND = RunPolicy(b"run 1", is_owners=False), RunPolicy(b"run 2", is_owners=False)
@@ -42,12 +43,12 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger(tmp_path / "deep" / "ledger.sqlite")
 
 
-def most_spent(ledger: Ledger, sources: list[tuple[bytes, list[int]]]) -> list[Spent]:
+def most_spent(ledger: Ledger, sources: list[tuple[bytes, list[int]]], pixels: int = 1) -> list[Spent]:
     """Ask the ledger about the releases of some sources, each given by its stream and the numbers of its releases."""
     with closing(sqlite3.connect(":memory:", isolation_level=None, uri=True)) as database:
-        database.execute("CREATE TABLE run_releases (unit INTEGER, number INTEGER, stream BLOB)")
-        rows = [(unit, number, stream) for unit, (stream, numbers) in enumerate(sources) for number in numbers]
-        database.executemany("INSERT INTO run_releases VALUES (?, ?, ?)", rows)
+        database.execute("CREATE TABLE run_releases (unit INTEGER, number INTEGER, stream BLOB, pixels INTEGER)")
+        rows = [(unit, number, stream, pixels) for unit, (stream, numbers) in enumerate(sources) for number in numbers]
+        database.executemany("INSERT INTO run_releases VALUES (?, ?, ?, ?)", rows)
         return LedgerJoin(database, ledger).most_spent(("SELECT * FROM run_releases", ()))
 
 
@@ -172,6 +173,35 @@ def test_the_source_with_most_spent_is_found_by_either_eps(ledger: Ledger) -> No
     assert max(one.epsilon for one in found) == pytest.approx(3 * COLOUR.realised_epsilon)
 
 
+def test_releases_of_several_sizes_count_with_their_own_pixels(ledger: Ledger) -> None:
+    """A release of full size, and a shrunk one. The card of the second must not count the first as small."""
+    spending = replace(SECOND, spend=True)
+    whole = one(ledger, intent("a", "x"))  # as an entry of an earlier version: its size is not recorded
+    small = one(ledger, replace(intent("a", "x"), size=224, released=37_632), spending)
+    (found,) = most_spent(ledger, [(spending.identity, [small.entry])], pixels=12_000_000)
+    epsilon = Fraction(intent("a", "x").plan.realised_epsilon)
+    assert found.releases == 2
+    assert found.image_epsilon == round_up(epsilon * (12_000_000 + 37_632))
+    assert whole.entry != small.entry
+
+
+def test_a_size_is_another_view_under_an_owners_key(ledger: Ledger) -> None:
+    """The two releases have different masks, so the second is a further release and not the same again."""
+    policy = replace(FIRST, is_owners=True)
+    made = [one(ledger, replace(intent("a", "x"), size=size), policy) for size in (None, None)]
+    assert made[0] == made[1]
+    for size in (224, (224, 224), Padded(224, 224)):
+        shrunk = replace(intent("a", "x"), size=size, released=100)
+        assert "was released before" in (one(ledger, shrunk, policy).problem or "")
+        assert one(ledger, shrunk, replace(policy, spend=True)).entry not in {approval.entry for approval in made}
+    assert [about.get("size") for about in ledger.plans().values()] == [
+        None,
+        "at most 224 x 224",
+        "224 x 224",
+        "224 x 224, smaller sources padded with black",
+    ]
+
+
 def test_frames_add_up_to_their_file(ledger: Ledger) -> None:
     frames = [intent(f"film/{i}", f"frame {i}", "film", frame=i) for i in range(1, 31)]
     approvals = ledger.approve(frames, FIRST)
@@ -278,7 +308,7 @@ def test_a_second_name_of_a_ledger_is_refused_and_a_symbolic_link_is_followed(tm
 CREATING = """
 import os, signal, sys
 from pathlib import Path
-import ldp_slicing.ledger_file as file
+import ldp_slicing.ledger.file as file
 step, at = [0], int(sys.argv[2])
 def deadly(function):
     def wrapped(*args, **kwargs):
@@ -407,6 +437,30 @@ def test_a_ledger_of_the_first_version_keeps_working(tmp_path: Path) -> None:
             assert "released before, 1 time" in (one(old, other, SECOND).problem or "")
 
 
+def test_a_ledger_of_the_second_version_keeps_working(tmp_path: Path) -> None:
+    path = tmp_path / "l.sqlite"
+    with closing(Ledger(path)) as new:
+        one(new, intent("a.png", "a", "A"))
+        one(new, intent("o.png", "o"), RunPolicy(b"owner", is_owners=True))
+    with closing(sqlite3.connect(path)) as database, database:
+        for index in ("by_content", "by_mark_content"):
+            database.execute(f"DROP INDEX {index}")
+        for table in ("runs", "merged", "marks"):
+            database.execute(f"DROP TABLE {table}")
+        for column in ("voided", "released"):
+            database.execute(f"ALTER TABLE releases DROP COLUMN {column}")
+        database.execute("CREATE INDEX by_content ON releases (content, stream, session)")
+        database.execute("UPDATE meta SET value = 2 WHERE name = 'version'")
+    for _ in range(2):
+        with closing(Ledger(path)) as old:
+            assert (old.total().releases, old.total().voided) == (2, 0)
+            assert "released before, 1 time" in (one(old, intent("x.png", "a"), SECOND).problem or "")
+            assert {(run.stream, run.is_owners, run.target) for run in old.runs()} == {
+                (b"run 1", False, None),
+                (b"owner", True, None),
+            }
+
+
 def test_sources_with_a_common_form_are_one(ledger: Ledger) -> None:
     def formed(item: str, pixels: str, *forms: str) -> Intent:
         return replace(intent(item, pixels), forms=tuple(map(digest, forms)))
@@ -448,9 +502,9 @@ def steps_for_equal_images(count: int, kind: str, ledger: Ledger) -> int:
     if kind == "refused rows":
         return steps_of(ledger._database, lambda: release(SECOND))
     with closing(sqlite3.connect(":memory:", isolation_level=None, uri=True)) as database:
-        database.execute("CREATE TABLE run_releases (unit INTEGER, number INTEGER, stream BLOB)")
-        rows = ((0 if kind == "frames" else unit, entry, FIRST.identity) for unit, entry in enumerate(entries))
-        database.executemany("INSERT INTO run_releases VALUES (?, ?, ?)", rows)
+        database.execute("CREATE TABLE run_releases (unit INTEGER, number INTEGER, stream BLOB, pixels INTEGER)")
+        rows = ((0 if kind == "frames" else unit, entry, FIRST.identity, 9) for unit, entry in enumerate(entries))
+        database.executemany("INSERT INTO run_releases VALUES (?, ?, ?, ?)", rows)
         joined = LedgerJoin(database, ledger)
         assert joined.most_spent(("SELECT * FROM run_releases", ()))[0].releases == count
         return steps + steps_of(database, lambda: joined.most_spent(("SELECT * FROM run_releases", ())))
@@ -488,10 +542,10 @@ def test_a_file_that_is_not_a_ledger_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "l.sqlite"
     Ledger(path).close()
     database = sqlite3.connect(path)
-    database.execute("UPDATE meta SET value = 3 WHERE name = 'version'")
+    database.execute("UPDATE meta SET value = 4 WHERE name = 'version'")
     database.commit()
     database.close()
-    with pytest.raises(LedgerError, match="version 3"):
+    with pytest.raises(LedgerError, match="version 4"):
         Ledger(path)
     path.write_bytes(b"this is no database" * 100)
     with pytest.raises(LedgerError, match="not a database"):
@@ -504,7 +558,7 @@ def test_a_file_that_is_not_a_ledger_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_ledger_that_cannot_be_written_stops_the_release(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ldp_slicing.ledger_file.BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("ldp_slicing.ledger.file.BUSY_SECONDS", 0.1)
     impatient = Ledger(ledger.path)
     holder = sqlite3.connect(ledger.path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")

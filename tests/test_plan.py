@@ -143,7 +143,7 @@ def test_epsilon_that_is_not_a_positive_number_is_refused(epsilon: float) -> Non
         (lambda: Slice(0, 1.0), "bits=0"),
         (lambda: Slice(-4, 1.0), "-4"),
         (lambda: Slice(1.5, 1.0), "1.5"),
-        (lambda: Plan.grey(1.0, 7), "7"),
+        (lambda: Plan.grey(1.0, 0), "bits=0"),
         (lambda: Plan.grey(1.0, 24), "24"),
         (lambda: Plan.uniform(1.0, 17), "17"),
         (lambda: Plan.paper(1.0, (4, 1)), r"\(4, 1\)"),

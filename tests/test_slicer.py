@@ -7,6 +7,7 @@ import pathlib
 import pickle
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -290,11 +291,11 @@ def test_invalid_options_are_refused(options: dict[str, Any], shown: str) -> Non
 
 
 def test_privatize_chooses_the_plan_for_the_image() -> None:
-    assert privatize(np.zeros((4, 6, 3), np.uint8)).shape == (4, 6, 3)
+    assert privatize(np.zeros((4, 6, 3), np.uint8), 20).shape == (4, 6, 3)
     assert privatize(np.zeros((4, 6), np.uint8), epsilon=1).dtype == np.uint8
-    assert privatize(np.full((4, 6), 65535, np.uint16)).dtype == np.uint16
+    assert privatize(np.full((4, 6), 65535, np.uint16), 20).dtype == np.uint16
     with pytest.raises(ImageError, match="list"):
-        privatize([[1, 2]])
+        privatize([[1, 2]], 20)
     with pytest.raises(LdpSlicingError, match="-1"):
         privatize(np.zeros((4, 6), np.uint8), epsilon=-1)
 
@@ -370,7 +371,7 @@ def test_output_of_another_dtype_is_refused(wide: int) -> None:
     ],
 )
 def test_objects_that_are_not_images_are_refused_with_advice(image: Any, advice: str) -> None:
-    for release in (privatize, Slicer(Plan.paper(20.0))):
+    for release in (partial(privatize, epsilon=20.0), Slicer(Plan.paper(20.0))):
         with pytest.raises(ImageError, match=advice):
             release(image)
 

@@ -9,7 +9,7 @@ import numpy as np
 from ldp_slicing import Plan, Slice, Slicer
 from ldp_slicing.randomness import ImageKey
 from tests.cases import backends
-from tests.make_vectors import FILE, all_vectors, little_endian
+from tests.make_vectors import FILE, all_vectors, little_endian, size_of
 
 
 def test_vectors_file_is_up_to_date() -> None:
@@ -25,9 +25,8 @@ def test_every_backend_reproduces_the_vectors_file() -> None:
         source = np.frombuffer(
             bytes.fromhex(case["source"]), "<u2" if plan.word_bits in range(9, 17) else np.uint8
         ).reshape(shape)
-        size = tuple(case["size"]) if isinstance(case.get("size"), list) else case.get("size")
         for output, expected in case["release"].items():
             for backend in backends():
-                slicer = Slicer(plan, prune=case["prune"], size=size, output=output, backend=backend)
+                slicer = Slicer(plan, prune=case["prune"], size=size_of(case), output=output, backend=backend)
                 release = slicer(source, key=ImageKey(bytes.fromhex(case["key"])))
                 assert little_endian(release).hex() == expected, (case["plan"], backend.name)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from ldp_slicing.audit.releases import audit_releases
+from ldp_slicing.card.prose import CARD_VERSION
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.png import encode_png
 from ldp_slicing.release.settings import ReleaseSettings
@@ -115,7 +116,11 @@ WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "card.json",
         "kept_beside must be a text",
     ),
-    "a card of the future": (change_card(lambda card: card.update(card=3)), "card.json", "version 3"),
+    "a card of the future": (
+        change_card(lambda card: card.update(card=CARD_VERSION + 1)),
+        "card.json",
+        f"version {CARD_VERSION + 1}",
+    ),
     "a wrong count": (
         change_card(lambda card: card["statements"][0].update(releases=4)),
         "card.json",

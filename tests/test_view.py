@@ -18,7 +18,7 @@ from scipy import fft
 
 from ldp_slicing import view
 from ldp_slicing.errors import ImageError, LdpSlicingError
-from ldp_slicing.view import Shrinking, Size, shrinking_of
+from ldp_slicing.view import Padded, Shrinking, Size, shrinking_of
 from tests.cases import PRUNES, SHAPES, SIZES, can_shrink, photographs
 
 CHANNEL = hnp.arrays(np.uint8, st.tuples(st.integers(1, 20), st.integers(1, 20)))
@@ -165,7 +165,11 @@ def test_unknown_pruning_is_refused() -> None:
 
 
 def shrink_by_definition(image: NDArray[Any], size: Size) -> NDArray[Any]:
-    """Shrink [H, W, C] by slices and exact means, rounded half up."""
+    """Shrink [H, W, C] by slices and exact means, rounded half up. Padding comes first, and makes the source larger."""
+    if isinstance(size, Padded):
+        missing = [max(0, side - has) for side, has in zip((size.height, size.width), image.shape, strict=False)]
+        image = np.pad(image, [*((some // 2, some - some // 2) for some in missing), (0, 0)])
+        size = size.width, size.height
     how = shrinking_of(size, *image.shape[:2])
     if how is None:
         return image
@@ -196,10 +200,13 @@ def test_shrinking_equals_the_definition(shape: tuple[int, int], size: Size) -> 
         assert batch.dtype == dtype
 
 
+PADDED = st.builds(Padded, st.integers(1, 15), st.integers(1, 15))
+
+
 @given(hnp.arrays(np.uint16, st.tuples(st.integers(1, 12), st.integers(1, 12), st.sampled_from([1, 3]))), st.data())
 def test_shrinking_of_any_image(image: NDArray[np.uint16], data: st.DataObject) -> None:
     height, width = image.shape[:2]
-    size = data.draw(st.one_of(st.integers(1, 13), st.tuples(st.integers(1, width), st.integers(1, height))))
+    size = data.draw(st.one_of(st.integers(1, 13), st.tuples(st.integers(1, width), st.integers(1, height)), PADDED))
     assert np.array_equal(view.shrink(image, size), shrink_by_definition(image, size))
 
 
@@ -211,10 +218,11 @@ def test_memory_layout_and_strips_do_not_change_the_shrunk_image() -> None:
         small = view.shrink(layout, (5, 7))
         assert np.array_equal(small, expected)
         assert small.dtype == np.uint16
-    how = shrinking_of((5, 7), 19, 23)
-    assert how is not None
-    for first, end in itertools.combinations(range(8), 2):
-        assert np.array_equal(view.shrink_rows(image, how, first, end), expected[:, first:end])
+    for size, rows in (((5, 7), 7), (Padded(30, 26), 26)):
+        how, whole = shrinking_of(size, 19, 23), view.shrink(image, size)
+        assert how is not None
+        for first, end in itertools.combinations(range(rows + 1), 2):
+            assert np.array_equal(view.shrink_rows(image, how, first, end), whole[:, first:end])
 
 
 @pytest.mark.parametrize(
@@ -250,6 +258,10 @@ def test_ties_round_up() -> None:
         ((224, 224), 224, 224, None),
         ((3, 2), 7, 10, (0, 0, 6, 10, 2, 3)),
         ((2, 3), 7, 10, (0, 3, 7, 4, 3, 2)),
+        (Padded(224, 224), 4000, 6000, (0, 1000, 4000, 4000, 224, 224)),  # large enough: nothing is padded
+        (Padded(224, 224), 224, 224, None),
+        (Padded(224, 224), 100, 80, (0, 0, 100, 80, 224, 224)),
+        (Padded(224, 224), 223, 6000, (0, 2888, 223, 224, 224, 224)),  # as 224 x 6000 would be
     ],
 )
 def test_rules_for_the_released_size(size: Size, height: int, width: int, expected: tuple[int, ...] | None) -> None:
@@ -281,9 +293,9 @@ def test_one_source_pixel_affects_only_one_block_of_the_shrunk_image(prune: view
     small: list[tuple[int, int, Size]] = [
         (height, width, size)
         for height, width in itertools.product(range(1, 5), repeat=2)
-        for size in (1, 2, 3, *itertools.product(range(1, width + 1), range(1, height + 1)))
+        for size in (1, 2, 3, *itertools.product(range(1, width + 1), range(1, height + 1)), Padded(4, 2), Padded(6, 7))
     ]
-    for height, width, size in (*small, (19, 11, 17), (19, 11, (9, 10)), (19, 11, (11, 17))):
+    for height, width, size in (*small, (19, 11, 17), (19, 11, (9, 10)), (19, 11, (11, 17)), (19, 11, Padded(13, 18))):
         source = np.full((height, width), 30000, np.uint16)
         before = view.shrink(source, size)
         for y, x in np.ndindex(height, width):
@@ -312,6 +324,31 @@ def test_every_kept_pixel_belongs_to_one_released_pixel() -> None:
             assert np.array_equal(np.unique(owner), np.arange(parts))
 
 
+def test_padding_is_black_and_around_the_middle() -> None:
+    image = np.full((2, 3, 1), 7, np.uint16)
+    assert view.shrink(image[..., 0], Padded(6, 5)).tolist() == [
+        [0, 0, 0, 0, 0, 0],
+        [0, 7, 7, 7, 0, 0],
+        [0, 7, 7, 7, 0, 0],
+        [0, 0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0, 0],
+    ]
+    assert Padded(2, 3) != (2, 3)  # settings are compared, and caches look them up
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (None, "that of the source"),
+        (224, "at most 224 x 224"),
+        ((224, 168), "224 x 168"),
+        (Padded(224, 168), "224 x 168, smaller sources padded with black"),
+    ],
+)
+def test_sizes_in_words(size: Size, words: str) -> None:
+    assert view.sizing(size) == words
+
+
 def test_shrinking_needs_little_memory() -> None:
     image = np.zeros((1000, 3000, 3), np.uint8)
     tracemalloc.start()
@@ -321,7 +358,9 @@ def test_shrinking_needs_little_memory() -> None:
     assert peak < 4e5  # the image has 9 MB
 
 
-@pytest.mark.parametrize("size", [0, -1, True, 2.0, "224", (), (224,), (3, 0), (3, 2, 1), [224, 224], (2.0, 2)])
+@pytest.mark.parametrize(
+    "size", [0, -1, True, 2.0, "224", (), (224,), (3, 0), (3, 2, 1), [224, 224], (2.0, 2), Padded(0, 3)]
+)
 def test_unknown_size_is_refused(size: Any) -> None:
     with pytest.raises(LdpSlicingError, match=r"size must be the longest side.*\(224, 224\); got"):
         view.check_size(size)

@@ -41,11 +41,18 @@ class Tile:
 
 
 def make_sheet(
-    source: Words, side: int = 192, slices: str | None = None, prune: view.Prune = "haar", bits: int = 8
+    source: Words,
+    side: int = 192,
+    slices: str | None = None,
+    prune: view.Prune = "haar",
+    bits: int = 8,
+    *,
+    shrunk: bool = False,
 ) -> Image.Image:
     """Draw a source with its views, its bit-planes, and its releases at the paper's budgets with and without pruning.
 
-    source: uint8 H x W x 3, or grey uint8 or uint16 H x W of ``bits`` bits. side: the largest width of a tile.
+    source: uint8 H x W x 3, or grey uint8 or uint16 H x W of ``bits`` bits. side: the largest width of a tile. shrunk:
+    whether the source was shrunk, as it would be before the noise; the sheet says so.
 
     The source is released at its full size, as by ``privatize``. If it is larger than a tile, the sheet shows the
     middle of each release at full size, and the whole release reduced by averaging. Averaging removes noise, so only
@@ -85,7 +92,8 @@ def make_sheet(
     cut = f"the middle {piece.shape[1]} x {piece.shape[0]} of {width} x {height} pixels, and the whole image reduced"
     size = cut if is_large else f"shown at {width} x {height} pixels"
     deep = f", {bits}-bit values stretched over the range of the view" if bits > 8 else ""
-    return _draw(rows, f"Each release here is one of many releases of the same image; {size}{deep}.")
+    small = "Shrunk before the noise. " if shrunk else ""
+    return _draw(rows, f"{small}Each release here is one of many releases of the same image; {size}{deep}.")
 
 
 def _described(prune: view.Prune, slices: str | None) -> str:

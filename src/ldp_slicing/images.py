@@ -8,7 +8,10 @@ from __future__ import annotations
 import io
 import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +21,15 @@ from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
 from ldp_slicing.errors import ImageError
 from ldp_slicing.files import open_regular
+from ldp_slicing.heif import colour_notices, is_box_image, is_heic, open_heic
 from ldp_slicing.integrity import NO_IMAGE, check_whole, read_whole
 from ldp_slicing.png import MAX_PIXELS
 
-FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")  # no other decoder is tried on an untrusted file
+FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "AVIF")  # no other decoder is tried on an untrusted file
 _DEEP_GREY = ("I;16", "I;16L", "I;16B", "I;16N")
 _TIFF_PHOTOMETRIC, _TIFF_WHITE_IS_ZERO = 262, 0
 _TIFF_SUBFILE, _TIFF_DNG_VERSION = 254, 50706
+_USUAL_MILLISECONDS = Fraction(100)  # of a frame whose duration is not stated, as browsers show it
 _ALPHA_NOTICE = "transparency is dropped; the pixels it hid are released too"
 
 
@@ -49,9 +54,39 @@ def read_image(path: Path) -> Decoded:
 def decode_image(data: bytes) -> Decoded:
     """Decode the bytes of an image file, as ``read_image`` does."""
     check_whole(data)
-    try:
+    with _as_image_errors():
+        if is_heic(data):
+            image, notices = open_heic(data)
+            return _decode(image, notices + colour_notices(data))
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            return _decode(image)
+            _check_single(image)
+            return _decode(image, colour_notices(data) if is_box_image(data) else [])
+
+
+def decode_frames(data: bytes) -> Iterator[tuple[Decoded, Fraction]]:
+    """Yield the frames of an animation, in colour, each with the rate that its duration means, in frames per second."""
+    check_whole(data)
+    with _as_image_errors(), Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        _check_size(image)
+        # Viewers of animations do not show the still image that some APNG files begin with.
+        first, size = int(bool(image.info.get("default_image"))), image.size
+        for number in range(first, getattr(image, "n_frames", 1)):
+            image.seek(number)
+            frame = _decode(image.copy(), [])
+            if image.size != size:
+                raise ImageError(f"changes its frame size at frame {number + 1 - first}")
+            if frame.pixels.dtype != np.uint8:
+                raise ImageError("is an animation of 16-bit grey frames: convert it to 8 bits first")
+            pixels = frame.pixels if frame.pixels.ndim == 3 else np.repeat(frame.pixels[..., None], 3, axis=-1)
+            milliseconds = Fraction(image.info.get("duration") or 0) or _USUAL_MILLISECONDS
+            yield Decoded(pixels, frame.notices), 1000 / milliseconds
+
+
+@contextmanager
+def _as_image_errors() -> Iterator[None]:
+    """Turn whatever decoders raise on damaged files into an ImageError."""
+    try:
+        yield
     except ImageError:
         raise
     except UnidentifiedImageError:
@@ -64,10 +99,25 @@ def decode_image(data: bytes) -> Decoded:
         raise ImageError(f"cannot be decoded: {type(error).__name__}: {error}") from None
 
 
-def _decode(image: Image.Image) -> Decoded:
-    notices: list[str] = []
+def _check_size(image: Image.Image) -> None:
     if image.width * image.height > MAX_PIXELS:
         raise ImageError(f"{image.width} x {image.height} pixels are more than {MAX_PIXELS:,}: shrink or crop it")
+
+
+def _check_single(image: Image.Image) -> None:
+    """Refuse animations and pages: every one of their frames would be a release."""
+    if image.format == "MPO" or (frames := getattr(image, "n_frames", 1)) == 1:
+        return
+    if image.format == "TIFF":
+        raise ImageError(f"has {frames} pages: split it into single images first")
+    raise ImageError(
+        f"is an animation of {frames} frames, and each would be a release: split it into single images; a file that is "
+        f"no member of another can be released as a video with --frames, at {frames} times eps"
+    )
+
+
+def _decode(image: Image.Image, notices: list[str]) -> Decoded:
+    _check_size(image)
     tags = getattr(image, "tag_v2", {})
     if _TIFF_DNG_VERSION in tags or int(tags.get(_TIFF_SUBFILE) or 0) & 1:
         raise ImageError(
@@ -75,8 +125,6 @@ def _decode(image: Image.Image) -> Decoded:
         )
     if image.format == "MPO":
         notices.append("holds more images after the first, such as a depth map or gain map: only the first is released")
-    elif (frames := getattr(image, "n_frames", 1)) > 1:
-        raise ImageError(f"has {frames} frames or pages: split it into single images first")
     raw_mode = _raw_mode(image)
     white_is_zero = tags.get(_TIFF_PHOTOMETRIC) == _TIFF_WHITE_IS_ZERO
     image.load()

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from ldp_slicing.errors import ImageError
+from ldp_slicing.files import CHUNK_BYTES
+from ldp_slicing.heif import check_boxes, is_box_image
 from ldp_slicing.png import SIGNATURE, chunks_of
 
-NO_IMAGE = "not an image in a supported format (JPEG, PNG, WebP, TIFF, BMP, GIF)"
+NO_IMAGE = "not an image in a supported format (JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC, AVIF)"
 # Bytes per value of a TIFF type. All others have 1.
 _TIFF_TYPE_BYTES = {3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8, 18: 8}
+_MOST_BYTES = 1 << 30  # of an image file, which is read as a whole; a sparse file can have any size
 
 
 def read_whole(file: BinaryIO, *, otherwise: str = NO_IMAGE) -> bytes:
@@ -25,28 +28,39 @@ def read_whole(file: BinaryIO, *, otherwise: str = NO_IMAGE) -> bytes:
     """
     head = file.read(12)
     if _check_for(head) is None:
-        raise ImageError(_what_else(head) or otherwise)
-    return head + file.read()
+        raise ImageError(otherwise if head else "is empty")
+    data = bytearray(head)
+    while piece := file.read(CHUNK_BYTES):  # reading all at once would allocate as much as may be read
+        data += piece
+        if len(data) > _MOST_BYTES:
+            raise ImageError(f"has more than {_MOST_BYTES:,} bytes: shrink or crop it")
+    return bytes(data)
 
 
 def check_whole(data: bytes) -> None:
     """Raise an ImageError if the data is not an image, or is cut off where Pillow would not notice."""
-    check = _check_for(data[:8])
+    check = _check_for(data[:12])
     if check is None:
-        raise ImageError(_what_else(data[:12]) or NO_IMAGE)
+        raise ImageError(NO_IMAGE if data else "is empty")
     try:
         check(data)
     except (IndexError, OverflowError, struct.error):
         raise ImageError("is cut off before its end") from None
 
 
-def _what_else(head: bytes) -> str | None:
-    """Return a better message for files that people take for supported images."""
-    if not head:
-        return "is empty"
-    if head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"hevc", b"mif1", b"msf1", b"avif", b"avis"):
-        return "is HEIC or AVIF, which is not supported: convert it to JPEG, PNG or TIFF first"
-    return None
+def is_animation(data: bytes) -> bool:
+    """Return whether a whole file is an animated GIF, PNG, WebP or AVIF. A damaged file is not."""
+    try:
+        if data.startswith(b"GIF8"):
+            return len(list(_gif_frames(data))) > 1
+        if data.startswith(SIGNATURE):
+            frames = (int.from_bytes(one.body[:4], "big") for one in chunks_of(data) if one.kind == b"acTL")
+            return any(count > 1 for count in frames)
+    except (ImageError, IndexError, OverflowError, struct.error):
+        return False
+    if data.startswith(b"RIFF"):
+        return data[8:16] == b"WEBPVP8X" and len(data) > 20 and bool(data[20] & 2)
+    return data[4:12] == b"ftypavis"
 
 
 def looks_like_image_or_video(data: bytes, whole: int | None = None) -> bool:
@@ -58,7 +72,7 @@ def looks_like_image_or_video(data: bytes, whole: int | None = None) -> bool:
     if data[4:8] == b"ftyp" or data[128:132] == b"DICM" or _NETPBM.match(data[:99]) or data.startswith(_OTHERS):
         return True
     if data.startswith(b"BM"):  # ordinary text can begin like this
-        return len(data) > 6 and struct.unpack_from("<L", data, 2)[0] == whole
+        return len(data) > 9 and (struct.unpack_from("<L", data, 2)[0] == whole or data[6:10] == bytes(4))
     if data.startswith(b"RIFF"):
         return data[8:12] in (b"WEBP", b"AVI ", b"AVIX")
     for at, size in ((0, 188), (4, 192)):  # MPEG transport streams
@@ -97,6 +111,8 @@ _OTHERS = (
 
 
 def _check_for(head: bytes) -> Callable[[bytes], None] | None:
+    if is_box_image(head):
+        return check_boxes
     return next((check for signature, check in _CHECKS.items() if head.startswith(signature)), None)
 
 
@@ -112,6 +128,12 @@ def _check_png(data: bytes) -> None:
 
 def _check_gif(data: bytes) -> None:
     """Check for the trailer. Pillow would read an animation that is cut off after its first frame as a still image."""
+    for _ in _gif_frames(data):
+        pass
+
+
+def _gif_frames(data: bytes) -> Iterator[int]:
+    """Yield where each frame begins. Raise IndexError if the trailer is missing."""
 
     def palette_bytes(flags: int) -> int:
         return 6 << (flags & 7) if flags & 0x80 else 0
@@ -126,6 +148,7 @@ def _check_gif(data: bytes) -> None:
         if data[at] == ord("!"):
             at = after_blocks(at + 2)
         elif data[at] == ord(","):
+            yield at
             at = after_blocks(at + 11 + palette_bytes(data[at + 9]))
         else:
             at += 1

@@ -16,7 +16,7 @@ import hashlib
 import hmac
 import os
 import stat
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -107,21 +107,30 @@ class Secret:
     key: bytes = field(repr=False)
     is_owners: bool
 
-    def image_key(self, name: bytes, source: bytes, plan: Plan, prune: Prune, shrinking: Shrinking | None) -> ImageKey:
+    def image_key(
+        self, name: bytes, source: bytes, plan: Plan, prune: Prune, shrinking: Shrinking | None, mapping: str = ""
+    ) -> ImageKey:
         """Derive the key of one image from its item's name (run keys only), source digest, tables and view.
 
         shrinking: how the source is shrunk, by ``Slicer.shrinking``; None if it keeps its size.
+        mapping: how its values are mapped to a range, by ``RangeMap``; nothing if they are its words.
         """
         kind = (b"ldp-slicing owner's key 1",) if self.is_owners else (b"ldp-slicing run key 1", name)
         view = [(prune or "none").encode(), b"YCbCr" if plan.is_colour else b"grey"]
         if shrinking is not None:
-            view.append(b"".join(number.to_bytes(8, "big") for number in astuple(shrinking)))
+            view.append(shrinking.encode())
+        if mapping:
+            view.append(f"range {mapping}".encode())
         parts = (*kind, source, tables_digest(plan.tables), frame(*view), LAYOUT_VERSION.to_bytes(4, "big"))
         return ImageKey(self._mac(*parts))
 
     def output_name(self, name: bytes) -> str:
         """Return 32 hexadecimal digits that reveal nothing about the item's name without the secret."""
         return self._mac(b"ldp-slicing output name 1", name).hex()[:32]
+
+    def pseudonym(self, kind: str, name: str) -> bytes:
+        """Return 16 bytes for a name of some kind, the same under the same secret. They reveal nothing without it."""
+        return self._mac(b"ldp-slicing pseudonym 1", kind.encode(), name.encode())[:16]
 
     def identity(self) -> bytes:
         """Return 16 bytes that distinguish two secrets and reveal neither."""

@@ -21,7 +21,7 @@ CARD_NAME = "card.json"
 MANIFEST_NAME = "manifest.jsonl"
 BLANK = b"\0 \n"  # what a power cut may leave of a file
 MANIFEST_VERSION = 2  # version 1 did not state it
-LINE_BYTES = 1 << 20  # the longest line; names of members may be long
+LINE_BYTES = 1 << 16  # the longest line: names of files and members have at most 4,096 bytes
 RELEASED = "released"  # status of a release
 LOST = "lost"  # status of a release whose file is gone
 AGAIN = "released again"  # status of a release that replaced a lost one
@@ -34,9 +34,9 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 class DamagedManifestError(ReleaseError):
     """The manifest is not as ``write_manifest`` writes it: somebody changed it, or it was damaged."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(f"has a damaged {MANIFEST_NAME}: {reason}")
+    def __init__(self, damage: str) -> None:
+        self.damage = damage
+        super().__init__(f"has a damaged {MANIFEST_NAME}: {damage}")
 
 
 def has_card(place: Storage, path: str = CARD_NAME) -> bool:

@@ -13,7 +13,7 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cached_property
 from numbers import Real
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,6 +26,19 @@ PAPER_WEIGHTS = (4, 1, 1)  # of Y, Cb and Cr
 BUDGETS = (1.0, 2.4, 5.2, 12.0, 20.0, 32.0, 58.0)  # the eps per pixel of the paper's experiments
 SHARE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 RARE = Fraction(1, 10**6)  # a slice that changes less often is unchanged in most images
+
+
+class StatesPlan(Protocol):
+    """What a plan needs to know of a card's ``Statement``, which this module does not import."""
+
+    @property
+    def plan(self) -> Plan: ...
+
+
+class StatesPlans(Protocol):
+    """What a plan needs to know of a ``Card``."""
+
+    def statement(self, bits: int | None = None) -> StatesPlan: ...
 
 
 @dataclass(frozen=True, order=True)
@@ -128,7 +141,7 @@ class Plan:
 
     @classmethod
     def grey(cls, epsilon: float, bits: int = 8) -> Plan:
-        """Return the paper's plan for one grey channel of 8 to 16 bits. It has no colour weights."""
+        """Return the paper's plan for one grey channel of 1 to 16 bits. It has no colour weights."""
         _check_width(bits, colour=False)
         return _allocate(epsilon, _roots({1 << b: Fraction(2**b) for b in range(bits)}), bits)
 
@@ -192,6 +205,12 @@ class Plan:
         return value
 
     @property
+    def rarely_changed(self) -> dict[str, Fraction]:
+        """The slices that change less than once in 10^6 pixels, by name, with the probability that they change."""
+        chances = {self.slice_name(part): self.tables.change_probability(part.bits) for part in self.slices}
+        return {name: chance for name, chance in chances.items() if chance < RARE}
+
+    @property
     def remark(self) -> str | None:
         """A warning for somebody who chooses this plan, or None.
 
@@ -204,8 +223,7 @@ class Plan:
                 f"realises epsilon {self.realised_epsilon:.6g} of the requested {self.epsilon:.6g}: probabilities are "
                 "integers over 2^64 and never 0, so this plan is noisier and more private than requested"
             )
-        chances = {self.slice_name(part): self.tables.change_probability(part.bits) for part in self.slices}
-        if rare := {name: chance for name, chance in chances.items() if chance < RARE}:
+        if rare := self.rarely_changed:
             name, chance = min(rare.items(), key=lambda item: item[1])
             others = f" and {len(rare) - 1} more" if len(rare) > 1 else ""
             remarks.append(
@@ -257,6 +275,16 @@ class Plan:
         except (KeyError, TypeError, ValueError) as error:
             raise PlanError(f"not a plan in JSON: {type(error).__name__}: {error}") from None
 
+    @classmethod
+    def from_card(cls, card: StatesPlans, bits: int | None = None) -> Plan:
+        """Return the plan that a card states.
+
+        >>> plan = Plan.from_card(Card.read("releases/card.json"))       # doctest: +SKIP
+
+        bits: of the words, 24 for colour and 1 to 16 for grey, if the card states several plans.
+        """
+        return card.statement(bits).plan
+
 
 def positive(what: str, value: float) -> float:
     """Return ``value`` as a float, or raise a PlanError that shows it."""
@@ -270,9 +298,9 @@ def _is_number(value: object) -> bool:
 
 
 def _check_width(bits: int, *, colour: bool) -> None:
-    if not (isinstance(bits, int) and (8 <= bits <= 16 or (colour and bits == COLOUR_BITS))):
+    if not (isinstance(bits, int) and (1 <= bits <= 16 or (colour and bits == COLOUR_BITS))):
         raise PlanError(
-            f"a grey word must have 8 to 16 bits{', a colour word 24' if colour else ''}; got bits={bits!r}"
+            f"a grey word must have 1 to 16 bits{', a colour word 24' if colour else ''}; got bits={bits!r}"
         )
 
 

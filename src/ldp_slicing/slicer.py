@@ -10,16 +10,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Literal, Protocol, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ldp_slicing import mask, view
 from ldp_slicing.card import Card, Statement
-from ldp_slicing.errors import CardError, ImageError, ImageKeyError, LdpSlicingError
+from ldp_slicing.errors import CardError, ImageError, ImageKeyError, LdpSlicingError, PresetError
 from ldp_slicing.kernel import VARIANTS, Kernel
 from ldp_slicing.plan import COLOUR_BITS, Plan
+from ldp_slicing.presets import Preset, get_preset, no_budget
 from ldp_slicing.randomness import SLACK, Fresh, ImageKey, Keystream, Randomness
 from ldp_slicing.tables import Tables
 from ldp_slicing.view import Prune, Shrinking, Size
@@ -122,8 +124,9 @@ class Slicer:
     size
         None releases every pixel. An int is the longest side of a release: 224 shrinks larger images, keeps their
         aspect, and leaves smaller images as they are. (width, height) is the size of every release: the largest
-        centred rectangle of that aspect is shrunk, and smaller images are refused. Shrinking comes before the noise,
-        costs no eps and reveals less. ``released_shape`` tells the shape that results.
+        centred rectangle of that aspect is shrunk, and smaller images are refused, or padded with black by
+        ``view.Padded(width, height)``. Shrinking comes before the noise, costs no eps and reveals less.
+        ``released_shape`` tells the shape that results.
     output
         "rgb", or "ycbcr" for the randomised words themselves.
     backend
@@ -160,6 +163,19 @@ class Slicer:
         for field, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, field.name, value)
 
+    @classmethod
+    def from_card(cls, card: Card, bits: int | None = None, *, backend: BackendName | Backend = "auto") -> Slicer:
+        """Return a slicer with the plan, view and output that a card states. Its keys are its own.
+
+        >>> slicer = Slicer.from_card(Card.read("releases/card.json"))         # doctest: +SKIP
+
+        bits: of the words, 24 for colour and 1 to 16 for grey, if the card has several statements. If the card states a
+        range of values, the slicer takes words of that range.
+        """
+        stated = card.statement(bits)
+        output: Output = "ycbcr" if stated.output == "ycbcr" else "rgb"
+        return cls(stated.plan, prune=stated.prune, size=stated.size, output=output, backend=backend)
+
     def __repr__(self) -> str:
         view_options = f"prune={self.prune!r}, size={self.size!r}"
         return f"Slicer({self.plan!r}, {view_options}, output={self.output!r}, backend={self.backend.name!r})"
@@ -180,7 +196,8 @@ class Slicer:
                 "leave randomness at its default"
             )
         released_height, released_width = self.released_shape((height, width))
-        return Card((Statement.of(self.plan, self.prune, self.output, ((released_width, released_height),)),))
+        sizes = ((released_width, released_height),)
+        return Card((Statement.of(self.plan, self.prune, self.output, sizes, size=self.size),))
 
     def shrinking(self, height: int, width: int) -> Shrinking | None:
         """Return how a ``height`` x ``width`` source is shrunk, or None if all of it is released in its size."""
@@ -310,25 +327,38 @@ class Slicer:
 
 
 @overload
-def privatize(image: Array, epsilon: float = 20.0) -> Array: ...
+def privatize(image: Array, epsilon: float | None = None, *, preset: str | Path | None = None) -> Array: ...
 @overload
-def privatize(image: Image.Image, epsilon: float = 20.0) -> Image.Image: ...
-def privatize(image: Array | Image.Image, epsilon: float = 20.0) -> Array | Image.Image:
-    """Return one release of ``image`` with the paper's plan (Plan.grey for a grey image) and Haar pruning.
+def privatize(image: Image.Image, epsilon: float | None = None, *, preset: str | Path | None = None) -> Image.Image: ...
+def privatize(
+    image: Array | Image.Image, epsilon: float | None = None, *, preset: str | Path | None = None
+) -> Array | Image.Image:
+    """Return one release of ``image`` at a budget that you choose, or with a preset.
 
-    >>> release = privatize(np.zeros((4, 6, 3), np.uint8), epsilon=20.0)
+    >>> release = privatize(np.zeros((4, 6, 3), np.uint8), epsilon=5.2)
+    >>> release = privatize(np.zeros((4, 6, 3), np.uint8), preset="paper")
 
-    image: uint8 H x W x 3, uint8 or uint16 H x W, a batch of those, or a PIL image; see ``Slicer``.
+    image
+        uint8 H x W x 3, uint8 or uint16 H x W, a batch of those, or a PIL image; see ``Slicer``.
+    epsilon
+        the budget of a released pixel, for the paper's plan (Plan.grey for a grey image) with Haar pruning.
+    preset
+        the name of a preset, or the path of a preset file; see ``ldp-slicing plan --presets``.
     """
+    if epsilon is None and preset is None:
+        raise no_budget('call privatize(image, epsilon=5.2) or privatize(image, preset="paper")')
+    if epsilon is not None and preset is not None:
+        raise PresetError("a preset has its own view, plan and budget: leave out epsilon")
     array = np.asarray(image)
     colour = array.ndim >= 3 and array.shape[-1] == 3
     bits = COLOUR_BITS if colour else 16 if array.dtype.kind == "u" and array.dtype.itemsize == 2 else 8
-    return _paper_slicer(epsilon, bits)(image)
+    chosen = get_preset(preset) if preset is not None else Preset("epsilon", "", cast("float", epsilon))
+    return _slicer_of(chosen, bits)(image)
 
 
 @lru_cache(maxsize=64)
-def _paper_slicer(epsilon: float, bits: int) -> Slicer:
-    return Slicer(Plan.paper(epsilon) if bits == COLOUR_BITS else Plan.grey(epsilon, bits))
+def _slicer_of(preset: Preset, bits: int) -> Slicer:
+    return Slicer(preset.plan(bits), prune=preset.prune, size=preset.size)
 
 
 def _advice(image: object) -> str:

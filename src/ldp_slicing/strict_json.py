@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -18,6 +18,8 @@ MOST_DIGITS = 18  # of an integer: below 2^60
 NAMES = {dict: "an object", list: "a list", str: "a text", int: "an integer", float: "a number with a decimal point"}
 NAMES |= {bool: "true or false"}
 NO_FIELDS: Mapping[str, type] = MappingProxyType({})
+
+Difference = tuple[str, Any, Any]  # where in the document, what it says there, what is right
 
 
 def parse(data: bytes, *, most_bytes: int) -> Any:  # noqa: ANN401 - JSON values
@@ -73,11 +75,24 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def differences(written: Any, right: Any, where: str = "") -> Iterator[Difference]:  # noqa: ANN401 - JSON values
+    """Yield every place where a JSON value differs from what it should be."""
+    if isinstance(right, dict) and isinstance(written, dict) and right.keys() == written.keys():
+        for key, value in right.items():
+            yield from differences(written[key], value, f"{where}.{key}" if where else key)
+    elif isinstance(right, list) and isinstance(written, list) and len(right) == len(written):
+        for i, value in enumerate(right):
+            yield from differences(written[i], value, f"{where}[{i}]")
+    elif type(written) is not type(right) or written != right:
+        yield where, written, right
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise LdpSlicingError(f"the key {shown(next(key for key in keys if keys.count(key) > 1))} occurs twice")
+    found = dict[str, Any]()
+    for key, value in pairs:
+        if key in found:
+            raise LdpSlicingError(f"the key {shown(key)} occurs twice")
+        found[key] = value
     return found
 
 

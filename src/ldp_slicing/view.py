@@ -8,19 +8,32 @@ Proofs: docs/proofs.md, 6 and 7. Tests: tests/test_view.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ldp_slicing.errors import ImageError, LdpSlicingError
+from ldp_slicing.errors import ImageError, LdpSlicingError, Reason
 
 Prune = Literal["haar", "haar2", "haar4", "haar8", "dct"] | None
 BLOCK = {None: 1, "haar": 2, "haar2": 2, "haar4": 2, "haar8": 2, "dct": 8}  # side of the block whose mean is removed
 GAIN = {"haar2": 2, "haar4": 4, "haar8": 8}  # the factor that amplifies the remaining detail into higher bits
 
-Size = int | tuple[int, int] | None  # of releases: the longest side, or (width, height); None: that of the source
+
+@dataclass(frozen=True)
+class Padded:
+    """The size of every release, as (width, height) is; smaller sources are surrounded by black instead of refused.
+
+    The padding is black (0 in every channel) and public: it hides nothing, not even where it ends, since averaging the
+    noise shows that. It gets noise like any other pixel and counts as released.
+    """
+
+    width: int
+    height: int
+
+
+Size = int | tuple[int, int] | Padded | None  # of releases: the longest side, or width and height; None: the source's
 
 
 @dataclass(frozen=True)
@@ -28,6 +41,8 @@ class Shrinking:
     """How sources of one size are shrunk: the rectangle of the source that is kept, and the size of the release.
 
     top, left, height, width: the rectangle, in pixels of the source.
+
+    Where the rectangle is smaller than the release, it is padded: it lies in the middle and keeps its pixels.
     """
 
     top: int
@@ -37,9 +52,24 @@ class Shrinking:
     released_height: int
     released_width: int
 
+    @property
+    def is_padded(self) -> bool:
+        return self.height < self.released_height or self.width < self.released_width
+
+    @property
+    def padding(self) -> tuple[int, int]:
+        """How many rows of padding are above the rectangle, and how many columns are left of it."""
+        return (self.released_height - self.height) // 2, (self.released_width - self.width) // 2
+
+    def encode(self) -> bytes:
+        """Return all six numbers, of eight bytes each: keys and identities depend on them."""
+        return b"".join(number.to_bytes(8, "big") for number in astuple(self))
+
 
 def check_size(size: Size) -> None:
-    """Raise LdpSlicingError unless ``size`` is None, a longest side or (width, height)."""
+    """Raise LdpSlicingError unless ``size`` is None, a longest side, (width, height) or Padded(width, height)."""
+    if isinstance(size, Padded):
+        size = size.width, size.height
     sides = size if isinstance(size, tuple) and len(size) == 2 else (size,)
     if size is not None and not all(type(side) is int and side >= 1 for side in sides):
         raise LdpSlicingError(
@@ -56,8 +86,12 @@ def shrinking_of(size: Size, height: int, width: int) -> Shrinking | None:
     >>> shrinking_of((224, 224), 3000, 4000)
     Shrinking(top=0, left=500, height=3000, width=3000, released_height=224, released_width=224)
 
+    >>> shrinking_of(Padded(224, 224), 100, 4000)
+    Shrinking(top=0, left=1888, height=100, width=224, released_height=224, released_width=224)
+
     Nothing is enlarged. With a longest side, smaller sources keep their size. With (width, height), the largest
-    centred rectangle of that aspect is kept, and smaller sources are refused with an ImageError.
+    centred rectangle of that aspect is kept, and sources that are less wide or less high are refused with an
+    ImageError. With Padded(width, height) those are padded to that width or height first.
     """
     check_size(size)
     if size is None:
@@ -71,15 +105,20 @@ def _to_longest_side(side: int, height: int, width: int) -> Shrinking:
     return Shrinking(0, 0, height, width, max(1, height * side // longest), max(1, width * side // longest))
 
 
-def _to_fit(size: tuple[int, int], height: int, width: int) -> Shrinking:
-    fit_width, fit_height = size
-    if width < fit_width or height < fit_height:
+def _to_fit(size: tuple[int, int] | Padded, height: int, width: int) -> Shrinking:
+    fit_width, fit_height = (size.width, size.height) if isinstance(size, Padded) else size
+    is_smaller = width < fit_width or height < fit_height
+    if is_smaller and not isinstance(size, Padded):
         raise ImageError(
             f"the image has {width} x {height} pixels, but releases of {fit_width} x {fit_height} were requested, and "
-            "nothing is enlarged: ask for a smaller size, or for a longest side"
+            "nothing is enlarged: ask for a smaller size, for a longest side, or for padding",
+            Reason.TOO_SMALL,
         )
-    kept_height = min(height, width * fit_height // fit_width)
-    kept_width = min(width, height * fit_width // fit_height)
+    if is_smaller:  # once padded, it has the width or the height of the release, so nothing is left to shrink
+        kept_height, kept_width = min(height, fit_height), min(width, fit_width)
+    else:
+        kept_height = min(height, width * fit_height // fit_width)
+        kept_width = min(width, height * fit_width // fit_height)
     top, left = (height - kept_height) // 2, (width - kept_width) // 2
     return Shrinking(top, left, kept_height, kept_width, fit_height, fit_width)
 
@@ -107,11 +146,18 @@ def shrink_rows(
 
     Let the kept rectangle have H x W pixels, and the release h x w. Released row i takes the rows floor(i H / h) to
     floor((i + 1) H / h) - 1 of the rectangle, and columns likewise. A released value is the mean of its source
-    values, rounded half up. Every pixel of the rectangle belongs to exactly one released pixel.
+    values, rounded half up. Every pixel of the rectangle belongs to exactly one released pixel. Padding is 0.
 
     Beside the result, memory holds one row of sums per image.
     """
     kept = images[:, how.top : how.top + how.height, how.left : how.left + how.width]
+    small = np.zeros((len(images), end - first, how.released_width, images.shape[3]), images.dtype.newbyteorder("="))
+    if how.is_padded:
+        above, left = how.padding
+        top, bottom = max(first, above), min(end, above + how.height)
+        if top < bottom:
+            small[:, top - first : bottom - first, left : left + how.width] = kept[:, top - above : bottom - above]
+        return small
     rows, columns = (
         np.arange(parts + 1) * length // parts
         for length, parts in ((how.height, how.released_height), (how.width, how.released_width))
@@ -120,12 +166,20 @@ def shrink_rows(
     largest_area = -(-how.height // how.released_height) * int(widths.max())
     fits = largest_area * (2 * np.iinfo(images.dtype).max + 1) < 1 << 32  # twice a sum, and its area
     wide = np.uint32 if fits else np.uint64
-    small = np.empty((len(images), end - first, how.released_width, images.shape[3]), images.dtype.newbyteorder("="))
     for i in range(first, end):
         sums = np.add.reduceat(np.add.reduce(kept[:, rows[i] : rows[i + 1]], axis=1, dtype=wide), columns[:-1], axis=1)
         areas = ((rows[i + 1] - rows[i]) * widths).astype(wide)
         small[:, i - first] = (2 * sums + areas) // (2 * areas)
     return small
+
+
+def sizing(size: Size) -> str:
+    """Return a size for people to read, and for the card."""
+    if isinstance(size, Padded):
+        return f"{size.width} x {size.height}, smaller sources padded with black"
+    if isinstance(size, tuple):
+        return f"{size[0]} x {size[1]}"
+    return "that of the source" if size is None else f"at most {size} x {size}"
 
 
 def block_of(prune: Prune) -> int:

@@ -58,7 +58,7 @@ def folder(tmp_path: Path) -> Path:
     (source / "more" / "grey.png").write_bytes(png(sample_image(4)[..., 0]))
     (source / "more" / "deep.png").write_bytes(png(sample_image(5)[..., 0].astype(np.uint16) * 200))
     target = tmp_path / "releases"
-    release(source, target, ReleaseSettings())
+    release(source, target, ReleaseSettings(20.0))
     return target
 
 
@@ -81,7 +81,7 @@ def test_untouched_releases_pass(folder: Path) -> None:
 
 def test_one_release_with_its_card(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png(sample_image(0)))
-    release(tmp_path / "a.png", tmp_path / "release.png", ReleaseSettings(prune="dct"))
+    release(tmp_path / "a.png", tmp_path / "release.png", ReleaseSettings(20.0, prune="dct"))
     report = audit_releases(tmp_path / "release.png")
     assert report.passed, str(report)
     (tmp_path / "release.png.card.json").unlink()
@@ -107,7 +107,7 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     "tamper",
     [
         lambda card: card["statements"][0]["levels"][1].update(epsilon=10.0),
-        lambda card: card["statements"][0]["levels"][3].update(vacuous=False),
+        lambda card: card["statements"][0]["levels"][3].update(means="Nobody can tell."),
         lambda card: card["statements"][0]["levels"].pop(),
         lambda card: card["statements"][0]["plan"].update(epsilon_realised=1.0),
         lambda card: card["statements"][0]["plan"].update(epsilon_requested=1.0),
@@ -174,14 +174,14 @@ def test_a_name_cannot_write_lines_into_the_report(folder: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Path.read_bytes
+    real = Path.open
 
-    def failing(path: Path) -> bytes:
+    def failing(path: Path, *arguments: Any, **options: Any) -> Any:
         if path.name == "1.png":
             raise PermissionError(13, "Permission denied")
-        return real(path)
+        return real(path, *arguments, **options)
 
-    monkeypatch.setattr(Path, "read_bytes", failing)
+    monkeypatch.setattr(Path, "open", failing)
     with pytest.raises(AuditError, match=r"1\.png cannot be read: Permission denied"):
         audit_releases(folder)
 
@@ -221,7 +221,7 @@ def test_equal_releases_of_single_pixels_may_be_chance(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     for number in range(2):
         (tmp_path / "images" / f"{number}.png").write_bytes(png(np.full((1, 1, 3), 7, np.uint8)))
-    release(tmp_path / "images", tmp_path / "releases", ReleaseSettings())
+    release(tmp_path / "images", tmp_path / "releases", ReleaseSettings(20.0))
     shutil.copy(tmp_path / "releases" / "0.png", tmp_path / "releases" / "1.png")
     report = audit_releases(tmp_path / "releases")
     assert failed(report) == {"files", "card"}  # the copy is not the file that was released
@@ -337,7 +337,7 @@ def test_the_report_states_how_many_pairs_were_compared(tmp_path: Path, monkeypa
     (tmp_path / "images").mkdir()
     for number in range(8):
         (tmp_path / "images" / f"{number}.png").write_bytes(png(sample_image(number)[:16, :16]))
-    release(tmp_path / "images", tmp_path / "releases", ReleaseSettings())
+    release(tmp_path / "images", tmp_path / "releases", ReleaseSettings(20.0))
     assert "28 of 28 pairs" in by_name(audit_releases(tmp_path / "releases"))["shared masks"].tested
     monkeypatch.setattr("ldp_slicing.audit.shared_masks.COMPARISONS", 128 * 8)
     assert "22 of 28 pairs" in by_name(audit_releases(tmp_path / "releases"))["shared masks"].tested
@@ -348,7 +348,7 @@ def test_a_recorded_loss_passes(folder: Path, lost: str) -> None:
     """The grey release is the only one of its kind; the colour ones are two of four."""
     (folder / lost).unlink()
     assert failed(audit_releases(folder)) == {"card", "files"}  # the manifest does not record the loss
-    release(folder.parent / "images", folder, ReleaseSettings())
+    release(folder.parent / "images", folder, ReleaseSettings(20.0))
     assert audit_releases(folder).passed
     card = folder / "card.json"
     text = card.read_text()
@@ -418,7 +418,7 @@ def test_the_remaining_releases_may_be_smaller_than_a_block(tmp_path: Path) -> N
 def test_two_statements_cannot_be_about_the_same_releases(folder: Path) -> None:
     lost = "more/odd.png"
     (folder / lost).unlink()
-    release(folder.parent / "images", folder, ReleaseSettings())
+    release(folder.parent / "images", folder, ReleaseSettings(20.0))
     card = folder / "card.json"
     true = json.loads(card.read_text())
     assert audit_releases(folder).passed

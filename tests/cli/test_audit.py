@@ -28,7 +28,7 @@ def releases(tmp_path: Path) -> Path:
     (tmp_path / "images").mkdir()
     for number in range(2):
         (tmp_path / "images" / f"{number}.png").write_bytes(b"".join(encode_png(sample_image(number))))
-    release(tmp_path / "images", tmp_path / "releases", ReleaseSettings())
+    release(tmp_path / "images", tmp_path / "releases", ReleaseSettings(20.0))
     return tmp_path / "releases"
 
 
@@ -72,7 +72,7 @@ def test_releases_that_pass_and_that_fail(releases: Path) -> None:
 
 def test_releases_about_which_an_audit_cannot_tell(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"".join(encode_png(sample_image(0)[:3, :5])))
-    release(tmp_path / "a.png", tmp_path / "release.png", ReleaseSettings())
+    release(tmp_path / "a.png", tmp_path / "release.png", ReleaseSettings(20.0))
     status, out, _ = audit(tmp_path / "release.png")
     assert status == 3
     assert "\ncannot tell at this budget: 1 release could be unprotected" in out
@@ -117,7 +117,7 @@ def test_the_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--epsilon", "0"], "got 0.0"),
         (["--weights", "4:1"], "'4:1'"),
         (["--pixels", "10"], "4096"),
-        (["--grey", "7"], "from 8 to 16"),
+        (["--grey", "0"], "from 1 to 16"),
         (["--grey", "8", "--slices", "Y7", "--epsilon", "2"], "a grey pixel of 8 bits has the bits 7 to 0"),
         (["--slices", "Y7"], "--slices needs --epsilon"),
         (["DST", "--slices", "Y7"], "leave out --slices"),

@@ -116,3 +116,24 @@ def test_a_key_is_created_and_never_printed(tmp_path: Path) -> None:
     assert (status, out) == (2, "")
     assert "never overwritten" in err
     assert path.read_bytes() == before
+
+
+def test_ledgers_are_merged(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        number = ord(name)
+        image = encoded(gradient(9, number % 50), "PNG")
+        source = plant(tmp_path / f"in {name}", {f"{name}.png": image})
+        assert run("privatize", source, tmp_path / f"out {name}", "-e", 5, "--ledger", tmp_path / name)[0] == 0
+    status, out, _ = run("ledger", "merge", tmp_path / "b", "--ledger", tmp_path / "a")
+    assert (status, "1 release added, 2 in all" in out) == (0, True)
+    again = run("privatize", tmp_path / "in b", tmp_path / "again", "-e", 5, "--ledger", tmp_path / "a")
+    assert (again[0], "b.png: was released before, 1 time" in again[2]) == (1, True)
+    assert run("ledger", "merge", tmp_path / "c", "--ledger", tmp_path / "a")[0] == 2
+
+
+def test_help_names_the_commands(tmp_path: Path) -> None:
+    _, out, _ = run("ledger", "--help")
+    assert all(f" {name} " in out for name in ("show", "void", "merge", "rebuild"))
+    (tmp_path / "void").write_bytes(encoded(gradient(5), "PNG"))
+    filled(tmp_path / "l.sqlite")
+    assert "not in" in run("ledger", "show", tmp_path / "void", "--ledger", tmp_path / "l.sqlite")[1]

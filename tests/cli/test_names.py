@@ -28,7 +28,7 @@ def test_the_owner_can_trace_every_release_to_its_source(kind: str, tmp_path: Pa
     source = plant(
         tmp_path / "in", {"a, b.png": files["00000.png"], "deep/c.png": files["00001.png"], "s.tar": shard.getvalue()}
     )
-    assert ask("privatize", source, tmp_path / "out", "--names", kind)[0] == 0
+    assert ask("privatize", source, tmp_path / "out", "--names", kind, "-e", 20)[0] == 0
     code, text = ask("names", tmp_path / "out")
     assert code == 0
     rows = list(csv.DictReader(io.StringIO(text)))

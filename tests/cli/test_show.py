@@ -72,7 +72,7 @@ def test_dicom_files_and_deep_grey_use_the_plan_of_their_word(tmp_path: Path, mo
     given: list[tuple[tuple[int, ...], int]] = []
 
     def note(
-        pixels: NDArray[np.unsignedinteger], side: int, slices: str | None, prune: Prune, bits: int
+        pixels: NDArray[np.unsignedinteger], side: int, slices: str | None, prune: Prune, bits: int, *, shrunk: bool
     ) -> Image.Image:
         given.append((pixels.shape, bits))
         return Image.new("L", (1, 1))
@@ -110,7 +110,7 @@ def test_dicom_files_and_deep_grey_use_the_plan_of_their_word(tmp_path: Path, mo
         (
             "text.jpg",
             "sheet.png",
-            "text.jpg: not an image in a supported format (JPEG, PNG, WebP, TIFF, BMP, GIF), nor DICOM",
+            "text.jpg: not an image in a supported format (JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC, AVIF), nor DICOM",
         ),
         ("shard.tar", "sheet.png", "shard.tar: not an image"),
         ("torn.dcm", "sheet.png", "torn.dcm: cannot be decoded"),

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from ldp_slicing import Plan, Slicer
 from ldp_slicing.cli import app
 from tests.card_attacks import ATTACKS
 from tests.markers import encoded, gradient
-from tests.release.helpers import plant, release
+from tests.release.helpers import PNG, plant, release
 
 FILES = 25
 
@@ -57,7 +58,8 @@ def test_changed_files_are_listed(target: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("in", "has no manifest"), ("nowhere", "not a folder"), ("in/0.png", "use `ldp-slicing audit`")]
+    ("name", "why"),
+    [("in", "has no manifest"), ("nowhere", "neither a folder"), ("in/0.png", "has no 0.png.card.json")],
 )
 def test_other_paths_are_refused(name: str, why: str, target: Path) -> None:
     result = CliRunner().invoke(app, ["verify", str(target.parent / name)])
@@ -90,8 +92,7 @@ def test_a_changed_manifest_is_wrong(old: str, new: str, why: str, target: Path)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_changed_card_is_wrong(attack: str, target: Path) -> None:
     change, why = ATTACKS[attack]
-    card = target / "card.json"
-    card.write_text(change(card.read_text()))
+    (target / "card.json").write_text(change(Slicer(Plan.paper(20.0)).card(width=640, height=480).to_json()))
     result = CliRunner().invoke(app, ["verify", str(target), "--json"])
     problems = [one for one in json.loads(result.stdout)["problems"] if one["file"] == "card.json"]
     assert (result.exit_code, len(problems)) == (1, 1)
@@ -106,3 +107,28 @@ def test_pipes_and_devices_are_refused_at_once(command: str, name: str, target: 
         (target / name).unlink()
         make(target / name)
         assert CliRunner().invoke(app, [command, str(target)]).exit_code in (1, 2)
+
+
+def test_one_file_with_its_card(tmp_path: Path) -> None:
+    release(plant(tmp_path, {"a.png": PNG}) / "a.png", tmp_path / "b.png")
+    result = CliRunner().invoke(app, ["verify", str(tmp_path / "b.png")])
+    assert (result.exit_code, result.stdout.split(":")[0]) == (0, "1 release, 1 file")
+    assert "no manifest" in result.stdout
+    shown = json.loads(CliRunner().invoke(app, ["verify", str(tmp_path / "b.png"), "--json"]).stdout)
+    assert (shown["manifest"], shown["problems"]) == (False, [])
+    assert "how often a source was released" in shown["not_checked"]
+    refused = CliRunner().invoke(app, ["verify", str(tmp_path / "b.png"), "--fast"])
+    assert (refused.exit_code, "leave out --fast" in " ".join(refused.stderr.split())) == (2, True)
+    (tmp_path / "b.png").write_bytes((tmp_path / "b.png").read_bytes() + b"more")
+    result = CliRunner().invoke(app, ["verify", str(tmp_path / "b.png")])
+    assert (result.exit_code, "4 bytes after the end" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("command", ["verify", "audit"])
+def test_the_card_of_one_file_is_a_regular_file(command: str, tmp_path: Path) -> None:
+    release(plant(tmp_path, {"a.png": PNG}) / "a.png", tmp_path / "b.png")
+    card = tmp_path / "b.png.card.json"
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+        card.unlink()
+        make(card)
+        assert CliRunner().invoke(app, [command, str(tmp_path / "b.png")]).exit_code in (1, 2)

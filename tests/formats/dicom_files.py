@@ -27,16 +27,18 @@ def dicom(pixels: NDArray[Any], bits: int, **about: Any) -> Dataset:
     made.PatientName = made.PatientID = made.InstitutionName = made.StudyDescription = SECRET.decode()
     made.PatientBirthDate, made.StudyDate = "19700101", "20200101"
     made.WindowCenter, made.WindowWidth, made.RescaleSlope, made.RescaleIntercept = 40, 400, 1, -1024
-    made.SmallestImagePixelValue, made.LargestImagePixelValue = int(pixels.min()), int(pixels.max())
+    made.SmallestImagePixelValue, made.LargestImagePixelValue = int(pixels.min()), min(int(pixels.max()), 65535)
     icon = pydicom.Dataset()
     icon.Rows, icon.Columns, icon.BitsAllocated, icon.PixelData = 2, 2, 8, SECRET + b"\0"
     made.IconImageSequence = [icon]
     made.add_new(0x60003000, "OW", SECRET + b"\0")
     made.private_block(0x0009, "ACME", create=True).add_new(1, "LO", SECRET.decode())
-    made.SamplesPerPixel, made.PhotometricInterpretation = 1, "MONOCHROME2"
-    if pixels.ndim == 3:
-        made.NumberOfFrames = len(pixels)
-    made.Rows, made.Columns = pixels.shape[-2:]
+    if is_colour := about.get("PhotometricInterpretation") in ("RGB", "YBR_FULL"):
+        made.PlanarConfiguration = 0
+    made.SamplesPerPixel, made.PhotometricInterpretation = 3 if is_colour else 1, "MONOCHROME2"
+    *frames, made.Rows, made.Columns = pixels.shape[:-1] if is_colour else pixels.shape
+    if frames:
+        made.NumberOfFrames = frames[0]
     made.BitsAllocated, made.BitsStored, made.HighBit, made.PixelRepresentation = (
         8 * pixels.dtype.itemsize,
         bits,

@@ -43,7 +43,7 @@ def test_data_that_is_left_out_is_reported(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"s.tar": shard(SAMPLES), "a.parquet": table([OTHER])})
     run = prepare(source, tmp_path / "out", ReleaseSettings(5.0, keep=("cls", "label")))
     list(run.run(on_this_machine(1)))
-    notices = dict(records.notices(run.state))
+    notices = {one.source: one.notice for one in records.notices(run.state)}
     run.close()
     assert notices == {
         name: f"left out: {what} (--keep NAME keeps them)"

@@ -1,23 +1,30 @@
-"""Hostile sources of a few kilobytes: they are refused, and the memory of the process stays small."""
+"""Hostile sources and releases: they are refused, and the memory of the process stays small."""
 
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from ldp_slicing.errors import ImageError
+from ldp_slicing.formats import thrift, video
+from ldp_slicing.formats.parquet import IMAGE_TYPE
+from ldp_slicing.integrity import read_whole
 from tests.formats.dicom_files import SLICE, dicom, saved
 from tests.formats.parquet_files import table
-from tests.release.helpers import plant
+from tests.release.helpers import PNG, plant
 
 MOST_MIB = 300  # the libraries themselves take up to 100
 READ = """
@@ -70,6 +77,18 @@ def large_page() -> bytes:
     return file.getvalue()
 
 
+def understated_page() -> bytes:
+    """Return a Parquet file whose footer understates what its one page expands to."""
+    data = large_page()
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    fields = thrift.decode(data[start:-8])
+    for group in fields[4].value:
+        for chunk in group.value[1].value:
+            chunk.value[3].value[6] = thrift.Field(6, 20)
+    footer = thrift.encode(fields)
+    return data[:start] + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
 SOURCES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "an array without data": ("cifar", lambda: pickle.dumps({"data": Uninitialised()})),
     "a large memo": ("cifar", lambda: b"\x80\x02}r\xff\xff\xff\x7f."),
@@ -77,6 +96,7 @@ SOURCES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "frames that are not there": ("dicom", huge_frames),
     "rows that are not there": ("parquet", many_rows),
     "a page that expands": ("parquet", large_page),
+    "a page that expands secretly": ("parquet", understated_page),
 }
 
 
@@ -92,3 +112,64 @@ def test_memory_is_bounded(name: str, tmp_path: Path) -> None:
     found, peak = ran.stdout.split()
     assert found in ("refused", "damaged")
     assert int(peak) < MOST_MIB
+
+
+CHECK = """
+import re, sys
+from ldp_slicing.errors import ImageError
+from ldp_slicing.formats import load_format
+from ldp_slicing.formats.base import Claims
+kind, path = sys.argv[1:]
+try:
+    with open(path, "rb") as file:
+        found = ["wrong" if one.problem else "fine" for one in load_format(kind).check(file, Claims())]
+except ImageError:
+    found = ["wrong"]
+with open("/proc/self/status") as status:
+    print(*sorted(set(found)), int(re.search("VmHWM:\\s*(\\d+) kB", status.read())[1]) // 1024)
+"""
+
+
+def repeated_value(**options: Any) -> bytes:
+    """Return a Parquet file whose 60 rows are one long value."""
+    one = pa.array([{"bytes": PNG[:8] + bytes(20_000_000), "path": "a.png"}], IMAGE_TYPE)
+    file = io.BytesIO()
+    content = pa.table({"image": pa.concat_arrays([one] * 60)})
+    pa.parquet.write_table(content, file, dictionary_pagesize_limit=1 << 30, **options)
+    return file.getvalue()
+
+
+def large_frame() -> bytes:
+    """Return the header of a video whose frames have 13,000 x 13,000 pixels."""
+    configuration = bytes(video._encoder(16, 16, Fraction(25), is_grey=True).extradata)
+    return video._header(13_000, 13_000, Fraction(25), 1, configuration, 0)
+
+
+RELEASES: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "one value in every row": ("parquet", lambda: repeated_value(compression="none")),
+    "a page that expands secretly": ("parquet", understated_page),
+    "a compressed table": ("parquet", lambda: repeated_value(compression="zstd")),
+    "a large frame": ("video", large_frame),
+    "frames that are not there": ("dicom", huge_frames),
+    "a sparse tar": ("tar", sparse_tar),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of memory from /proc")
+@pytest.mark.parametrize("name", RELEASES)
+def test_memory_of_verify_is_bounded(name: str, tmp_path: Path) -> None:
+    kind, make = RELEASES[name]
+    path = plant(tmp_path, {"release": make()}) / "release"
+    ran = subprocess.run([sys.executable, "-c", CHECK, kind, str(path)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found, peak = ran.stdout.split()
+    assert found == "wrong"
+    assert int(peak) < MOST_MIB
+
+
+def test_a_sparse_image_file_is_not_read_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = plant(tmp_path, {"a.png": PNG}) / "a.png"
+    os.truncate(path, 1 << 40)
+    monkeypatch.setattr("ldp_slicing.integrity._MOST_BYTES", 1 << 20)
+    with path.open("rb") as file, pytest.raises(ImageError, match="has more than 1,048,576 bytes"):
+        read_whole(file)

@@ -18,7 +18,7 @@ from PIL import Image
 
 from ldp_slicing.errors import ImageError
 from ldp_slicing.formats import parquet, thrift
-from ldp_slicing.formats.base import Claims
+from ldp_slicing.formats.base import Claims, Options
 from ldp_slicing.release.settings import ReleaseSettings
 from tests.formats.parquet_files import FEATURES, table
 from tests.formats.shards import OTHER
@@ -221,7 +221,7 @@ def test_metadata_inside_column_types_is_removed(tmp_path: Path) -> None:
     made = pq.read_table(tmp_path / "out" / "a.parquet")
     assert [made[name][0].as_py() for name in values] == [column[0].as_py() for column in values.values()]
     assert verified(tmp_path / "out") == []
-    pq.write_table(made.set_column(1, "a", values["a"]), tmp_path / "b.parquet")
+    pq.write_table(made.set_column(1, "a", values["a"]), tmp_path / "b.parquet", compression="none")
     with (tmp_path / "b.parquet").open("rb") as file:
         problems = [seen.problem for seen in parquet.check(file, Claims()) if seen.problem]
         assert problems[0] == "has unknown metadata: patient"
@@ -296,3 +296,75 @@ def test_columns_that_may_hold_images_are_not_kept(values: Any, kept: bool, tmp_
     assert (ran.problems == {}) == kept
     assert kept or "may hold images" in ran.problems["a.parquet"]
     assert not kept or verified(tmp_path / "out") == []
+
+
+def described(features: dict[str, Any], **columns: Any) -> bytes:
+    """Return a data set with another description of its columns."""
+    content, file = pq.read_table(io.BytesIO(table([PNG], **columns))), io.BytesIO()
+    about = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
+    pq.write_table(content.replace_schema_metadata(about), file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ({"_type": "Value", "dtype": "int64", "id": SECRET.decode()}, {"dtype": "int64", "_type": "Value"}),
+        ({"_type": "Value", "dtype": SECRET.decode()}, None),
+        ({"_type": "Value", "dtype": "timestamp[us, tz=UTC]"}, {"dtype": "timestamp[us, tz=UTC]", "_type": "Value"}),
+        ({"_type": "ClassLabel", "names": ["cat", "dog"], "note": 1}, {"names": ["cat", "dog"], "_type": "ClassLabel"}),
+        ({"_type": "ClassLabel", "names": [{"a": 1}]}, None),
+        ({"_type": "ClassLabel", "names": ["x" * 2_000_000]}, None),
+        (
+            {"_type": "Sequence", "feature": {"_type": "Value", "dtype": "int32"}, "length": -1},
+            {"feature": {"dtype": "int32", "_type": "Value"}, "_type": "Sequence"},
+        ),
+        ({"_type": SECRET.decode()}, None),
+        (SECRET.decode(), None),
+        ({"a": {"_type": "Value", "dtype": "bool"}}, {"a": {"dtype": "bool", "_type": "Value"}}),
+        ({"a": 7}, None),
+        ([{"_type": "Value", "dtype": "bool"}], [{"dtype": "bool", "_type": "Value"}]),
+        ([1, 2], None),
+    ],
+)
+def test_the_description_of_a_kept_column_holds_types_and_names_of_classes(
+    given: Any, written: Any, tmp_path: Path
+) -> None:
+    source = described({"image": {"_type": "Image"}, "label": given})
+    release(plant(tmp_path / "in", {"a.parquet": source}), tmp_path / "out", ReleaseSettings(5.0, keep=("label",)))
+    about = pq.read_schema(tmp_path / "out" / "a.parquet").metadata[b"huggingface"]
+    features = json.loads(about)["info"]["features"]
+    assert features == {"image": {"_type": "Image"}} | ({"label": written} if written else {})
+    assert verified(tmp_path / "out") == []
+
+
+def test_a_longer_description_is_found(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.parquet": table([PNG])})
+    release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("label",)))
+    data = (tmp_path / "out" / "a.parquet").read_bytes()
+    content, writer = pq.read_table(io.BytesIO(data)), parquet.Writer(file := io.BytesIO(), Options())  # type: ignore[arg-type]
+    values = {"label": content["label"].combine_chunks()}
+    features = {"label": {"names": ["cat", "dog"], "_type": "ClassLabel", "id": SECRET.decode()}}
+    writer.add_row(content["image"][0].as_py(), {"column": "image", "values": values, "features": features})
+    writer.close()
+    assert SECRET in file.getvalue()
+    assert problem_of(tmp_path / "out", "a.parquet", file.getvalue()) is not None
+
+
+@pytest.mark.parametrize("length", [255, 256])
+def test_the_name_of_the_column_of_images_has_a_limit(length: int, tmp_path: Path) -> None:
+    content, file = pq.read_table(io.BytesIO(table([PNG]))), io.BytesIO()
+    pq.write_table(content.rename_columns(["x" * length, "label", "text"]), file)
+    ran = release(plant(tmp_path / "in", {"a.parquet": file.getvalue()}), tmp_path / "out")
+    assert ("more than 255 bytes: rename it" in str(ran.problems)) == (length > 255)
+    assert verified(tmp_path / "out") == [] if length == 255 else not outputs(tmp_path / "out")
+
+
+def test_long_names_of_images_are_not_kept(tmp_path: Path) -> None:
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    column, file = pa.array([{"bytes": PNG, "path": f"{SECRET.decode() * 50}.png"}], kind), io.BytesIO()
+    pq.write_table(pa.table({"image": column}), file)
+    release(plant(tmp_path / "in", {"a.parquet": file.getvalue()}), tmp_path / "out")
+    data = (tmp_path / "out" / "a.parquet").read_bytes()
+    assert SECRET not in data
+    assert verified(tmp_path / "out") == []

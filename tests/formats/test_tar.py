@@ -42,7 +42,11 @@ def test_releases_with_the_same_stem_have_separate_cards(tmp_path: Path) -> None
 def test_a_shard_is_released_as_a_shard_with_the_members_that_are_kept(tmp_path: Path, key: Path) -> None:
     source = plant(
         tmp_path / "in",
-        {"a/000.tar": shard(SAMPLES), "b.tar": shard({"x.png": encoded(gradient(4, 4), "PNG")}), "c.png": OTHER},
+        {
+            "a/000.tar": shard(SAMPLES),
+            "b.tar": shard({"x.png": encoded(gradient(4, 4), "PNG"), "x.cls": b"1"}),
+            "c.png": OTHER,
+        },
     )
     ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("cls",)), key=key)
     assert (ran.problems, ran.complete) == ({}, True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,13 +16,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from ldp_slicing.card import Card
 from ldp_slicing.errors import ImageError
 from ldp_slicing.formats import video as video_format
 from ldp_slicing.formats.base import Claims, Content, Entry, Options
 from ldp_slicing.storage import LocalStorage, TemporaryFile
-from ldp_slicing.verify import verify
+from ldp_slicing.verify import verify, verify_file
 from tests.formats.tampering import problem_of
 from tests.formats.videos import FRAMES, frames_of, video
+from tests.markers import gradient
 from tests.release.helpers import SECRET, card_of, expected, manifest_of, outputs, plant, release, spent, verified
 
 
@@ -31,7 +34,7 @@ def test_a_video_is_released_frame_by_frame_without_loss_or_sound(kind: str, tmp
     source = plant(tmp_path / "in", {"a.mp4": video(frames)})
     ran = release(source, tmp_path / "out", key=key)
     assert ran.problems == {}
-    assert ran.reports["a.mp4"].notices == {"left out: 1 other stream (sound, subtitles)"}
+    assert ran.reports["a.mp4"].notices == {"left out: 1 other stream (sound, subtitles)": 0}
     data = (tmp_path / "out" / "a.mkv").read_bytes()
     assert SECRET not in data
     for got, pixels in zip(frames_of(tmp_path / "out" / "a.mkv"), frames, strict=True):
@@ -82,7 +85,7 @@ def test_a_video_that_is_cut_off_is_refused(kind: str, codec: str, tmp_path: Pat
     ran = release(plant(tmp_path / "in", {"a.mkv": data[: len(data) * 6 // 10], "b.mkv": data}), tmp_path / "out")
     assert re.search("is cut off|is not a video|has no video stream", ran.problems.pop("a.mkv"))
     assert ran.problems == {}
-    assert ran.reports["b.mkv"].notices == set()
+    assert ran.reports["b.mkv"].notices == {}
     assert len(frames_of(tmp_path / "out" / "b.mkv")) == spent().releases == 42
 
 
@@ -95,7 +98,7 @@ def test_a_container_without_a_stated_length_gives_a_notice(
     data = in_container(kind, codec, **options)
     ran = release(plant(tmp_path / "in", {"a.ts": data}), tmp_path / "out")
     assert ran.problems == {}
-    assert ran.reports["a.ts"].notices == {"may be cut off: this container does not state its length"}
+    assert ran.reports["a.ts"].notices == {"may be cut off: this container does not state its length": 0}
 
 
 @pytest.mark.parametrize(
@@ -218,3 +221,28 @@ def test_a_release_larger_than_the_card_states_is_not_decoded() -> None:
     file = written(np.zeros((2, 40, 30), np.uint8))
     (found,) = video_format.check(file, Claims(largest={8: (30, 39), 24: (10, 10)}))
     assert "30 x 39" in str(found.problem)
+
+
+def test_a_card_cannot_understate_the_frames_of_a_file(tmp_path: Path) -> None:
+    """Every frame is a release of one source, in the sums without voided releases, too."""
+    frames = [gradient(16, 16) ^ np.uint8(i) for i in range(5)]
+    release(plant(tmp_path, {"a.mkv": video(frames)}) / "a.mkv", tmp_path / "b.mkv")
+    path = tmp_path / "b.mkv.card.json"
+    card = Card.read(path)
+    (statement,) = card.statements
+    epsilon = statement.plan.realised_epsilon
+
+    def problems(**changes: Any) -> list[tuple[str, str]]:
+        path.write_text(replace(card, statements=(replace(statement, **changes),)).to_json())
+        return verify_file(LocalStorage(tmp_path), "b.mkv").problems
+
+    assert problems() == []
+    for changes in (
+        {"times": 4},
+        {"spent": (4 * epsilon, 20 * epsilon, 5 * 256 * epsilon)},
+        {"spent": (5 * epsilon, 4 * epsilon, 5 * 256 * epsilon)},  # that of a source pixel
+        {"unvoided": (1, epsilon, 4 * epsilon)},
+        {"unvoided": (5, 5 * epsilon, 4 * epsilon)},
+    ):
+        ((file, problem),) = problems(**changes)
+        assert (file, "one file has 5 frames" in problem) == ("b.mkv.card.json", True), changes

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ldp_slicing.keys import Secret, read_key_file, source_digest
-from ldp_slicing.ledger import Ledger, Spent
-from ldp_slicing.ledger_file import default_ledger
+from ldp_slicing.ledger import Ledger, Spent, default_ledger
 from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME
 from ldp_slicing.release import records
 from ldp_slicing.release.report import FileReport, FileState
@@ -75,7 +74,8 @@ def release(
     for report in run.run(on_this_machine(workers), stop):
         if report.state is not FileState.WAITING:
             ran.reports[report.task.path] = report
-    ran.problems, ran.copies = dict(records.problems(run.state)), list(records.copies(run.state))
+    ran.problems = {one.source: one.problem for one in records.problems(run.state)}
+    ran.copies = list(records.copies(run.state))
     ran.complete, ran.stopped, ran.card_problem = run.result.complete, run.stopped, run.result.problem
     run.close()
     return ran

@@ -25,6 +25,7 @@ def command(source: Path, target: Path, ledger: Path, *options: str) -> list[str
         "privatize",
         str(source),
         str(target),
+        *([] if {"--epsilon", "-e"} & {*options} else ["--epsilon", "20"]),
         "--ledger",
         str(ledger),
         "--json",

@@ -19,13 +19,14 @@ from ldp_slicing.ledger import Approval, Ledger
 from ldp_slicing.manifest import CARD_NAME
 from ldp_slicing.release import closing
 from ldp_slicing.release.inventory import Stop
+from ldp_slicing.release.ledger_client import LedgerClient, ReleaseRequest
 from ldp_slicing.release.ledger_join import LedgerJoin
 from ldp_slicing.release.report import FileReport, FileState
 from ldp_slicing.release.run import on_this_machine, prepare
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.state import RunState
 from ldp_slicing.release.target import ReleasePaths
-from ldp_slicing.release.worker import LedgerClient, ReleaseRequest, Worker, WorkerContext
+from ldp_slicing.release.worker import Worker, WorkerContext
 from ldp_slicing.storage import LocalStorage, StoredFile, TemporaryFile, write_file
 from tests.markers import encoded, gradient
 from tests.release.helpers import (
@@ -134,7 +135,7 @@ def test_a_card_is_withdrawn_before_the_first_file_and_written_again(tmp_path: P
     source, card = plant(tmp_path / "in", small_images(2)), tmp_path / "out" / CARD_NAME
     release(source, tmp_path / "out")
     before = card.read_bytes()
-    plant(source, {"notes.txt": b"no image"})
+    plant(source, {"damaged.png": b"no image"})
     seen = list[bool]()
 
     def look(context: WorkerContext, client: LedgerClient, state: RunState, stop: Stop) -> Generator[list[FileReport]]:

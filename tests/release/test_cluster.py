@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -73,7 +75,7 @@ def test_a_cluster_that_loses_a_node_releases_the_same_bytes(
     assert result["complete"]
     assert 100 <= done < 1201
     watch.at_the_end(1201, 1240)
-    release(source, tmp_path / "here", ReleaseSettings(), key=tmp_path / "key", ledger=tmp_path / "other.sqlite")
+    release(source, tmp_path / "here", ReleaseSettings(20.0), key=tmp_path / "key", ledger=tmp_path / "other.sqlite")
     assert outputs(tmp_path / "here") == outputs(target)
 
 
@@ -94,6 +96,39 @@ def test_an_interrupted_run_on_ray_is_resumed_here(cluster: tuple[str, subproces
     ran = subprocess.run(command(source, target, ledger), capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     watch.at_the_end(600)
+
+
+def actors() -> list[int]:
+    found = list[int]()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if b"ray::WorkerActor" in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+def test_a_stalled_actor_of_a_killed_run_writes_nothing_beside_a_finished_card(
+    cluster: tuple[str, subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    """An actor cannot hold the lock of its run. Ray ends it, and the next run waits until that has happened."""
+    address, _ = cluster
+    source = plant(tmp_path / "in", small_images(600, 60, 50))
+    target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
+    watch, before = Watch(target, ledger), set(actors())
+    with running(*command(source, target, ledger, "--engine", "ray", "--address", address, "--workers", "1")) as run:
+        wait_for(20, target, run)
+        stalled = set(actors()) - before
+        for actor in stalled:
+            os.kill(actor, signal.SIGSTOP)
+        run.kill()
+    assert stalled
+    done = watch.look()
+    for path in sorted(source.iterdir())[300:]:  # the next run has less to do than the actor
+        path.unlink()
+    ran = subprocess.run(command(source, target, ledger), capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert not stalled & set(actors())
+    watch.at_the_end(max(300, done))
 
 
 def test_an_unreachable_cluster_is_refused(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ POINTS = [
     ("ldp_slicing.release.closing:write_manifest", 1),
     ("ldp_slicing.release.closing:write_file", 1),
     ("ldp_slicing.release.state:RunState.mark_flushed", 1),
-    ("ldp_slicing.release.state:destroy_key_file", 1),
+    ("ldp_slicing.release.state_file:destroy_key_file", 1),
 ]
 
 

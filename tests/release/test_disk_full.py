@@ -82,7 +82,7 @@ def test_a_target_that_cannot_be_written(small_disk: Path, tmp_path: Path) -> No
     ran = subprocess.run(
         command(source, target, ledger, "--state", str(tmp_path / "state")), capture_output=True, text=True, check=False
     )
-    assert ran.returncode == 1
+    assert ran.returncode == 5
     assert "Read-only file system" in ran.stdout
     assert tree(target) == []
     assert spent(ledger).releases == 0

@@ -7,7 +7,9 @@ import os
 import subprocess
 from pathlib import Path
 
-from tests.release.helpers import BESIDE, plant, small_images, spent, tree, verified
+from ldp_slicing.release import records
+from ldp_slicing.release.run import open_state
+from tests.release.helpers import BESIDE, plant, release, small_images, spent, tree, verified
 from tests.release.processes import command, running, wait_for
 
 
@@ -43,3 +45,15 @@ def test_memory_does_not_grow_with_the_number_of_images(tmp_path: Path) -> None:
         assert run.returncode == 0
         peaks.append(usage.ru_maxrss / 1024)  # MiB
     assert peaks[1] - peaks[0] < 8, peaks  # SQLite fills its caches, which are of fixed size
+
+
+def test_a_release_is_looked_up_by_its_name_among_many(tmp_path: Path) -> None:
+    """A run asks for the name of each file in its target when it ends: the answer must not need a look at every one."""
+    source = plant(tmp_path / "in", small_images(400, 3, 3))
+    release(source, tmp_path / "out")
+    state, steps = open_state(str(tmp_path / "out"), None), list[int]()
+    state._database.set_progress_handler(lambda: steps.append(1), 100)  # every 100 steps of SQLite's machine
+    assert all(records.is_released(state, f"{number:05}.png") for number in (0, 200, 399))
+    assert not records.is_released(state, "other.png")
+    state.close()
+    assert len(steps) < 10

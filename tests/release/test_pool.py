@@ -29,10 +29,11 @@ from ldp_slicing.keys import Secret
 from ldp_slicing.ledger import Approval, Ledger, RunPolicy
 from ldp_slicing.release import pool as workers_module
 from ldp_slicing.release.cluster import WorkerActor, on_ray
+from ldp_slicing.release.ledger_client import LocalLedgerClient, ReleaseRequest
 from ldp_slicing.release.pool import BATCH_FILE_BYTES, CRASHED, Message, batches, run_pool
 from ldp_slicing.release.report import FileReport, FileState, FileTask
 from ldp_slicing.release.run import on_this_machine, prepare
-from ldp_slicing.release.worker import LocalLedgerClient, ReleaseRequest, Worker, WorkerContext
+from ldp_slicing.release.worker import Worker, WorkerContext
 from ldp_slicing.storage import LocalStorage, TemporaryFile, write_file
 from tests.formats.videos import FRAMES, video
 from tests.markers import encoded, gradient
@@ -155,7 +156,7 @@ from pathlib import Path
 from ldp_slicing.release.run import prepare
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.run import on_this_machine
-run = prepare(sys.argv[1], sys.argv[2], ReleaseSettings())
+run = prepare(sys.argv[1], sys.argv[2], ReleaseSettings(20.0))
 list(run.run(on_this_machine(2)))
 """
 
@@ -413,7 +414,7 @@ def test_a_run_can_be_resumed_after_a_worker_died_with_an_intent(tmp_path: Path)
         "2",
     ]
     ran = subprocess.run([*command, "--json"], env=environment, capture_output=True, text=True, check=False)
-    assert ran.returncode == 1, ran.stderr
+    assert ran.returncode == 5, ran.stderr
     told = json.loads(ran.stdout)
     assert "died 3 times" in told["problems"][0]["problem"]
     assert not told["complete"]

@@ -31,7 +31,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    plant(tmp_path / "web", {**small_images(5), "deep/er/a.png": PNG, "bad.txt": b"hello"})
+    plant(tmp_path / "web", {**small_images(5), "deep/er/a.png": PNG, "bad.png": b"hello"})
     handler = functools.partial(Quiet, directory=str(tmp_path / "web"))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
         threading.Thread(target=running.serve_forever, daemon=True).start()
@@ -50,7 +50,7 @@ def bucket() -> Iterator[str]:
 
 def test_sources_on_a_web_server(server: str, tmp_path: Path) -> None:
     ran = release(server, tmp_path / "out")  # type: ignore[arg-type]
-    assert set(ran.problems) == {"bad.txt"}
+    assert set(ran.problems) == {"bad.png"}
     assert set(outputs(tmp_path / "out")) == {*small_images(5), "deep/er/a.png"}
     assert verified(tmp_path / "out") == []
     one = release(f"{server}/00001.png", tmp_path / "one.png", spend=True)  # type: ignore[arg-type]

@@ -200,12 +200,12 @@ def test_other_parameters_are_refused_with_both_values(
 
 def test_another_source_ledger_or_key_is_another_parameter(source: Path, tmp_path: Path) -> None:
     release(source, tmp_path / "out")
-    with pytest.raises(ReleaseError, match=r"source: .*in then, .*other now"):
+    with pytest.raises(ReleaseError, match=r"begun with the sources in .*in, and .*other does not hold the same"):
         release(plant(tmp_path / "other", {"a.png": PNG}), tmp_path / "out")
     release(plant(tmp_path / "third", {"a.png": PNG}), tmp_path / "out3", ledger=tmp_path / "other.sqlite")
     with pytest.raises(
         ReleaseError,
-        match=r"begun with the ledger .*ledger.sqlite, not with .*other.sqlite: name the right one with --ledger",
+        match=r"begun with the ledger .*ledger.sqlite, not with .*other.sqlite: name that one with --ledger",
     ):
         release(source, tmp_path / "out", ledger=tmp_path / "other.sqlite")
     with pytest.raises(ReleaseError, match=r"begun with the ledger .*ledger.sqlite, and .*third.sqlite does not exist"):
@@ -255,7 +255,7 @@ def test_other_processes_can_use_the_ledger_while_a_run_is_open(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run's database is locked exclusively; the ledger that is attached to it is not."""
-    monkeypatch.setattr("ldp_slicing.ledger_file.BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("ldp_slicing.ledger.file.BUSY_SECONDS", 0.1)
     run = prepare(source, tmp_path / "out", SETTINGS)
     other = plant(tmp_path / "other", {"a.png": OTHER})
     assert release(other, tmp_path / "out2").complete
@@ -349,7 +349,7 @@ def test_under_an_owners_key_equal_pixels_have_equal_releases_anywhere(tmp_path:
     assert len(release(source, tmp_path / "out3", key=tmp_path / "key2").problems) == 4
     assert len(release(source, tmp_path / "out4", ReleaseSettings(6.0), key=tmp_path / "key").problems) == 4
     with pytest.raises(ReleaseError, match="cost nothing more"):
-        release(source, tmp_path / "out5", ReleaseSettings(duplicates="once"), key=tmp_path / "key")
+        release(source, tmp_path / "out5", ReleaseSettings(20.0, duplicates="once"), key=tmp_path / "key")
 
 
 # Copies and names

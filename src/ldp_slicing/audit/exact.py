@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldp_slicing.audit.report import Check
-from ldp_slicing.card import Statement, counted
+from ldp_slicing.card import Statement
 from ldp_slicing.plan import CHANNELS, Plan
 from ldp_slicing.tables import ONE, Tables, ln_up, round_up, submasks
 from ldp_slicing.view import Prune
+from ldp_slicing.wording import counted
 
 SECTION = "exact, from the tables in use"
 Ratio = Fraction | None  # None: unbounded

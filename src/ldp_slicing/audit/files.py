@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import struct
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +16,14 @@ from ldp_slicing.audit.pixel_words import Pixels, Words
 from ldp_slicing.audit.rebuilt import rebuilt
 from ldp_slicing.card import Card
 from ldp_slicing.errors import AuditError, ImageError, LdpSlicingError, ReleaseError
-from ldp_slicing.files import digest_of, open_regular
+from ldp_slicing.files import open_regular
 from ldp_slicing.formats import WRITERS, load_format, suffix_of
-from ldp_slicing.formats.base import Claims, Content, Damaged, Options
-from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, is_lost, read_manifest, write_manifest
+from ldp_slicing.formats.base import Damaged, Options
+from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, is_lost, read_manifest
 from ldp_slicing.plan import COLOUR_BITS, Plan
-from ldp_slicing.png import read_release_png
-from ldp_slicing.storage import LocalStorage, printable
-from ldp_slicing.verify import LOST_PROBLEM, verify
+from ldp_slicing.png import HEADER_BYTES, read_header, read_release_png
+from ldp_slicing.storage import LocalStorage
+from ldp_slicing.verify import LOST_PROBLEM, card_name_of, verify, verify_file
 
 PAIRS = 2048  # pairs of neighbouring pixels kept of each release, to compare it with others
 PAIRS_KEPT = 1 << 24  # of all releases: 150 MB of memory
@@ -52,12 +49,14 @@ class ReleaseFile:
 class AuditedStatement:
     """One statement of the card, with the releases that it is about.
 
-    ``owners_key``: equal sources have equal releases, as the card says.
+    ``owners_key``: equal sources have equal releases, as the card says. ``measured``: what attackers got at the nearest
+    measured setting.
     """
 
     plan: Plan
     owners_key: bool = False
     releases: list[ReleaseFile] = field(default_factory=list)
+    measured: str = ""
 
 
 @dataclass
@@ -69,6 +68,8 @@ class ReleaseSet:
     files: list[str] = field(default_factory=list)
     card: list[str] = field(default_factory=list)
     lost: int = 0
+    complete: bool = True
+    litter: list[tuple[str, int]] = field(default_factory=list)  # what file browsers left, with its size
     pairs_kept: int = 0
 
     @property
@@ -76,56 +77,33 @@ class ReleaseSet:
         return [release for statement in self.statements.values() for release in statement.releases]
 
 
-def read_set(target: Path) -> ReleaseSet:
-    """Read a folder of releases, or one file of releases with its card. Of pixels, only counts and samples are kept."""
+def read_set(target: Path, *, strict: bool = False) -> ReleaseSet:
+    """Read a folder of releases, or one file of releases with its card. Of pixels, only counts and samples are kept.
+
+    ``strict``: files that file browsers left are wrong.
+    """
     if target.is_dir():
         if not any((target / name).exists() for name in (CARD_NAME, MANIFEST_NAME)):
             raise AuditError(
                 f"{target} has no {CARD_NAME}: the run is not finished, or this is not a folder of releases"
             )
-        return _read_folder(target, str(target))
-    if not target.is_file():
-        raise AuditError(f"{target} is neither a folder of releases nor a release")
+        return _read_folder(target, str(target), strict=strict)
     return _read_single(target)
 
 
 def _read_single(target: Path) -> ReleaseSet:
-    """Read one file with its card: a folder of one file, whose manifest says what is in the file."""
-    card = target.with_name(f"{target.name}.card.json")
-    if target.name.endswith(".card.json"):
-        raise AuditError(f"{target} is a card: name the release that it is about")
-    if suffix_of(target.name) not in WRITERS:
-        raise AuditError(f"{target} is not a release: releases are {', '.join(WRITERS)} files")
-    if not card.exists():
-        raise AuditError(f"{target} has no {card.name}: this is not a release, or it was separated from its card")
-    with tempfile.TemporaryDirectory() as folder:
-        shutil.copyfile(card, Path(folder, CARD_NAME))
-        shutil.copyfile(target, Path(folder, target.name))
-        with target.open("rb") as file:
-            digest = digest_of(file).hex()
-        line = {"output": target.name, "sha256": digest, "status": "released"}
-        write_manifest(LocalStorage(Path(folder)), (line | more for more in _members(Path(folder, target.name))))
-        return _read_folder(Path(folder), str(target))
-
-
-def _members(path: Path) -> list[dict[str, Any]]:
-    """What the manifest says of each release in a file. ``verify`` reports what is wrong with the file."""
-    file_format = load_format(WRITERS[suffix_of(path.name)])
+    """Read one file with its card."""
+    found, card_name = ReleaseSet(str(target)), card_name_of(target.name)
     try:
-        with path.open("rb") as file:
-            check = getattr(file_format, "check", None)
-            contents: list[Content] = list(check(file, Claims()) if check else file_format.inspect(file))
-    except Exception:
-        return [{}]
-    found = [one for one in contents if one.kept is None and one.problem is None]
-    return [
-        ({"member": printable(one.member)} if one.member is not None else {})
-        | ({"frames": one.frames} if one.frames > 1 else {})
-        for one in found
-    ] or [{}]
+        problems = verify_file(LocalStorage(target.parent), target.name).problems
+    except ReleaseError as error:
+        raise AuditError(f"{target} {error}") from None
+    _read_card(found, target.with_name(card_name))
+    _read_files(found, target.parent, [target.name], problems, card_name)
+    return found
 
 
-def _read_folder(folder: Path, name: str) -> ReleaseSet:
+def _read_folder(folder: Path, name: str, *, strict: bool) -> ReleaseSet:
     found, place = ReleaseSet(name), LocalStorage(folder)
     _read_card(found, folder / CARD_NAME)
     outputs, lost = list[str](), set[str]()
@@ -145,26 +123,38 @@ def _read_folder(folder: Path, name: str) -> ReleaseSet:
     try:
         # A loss that the manifest records is not a fault of the set.
         expected = {(path, LOST_PROBLEM) for path in lost}
-        problems = [one for one in verify(place).problems if one not in expected]
+        report = verify(place, strict=strict)
+        problems = [one for one in report.problems if one not in expected]
+        found.complete, found.litter = report.complete, [] if strict else report.litter
     except ReleaseError as error:  # a library is missing
         raise AuditError(f"{name} {error}") from None
-    found.card += [problem for path, problem in problems if path == CARD_NAME]
-    found.files += [f"{path}: {problem}" for path, problem in problems if path != CARD_NAME]
-    wrong = {path for path, _ in problems}
-    for output in sorted(set(outputs)):
+    _read_files(found, folder, sorted(set(outputs)), problems, CARD_NAME)
+    return found
+
+
+def _read_files(
+    found: ReleaseSet, folder: Path, outputs: list[str], problems: list[tuple[str, str]], card_name: str
+) -> None:
+    """Read the pixels of files, after ``verify`` has found the ``problems``."""
+    found.card += [problem for path, problem in problems if path == card_name]
+    found.files += [f"{path}: {problem}" for path, problem in problems if path != card_name]
+    wrong, place = {path for path, _ in problems}, LocalStorage(folder)
+    for output in outputs:
         suffix = suffix_of(output)
         # Containers are decoded by libraries, so only those are that ``verify`` has accounted for byte by byte.
         if suffix in WRITERS and (suffix == ".png" or output not in wrong) and place.size(output) is not None:
             _read_file(found, folder, output, known_as_wrong=output in wrong)
-    return found
 
 
 def _size_problem(path: Path) -> str | None:
     """Why no release has the size that a PNG declares, or None. Called before memory is allocated for its pixels."""
     if suffix_of(path.name) != ".png" or not path.is_file():
         return None
-    with path.open("rb") as file:
-        head = file.read(_SIZE_END)
+    try:
+        with path.open("rb") as file:
+            head = file.read(_SIZE_END)
+    except OSError as error:
+        raise AuditError(f"{path} cannot be read: {error.strerror}") from None
     width, height = struct.unpack(">II", head[-8:]) if len(head) == _SIZE_END else (0, 0)
     if width * height <= max(_SMALL_PIXELS, 8 * path.stat().st_size):  # a released pixel takes at least one bit
         return None
@@ -178,7 +168,8 @@ def _read_card(found: ReleaseSet, path: Path) -> None:
     except LdpSlicingError:
         return
     for stated in card.statements:
-        found.statements.setdefault(stated.plan.word_bits, AuditedStatement(stated.plan, card.owners_key))
+        audited = AuditedStatement(stated.plan, card.owners_key, measured=stated.risk.sentence)
+        found.statements.setdefault(stated.plan.word_bits, audited)
 
 
 def _read_file(found: ReleaseSet, folder: Path, output: str, *, known_as_wrong: bool) -> None:
@@ -205,7 +196,10 @@ def released_pixels(path: Path) -> Iterator[tuple[str, Pixels, int]]:
     """Yield the name, the pixels and the bits per word of every release in a file."""
     suffix = suffix_of(path.name)
     if suffix == ".png":
-        pixels, _ = read_release_png(path.read_bytes())
+        with path.open("rb") as file:
+            head = file.read(HEADER_BYTES)
+            most = min(path.stat().st_size, read_header(head).most_file_bytes)
+            pixels, _ = read_release_png(head + file.read(most))
         yield "", pixels, COLOUR_BITS if pixels.ndim == 3 else 8 * pixels.dtype.itemsize
         return
     with path.open("rb") as file:

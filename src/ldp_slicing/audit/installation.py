@@ -26,8 +26,9 @@ from ldp_slicing.audit.statistics import (
     repeated_runs,
     run_length,
 )
-from ldp_slicing.card import counted
 from ldp_slicing.errors import AuditError
+from ldp_slicing.measured import risk
+from ldp_slicing.wording import counted
 
 PIXELS = 1 << 22
 MIN_PIXELS = 1 << 12  # with fewer, the statistics have no power
@@ -69,7 +70,8 @@ def audit_installation(
     checks += audit_backends(installation, pixels, error_rate, progress)
     epsilon = f"epsilon {plan.epsilon:g} (realised {plan.realised_epsilon:.12g})"
     subject = f"{counted(len(plan.slices), 'slice')}, {epsilon}, pruning {prune or 'none'}"
-    return Report(subject, tuple(checks), LIMITATIONS, time.monotonic() - started, VERDICTS)
+    measured = (risk(plan, prune, None).sentence,)
+    return Report(subject, tuple(checks), LIMITATIONS, time.monotonic() - started, VERDICTS, measured=measured)
 
 
 def audit_backends(

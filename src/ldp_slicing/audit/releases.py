@@ -19,11 +19,11 @@ from ldp_slicing.audit.exact import read_groups
 from ldp_slicing.audit.files import AuditedStatement, ReleaseFile, ReleaseSet, read_set
 from ldp_slicing.audit.noise import add_up, agreement_p_values, clamped_p_value, pair_tests
 from ldp_slicing.audit.power import MODERATE, detectable, detected_sigma
-from ldp_slicing.audit.report import ERROR_RATE, Check, Power, Report, Verdicts
+from ldp_slicing.audit.report import ERROR_RATE, SHOWN, Check, Power, Report, Verdicts
 from ldp_slicing.audit.shared_masks import TESTS, Comparison
-from ldp_slicing.card import counted
 from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME
 from ldp_slicing.plan import Plan
+from ldp_slicing.wording import counted
 
 SECTION = "releases"
 VERDICTS = Verdicts("consistent with the card", "refuted", "cannot tell at this budget")
@@ -36,10 +36,13 @@ LIMITATIONS = (
 )
 
 
-def audit_releases(target: Path | str, *, error_rate: float = ERROR_RATE) -> Report:
-    """Check a folder of releases, or one file of releases with its card."""
+def audit_releases(target: Path | str, *, error_rate: float = ERROR_RATE, strict: bool = False) -> Report:
+    """Check a folder of releases, or one file of releases with its card.
+
+    ``strict``: files that file browsers left in the folder are wrong.
+    """
     started = time.monotonic()
-    found = read_set(Path(target))
+    found = read_set(Path(target), strict=strict)
     statements = list(found.statements.values())
     checks = [_check_card(found), _check_files(found)]
     power = Power()
@@ -48,11 +51,14 @@ def audit_releases(target: Path | str, *, error_rate: float = ERROR_RATE) -> Rep
         checks += [check_values(statements), *(check(statements, share) for check in PIXEL_CHECKS)]
         power = _measure_power(statements, share)
     subject = f"{counted(len(found.releases), 'release')} in {found.name}"
-    return Report(subject, tuple(checks), LIMITATIONS, time.monotonic() - started, VERDICTS, power)
+    measured = tuple(statement.measured for statement in statements)
+    return Report(subject, tuple(checks), LIMITATIONS, time.monotonic() - started, VERDICTS, power, measured)
 
 
 def _check_card(found: ReleaseSet) -> Check:
     tested = f"{CARD_NAME}: {counted(len(found.statements), 'statement')}, recomputed from plan and files"
+    if not found.complete:
+        tested += "; the run is not complete"
     return Check(SECTION, "card", tested, not found.card, failures=tuple(found.card))
 
 
@@ -61,6 +67,10 @@ def _check_files(found: ReleaseSet) -> Check:
     tested = f"what `ldp-slicing verify` checks: {MANIFEST_NAME}, checksums, nothing but releases"
     if found.lost:
         tested += f"; {found.lost:,} lost"
+    if found.litter:
+        named = ", ".join(f"{file} ({size:,} bytes)" for file, size in found.litter[:SHOWN])
+        more = f" and {len(found.litter) - SHOWN:,} more" if len(found.litter) > SHOWN else ""
+        tested += f"; not looked into: {named}{more}, which file browsers left and which may hold a source"
     return Check(SECTION, "files", tested, not failures, "wrong", len(failures), "<=", 0, failures=failures)
 
 

@@ -85,7 +85,8 @@ class Power:
 class Report:
     """The checks of one audit, and their verdict.
 
-    ``limitations``: what this audit cannot detect. ``power``: what it can.
+    ``limitations``: what this audit cannot detect. ``power``: what it can. ``measured``: what attackers got at the
+    nearest measured settings, since noise that is as promised may still reveal much.
     """
 
     subject: str
@@ -94,6 +95,7 @@ class Report:
     seconds: float
     verdicts: Verdicts
     power: Power = Power()
+    measured: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -129,6 +131,7 @@ class Report:
             "checks": [check.to_dict() for check in self.checks],
             "power": self.power.details,
             "not_detected": list(self.limitations),
+            "measured": list(self.measured),
         }
 
     def to_json(self) -> str:
@@ -146,7 +149,7 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """The verdict as a line of text."""
+        """The verdict, and what attackers got, as lines of text."""
         failed = sum(not check.passed for check in self.checks)
         outcome = self.outcome
         if failed:
@@ -154,7 +157,8 @@ class Report:
         elif self.power.too_little:
             outcome += f": {self.power.too_little}"
         rate = f"false alarms: at most {self.error_rate:.1e} per run"
-        return f"{outcome} ({len(self.checks)} checks in {self.seconds:.0f} s; {rate})"
+        line = f"{outcome} ({len(self.checks)} checks in {self.seconds:.0f} s; {rate})"
+        return "\n".join([line, *self.measured])
 
 
 def _section_lines(checks: list[Check]) -> list[str]:

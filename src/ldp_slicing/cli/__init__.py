@@ -15,11 +15,13 @@ COMMANDS = {
     "plan": "Show the slices, flip rates and promises of a plan.",
     "show": "Draw the views, bit-planes and releases of an image, for its owner.",
     "verify": "Check releases against their manifest and card.",
+    "decode": "Write best guesses of what releases show, to look at. Needs the extra `torch`.",
     "names": "List which release was made from which source, for their owner.",
     "ledger": "Show what was released so far, and on which sources most was spent.",
     "doctor": "Show which backend is in use, and check it.",
     "audit": "Test the privacy promise of this installation or of a folder of releases.",
     "key": "Create an owner's key for `privatize --key`.",
+    "studio": "Privatise images in a browser, on this machine. Needs the extra `studio`.",
     "lab": "Train on releases, attack them and measure the results. Needs the extra `lab`.",
 }
 

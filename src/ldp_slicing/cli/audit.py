@@ -17,6 +17,7 @@ from ldp_slicing.cli.common import (
     PruneChoice,
     PruneOption,
     Slices,
+    Strict,
     Weights,
     check_slices,
     err,
@@ -25,6 +26,7 @@ from ldp_slicing.cli.common import (
     print_json,
     refusals_exit,
 )
+from ldp_slicing.cli.exit_status import TABLE
 from ldp_slicing.cli.plan import parse_bits
 from ldp_slicing.errors import AuditError
 from ldp_slicing.files import write_atomically
@@ -34,6 +36,9 @@ from ldp_slicing.plan import COLOUR_BITS, plan_for
 INSTALLATION_OPTIONS = ("epsilon", "weights", "slices", "prune", "grey", "pixels", "selftest")
 
 STYLES = {0: "green", 1: "bold red", UNDECIDED: "yellow"}  # by exit status
+
+
+EPILOG = TABLE
 
 
 @refusals_exit
@@ -57,7 +62,7 @@ def audit(
             "--grey",
             parser=parse_bits,
             metavar="BITS",
-            help="Audit the plan for grey images of 8 to 16 bits.",
+            help="Audit the plan for grey images of 1 to 16 bits.",
             show_default=False,
         ),
     ] = None,
@@ -74,6 +79,7 @@ def audit(
         Path | None,
         typer.Option("--out", "-o", help="Also write the JSON report to this new file.", show_default=False),
     ] = None,
+    strict: Strict = False,
     as_json: Json = False,
 ) -> None:
     """`ldp-slicing audit` or `ldp-slicing audit releases/`
@@ -102,7 +108,7 @@ def audit(
     check_slices(context, slices)
     with err.status("auditing") as status:
         if target is not None:
-            report = audit_releases(target)
+            report = audit_releases(target, strict=strict)
         else:
             plan = plan_for(COLOUR_BITS if grey is None else grey, epsilon, parse_weights(weights), slices)
             if selftest:

@@ -18,9 +18,11 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from ldp_slicing.cli.exit_status import ExitStatus
 from ldp_slicing.errors import LdpSlicingError, PlanError
 from ldp_slicing.view import Prune
 
+JSON_VERSION = 1
 BROKEN_PIPE = 141  # exit status 128 + SIGPIPE, as shells report it
 
 
@@ -99,7 +101,8 @@ Slices = Annotated[
         "--slices",
         metavar="BITS",
         help="Bits to randomise as one thick slice, such as Y7+Y4+Cb7+Cr7. Other bits are dropped. Give several slices "
-        "with their shares of the budget as Y7+Y6=3,Cb7=1. Requires --epsilon.",
+        "with their shares of the budget as Y7+Y6=3,Cb7=1. Requires --epsilon. Epsilon compares settings of one plan "
+        "only: between plans, compare what attacks have measured.",
         show_default="one slice per bit, as in the paper",
     ),
 ]
@@ -114,8 +117,15 @@ PruneOption = Annotated[
 LedgerOption = Annotated[
     Path | None,
     typer.Option(
-        "--ledger", metavar="FILE", help="Path of the ledger.", show_default="ledger.sqlite in your data folder"
+        "--ledger",
+        metavar="FILE",
+        envvar="LDP_SLICING_LEDGER",
+        help="Path of the ledger.",
+        show_default="ledger.sqlite in your data folder",
     ),
+]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Fail if file browsers left files in the folder (Thumbs.db, .DS_Store, ...).")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -124,7 +134,7 @@ Arguments = ParamSpec("Arguments")
 
 
 def refusals_exit(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
-    """Report an LdpSlicingError of the command as one line, with exit status 2."""
+    """Report an LdpSlicingError of the command as one line, and to --json, with exit status 2."""
 
     @wraps(command)
     def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
@@ -132,7 +142,9 @@ def refusals_exit(command: Callable[Arguments, None]) -> Callable[Arguments, Non
             command(*args, **kwargs)
         except LdpSlicingError as error:
             err.print(f"[bold red]refused:[/bold red] {plain(str(error))}")
-            sys.exit(2)
+            if kwargs.get("as_json"):
+                print_json(refusal(command.__name__, error))
+            sys.exit(ExitStatus.REFUSED)
         except BrokenPipeError:
             out.on_broken_pipe()
 
@@ -167,11 +179,35 @@ def stop_signals(on_first: Callable[[], None] | None = None) -> Iterator[list[in
             signal.signal(number, handler)
 
 
+@contextmanager
+def naming_new_ledger(path: Path, *, quiet: bool) -> Iterator[None]:
+    """Print the path of a ledger that is created meanwhile, even if what created it fails afterwards."""
+    is_new = not path.exists()
+    try:
+        yield
+    finally:
+        if is_new and path.exists() and not quiet:
+            err.print(
+                f"[yellow]notice:[/yellow] new ledger: {plain(str(path))}; back it up, and apart from it its key, "
+                f"{plain(path.name)}.key"
+            )
+
+
 def plain(text: str) -> str:
     """Escape untrusted text, so that brackets are not markup and control characters have no effect."""
     return escape("".join(c if c.isprintable() else repr(c)[1:-1] for c in text))
 
 
+def refusal(command: str, error: LdpSlicingError) -> dict[str, Any]:
+    """Return what --json says if a command refuses to start."""
+    return {"command": command, "refused": {"reason": error.reason, "message": str(error)}}
+
+
+def to_json(content: dict[str, Any]) -> str:
+    """Return the output of --json. Its version rises when a name or a meaning in it changes, not when one is added."""
+    return json.dumps({"version": JSON_VERSION, **content}, indent=2)
+
+
 def print_json(content: dict[str, Any]) -> None:
     """Print JSON without markup or line breaks of the console."""
-    out.out(json.dumps(content, indent=2), highlight=False)
+    out.out(to_json(content), highlight=False)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ldp_slicing.cli.common import out, plain, refusals_exit
-from ldp_slicing.cli.lazy import SETTINGS
+from ldp_slicing.cli.lazy import SETTINGS, Command
 from ldp_slicing.keys import new_key_file
 
 app = typer.Typer(no_args_is_help=True, **SETTINGS)
@@ -17,7 +17,7 @@ def key() -> None:
     """Create an owner's key for `privatize --key`. With it, equal pixels always give equal releases, on any machine."""
 
 
-@app.command(short_help="Create a key file that only you can read.")
+@app.command(cls=Command, short_help="Create a key file that only you can read.")
 @refusals_exit
 def new(file: Annotated[Path, typer.Argument(metavar="FILE", help="New key file.", show_default=False)]) -> None:
     """`ldp-slicing key new my.key`

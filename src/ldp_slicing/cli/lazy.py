@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 SETTINGS: dict[str, Any] = {
@@ -18,13 +18,29 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+def show_as_flags(parameters: list[Any]) -> list[Any]:
+    """Have the help show options without a value as such: ``--json``, not ``--json <bool>``."""
+    for one in parameters:
+        if getattr(one, "is_flag", False):
+            one.metavar = ""
+    return parameters
+
+
+class Command(TyperCommand):
+    def get_params(self, ctx: Any) -> Any:  # noqa: ANN401
+        return show_as_flags(super().get_params(ctx))
+
+
 def lazy_group(package: str, summaries: Mapping[str, str]) -> type[TyperGroup]:
     """A group of commands. The command ``my-name`` is the function ``my_name`` of the module ``package.my_name``.
 
-    A module that has an ``app`` is a group of its own.
+    A module that has an ``app`` is a group of its own. One that has an ``EPILOG`` ends its help with it.
     """
 
     class LazyGroup(TyperGroup):
+        def get_params(self, ctx: Any) -> Any:  # noqa: ANN401
+            return show_as_flags(super().get_params(ctx))
+
         def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's, or typer's copy of it
             return list(summaries)
 
@@ -38,7 +54,10 @@ def lazy_group(package: str, summaries: Mapping[str, str]) -> type[TyperGroup]:
                 group.name, group.short_help = cmd_name, summaries[cmd_name]
                 return group
             single = typer.Typer(**SETTINGS)
-            single.command(name=cmd_name, short_help=summaries[cmd_name])(getattr(module, function_name))
+            epilog = getattr(module, "EPILOG", None)
+            single.command(cmd_name, cls=Command, short_help=summaries[cmd_name], epilog=epilog)(
+                getattr(module, function_name)
+            )
             return get_command(single)
 
     return LazyGroup

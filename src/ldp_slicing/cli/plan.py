@@ -5,29 +5,32 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from ldp_slicing.card import Card, Statement, number
+from ldp_slicing.cli.budget import Budget, PresetOption, choose_budget, describe_presets, is_default
 from ldp_slicing.cli.common import (
-    Epsilon,
     Json,
     PruneChoice,
     PruneOption,
     Slices,
     Weights,
-    check_slices,
     out,
-    parse_weights,
+    plain,
     print_json,
     refusals_exit,
 )
+from ldp_slicing.cli.shrinking import Fit, Lowered, MaxSide, Pad, choose_size, parse_size
 from ldp_slicing.errors import PlanError
-from ldp_slicing.plan import COLOUR_BITS, plan_for
+from ldp_slicing.plan import COLOUR_BITS
+from ldp_slicing.presets import presets
+from ldp_slicing.slicer import Slicer
 from ldp_slicing.view import pruning
+from ldp_slicing.wording import number
 
 
 @refusals_exit
 def plan(
     context: typer.Context,
-    epsilon: Epsilon = 20.0,
+    epsilon: Budget = None,
+    preset: PresetOption = None,
     weights: Weights = "4:1:1",
     slices: Slices = None,
     prune: PruneOption = PruneChoice.haar,
@@ -37,28 +40,44 @@ def plan(
             "--grey",
             parser=parse_bits,
             metavar="BITS",
-            help="Plan for grey images of this many bits, 8 to 16, instead of colour.",
+            help="Plan for grey images of this many bits, 1 to 16, instead of colour.",
             show_default=False,
         ),
     ] = None,
     size: Annotated[
-        str, typer.Option("--size", help="Width x height of the image that the promise is about.")
+        str, typer.Option("--size", help="Width x height of the source that the promise is about.")
     ] = "112x112",
+    max_side: MaxSide = None,
+    fit: Fit = None,
+    pad: Pad = False,
+    list_presets: Annotated[
+        bool, typer.Option("--presets", help="List the presets and what an attacker got at each of them.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """`ldp-slicing plan --epsilon 20`
+    """`ldp-slicing plan --epsilon 5.2` or `ldp-slicing plan --presets`
 
     Show each slice of a plan with its epsilon and how often the noise changes it, and the promise for a slice, a
-    released pixel, a source pixel and a whole image. Nothing is released.
+    released pixel, a source pixel and a whole image; then what an attacker got at the nearest measured setting. Nothing
+    is released.
     """
-    check_slices(context, slices)
-    if grey is not None and (origin := context.get_parameter_source("weights")) and origin.name == "COMMANDLINE":
+    if list_presets:
+        if as_json:
+            print_json({"presets": [one.to_dict() for one in presets()]})
+        else:
+            out.print(describe_presets(), markup=False)
+        return
+    if grey is not None and not is_default(context, "weights"):
         raise PlanError("--weights applies to colour images only: leave it out with --grey")
-    chosen = plan_for(COLOUR_BITS if grey is None else grey, epsilon, parse_weights(weights), slices)
-    statement = Statement.of(chosen, prune.prune, "rgb", (parse_size(size),))
+    setting = choose_budget(context, preset, epsilon, weights, slices, prune.prune, choose_size(max_side, fit, pad))
+    chosen = setting.plan(COLOUR_BITS if grey is None else grey)
+    width, height = parse_size(size)
+    slicer = Slicer(chosen, prune=setting.prune, size=setting.size)
+    card = slicer.card(width, height)
+    (statement,) = card.statements
     probabilities = [float(chosen.tables.change_probability(part.bits)) for part in chosen.slices]
     if as_json:
-        content = Card((statement,)).to_dict()
+        content = card.to_dict()
         for row, probability in zip(content["statements"][0]["plan"]["slices"], probabilities, strict=True):
             row["change_probability"] = probability
         print_json(content)
@@ -68,43 +87,40 @@ def plan(
         "bits",
         "epsilon",
         "changed",
-        title=f"plan: epsilon {epsilon:g} requested, {chosen.realised_epsilon:.9g} realised",
+        title=f"plan: epsilon {setting.epsilon:g} requested, {chosen.realised_epsilon:.9g} realised",
         title_justify="left",
     )
     for part, probability in zip(chosen.slices, probabilities, strict=True):
         table.add_row(chosen.slice_name(part), f"0x{part.bits:06x}", f"{part.epsilon:.4f}", f"{probability:.4%}")
+    shrunk = "" if slicer.size is None else f", shrunk to {statement.width[0]}x{statement.height[0]}"
     levels = Table(
         "unit",
         "epsilon",
-        "advantage over guessing, at most",
+        "two values told apart",
         "why",
-        title=f"the promise, {size}, pruning: {pruning(prune.prune)}",
+        title=f"the promise, {size}{shrunk}, pruning: {pruning(setting.prune)}",
         title_justify="left",
     )
     for level in statement.levels:
         levels.add_row(
             level.unit,
             number(level.epsilon),
-            f"{level.printed_bound} (vacuous)" if level.is_vacuous else level.printed_bound,
+            level.limit,
             level.why,
         )
     out.print(table)
     out.print(levels)
+    for lowered in Lowered.by(statement, width * height):
+        out.print(lowered.sentence)
+    out.print(statement.risk.sentence, markup=False)
+    for sentence in setting.measured if setting.measured != (statement.risk.sentence,) else ():
+        out.print(f"Measured for the preset {plain(setting.name)}: {plain(sentence)}")
     if chosen.remark:
         out.print(f"This plan {chosen.remark}.")
 
 
 def parse_bits(text: str) -> int:
     """Return the number of bits of a grey pixel, or report it as invalid."""
-    if text.isdecimal() and 8 <= int(text) <= 16:
+    if text.isdecimal() and 1 <= int(text) <= 16:
         return int(text)
-    raise typer.BadParameter(f"expected a number of bits from 8 to 16; got {text!r}")
-
-
-def parse_size(text: str) -> tuple[int, int]:
-    """Return width and height, or report them as invalid."""
-    try:
-        width, height = (int(part) for part in text.lower().split("x"))
-    except ValueError:
-        raise typer.BadParameter(f"expected width x height, such as 112x112; got {text!r}") from None
-    return width, height
+    raise typer.BadParameter(f"expected a number of bits from 1 to 16; got {text!r}")

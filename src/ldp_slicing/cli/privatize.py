@@ -1,194 +1,176 @@
 from __future__ import annotations
 
-import itertools
 import time
-from collections import Counter
-from collections.abc import Collection
 from contextlib import closing
-from datetime import timedelta
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
-from rich.text import Text
 
-from ldp_slicing.card import counted
+from ldp_slicing.cli import privatize_options as options
+from ldp_slicing.cli.budget import Budget, PresetOption, choose_budget, is_default, print_preset
 from ldp_slicing.cli.common import (
-    Epsilon,
     Json,
     LedgerOption,
     PruneChoice,
     PruneOption,
     Slices,
     Weights,
-    check_slices,
     err,
-    out,
-    parse_weights,
+    naming_new_ledger,
     plain,
     print_json,
     processors,
     refusals_exit,
     stop_signals,
 )
-from ldp_slicing.errors import LdpSlicingError, ReleaseError
+from ldp_slicing.cli.exit_status import TABLE, ExitStatus
+from ldp_slicing.cli.privatize_options import DuplicatesChoice, EngineChoice, NamesChoice
+from ldp_slicing.cli.privatize_report import ProgressLines, lacks_space, print_report, progress_bar, summary
+from ldp_slicing.cli.report_file import check_report, refusals_reported, write_report
+from ldp_slicing.cli.shrinking import Fit, MaxSide, Pad, choose_size
+from ldp_slicing.errors import LdpSlicingError, Reason, ReleaseError
+from ldp_slicing.ledger import default_ledger
 from ldp_slicing.release import records
-from ldp_slicing.release.records import FileCounts
 from ldp_slicing.release.run import Engine, Run, on_this_machine, prepare
 from ldp_slicing.release.settings import ReleaseSettings
+from ldp_slicing.storage import Selection
 
-SHOWN = 20  # problems listed by name; the rest are counted, and --json lists all of them
-
-
-class NamesChoice(StrEnum):
-    keep = "keep"
-    random = "random"
-
-
-class DuplicatesChoice(StrEnum):
-    spend = "spend"
-    once = "once"
-
-
-class EngineChoice(StrEnum):
-    local = "local"
-    ray = "ray"
-
-
-class Rate(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(f"{1 / pace:.1f} files/s" if (pace := _pace(task)) else "- files/s")
-
-
-class Remaining(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        pace = _pace(task)
-        return Text(str(timedelta(seconds=round(pace * (task.remaining or 0)))) if pace else "-:--:--")
-
-
-def _pace(task: Task) -> float:
-    """Return the seconds per file over the whole run. Files are done in batches, so the last few say nothing."""
-    return (task.elapsed or 0.0) / task.completed if task.completed else 0.0
+EPILOG = TABLE
 
 
 @refusals_exit
+@refusals_reported
 def privatize(
     context: typer.Context,
-    source: Annotated[str, typer.Argument(metavar="SRC", help="A file, or a folder of files.", show_default=False)],
-    target: Annotated[
-        str,
-        typer.Argument(metavar="DST", help="A new file or folder, or that of a run to resume.", show_default=False),
-    ],
-    epsilon: Epsilon = 20.0,
+    sources: options.Sources,
+    target: options.Target,
+    epsilon: Budget = None,
+    preset: PresetOption = None,
     weights: Weights = "4:1:1",
     slices: Slices = None,
     prune: PruneOption = PruneChoice.haar,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            "--workers",
-            min=1,
-            help="Number of worker processes.",
-            show_default="all processors of the machine or cluster",
-        ),
-    ] = None,
-    engine: Annotated[EngineChoice, typer.Option("--engine", help="Where the workers run.")] = EngineChoice.local,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            "--address",
-            help="Address of the Ray cluster. All its nodes must see SRC and DST.",
-            show_default="Ray is started on this machine",
-        ),
-    ] = None,
-    names: Annotated[
-        NamesChoice, typer.Option("--names", help="Names of the releases: those of the sources, or random ones.")
-    ] = NamesChoice.keep,
-    duplicates: Annotated[
-        DuplicatesChoice,
-        typer.Option("--duplicates", help="Equal images in a run: release each one, or only the first."),
-    ] = DuplicatesChoice.spend,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--keep",
-            metavar="NAME",
-            help="Other data to pass on unprotected: an extension in a shard, a column in a table. May be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option(
-            "--key",
-            metavar="FILE",
-            help="An owner's key. With it, equal pixels give equal releases.",
-            show_default=False,
-        ),
-    ] = None,
-    spend: Annotated[
-        bool,
-        typer.Option("--spend", help="Also release sources that were released before; the ledger adds up their eps."),
-    ] = False,
+    max_side: MaxSide = None,
+    fit: Fit = None,
+    pad: Pad = False,
+    include: options.Include = None,
+    exclude: options.Exclude = None,
+    workers: options.Workers = None,
+    engine: options.EngineOption = EngineChoice.local,
+    address: options.Address = None,
+    names: options.Names = NamesChoice.keep,
+    duplicates: options.Duplicates = DuplicatesChoice.spend,
+    keep: options.Keep = None,
+    frames: options.Frames = False,
+    value_range: options.Range = None,
+    not_burned_in: options.NotBurnedIn = False,
+    key: options.Key = None,
+    spend: options.Spend = False,
+    cap: options.Cap = None,
+    force: options.Force = False,
     ledger: LedgerOption = None,
-    state: Annotated[
-        Path | None,
-        typer.Option("--state", metavar="FOLDER", help="The state folder of the run.", show_default="DST.owner"),
-    ] = None,
+    state: options.State = None,
+    dry_run: options.DryRun = False,
+    strict: options.Strict = False,
+    report: options.Report = None,
     as_json: Json = False,
 ) -> None:
     """`ldp-slicing privatize images/ releases/ --epsilon 20`
 
     Release a file, or every file below a folder. Each source is released once.
 
-    Images (JPEG, PNG, WebP, TIFF, BMP, GIF) become PNG: orientation and colour profile are applied, and all metadata
-    is removed. WebDataset shards (.tar), Parquet, CIFAR pickles, DICOM and video are read too. SRC and DST may be
-    remote (s3://...). A file that cannot be read is reported and nothing is written for it; the other files are
+    Choose a budget with --epsilon or --preset: `ldp-slicing plan --presets` says what attackers got at measured
+    settings, `ldp-slicing plan --epsilon 20` what a budget promises, and `ldp-slicing show` draws your image at several
+    budgets. The run ends with what was measured at the nearest setting.
+
+    Choose a size: --max-side 224 shrinks large images before the noise, and --fit 224x224 shrinks all images to one
+    size. It costs no budget, and averaging a large release shows the scene in it.
+
+    The ledger records every release. It lies in your data folder (~/.local/share/ldp-slicing) unless --ledger or
+    LDP_SLICING_LEDGER names another file; `ldp-slicing doctor` shows which one is used. Back it up.
+
+    Images (JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC, AVIF) become PNG: orientation and colour profile are applied, and
+    metadata is removed. WebDataset shards (.tar), Parquet, CIFAR pickles, DICOM and video are read too. SRC and DST
+    may be remote (s3://...). A file that cannot be read is reported and nothing is written for it; the other files are
     released, and the exit status is 1. A card beside the releases states their privacy, and a manifest lists them.
 
     Run the same command again to resume after an interruption, or to release new files. The folder DST.owner is
     private: until the run completes, it holds the key that can remove the noise. Do not share it.
     """
-    check_slices(context, slices)
+    chosen = choose_budget(context, preset, epsilon, weights, slices, prune.prune, choose_size(max_side, fit, pad))
+    if report is not None:
+        check_report(report, target)
     settings = ReleaseSettings(
-        epsilon,
-        parse_weights(weights),
-        prune.prune,
-        names=names.value,
+        chosen.epsilon,
+        chosen.weights,
+        chosen.prune,
+        names=chosen.names if is_default(context, "names") else names.value,
         duplicates=duplicates.value,
         keep=tuple(sorted({name.lstrip(".") for name in keep or ()})),
-        slices=slices,
+        slices=chosen.slices,
+        frames=frames,
+        size=chosen.size,
+        value_range=value_range,
+        not_burned_in=not_burned_in,
+        force=force,
     )
     on_ray = engine is EngineChoice.ray
     if address is not None and not on_ray:
-        raise ReleaseError("--address is the address of a Ray cluster: add --engine ray")
-    chosen = choose_ray(address, workers) if on_ray else on_this_machine(workers or processors())
+        raise ReleaseError("--address is the address of a Ray cluster: add --engine ray", Reason.SETTINGS)
+    if preset is not None and not as_json:
+        print_preset(chosen)
+    workforce = choose_ray(address, workers) if on_ray else on_this_machine(workers or processors())
     started = time.monotonic()
+    ledger = ledger or default_ledger()
     with stop_signals() as received:
-        run = prepare(
-            source,
-            target,
-            settings,
-            ledger=ledger,
-            key=key,
-            state=state,
-            spend=spend,
-            shared=on_ray,
-            stop=lambda: bool(received),
-        )
+        with naming_new_ledger(ledger, quiet=as_json):
+            run = prepare(
+                sources,
+                target,
+                settings,
+                selection=Selection(tuple(include or ()), tuple(exclude or ())),
+                ledger=ledger,
+                key=key,
+                state=state,
+                spend=spend,
+                cap=cap,
+                shared=on_ray,
+                dry_run=dry_run,
+                stop=lambda: bool(received),
+            )
         with closing(run):
-            said = release(run, chosen, received, quiet=as_json)
+            said = release(run, workforce, received, quiet=as_json)
             seconds = time.monotonic() - started
-            problems = list(records.problems(run.state))
+            status = 128 + received[0] if run.stopped and received else exit_status(run, strict=strict)
+            content = summary(run, seconds, status)
             if as_json:
-                print_json(summary(run, seconds, problems))
+                print_json(content)
             else:
-                print_report(run, seconds, problems, target, said)
-    if run.stopped and received:
-        raise typer.Exit(128 + received[0])
-    raise typer.Exit(1 if problems or run.result.problem or run.stopped else 0)
+                print_report(run, seconds, target, said)
+            if report is not None:
+                status = save_report(report, target, content) or status
+    raise typer.Exit(status)
+
+
+def exit_status(run: Run, *, strict: bool) -> ExitStatus:
+    """Return the exit status of a run that was not interrupted."""
+    if run.result.problem:
+        return ExitStatus.FAILED
+    if records.is_unfinished(run.state) or lacks_space(run):
+        return ExitStatus.INCOMPLETE
+    if next(records.problems(run.state), None) is not None:
+        return ExitStatus.FAILED
+    return ExitStatus.SKIPPED if strict and next(records.skipped(run.state), None) is not None else ExitStatus.OK
+
+
+def save_report(report: Path, target: str, content: dict[str, Any]) -> ExitStatus:
+    """Write the report after a run, which may have released something: a failure is not a refusal."""
+    try:
+        write_report(report, target, content)
+    except LdpSlicingError as error:
+        err.print(f"[bold red]no report:[/bold red] {plain(str(error))}")
+        return ExitStatus.FAILED
+    return ExitStatus.OK
 
 
 def choose_ray(address: str | None, workers: int | None) -> Engine:
@@ -209,121 +191,15 @@ def release(run: Run, engine: Engine, received: list[int], *, quiet: bool) -> se
             said.add(notice)
             err.print(f"[yellow]notice:[/yellow] {plain(path)}: {plain(notice)}")
 
-    columns = (TextColumn("releasing"), BarColumn(), MofNCompleteColumn(), Rate(), Remaining())
-    with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as progress:
+    if run.inventory.waiting and (notice := records.visible_scan_names(run.state)):
+        advise(".", notice)
+    with progress_bar(quiet=quiet) as progress:
         bar = progress.add_task("releasing", total=run.inventory.waiting)
+        lines = ProgressLines(run.inventory.waiting, say=None if quiet or err.is_terminal else err.print)
         try:
             for _ in run.run(engine, stop=lambda: bool(received), advise=advise):
                 progress.advance(bar)
+                lines.advance()
         except LdpSlicingError as error:  # not a refusal: something may have been released by now
             err.print(f"[bold red]aborted:[/bold red] {plain(str(error))}")
     return said
-
-
-def summary(run: Run, seconds: float, problems: list[tuple[str, str]]) -> dict[str, Any]:
-    """Return the content of --json."""
-    counts, card = records.count_files(run.state), run.result.card
-    return {
-        "released": counts.released,
-        "kept": run.inventory.kept,
-        "lost": counts.lost,
-        "failed": counts.failed,
-        "waiting": counts.waiting,
-        "total": counts.total,
-        "changed": counts.changed,
-        "members_failed": counts.members_failed,
-        "copies": list(records.copies(run.state)),
-        "stopped": run.stopped,
-        "complete": run.result.complete,
-        "seconds": round(seconds, 3),
-        "card": run.paths.card_path if card else None,
-        "card_problem": run.result.problem,
-        "promise": card.to_dict()["statements"] if card else None,
-        "remarks": [remark for one in (card.statements if card else ()) if (remark := one.plan.remark)],
-        "problems": [{"source": source, "problem": problem} for source, problem in problems],
-        "notices": [{"source": source, "notice": notice} for source, notice in records.notices(run.state)],
-    }
-
-
-def describe_counts(counts: FileCounts, kept: int, seconds: float) -> str:
-    """Return a line about all files, which add up, and about the released ones."""
-    before = f", {kept:,} of them earlier" if kept else ""
-    files = [f"{counts.released:,} of {counted(counts.total, 'file')} released in {seconds:.1f} s{before}"]
-    if counts.lost:
-        files.append(f"{counts.lost:,} lost or damaged")
-    if counts.failed:
-        files.append(f"{counts.failed:,} not released")
-    if counts.copies:
-        files.append(f"{counted(counts.copies, 'copy', 'copies')} left out")
-    if counts.waiting:
-        files.append(f"{counts.waiting:,} still waiting")
-    released = []
-    if counts.changed:
-        released.append(f"{counts.changed:,} changed since then")
-    if counts.members_failed:
-        released.append(f"without {counted(counts.members_failed, 'member')} that cannot be released")
-    if counts.members_copies:
-        are = "is a copy" if counts.members_copies == 1 else "are copies"
-        released.append(f"without {counted(counts.members_copies, 'member')} that {are}")
-    return "; of the released files: ".join(", ".join(part) for part in (files, released) if part)
-
-
-def print_report(run: Run, seconds: float, problems: list[tuple[str, str]], target: str, said: Collection[str]) -> None:
-    """Print what was released and what was not, then the promise. The notices in ``said`` were printed before."""
-    for source, problem in problems[:SHOWN]:
-        err.print(f"[bold red]not released:[/bold red] {plain(source)}: {plain(problem)}")
-    if len(problems) > SHOWN:
-        err.print(f"[bold red]not released:[/bold red] {len(problems) - SHOWN:,} more; --json lists them all")
-    print_notices(run, said)
-    print_ending(run)
-    out.print(describe_counts(records.count_files(run.state), run.inventory.kept, seconds))
-    if run.result.problem:
-        err.print(
-            f"[bold red]no card:[/bold red] {plain(run.result.problem)}; do not share these releases without a card"
-        )
-    elif card := run.result.card:
-        out.print(f"written to {plain(target)}; {plain(run.paths.card_path)} states the promise:\n")
-        for statement in card.statements:
-            out.print(str(statement), markup=False)
-
-
-def print_notices(run: Run, said: Collection[str]) -> None:
-    """Print each notice once, with the first file it is about; then equal files and copies.
-
-    Of those that were printed before, only the number of files is new.
-    """
-    first: dict[str, str] = {}
-    counts = Counter[str]()
-    for source, notice in records.notices(run.state):
-        first.setdefault(notice, source)
-        counts[notice] += 1
-    for notice, count in counts.items():
-        if notice in said and count == 1:
-            continue
-        more = f" and {count - 1:,} more" if count > 1 else ""
-        err.print(f"[yellow]notice:[/yellow] {plain(first[notice])}{more}: {plain(notice)}")
-    equal = [] if run.secret.is_owners else list(records.equal_files(run.state))
-    for path, other in equal[:1]:
-        such = f" ({len(equal):,} such files)" if len(equal) > 1 else ""
-        err.print(
-            f"[yellow]notice:[/yellow] {plain(path)} equals {plain(other)}{such}: each was released with its own "
-            "noise, and their budgets add up; --duplicates once releases only the first"
-        )
-    for copy in itertools.islice(records.copies(run.state), SHOWN):
-        err.print(f"[yellow]copy:[/yellow] {plain(copy)} equals an image that was released")
-
-
-def print_ending(run: Run) -> None:
-    """Say why a run is not complete, and what to do."""
-    if run.disk_full:
-        err.print(
-            "[bold red]no space left[/bold red] on the target's disk: free some, then run the same command to resume"
-        )
-    elif run.stopped:
-        whole = "; finished releases are complete and on the card" if run.result.card else ""
-        err.print(f"[bold red]stopped[/bold red] before the end{whole}. Run the same command to resume")
-    elif records.is_unfinished(run.state):
-        err.print(
-            "[bold red]not complete[/bold red]: run the same command to retry what failed, or remove it from the "
-            "sources; until then the state folder keeps the key that can remove the noise"
-        )

@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from ldp_slicing.cli.common import PruneChoice, PruneOption, err, out, plain, refusals_exit
+from ldp_slicing.cli.shrinking import Fit, MaxSide, Pad, choose_size
 from ldp_slicing.comparison_sheet import make_sheet
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.files import write_atomically
 from ldp_slicing.formats.single import read_single
 from ldp_slicing.plan import COLOUR_BITS
+from ldp_slicing.view import shrink
 
 
 @refusals_exit
@@ -31,6 +33,9 @@ def show(
         ),
     ] = None,
     prune: PruneOption = PruneChoice.haar,
+    max_side: MaxSide = None,
+    fit: Fit = None,
+    pad: Pad = False,
     side: Annotated[
         int, typer.Option("--side", min=16, max=1024, help="Largest width and height of a tile, in pixels.")
     ] = 192,
@@ -39,9 +44,9 @@ def show(
 
     Draw a sheet with an image, its view, its bit-planes, and releases from epsilon 1 to 58 with and without pruning.
 
-    The image is released at its full size. If it is larger than a tile, the sheet shows the middle of each release at
-    full size and the whole release reduced. Averaging removes noise, so a large release reveals more than its single
-    pixels suggest.
+    The image is released at its full size, or as --max-side or --fit shrinks it. If a release is larger than a tile,
+    the sheet shows the middle of each release at full size and the whole release reduced. Averaging removes noise, so a
+    large release reveals more than its single pixels suggest.
 
     The sheet shows the source. It is for the owner only and must not be released.
     """
@@ -49,17 +54,19 @@ def show(
         raise ReleaseError(f"{target} must end in .png")
     if os.path.lexists(target):
         raise ReleaseError(f"{target} exists and is not overwritten: choose another name")
+    size = choose_size(max_side, fit, pad)
     try:
         source = read_single(image)
+        small = shrink(source.pixels, size)
     except LdpSlicingError as error:
         raise type(error)(f"{image}: {error}") from None
     for notice in source.notices:
         err.print(f"[yellow]notice:[/yellow] {plain(notice)}")
     encoded = io.BytesIO()
     with err.status("drawing"):
-        make_sheet(source.pixels, side, slices, prune.prune, 8 if source.bits == COLOUR_BITS else source.bits).save(
-            encoded, "PNG"
-        )
+        make_sheet(
+            small, side, slices, prune.prune, 8 if source.bits == COLOUR_BITS else source.bits, shrunk=size is not None
+        ).save(encoded, "PNG")
     try:
         write_atomically(target, [encoded.getvalue()])
     except OSError as error:

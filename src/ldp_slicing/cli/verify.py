@@ -6,58 +6,106 @@ from typing import Annotated
 
 import typer
 
-from ldp_slicing.card import counted
-from ldp_slicing.cli.common import Json, err, out, plain, print_json, refusals_exit
+from ldp_slicing.cli.common import Json, Strict, err, out, plain, print_json, refusals_exit
+from ldp_slicing.cli.exit_status import TABLE, ExitStatus
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.storage import LocalStorage, Storage, is_remote, local_path, remote
+from ldp_slicing.verify import NOT_CHECKED, verify_file
 from ldp_slicing.verify import verify as check
+from ldp_slicing.wording import counted
 
 SHOWN = 20
+LITTER = "was left by a file browser, and may hold a source: remove it before you hand the folder on"
+
+
+EPILOG = TABLE
 
 
 @refusals_exit
 def verify(
-    target: Annotated[str, typer.Argument(metavar="DST", help="A folder of releases.", show_default=False)],
+    target: Annotated[
+        str,
+        typer.Argument(metavar="DST", help="A folder of releases, or one file with its card.", show_default=False),
+    ],
     fast: Annotated[
         bool, typer.Option("--fast", help="Compare names and checksums only; do not look into files or at the card.")
     ] = False,
+    strict: Strict = False,
     as_json: Json = False,
 ) -> None:
-    """`ldp-slicing verify releases/`
+    """`ldp-slicing verify releases/` or `ldp-slicing verify release.png`
 
     Check every release against the manifest, look for anything that is not a release, and recompute the card.
 
-    Needs neither sources nor keys. The exit status is 1 if something is wrong.
+    Needs neither sources nor keys. What releases do not show is the owner's word: pruning and shrinking before the
+    noise, how often a source was released, whose key was used, and whether the run is complete. A file on its own has
+    no manifest, so whether these are the pixels that were released is not checked either.
     """
     target = local_path(target)
-    if not is_remote(target) and not Path(target).is_dir():
-        advice = (
-            "; to check a single PNG file against its card, use `ldp-slicing audit`" if Path(target).is_file() else ""
-        )
-        raise ReleaseError(f"{target} is not a folder of releases{advice}")
-    place: Storage = remote(target) if is_remote(target) else LocalStorage(Path(target))
+    folder, _, name = target.rstrip("/").rpartition("/")
+    is_single = not (remote(target).is_folder() if is_remote(target) else Path(target).is_dir())
     try:
         with err.status("checking") as status:
-            checked = itertools.count(1)
-            report = check(place, fast=fast, progress=lambda: status.update(f"checking: {next(checked):,} files"))
-    except ReleaseError as error:  # no manifest, or a library is missing: the message lacks the folder
+            if is_single:
+                if fast:
+                    raise ReleaseError("has no manifest, so there are no checksums to compare: leave out --fast")
+                report = verify_file(remote(folder) if is_remote(target) else LocalStorage(Path(folder or ".")), name)
+            else:
+                place: Storage = remote(target) if is_remote(target) else LocalStorage(Path(target))
+                checked = itertools.count(1)
+                report = check(
+                    place,
+                    fast=fast,
+                    strict=strict,
+                    progress=lambda: status.update(f"checking: {next(checked):,} files"),
+                )
+    except ReleaseError as error:  # no manifest, or a library is missing: the message lacks the path
         raise ReleaseError(f"{target} {error}") from None
     if as_json:
         problems = [{"file": file, "problem": problem} for file, problem in report.problems]
-        compared = "checksums" if fast else "every byte"
-        print_json({"compared": compared, "files": report.files, "releases": report.releases, "problems": problems})
+        print_json(
+            {
+                "compared": "checksums" if fast else "every byte",
+                "manifest": not is_single,
+                "files": report.files,
+                "releases": report.releases,
+                "complete": None if fast else report.complete,
+                "problems": problems,
+                "litter": [{"file": file, "bytes": size} for file, size in report.litter],
+                "not_checked": list(NOT_CHECKED),
+            }
+        )
     else:
         for file, problem in report.problems[:SHOWN]:
             err.print(f"[bold red]wrong:[/bold red] {plain(file)} {plain(problem)}")
         if len(report.problems) > SHOWN:
             err.print(f"[bold red]wrong:[/bold red] {len(report.problems) - SHOWN:,} more; --json lists them all")
+        print_litter(report.litter, strict=strict)
         verdict = (
             f"[bold red]{counted(len(report.problems), 'problem')}[/bold red]"
             if report.problems
             else "checksums match"
             if fast
             else "[green]OK[/green]"
+            if report.complete
+            else "[yellow]intact, not complete[/yellow]: its owner may release more"
         )
-        limits = "; --fast compared checksums only, not what files hold and not the card" if fast else ""
+        limits = (
+            "; --fast compared checksums only, not what files hold and not the card"
+            if fast
+            else "; there is no manifest to compare its pixels with"
+            if is_single
+            else ""
+        )
         out.print(f"{counted(report.releases, 'release')}, {counted(report.files, 'file')}: {verdict}{limits}")
-    raise typer.Exit(1 if report.problems else 0)
+    if report.problems:
+        raise typer.Exit(ExitStatus.FAILED)
+    raise typer.Exit(ExitStatus.OK if report.complete else ExitStatus.INCOMPLETE)
+
+
+def print_litter(litter: list[tuple[str, int]], *, strict: bool) -> None:
+    """Name what file browsers left. With --strict these are problems, which were printed."""
+    for file, size in () if strict else litter[:SHOWN]:
+        err.print(f"[yellow]not a release:[/yellow] {plain(file)} ({size:,} bytes) {LITTER}")
+    if not strict and len(litter) > SHOWN:
+        err.print(f"[yellow]not a release:[/yellow] {len(litter) - SHOWN:,} more; --json lists them all")

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ldp_slicing.errors import ImageError
+from ldp_slicing.errors import ImageError, Reason
 from ldp_slicing.images import Decoded
 from ldp_slicing.keys import has_equal_channels
 from ldp_slicing.plan import COLOUR_BITS, Plan
 from ldp_slicing.png import MAX_PIXELS
 from ldp_slicing.storage import TemporaryFile
+from ldp_slicing.value_range import ValueRange
+from ldp_slicing.view import Shrinking
 
 Pixels = NDArray[np.unsignedinteger]
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Original:
+    """A grey source before its values were mapped to a range.
+
+    pixels: uint8, uint16 or uint32 of ``bits`` bits, or floats.
+    mapping: how they were mapped, by ``value_range.RangeMap``. It is part of the view.
+    """
+
+    pixels: NDArray[Any]
+    bits: int
+    mapping: str
 
 
 @dataclass(frozen=True)
@@ -25,11 +42,15 @@ class Entry:
 
     name: identifies it within its file; empty if the file holds nothing else.
     pixels: uint8 [H, W, 3] for colour, uint8 [H, W] or uint16 [H, W] for grey.
-    bits: the bits per word, 24 for colour and 8 to 16 for grey.
+    bits: the bits per word, 24 for colour and 1 to 16 for grey.
     file: SHA-256 of the bytes that it was decoded from.
     notices: what the owner should know about how it was read.
     frame: its number among the frames of its file, from 1; 0 if it is not a frame.
     kept: the data that travels with the release because the owner asked for it, and what the writer needs to know.
+    kept_names: the names of that data, which the card mentions.
+    shrinking: how its release is shrunk; None if it keeps its size. Readers do not know it, writers do.
+    original: the source before its values were mapped to a range; None if ``pixels`` are the source.
+    file_notices: what the owner should know about its file as a whole. One of the entries of a file has them.
     """
 
     name: str
@@ -39,6 +60,10 @@ class Entry:
     notices: tuple[str, ...] = ()
     frame: int = 0
     kept: dict[str, Any] = field(default_factory=dict)
+    kept_names: tuple[str, ...] = ()
+    shrinking: Shrinking | None = None
+    original: Original | None = None
+    file_notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,9 +76,20 @@ class Damaged:
 
 @dataclass(frozen=True)
 class Options:
-    """The settings of a run that concern readers and writers: names of data to keep."""
+    """The settings of a run that concern readers and writers.
+
+    keep: names of data to keep.
+    value_range: the range that the values of DICOM files are mapped to.
+    not_burned_in: the owner's word that no text is burned into the pixels of DICOM files.
+    pseudonym: 16 bytes for a kind of name and a name, the same within a run; None where nothing needs them.
+    shrinks: whether releases may be smaller than their sources, so that distances between pixels change.
+    """
 
     keep: tuple[str, ...] = ()
+    value_range: ValueRange | None = None
+    not_burned_in: bool = False
+    pseudonym: Callable[[str, str], bytes] | None = None
+    shrinks: bool = False
 
 
 class Reader(Protocol):
@@ -115,12 +151,14 @@ class Content:
 class Claims:
     """What the card says about the files of a set. Without a readable card it says nothing.
 
-    plans: the plan for each word width, 24 for colour and 8 to 16 for grey.
+    plans: the plan for each word width, 24 for colour and 1 to 16 for grey.
     largest: the largest width and height of a release for each word width.
+    ranges: the range whose values the words stand for, for each word width that has one.
     """
 
     plans: Mapping[int, Plan] = field(default_factory=dict)
     largest: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    ranges: Mapping[int, ValueRange] = field(default_factory=dict)
 
     def size_problem(self, width: int, height: int, bits: int) -> str | None:
         """Return why no release of the set has this size, or None.
@@ -150,7 +188,47 @@ class Checker(Protocol):
     def __call__(self, file: BinaryIO, claims: Claims) -> Iterator[Content]: ...
 
 
-def make_entry(name: str, decoded: Decoded, file: bytes | None, kept: dict[str, Any] | None = None) -> Entry:
+@dataclass(frozen=True)
+class Member:
+    """Where a release lies in its file.
+
+    name: of the member; empty if the file holds one release.
+    piece: what ``load`` reads at once. position: that of the release in it.
+    """
+
+    name: str
+    piece: Hashable
+    position: int = 0
+
+
+@dataclass(frozen=True)
+class Released:
+    """A release as it was read: pixels as those of an ``Entry``, bits per word, and the data kept beside it by name."""
+
+    pixels: Pixels
+    bits: int
+    kept: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Finder(Protocol):
+    """Yield where the releases of a file lie: a format's function ``members``. Raise ImageError on a damaged file."""
+
+    def __call__(self, file: BinaryIO) -> Iterator[Member]: ...
+
+
+class Loader(Protocol):
+    """Read one piece of a file, and give its releases by their positions: a format's function ``load``."""
+
+    def __call__(self, file: BinaryIO, piece: Any) -> Sequence[Released]: ...  # noqa: ANN401
+
+
+def make_entry(
+    name: str,
+    decoded: Decoded,
+    file: bytes | None,
+    kept: Mapping[str, Any] = NOTHING,
+    kept_names: Iterable[str] = (),
+) -> Entry:
     """Return the entry of a decoded image, with advice to its owner where there is any."""
     pixels = decoded.pixels
     bits = COLOUR_BITS if pixels.ndim == 3 else 8 * pixels.dtype.itemsize
@@ -159,16 +237,17 @@ def make_entry(name: str, decoded: Decoded, file: bytes | None, kept: dict[str, 
         notices += (
             "all three channels are equal, so the budget of Cb and Cr is wasted: convert such images to grey first",
         )
-    return Entry(name, pixels, bits, file, notices, kept=kept or {})
+    return Entry(name, pixels, bits, file, notices, kept=dict(kept), kept_names=tuple(kept_names))
 
 
 def check_keep(keep: Collection[str], present: Collection[str]) -> None:
-    """Raise ImageError if ``present`` is not empty but holds nothing to keep.
+    """Raise ImageError if a file holds nothing that is to be kept. ``present``: what it holds besides its images.
 
     Most likely a name is misspelt. The file is refused before any budget is spent.
     """
-    if keep and present and not set(keep) & set(present):
-        raise ImageError(f"has no {' or '.join(keep)} to keep; it has {', '.join(sorted(present))}")
+    if keep and not set(keep) & set(present):
+        held = ", ".join(sorted(present)) or "nothing besides its images"
+        raise ImageError(f"has no {' or '.join(keep)} to keep; it has {held}", Reason.KEEP)
 
 
 def note_left_out(entry: Entry, names: Collection[str]) -> Entry:
@@ -176,4 +255,4 @@ def note_left_out(entry: Entry, names: Collection[str]) -> Entry:
     if not names:
         return entry
     notice = f"left out: {', '.join(sorted(names))} (--keep NAME keeps them)"
-    return replace(entry, notices=(*entry.notices, notice))
+    return replace(entry, file_notices=(*entry.file_notices, notice))

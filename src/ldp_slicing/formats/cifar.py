@@ -44,7 +44,7 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
     for number, row in enumerate(rows):
         kept = {ending: column[number] for ending, column in labels.items()}
         pixels = np.ascontiguousarray(row.reshape(3, 32, 32).transpose(1, 2, 0))
-        entry = make_entry(f"{number:05}.png", Decoded(pixels, ()), None, kept)
+        entry = make_entry(f"{number:05}.png", Decoded(pixels, ()), None, kept, kept)
         yield entry if number else note_left_out(entry, set(present) - set(options.keep))
 
 

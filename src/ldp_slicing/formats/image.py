@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from ldp_slicing.errors import ImageError
-from ldp_slicing.formats.base import Claims, Content, Entry, Options, make_entry
+from ldp_slicing.formats.base import NOTHING, Claims, Content, Entry, Member, Options, Released, make_entry
 from ldp_slicing.images import decode_image
 from ldp_slicing.integrity import NO_IMAGE, read_whole
 from ldp_slicing.plan import COLOUR_BITS
@@ -53,6 +53,23 @@ def check(file: BinaryIO, claims: Claims) -> Iterator[Content]:
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     yield check_png(file, size, None, claims)
+
+
+def members(file: BinaryIO) -> Iterator[Member]:
+    yield Member("", 0)
+
+
+def load(file: BinaryIO, piece: int) -> list[Released]:
+    head = file.read(HEADER_BYTES)
+    return [load_png(head + file.read(read_header(head).most_file_bytes))]
+
+
+def load_png(data: bytes, kept: Mapping[str, Any] = NOTHING) -> Released:
+    """Return the release in a PNG; raise ImageError if it is not one."""
+    pixels, extras = read_release_png(data)
+    if extras:
+        raise ImageError(f"holds more than pixels: {', '.join(extras)}")
+    return Released(pixels, COLOUR_BITS if pixels.ndim == 3 else 8 * pixels.dtype.itemsize, kept)
 
 
 def is_intact(file: BinaryIO, claims: Claims, sha256: str) -> bool:

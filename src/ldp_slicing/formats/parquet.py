@@ -12,7 +12,8 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, cast
 
@@ -21,8 +22,20 @@ import pyarrow.parquet as pq
 
 from ldp_slicing.errors import ImageError
 from ldp_slicing.formats import thrift
-from ldp_slicing.formats.base import Claims, Content, Damaged, Entry, Options, check_keep, make_entry, note_left_out
-from ldp_slicing.formats.image import check_png
+from ldp_slicing.formats.base import (
+    Claims,
+    Content,
+    Damaged,
+    Entry,
+    Member,
+    Options,
+    Released,
+    check_keep,
+    make_entry,
+    note_left_out,
+)
+from ldp_slicing.formats.image import check_png, load_png
+from ldp_slicing.formats.parquet_pages import check_declared
 from ldp_slicing.formats.thrift import STRUCT, Field
 from ldp_slicing.images import decode_image
 from ldp_slicing.png import Canvas
@@ -31,7 +44,6 @@ from ldp_slicing.storage import TemporaryFile
 IMAGE_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 ROW_GROUP = 100  # what the Hugging Face writer uses for images
 _ROWS_AT_ONCE = 16
-_MAX_EXPANSION = 100  # of a file by decompression; images are compressed already
 _LIBRARY = f"pyarrow {pa.__version__}"
 _MAGIC, _APPLICATION = b"PAR1", b"ldp-slicing"
 _CREATED_BY, _ROW_GROUPS, _COLUMNS, _CHUNK_METADATA = 6, 4, 1, 3  # field numbers of the footer
@@ -39,6 +51,10 @@ _FILE_FIELDS = (1, 2, 3, 4, 5, 7)  # version, schema, rows, row groups, metadata
 _ROW_GROUP_FIELDS = (1, 2, 3)  # columns, bytes, rows
 _CHUNK_FIELDS = (1, 2, 3, 4, 5, 6, 7, 9)  # type, encodings, path, compression, values, sizes, where it begins
 _FEATURES_KEY = b"huggingface"  # of the schema's metadata
+_ROW_OVERHEAD = 1 << 12  # bytes of a row in memory that need not be in the file: offsets, flags for missing values
+_MOST_FEATURES = 1 << 20  # bytes of the description of the columns
+_MOST_NAME = 255  # bytes of the name of an image, and of the column of images
+_DATA_TYPE = re.compile(r"[a-z]+[0-9]*(\[[a-zA-Z0-9, /=_+:-]{1,40}\]|\([0-9, ]{1,20}\))?")
 _SCALAR_TYPES = (
     pa.types.is_null,
     pa.types.is_boolean,
@@ -53,14 +69,14 @@ _SCALAR_TYPES = (
 def read(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
     """Yield one entry per row. ``kept`` holds the name of the image column and, per row, the columns that are kept."""
     try:
-        _check_declared(file)
+        check_declared(file)
         source = pq.ParquetFile(file)
         column = _image_column(source.schema_arrow, options)
         others = [name for name in source.schema_arrow.names if name != column]
         check_keep(options.keep, others)
         kept = [name for name in others if name in options.keep]
         left_out = set(others) - set(kept)
-        features = {name: feature for name, feature in _features(source.schema_arrow).items() if name in kept}
+        features = _kept_features(source.schema_arrow, kept)
         row = 0
         for batch in source.iter_batches(batch_size=_ROWS_AT_ONCE, columns=[column, *kept]):
             for position in range(batch.num_rows):
@@ -86,6 +102,8 @@ def _image_column(schema: Any, options: Options) -> str:  # noqa: ANN401
     if len(found) != 1:
         listed = f" ({', '.join(found)})" if found else ""
         raise ImageError(f"has {len(found)} image columns{listed}; expected one, of type struct<bytes, path>")
+    if len(found[0].encode()) > _MOST_NAME:
+        raise ImageError(f"has an image column whose name has more than {_MOST_NAME} bytes: rename it")
     for field in schema:
         is_custom = pa.types.is_nested(field.type) and b"ARROW:extension:name" in (field.metadata or {})
         if field.name in options.keep and field.name != found[0] and (is_custom or not _may_be_kept(field.type)):
@@ -162,13 +180,48 @@ def _features(schema: Any) -> dict[str, Any]:  # noqa: ANN401
     return features if isinstance(features, dict) else {}
 
 
+def _kept_features(schema: Any, kept: Collection[str]) -> dict[str, Any]:  # noqa: ANN401
+    """Return the description of the columns that are kept, reduced to types and names of classes."""
+    found = {name: _reduced_feature(one) for name, one in _features(schema).items() if name in kept}
+    features = {name: one for name, one in found.items() if one is not None}
+    return features if len(json.dumps(features)) <= _MOST_FEATURES else {}
+
+
+def _reduced_feature(feature: Any) -> Any:  # noqa: ANN401
+    """Return a description of Hugging Face with the keys that readers need, in one order; None if it is another one.
+
+    A description could otherwise hold anything.
+    """
+    if isinstance(feature, list):  # of one kind
+        inner = [_reduced_feature(one) for one in feature]
+        return inner if len(inner) == 1 and inner[0] is not None else None
+    if not isinstance(feature, dict):
+        return None
+    kind = feature.get("_type")
+    if kind is None:  # a structure
+        fields = {name: _reduced_feature(one) for name, one in feature.items()}
+        return fields if all(fields.values()) else None
+    if kind == "Value" and _DATA_TYPE.fullmatch(str(feature.get("dtype"))):
+        return {"dtype": feature["dtype"], "_type": kind}
+    names = feature.get("names")
+    if kind == "ClassLabel" and isinstance(names, list) and all(isinstance(one, str) for one in names):
+        return {"names": names, "_type": kind}
+    inner = _reduced_feature(feature.get("feature"))
+    if kind in ("Sequence", "List", "LargeList") and inner is not None:
+        length = feature.get("length", -1)
+        fixed = {"length": length} if type(length) is int and 0 <= length < 1 << 31 else {}
+        return {"feature": inner, **fixed, "_type": kind}
+    return None
+
+
 def _entry(row: int, image: Any, kept: dict[str, Any]) -> Entry | Damaged:  # noqa: ANN401
     data, path = (image.get("bytes"), image.get("path")) if isinstance(image, dict) else (image, None)
-    name = f"{row}/{PurePosixPath(path or f'{row:08}').name}"
+    base = PurePosixPath(path or "").name
+    name = f"{row}/{base if 0 < len(base.encode()) <= _MOST_NAME else f'{row:08}'}"
     if not data:
         return Damaged(name, "has no image data")
     try:
-        return make_entry(name, decode_image(data), hashlib.sha256(data).digest(), kept)
+        return make_entry(name, decode_image(data), hashlib.sha256(data).digest(), kept, kept["values"])
     except ImageError as error:
         return Damaged(name, str(error))
 
@@ -279,6 +332,42 @@ def _only(fields: dict[int, Field], numbers: Collection[int]) -> dict[int, Field
     return {number: field for number, field in fields.items() if number in numbers}
 
 
+def members(file: BinaryIO) -> Iterator[Member]:
+    """Yield one member per row. The piece is its row group."""
+    check_declared(file, compressed=False)
+    source = pq.ParquetFile(file)
+    column = _image_column(source.schema_arrow, Options())
+    for group in range(source.num_row_groups):
+        images = source.read_row_group(group, columns=[f"{column}.path"]).column(column)
+        yield from (Member(image["path"], group, position) for position, image in enumerate(images.to_pylist()))
+
+
+def load(file: BinaryIO, piece: int) -> Sequence[Released]:
+    source = pq.ParquetFile(file)
+    return _Rows(source.read_row_group(piece), _image_column(source.schema_arrow, Options()))
+
+
+class _Rows(Sequence[Released]):
+    """The rows of a row group. Each is decoded when it is asked for."""
+
+    def __init__(self, table: Any, column: str) -> None:  # noqa: ANN401
+        self._table, self._column = table, column
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __getitem__(self, position: Any) -> Any:  # noqa: ANN401
+        row = {name: self._table.column(name)[position].as_py() for name in self._table.column_names}
+        return load_png(row.pop(self._column)["bytes"], row)
+
+
+def class_names(file: BinaryIO) -> dict[str, list[str]]:
+    """Return the names of the classes of each column that Hugging Face's description calls a class label."""
+    features = _features(pq.read_schema(file))
+    found = {name: one for name, one in features.items() if isinstance(one, dict) and one.get("_type") == "ClassLabel"}
+    return {name: list(one.get("names", [])) for name, one in found.items()}
+
+
 class _Comparison:
     """A file that compares what is written with what another file holds. Both may be used in turn."""
 
@@ -302,7 +391,7 @@ def check(file: BinaryIO, claims: Claims) -> Iterator[Content]:
     All rows are written again and compared with the file. This relies on pyarrow, which gives the same pages for the
     same rows and options.
     """
-    _check_declared(file)
+    size = check_declared(file, compressed=False)
     source = pq.ParquetFile(file, pre_buffer=False)
     schema = source.schema_arrow
     for key in [*(schema.metadata or {}), *_metadata_keys(schema)]:
@@ -312,28 +401,20 @@ def check(file: BinaryIO, claims: Claims) -> Iterator[Content]:
     kept = [name for name in schema.names if name != column]
     for name in kept:
         yield Content(name, kept=name)
-    features = {name: feature for name, feature in _features(schema).items() if name in kept}
+    features = _kept_features(schema, kept)
     comparison = _Comparison(file)
     writer = Writer(cast("TemporaryFile", comparison), Options())
-    for batch in source.iter_batches(batch_size=_ROWS_AT_ONCE):
+    held = 0
+    for batch in source.iter_batches(batch_size=1):
+        held += batch.nbytes - _ROW_OVERHEAD
+        if held > size:  # a dictionary could repeat one long value in every row
+            raise ImageError("holds more in its rows than it has bytes")
         for position, image in enumerate(batch.column(column).to_pylist()):
+            if len(image["path"].encode()) > _MOST_NAME + len(".png"):
+                yield Content(None, problem=f"has an image whose name has more than {_MOST_NAME} bytes")
             yield check_png(io.BytesIO(image["bytes"]), len(image["bytes"]), image["path"], claims)
             values = {name: _one_row(batch.column(name), position) for name in kept}
             writer.add_row(image, {"column": column, "values": values, "features": features})
     writer.close()
     if not comparison.is_equal or not comparison.is_at_end():
         yield Content(None, problem=f"holds more than its rows, or was not written by this software and {_LIBRARY}")
-
-
-def _check_declared(file: BinaryIO) -> None:
-    """Raise ImageError if the file declares more than it can hold; nothing but the footer is read."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(0)
-    metadata = pq.read_metadata(file)
-    if metadata.num_rows > size:
-        raise ImageError(f"declares {metadata.num_rows:,} rows and has {size:,} bytes")
-    for group in (metadata.row_group(number) for number in range(metadata.num_row_groups)):
-        expanded = sum(group.column(number).total_uncompressed_size for number in range(group.num_columns))
-        if expanded > _MAX_EXPANSION * size:
-            raise ImageError(f"declares {expanded:,} bytes of values in {size:,} bytes of file")
-    file.seek(0)

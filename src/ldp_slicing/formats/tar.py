@@ -11,36 +11,45 @@ multiple of 10,240 bytes at the end. Names of members and the data that was kept
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import posixpath
 import re
 import tarfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from ldp_slicing.errors import ImageError
-from ldp_slicing.formats import VIDEO_SUFFIXES
-from ldp_slicing.formats.base import Claims, Content, Damaged, Entry, Options, check_keep, make_entry, note_left_out
-from ldp_slicing.formats.image import check_png
+from ldp_slicing.formats import OTHER_IMAGES
+from ldp_slicing.formats.base import (
+    Claims,
+    Content,
+    Damaged,
+    Entry,
+    Member,
+    Options,
+    Released,
+    check_keep,
+    make_entry,
+    note_left_out,
+)
+from ldp_slicing.formats.image import check_png, load_png
 from ldp_slicing.images import decode_image
 from ldp_slicing.integrity import looks_like_image_or_video
 from ldp_slicing.png import Canvas
 from ldp_slicing.storage import TemporaryFile
 
-RELEASED = re.compile("jpe?g|png|webp|tiff?|bmp|gif|ppm|pgm")
-NEVER_KEPT = re.compile(  # images and videos that are not read here
-    "jp2|j2k|jpx|jxl|avif|heic|heif|pbm|pnm|pam|qoi|tga|ico|svg|psd|exr|hdr|dng"
-    "|cr2|cr3|nef|arw|orf|rw2|raf|dcm|dicom|pcx|sgi|xbm|xpm|dds|icns"
-    "|mpo|jpe|jfif|apng|eps|wmf|emf|pdf|fits|m2ts|mts|mpv|m2v|vob|asf|rmvb|f4v|mjpeg|"
-    + "|".join(suffix[1:] for suffix in VIDEO_SUFFIXES if suffix != ".ts")  # .ts may be a time: its bytes decide
-)
+RELEASED = re.compile("jpe?g|png|webp|tiff?|bmp|gif|hei[cf]|hif|avif|ppm|pgm")
 _BLOCK_BYTES = 512
 _RECORD_BYTES = 20 * _BLOCK_BYTES  # a tar file is a multiple of this
 _NAME_BYTES = 100  # of a header
 _LONG_NAME = b"././@LongLink"
-_MOST_NAME_BYTES = 1 << 16
+_MOST_SOURCE_NAME, _MOST_NAME = 2048, 4096  # bytes of a member's name; that of a release may be longer
 _MOST_MEMBER_BYTES = 8**11  # what the eleven octal digits of a header can state
 _HEAD_BYTES = 1 << 12  # of kept data, to recognise images by
 _LEADS_OUT = re.compile(r"[\\/]|[A-Za-z]:[\\/]|(.*[\\/])?\.\.([\\/]|\Z)", re.DOTALL)  # on any system
+
+Place = tuple[str, int, int]  # of a member: its name, where its data begins, and its size
 
 
 def split_member_name(name: str) -> tuple[str, str]:
@@ -48,6 +57,25 @@ def split_member_name(name: str) -> tuple[str, str]:
     folder, slash, base = name.rpartition("/")
     stem, _, ending = base.partition(".")
     return f"{folder}{slash}{stem}", ending
+
+
+class _Samples:
+    """The samples of a shard so far. Only digests of their names are kept: there may be millions."""
+
+    def __init__(self) -> None:
+        self._current, self._all = "", set[bytes]()
+
+    def has_ended(self, sample: str) -> bool:
+        """Return whether another sample came after this one. Samples "a" and "./a" are one, and may not be mixed."""
+        if sample == self._current and self._all:
+            return False
+        path = posixpath.normpath(sample).encode("utf-8", "surrogateescape")
+        digest = hashlib.blake2b(path, digest_size=16).digest()
+        is_new = digest not in self._all
+        if is_new:
+            self._current = sample
+            self._all.add(digest)
+        return not is_new
 
 
 def leads_out(name: str) -> bool:
@@ -104,12 +132,15 @@ def _matches(pattern: re.Pattern[str], ending: str) -> bool:
 def _entries(file: BinaryIO, options: Options, left_out: set[str]) -> Iterator[Entry | Damaged]:
     """Yield the entries of all samples; add the endings of members that are neither read nor kept to ``left_out``."""
     sample: dict[str, bytes] = {}
-    current = None
+    current, samples = None, _Samples()
     for member, data in _members(file, options, left_out):
         if isinstance(data, Damaged):
             yield data
             continue
         key, ending = split_member_name(member)
+        if samples.has_ended(key):
+            yield Damaged(member, f"is apart from the rest of its sample {key}: pack the shard sorted by name")
+            continue
         if current is not None and key != current:
             yield from _sample_entries(current, sample, options)
             sample = {}
@@ -129,7 +160,10 @@ def _members(file: BinaryIO, options: Options, left_out: set[str]) -> Iterator[t
             for member in _each_member(shard):
                 ending = split_member_name(member.name)[1]
                 is_image = _matches(RELEASED, ending)
-                if is_image and (member.islnk() or member.issym()):
+                if is_image and len(member.name.encode("utf-8", "surrogateescape")) > _MOST_SOURCE_NAME:
+                    too_long = f"has a name of more than {_MOST_SOURCE_NAME:,} bytes"
+                    yield member.name, Damaged(f"{member.name[:60]}...", too_long)
+                elif is_image and (member.islnk() or member.issym()):
                     yield member.name, Damaged(member.name, "is a link to another member; links are not followed")
                 elif member.isreg() and (is_image or ending in options.keep):
                     if member.issparse():  # a few bytes can declare any size
@@ -162,14 +196,14 @@ def _sample_entries(key: str, sample: dict[str, bytes], options: Options) -> Ite
             yield Damaged(name, "has a path that leads out of the shard")
             continue
         try:
-            yield make_entry(name, decode_image(data), hashlib.sha256(data).digest(), kept)
+            yield make_entry(name, decode_image(data), hashlib.sha256(data).digest(), kept, kept)
             kept = {}
         except ImageError as error:
             yield Damaged(name, str(error))
 
 
 def _may_be_image(ending: str, data: bytes) -> bool:
-    return _matches(RELEASED, ending) or _matches(NEVER_KEPT, ending) or looks_like_image_or_video(data)
+    return _matches(RELEASED, ending) or _matches(OTHER_IMAGES, ending) or looks_like_image_or_video(data)
 
 
 class Writer:
@@ -239,7 +273,7 @@ def check(file: BinaryIO, claims: Claims) -> Iterator[Content]:
     One member at a time is in memory, and of kept data only the first bytes.
     """
     total = file.seek(0, os.SEEK_END)
-    at, sample, endings = file.seek(0), None, set[str]()
+    at, sample, endings, samples = file.seek(0), None, set[str](), _Samples()
     while (found := _read_header(file)) is not None:
         name, size, is_ours = found
         at = file.tell() + size
@@ -248,12 +282,19 @@ def check(file: BinaryIO, claims: Claims) -> Iterator[Content]:
             yield Content(name, problem=wrong)
             return
         named, ending = split_member_name(name)
-        if f".{ending}".endswith(".png"):
-            sample, endings = named, endings if named == sample else set()
+        is_release = f".{ending}".endswith(".png")
+        if is_release and named != sample:
+            sample, endings = named, set()
+        if samples.has_ended(named):
+            yield Content(name, problem="belongs to a sample that ended before it")
+        elif ending in endings:
+            yield Content(name, problem="occurs more than once")
+        elif is_release:
+            endings.add(ending)
             yield check_png(file, size, name, claims)
         elif looks_like_image_or_video(file.read(min(size, _HEAD_BYTES)), size):
             yield Content(name, problem="is an image that was not released")
-        elif named != sample or ending in endings:
+        elif named != sample:
             yield Content(name, problem="does not belong to a release")
         else:
             endings.add(ending)
@@ -270,6 +311,49 @@ def check(file: BinaryIO, claims: Claims) -> Iterator[Content]:
         )
 
 
+def members(file: BinaryIO) -> Iterator[Member]:
+    """Yield where the releases lie. A piece is the places of a release and of everything that its sample kept."""
+    sample, images, kept = "", list[Place](), list[Place]()
+    while (found := _read_header(file)) is not None:
+        name, size, is_ours = found
+        if not is_ours:
+            raise ImageError(f"{name} has a header that this software does not write")
+        named, ending = split_member_name(name)
+        if named != sample:
+            yield from (Member(image[0], (image, *kept)) for image in images)
+            sample, images, kept = named, [], []
+        at = file.tell()
+        (images if f".{ending}".endswith(".png") else kept).append((name, at, size))
+        file.seek(at + size + -size % _BLOCK_BYTES)
+    yield from (Member(image[0], (image, *kept)) for image in images)
+
+
+def load(file: BinaryIO, piece: tuple[Place, ...]) -> list[Released]:
+    (_, image), *kept = ((name, _read_at(file, at, size)) for name, at, size in piece)
+    named = {split_member_name(name)[1]: data for name, data in kept}
+    return [load_png(image, {ending: _decoded(ending, data) for ending, data in named.items()})]
+
+
+def _read_at(file: BinaryIO, at: int, size: int) -> bytes:
+    file.seek(at)
+    if len(data := file.read(size)) != size:
+        raise ImageError("is cut off before its end")
+    return data
+
+
+def _decoded(ending: str, data: bytes) -> object:
+    """Return kept data as the ``webdataset`` library decodes it: numbers, text, JSON, and bytes of anything else."""
+    kind = ending.rpartition(".")[2]
+    try:
+        if kind in ("cls", "cls2", "class", "count", "index", "inx", "id"):
+            return int(data)
+        if kind in ("txt", "text", "transcript"):
+            return data.decode()
+        return json.loads(data) if kind in ("json", "jsn") else data
+    except (ValueError, RecursionError):
+        raise ImageError(f"has kept data .{ending} that is not what its name says: {data[:40]!r}") from None
+
+
 def _read_header(file: BinaryIO) -> tuple[str, int, bool] | None:
     """Return the name and size of the next member, and whether its header is ours; None where the members end."""
     raw = file.read(_BLOCK_BYTES)
@@ -279,7 +363,7 @@ def _read_header(file: BinaryIO) -> tuple[str, int, bool] | None:
     try:
         if name == _LONG_NAME:
             size = int(raw[124:135], 8)
-            if not 0 < size <= _MOST_NAME_BYTES:
+            if not 0 < size <= _MOST_NAME:
                 return "@LongLink", 0, False
             raw += file.read(size + -size % _BLOCK_BYTES) + file.read(_BLOCK_BYTES)
             name = raw[_BLOCK_BYTES : _BLOCK_BYTES + size - 1]

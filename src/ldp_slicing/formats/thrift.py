@@ -1,4 +1,4 @@
-"""Thrift's compact protocol, as far as the footer of a Parquet file uses it: decode and encode a structure.
+"""Thrift's compact protocol, as far as Parquet files use it: decode and encode a structure.
 
 A structure is a dict of field numbers to ``Field``. Encoding gives one form for each content.
 """
@@ -69,7 +69,13 @@ class _Decoder:
 
 def decode(data: bytes) -> dict[int, Field]:
     """Return the structure at the beginning of ``data``. Raises ImageError if it is damaged."""
-    return _Decoder(data).structure()
+    return decode_first(data)[0]
+
+
+def decode_first(data: bytes) -> tuple[dict[int, Field], int]:
+    """Return the structure at the beginning of ``data``, and its length in bytes."""
+    decoder = _Decoder(data)
+    return decoder.structure(), decoder.at
 
 
 def encode(fields: dict[int, Field]) -> bytes:
@@ -109,3 +115,8 @@ def _encode_value(field: Field) -> bytes:
 def text(value: bytes) -> Field:
     """Return a field that holds text or bytes."""
     return Field(_BINARY, value)
+
+
+def signed(value: int) -> int:
+    """Return the integer that is written as ``value``, "zigzag"."""
+    return value >> 1 ^ -(value & 1)

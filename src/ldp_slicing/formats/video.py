@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldp_slicing.errors import ImageError
-from ldp_slicing.formats.base import Claims, Content, Entry, Options, PixelBuffer
+from ldp_slicing.formats.base import Claims, Content, Entry, Member, Options, PixelBuffer, Released
 from ldp_slicing.plan import COLOUR_BITS
-from ldp_slicing.png import MAX_PIXELS
 from ldp_slicing.storage import TemporaryFile
 
 _CHUNK_BYTES = 1 << 20
@@ -32,6 +31,7 @@ _DEFAULT_RATE = Fraction(25)
 _KEY_FRAMES = 12  # every 12th frame is compressed without reference to others
 _ENCODER_OPTIONS = {"level": "3", "slicecrc": "1", "coder": "1", "context": "0", "flags": "+bitexact"}
 _APPLICATION = b"ldp-slicing"
+_MOST_PIXELS = 1 << 25  # of a frame, 8K included: FFmpeg needs up to 80 bytes of memory for each
 _HEADER_BYTES = 4096  # more than the header of any release
 _COMMON_RATES = (
     *(Fraction(rate * 1000, 1001) for rate in (24, 30, 60, 120)),  # NTSC
@@ -58,10 +58,10 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
             if not video.streams.video:
                 raise ImageError("has no video stream")
             stream = video.streams.video[0]
-            if stream.width * stream.height > MAX_PIXELS:
-                raise ImageError(f"declares {stream.width} x {stream.height} pixels, more than {MAX_PIXELS:,}")
-            stream.codec_context.options = {"err_detect": "explode", "max_pixels": str(MAX_PIXELS)}
-            about = {"rate": _nearest_common_rate(stream.average_rate or stream.guessed_rate or _DEFAULT_RATE)}
+            if stream.width * stream.height > _MOST_PIXELS:
+                raise ImageError(f"declares {stream.width} x {stream.height} pixels, more than {_MOST_PIXELS:,}")
+            stream.codec_context.options = {"err_detect": "explode", "max_pixels": str(_MOST_PIXELS)}
+            about = {"rate": nearest_common_rate(stream.average_rate or stream.guessed_rate or _DEFAULT_RATE)}
             notices = _notices(len(video.streams) - 1, length_is_known=stated_size is not None or bool(stream.frames))
             shape, number = None, 0
             for number, frame in enumerate(video.decode(stream), 1):
@@ -119,7 +119,7 @@ def _matroska_size(file: BinaryIO) -> int | None:
     return None
 
 
-def _nearest_common_rate(rate: Fraction) -> Fraction:
+def nearest_common_rate(rate: Fraction) -> Fraction:
     """Return the nearest common frame rate: the exact average of a camera's intervals could identify the source."""
     return min(_COMMON_RATES, key=lambda common: max(common / rate, rate / common))
 
@@ -229,7 +229,7 @@ class Writer:
 
     def add(self, entry: Entry, name: str, identity: str, canvas: PixelBuffer) -> None:
         if self._encoder is None:
-            height, width = entry.pixels.shape[:2]
+            height, width = canvas.pixels.shape[:2]
             self._rate = entry.kept["rate"]
             self._encoder = _encoder(width, height, self._rate, is_grey=entry.pixels.ndim == 2)
         data = _encode(self._encoder, canvas.pixels, self._frames)
@@ -262,7 +262,7 @@ def check(file: BinaryIO, claims: Claims) -> Iterator[Content]:
     width, height = (int.from_bytes(_value(head, identifier), "big") for identifier in (_WIDTH_ID, _HEIGHT_ID))
     rate = _RATES.get(int.from_bytes(_value(head, _FRAME_DURATION_ID), "big"))
     (duration,) = struct.unpack(">d", _value(head, _DURATION_ID))
-    if rate is None or not 0 < duration < 1e15 or not width or not height:
+    if rate is None or not 0 < duration < 1e15 or not 0 < width * height <= _MOST_PIXELS:
         yield Content(None, problem="has a frame rate, a duration or a size that no release has")
         return
     frames = round(Fraction(duration) * rate / 1000)
@@ -279,6 +279,15 @@ def check(file: BinaryIO, claims: Claims) -> Iterator[Content]:
             return
     problem = problem or "its header differs from the one that this software writes"
     yield Content(None, problem=f"holds more than one FFV1 video stream, or is not our file: {problem}")
+
+
+def members(file: BinaryIO) -> Iterator[Member]:
+    """Yield one member per frame. The piece is the whole video."""
+    yield from (Member(entry.name, 0, entry.frame - 1) for entry in read(file, Options()))
+
+
+def load(file: BinaryIO, piece: int) -> list[Released]:
+    return [Released(entry.pixels, entry.bits) for entry in read(file, Options())]
 
 
 def _value(head: bytes, identifier: int) -> bytes:

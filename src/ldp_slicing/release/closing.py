@@ -12,7 +12,6 @@ from fractions import Fraction
 
 from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
-from ldp_slicing.formats import kept_names
 from ldp_slicing.manifest import has_card, write_manifest
 from ldp_slicing.release import records
 from ldp_slicing.release.ledger_join import LedgerJoin
@@ -24,8 +23,8 @@ from ldp_slicing.tables import round_up
 from ldp_slicing.view import block_of
 
 CARDS_REMEMBERED = 10
-# By word length: the most releases of one source, and their eps per released pixel and per source pixel.
-Stated = dict[str, tuple[int, float, float]]
+# By word length: the most releases of one source, and their eps per released pixel, per source pixel and per image.
+Stated = dict[str, tuple[int, float, float, float]]
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,7 @@ def close_run(
         paths.target.remove_temporary_files()
         if problem := _check_counted(paths, state):
             return Closing(problem=problem)
+        ledger.copy_entries()
         card, stated = make_card(settings, state, ledger, owners_key=owners_key)
         if card is not None:
             write_card(paths, state, card, stated)
@@ -105,14 +105,34 @@ def make_card(
         # Under an owner's key, equal frames are one entry of the ledger.
         video = Fraction(slicer.plan.realised_epsilon) * words.most_frames
         video_source = video * block_of(slicer.prune) ** 2
-        times, epsilon, source = stated.get(str(words.bits), (0, 0.0, 0.0))
+        times, epsilon, source, image = stated.get(str(words.bits), (0, 0.0, 0.0, 0.0))
         times = max([times, words.most_frames, *(one.releases for one in known)])
         epsilon = max([epsilon, round_up(video), *(one.epsilon for one in known)])
         source = max([source, round_up(video_source), *(one.source_pixel_epsilon for one in known)])
-        stated[str(words.bits)] = (times, epsilon, source)
-        spent = (epsilon, source)
+        pixels = max(width * height for width, height in words.sizes)
+        image = max([image, round_up(Fraction(epsilon) * pixels), *(one.image_epsilon for one in known)])
+        stated[str(words.bits)] = (times, epsilon, source, image)
+        spent, unvoided = (epsilon, source, image), None
+        if any(one.unvoided for one in known):
+            kept = [one.unvoided or one for one in known]
+            unvoided = (
+                max([words.most_frames, *(one.releases for one in kept)]),
+                max([round_up(video), *(one.epsilon for one in kept)]),
+                max([round_up(video_source), *(one.source_pixel_epsilon for one in kept)]),
+            )
         statements.append(
-            Statement.of(slicer.plan, slicer.prune, slicer.output, words.sizes, words.releases, times, spent)
+            Statement.of(
+                slicer.plan,
+                slicer.prune,
+                slicer.output,
+                words.sizes,
+                words.releases,
+                times,
+                spent,
+                slicer.size,
+                unvoided,
+                settings.values,
+            )
         )
     if not statements:
         return None, stated
@@ -120,7 +140,9 @@ def make_card(
         tuple(statements),
         random_names=settings.names == "random",
         owners_key=owners_key,
-        kept=kept_names(settings.keep),
+        complete=not records.is_unfinished(state),
+        kept=tuple(records.kept_names(state)),
+        series=records.has_kind(state, "dicom"),
     )
     return card, stated
 

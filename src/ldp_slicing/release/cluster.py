@@ -3,6 +3,9 @@
 The run stays here, with its ledger and its state. An actor gets a batch, asks the run what it may release, and reports.
 All nodes must see the source and the target under the same path or address. A lost node costs nothing: other actors
 release its files, with the same bytes. The secret is sent to the actors, so the owner must trust the cluster.
+
+Ray ends the actors of a run that was killed, and the next run waits for that. A node that is cut off from the cluster
+but not from the target is the exception: Ray ends its actors only when the node notices.
 """
 
 from __future__ import annotations
@@ -19,11 +22,13 @@ from importlib import import_module
 from typing import Any
 
 from ldp_slicing.errors import ReleaseError
+from ldp_slicing.release.ledger_client import LedgerClient
 from ldp_slicing.release.pool import Message, Stop, batches, run_pool, serve
 from ldp_slicing.release.report import FileReport
 from ldp_slicing.release.run import Engine
 from ldp_slicing.release.state import RunState
-from ldp_slicing.release.worker import LedgerClient, WorkerContext
+from ldp_slicing.release.state_file import ACTORS
+from ldp_slicing.release.worker import WorkerContext
 
 
 def on_ray(address: str | None = None, workers: int | None = None) -> Engine:
@@ -48,7 +53,10 @@ def on_ray(address: str | None = None, workers: int | None = None) -> Engine:
                 raise ReleaseError(f"the Ray cluster {address} cannot be used: {error}") from None
             try:
                 count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+                state.set_durably(ACTORS, True)
                 yield from run_pool(ActorPool(ray, context), count, ledger, batches(state.tasks()), stop)
+                if not stop():  # otherwise actors may have been killed, and Ray takes a while to do it
+                    state.set_durably(ACTORS, False)
             finally:
                 ray.shutdown()
 

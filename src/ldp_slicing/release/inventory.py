@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ldp_slicing.errors import ImageError
+from ldp_slicing.errors import ImageError, Reason
 from ldp_slicing.files import digest_of
-from ldp_slicing.formats import KINDS, detect_kind
+from ldp_slicing.formats import KINDS, may_hold_images
 from ldp_slicing.keys import Secret, frame
 from ldp_slicing.ledger import Ledger
 from ldp_slicing.release.names import random_name
@@ -15,10 +15,9 @@ from ldp_slicing.release.records import count_files, count_states
 from ldp_slicing.release.report import FileState
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.state import Finding, KnownOutput, RunState
-from ldp_slicing.release.target import ReleasePaths, is_whole, read_start, reserved_name
-from ldp_slicing.storage import StoredFile, is_apple_double
+from ldp_slicing.release.target import ReleasePaths, is_whole, read_bytes, reserved_name, source_kind
+from ldp_slicing.storage import SYSTEM_FILES, StoredFile, is_apple_double
 
-SYSTEM_FILES = (".ds_store", "thumbs.db", "desktop.ini")
 CLASS_NAME_FILES = ("meta", "batches.meta")  # CIFAR's names of classes, without images
 
 Stop = Callable[[], bool]
@@ -64,20 +63,21 @@ def take_inventory(
 
 def list_sources(paths: ReleasePaths, settings: ReleaseSettings, state: RunState) -> None:
     """Enter every file of the source. Files without a release wait again, copies only if the first may still fail."""
-    retry_copies, ignored = state.has_key, 0
+    retry_copies, ignored, unselected = state.has_key, 0, 0
     with state.listing() as number:
-        for found in paths.source.files():
+        for found in paths.source.all_files():
             if is_ignored(paths, found):
                 ignored += 1
+            elif not paths.source.selects(found):
+                unselected += 1
             elif not state.keep_listed(found, number, retry_copies=retry_copies):
-                problem = found.problem
-                if problem is None and not paths.is_single:
-                    problem = reserved_name(found.path, keeps_names=settings.names == "keep")
-                kind = "" if problem else source_kind(paths, found.path)
+                problem = _problem(paths, settings, found)
+                kind = "" if problem else source_kind(paths.source, found.path, frames=paths.frames)
                 state.enter(found, number, kind, problem)
                 if kind:
                     state.names.request(found.path, suffix_of(kind))
     state.set_durably("ignored", ignored)
+    state.set_durably("not selected", unselected)
 
 
 def is_ignored(paths: ReleasePaths, found: StoredFile) -> bool:
@@ -86,15 +86,39 @@ def is_ignored(paths: ReleasePaths, found: StoredFile) -> bool:
     A file that the owner names by itself is always a source.
     """
     name = found.path.rpartition("/")[2]
-    if paths.is_single or found.problem is not None:
+    if found.problem is not None or paths.source.is_named(found.path):
         return False
     if name in CLASS_NAME_FILES:
-        return source_kind(paths, found.path) == "cifar"
+        return source_kind(paths.source, found.path, frames=paths.frames) == "cifar"
     return name.casefold() in SYSTEM_FILES or is_apple_double(paths.source, found.path)
 
 
-def source_kind(paths: ReleasePaths, path: str) -> str:
-    return detect_kind(path, lambda: read_start(paths.source, path))
+def is_source(paths: ReleasePaths, found: StoredFile) -> bool:
+    """Return whether a file is to be released, or must be reported because it cannot be."""
+    return not is_ignored(paths, found) and (found.problem is not None or not _is_unknown(paths, found))
+
+
+def can_keep(paths: ReleasePaths, found: StoredFile) -> bool:
+    """Return whether a source is of a kind that holds other data, which --keep can name."""
+    return is_source(paths, found) and KINDS[source_kind(paths.source, found.path, frames=paths.frames)].can_keep
+
+
+def _is_unknown(paths: ReleasePaths, found: StoredFile) -> bool:
+    """Return whether nothing tells that a file holds images. A file that the owner names is taken for one."""
+    if paths.source.is_named(found.path):
+        return False
+    return not may_hold_images(found.path, found.size, lambda: read_bytes(paths.source, found.path))
+
+
+def _problem(paths: ReleasePaths, settings: ReleaseSettings, found: StoredFile) -> tuple[str, Reason] | None:
+    """Return why a file is not released, if that can be told before it is read."""
+    if found.problem is not None:
+        return found.problem, Reason.NOT_A_FILE
+    if not paths.is_single and (problem := reserved_name(found.path, keeps_names=settings.names == "keep")):
+        return problem, Reason.NAME
+    if _is_unknown(paths, found):
+        return "is not in a format that is read here", Reason.UNKNOWN
+    return None
 
 
 def suffix_of(kind: str) -> str:
@@ -121,7 +145,7 @@ def check_outputs(paths: ReleasePaths, state: RunState, owners: Secret | None, *
             continue
         may_spend = spend and finding is Finding.LOST  # nothing is overwritten
         if known.has_source and (can_repeat or may_spend):
-            state.wait_again(known.path, source_kind(paths, known.path))
+            state.wait_again(known.path, source_kind(paths.source, known.path, frames=paths.frames))
         else:
             state.find(known.path, finding)
 
@@ -138,7 +162,7 @@ def check_sources(paths: ReleasePaths, state: RunState, ledger: Ledger) -> None:
     """Tell released sources that were only touched from those whose content has changed."""
     for path, digest in state.changed_sources():
         try:
-            same = digest is not None and ledger.keyed("file", digest_of(paths.source.open(path))) == digest
+            same = digest is not None and digest in ledger.keyed_each("file", digest_of(paths.source.open(path)))
         except ImageError:
             same = False
         if same:

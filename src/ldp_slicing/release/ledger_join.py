@@ -28,21 +28,45 @@ INSERT OR IGNORE INTO held SELECT unit, content FROM own;
 INSERT OR IGNORE INTO held SELECT unit, in_files.content
     FROM (SELECT DISTINCT unit, file FROM own WHERE file IS NOT NULL) AS files
     CROSS JOIN in_files ON in_files.file = files.file;
-CREATE TEMP TABLE totals (content BLOB PRIMARY KEY, times INTEGER, epsilon REAL, source REAL) WITHOUT ROWID;
-INSERT INTO totals SELECT mine.content, COUNT(*), SUM(epsilon), SUM(epsilon * dependents)
+CREATE TEMP TABLE sizes (unit INTEGER PRIMARY KEY, pixels INTEGER);
+INSERT INTO sizes SELECT unit, MAX(pixels) FROM asked GROUP BY unit;
+CREATE TEMP TABLE totals (
+    content BLOB PRIMARY KEY, times, epsilon, source, image, whole, kept_times, kept, kept_source
+) WITHOUT ROWID;
+INSERT INTO totals SELECT mine.content, COUNT(*), SUM(epsilon), SUM(epsilon * dependents),
+    SUM(epsilon * COALESCE(released, 0)), SUM(epsilon * (released IS NULL)),
+    SUM(1 - voided), SUM(epsilon * (1 - voided)), SUM(epsilon * dependents * (1 - voided))
     FROM (SELECT DISTINCT content FROM held) AS mine
     CROSS JOIN ledger.releases AS every INDEXED BY by_content ON every.content = mine.content
     CROSS JOIN ledger.plans AS plans ON plans.id = plan GROUP BY mine.content;
-CREATE TEMP TABLE added AS SELECT unit, SUM(times) AS times, SUM(epsilon) AS epsilon, SUM(source) AS source
-    FROM held CROSS JOIN totals ON totals.content = held.content GROUP BY unit
+CREATE TEMP TABLE added AS SELECT unit, SUM(times) AS times, SUM(epsilon) AS epsilon, SUM(source) AS source,
+    SUM(image) + SUM(whole) * pixels AS image,
+    SUM(kept_times) AS kept_times, SUM(kept) AS kept, SUM(kept_source) AS kept_source
+    FROM held CROSS JOIN totals ON totals.content = held.content JOIN sizes USING (unit) GROUP BY unit
+"""
+# The entries that the run has not copied yet, and what they need to be recognised by.
+_COPY = """
+CREATE TEMP TABLE uncopied AS SELECT known.* FROM main.ledger_entries CROSS JOIN ledger.releases AS known
+    ON known.id = number WHERE number NOT IN (SELECT id FROM main.copied_releases) GROUP BY number;
+INSERT INTO main.copied_releases SELECT uncopied.id, pixels, file, stream, item, plans.digest, time, content, released
+    FROM uncopied JOIN ledger.plans AS plans ON plans.id = plan;
+INSERT OR IGNORE INTO main.copied_plans SELECT digest, epsilon, dependents, about FROM ledger.plans
+    WHERE digest IN (SELECT plan FROM main.copied_releases);
+INSERT OR IGNORE INTO main.copied_forms SELECT form, content FROM ledger.forms
+    WHERE content IN (SELECT content FROM uncopied);
+INSERT OR IGNORE INTO main.copied_marks SELECT mark, content FROM ledger.marks
+    WHERE content IN (SELECT content FROM uncopied);
+INSERT OR IGNORE INTO main.copied_merged SELECT id, key FROM ledger.merged;
+DROP TABLE uncopied
 """
 _CANDIDATES = "SELECT unit FROM added ORDER BY {} DESC LIMIT 4"  # more than one: SQLite sums in floating point
 
 
 class LedgerJoin:
-    """The ledger as seen from a run's database. ``asked`` is SQL for (unit, number, stream) of releases.
+    """The ledger as seen from a run's database. ``asked`` is SQL for (unit, number, stream, pixels) of releases.
 
-    A unit is a source; the releases of one video share a unit. ``number`` is the release's number in the ledger.
+    A unit is a source; the releases of one video share a unit. ``number`` is the release's number in the ledger, and
+    ``pixels`` are those of the source.
     A ledger that lacks one of them, or has it from another stream, is older than the run and is refused.
     """
 
@@ -61,24 +85,40 @@ class LedgerJoin:
     def most_spent(self, asked: Selection) -> list[Spent]:
         """Return what was spent on the sources that have most: most releases, or the largest eps of either kind.
 
+        Most is meant both with and without voided releases.
+
         SQLite finds candidates in floating point; what is returned about them is added up exactly.
         """
         run = self._database.execute
         with self._asked(asked):
             for statement in _SPENT_PER_SOURCE.split(";"):
                 run(statement)
-            orders = ("times", "epsilon", "source")
+            orders = ("times", "epsilon", "source", "image", "kept_times", "kept", "kept_source")
             units = {unit for order in orders for (unit,) in run(_CANDIDATES.format(order)).fetchall()}
             chosen = "(SELECT * FROM ledger.releases WHERE content IN (SELECT content FROM held WHERE unit = ?))"
             query = spent_query(chosen, plans="ledger.plans")
-            return [add_up(run(query, (unit,)).fetchall()) for unit in sorted(units)]
+            sizes = {unit: run("SELECT pixels FROM sizes WHERE unit = ?", (unit,)).fetchone() for unit in units}
+            return [add_up(run(query, (*sizes[unit], unit)).fetchall()) for unit in sorted(units)]
+
+    def copy_entries(self) -> None:
+        """Copy the run's entries into its own database: from the copies a lost ledger can be made again."""
+        run = self._database.execute
+        try:
+            run("BEGIN")
+            for statement in _COPY.split(";"):
+                run(statement)
+            run("COMMIT")
+        except sqlite3.Error as error:
+            if self._database.in_transaction:
+                run("ROLLBACK")
+            raise self._unreadable(error) from None
 
     @contextmanager
     def _asked(self, asked: Selection) -> Iterator[None]:
         """Provide the temporary table ``asked``, all of whose releases the ledger knows."""
         run = self._database.execute
         try:
-            run("CREATE TEMP TABLE asked (unit INTEGER, number INTEGER, stream BLOB)")
+            run("CREATE TEMP TABLE asked (unit INTEGER, number INTEGER, stream BLOB, pixels INTEGER)")
             run("BEGIN")  # one view of the ledger for all statements
             run(f"INSERT INTO asked {asked[0]}", asked[1])
             unknown = (
@@ -97,7 +137,7 @@ class LedgerJoin:
             with contextlib.suppress(sqlite3.Error):
                 if self._database.in_transaction:
                     run("COMMIT")
-                for table in ("asked", "own", "in_files", "held", "totals", "added"):
+                for table in ("asked", "own", "in_files", "held", "sizes", "totals", "added"):
                     run(f"DROP TABLE IF EXISTS temp.{table}")
 
     def _unreadable(self, error: sqlite3.Error) -> LedgerError:

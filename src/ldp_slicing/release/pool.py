@@ -20,12 +20,13 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import DupFd
 from typing import Any, Protocol
 
-from ldp_slicing.errors import LedgerError, ReleaseError
+from ldp_slicing.errors import LedgerError, Reason, ReleaseError
 from ldp_slicing.formats import KINDS
 from ldp_slicing.images import silence_decoders
 from ldp_slicing.ledger import Approval
+from ldp_slicing.release.ledger_client import LedgerClient, ReleaseRequest
 from ldp_slicing.release.report import FileReport, FileState, FileTask
-from ldp_slicing.release.worker import BATCH_SOURCES, LedgerClient, ReleaseRequest, Worker, WorkerContext
+from ldp_slicing.release.worker import BATCH_SOURCES, Worker, WorkerContext
 
 BATCH_FILE_BYTES = 8 << 20
 ATTEMPTS = 3  # deaths of its worker after which a file is given up
@@ -149,7 +150,8 @@ class _Dispatcher:
             self._assigned[self._pool.start()] = []
         except OSError as error:  # too many processes or open files
             raise ReleaseError(
-                f"no more workers can be started ({error.strerror or error}): use fewer (--workers)"
+                f"no more workers can be started ({error.strerror or error}): use fewer (--workers)",
+                Reason.WORKERS,
             ) from None
 
     def stop_workers(self) -> None:
@@ -192,7 +194,8 @@ class _Dispatcher:
         if self._deaths_in_a_row > DEATHS_IN_A_ROW:
             raise ReleaseError(
                 f"{self._deaths_in_a_row} workers in a row died before they had done anything: "
-                f"find out what kills them (memory?), or use --workers 1; {_GUARD}"
+                f"find out what kills them (memory?), or use --workers 1; {_GUARD}",
+                Reason.WORKERS,
             )
         tasks = self._assigned.pop(worker)
         self._pool.stop(worker, at_once=True)
@@ -202,7 +205,7 @@ class _Dispatcher:
         given_up = [task for task in tasks if self._deaths[task.path] >= ATTEMPTS]
         self.queue.extend([task] for task in tasks if task not in given_up)
         problem = CRASHED if self._has_answered else f"{CRASHED}; or {_GUARD}"
-        return [FileReport(task, self._state_given_up(task), problem) for task in given_up]
+        return [FileReport(task, self._state_given_up(task), problem, Reason.CRASH) for task in given_up]
 
     def _state_given_up(self, task: FileTask) -> FileState:
         """What is in the ledger can only be made again under this run's key, so the run must not end without it."""

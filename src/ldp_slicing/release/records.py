@@ -7,17 +7,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ldp_slicing.errors import Reason
 from ldp_slicing.ledger import Selection
 from ldp_slicing.manifest import AGAIN, LOST
 from ldp_slicing.release.report import FileState
 from ldp_slicing.release.state import Finding, RunState, decode_path, encode_path
+from ldp_slicing.wording import counted
 
 IGNORED = ".DS_Store, Thumbs.db, desktop.ini, AppleDouble ._*, CIFAR's names of classes"
 
 
 @dataclass(frozen=True)
 class FileCounts:
-    """Numbers of source files. Each file is in one of the first five, which add up to ``total``.
+    """Numbers of source files. Each file is in one of the first five, which add up to ``total``, or was skipped.
 
     ``lost`` files were released, but their releases are gone or damaged. The others concern released files: sources
     that have changed since, and members that the outputs leave out because they failed or are copies.
@@ -31,6 +33,7 @@ class FileCounts:
     changed: int
     members_failed: int
     members_copies: int
+    skipped: int
 
     @property
     def total(self) -> int:
@@ -39,12 +42,16 @@ class FileCounts:
 
 @dataclass(frozen=True)
 class WordStatement:
-    """The releases of one word length: how many (frames counted), the most frames of one video, and the image sizes."""
+    """The releases of one word length: how many (frames counted), the most frames of one video, and the image sizes.
+
+    ``source_pixels``: the most of one source, before it was shrunk. They are the owner's secret.
+    """
 
     bits: int
     releases: int
     most_frames: int
     sizes: tuple[tuple[int, int], ...]
+    source_pixels: int
 
 
 def count_states(state: RunState) -> Counter[str]:
@@ -60,7 +67,7 @@ def count_files(state: RunState) -> FileCounts:
     members = (
         "SELECT is_copy, COUNT(*) FROM skipped JOIN sources USING (path) WHERE state = 'released' GROUP BY is_copy"
     )
-    skipped = dict(state.execute(members).fetchall())
+    left_out = dict(state.execute(members).fetchall())
     return FileCounts(
         released=counts[FileState.RELEASED] - lost,
         lost=lost,
@@ -68,8 +75,9 @@ def count_files(state: RunState) -> FileCounts:
         copies=counts[FileState.COPY],
         waiting=counts[FileState.WAITING],
         changed=changed,
-        members_failed=skipped.get(0, 0),
-        members_copies=skipped.get(1, 0),
+        members_failed=left_out.get(0, 0),
+        members_copies=left_out.get(1, 0),
+        skipped=counts[FileState.SKIPPED],
     )
 
 
@@ -78,11 +86,20 @@ def is_unfinished(state: RunState) -> bool:
     return state.execute("SELECT 1 FROM sources WHERE state IN ('waiting', 'retry') LIMIT 1").fetchone() is not None
 
 
-def problems(state: RunState) -> Iterator[tuple[str, str]]:
+@dataclass(frozen=True)
+class Problem:
+    """Why a file or a member of it has no release, or what is wrong with its release."""
+
+    source: str
+    problem: str
+    reason: Reason
+
+
+def problems(state: RunState) -> Iterator[Problem]:
     """Yield files without a release, earlier releases with a problem, and members left out, each with the reason."""
-    failed = "SELECT path, problem FROM sources WHERE state IN ('failed', 'retry') ORDER BY path"
-    for path, problem in state.execute(failed):
-        yield decode_path(path), problem
+    failed = "SELECT path, problem, reason FROM sources WHERE state IN ('failed', 'retry') ORDER BY path"
+    for path, problem, reason in state.execute(failed):
+        yield Problem(decode_path(path), problem, Reason(reason))
     found = (
         "SELECT path, name, MAX(CASE WHEN finding <> 'changed' THEN finding END), MAX(finding = 'changed'), "
         "listing = (SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'listing') "
@@ -90,17 +107,27 @@ def problems(state: RunState) -> Iterator[tuple[str, str]]:
     )
     for path, name, wrong, is_changed, has_source in state.execute(found):
         findings = ([Finding(wrong)] if wrong else []) + ([Finding.CHANGED] if is_changed else [])
-        yield decode_path(path), "; ".join(_describe(one, decode_path(name), has_source) for one in findings)
-    members = "SELECT path, member, problem FROM skipped WHERE NOT is_copy ORDER BY path, position"
-    for path, member, problem in state.execute(members):
-        yield f"{decode_path(path)}: {member}", problem
+        said = "; ".join(_describe(one, decode_path(name), has_source) for one in findings)
+        yield Problem(decode_path(path), said, Reason(findings[0]))
+    members = "SELECT path, member, problem, reason FROM skipped WHERE NOT is_copy ORDER BY path, position"
+    for path, member, problem, reason in state.execute(members):
+        yield Problem(f"{decode_path(path)}: {member}", problem, Reason(reason))
+
+
+def skipped(state: RunState) -> Iterator[str]:
+    """Yield files that are no sources, because nothing tells that they hold images."""
+    for (path,) in state.execute("SELECT path FROM sources WHERE state = 'skipped' ORDER BY path"):
+        yield decode_path(path)
 
 
 def _describe(finding: Finding, output: str, has_source: bool) -> str:
     if finding is Finding.CHANGED:
         return "has changed since it was released; to release its new content, give it another name"
     if finding is Finding.DAMAGED:
-        return f"another file has the name of its release, {output}: move that file away"
+        return (
+            f"another file has the name of its release, {output}: move that file away, and put the release back; "
+            "if it is lost, --spend makes another one"
+        )
     if not has_source:
         return f"its release {output} is lost, and its source is gone too"
     return f"its release {output} is lost, and cannot be made again without spending again; --spend allows it"
@@ -131,13 +158,47 @@ def equal_files(state: RunState) -> Iterator[tuple[str, str]]:
         yield decode_path(path), decode_path(first)
 
 
-def notices(state: RunState) -> Iterator[tuple[str, str]]:
-    """Yield notices for the owner, each with the file it is about, or "." for the whole source."""
+@dataclass(frozen=True)
+class Notice:
+    """What the owner should know about a file, or about some images of it; the source "." means all files.
+
+    ``images``: how many images of the file it is about; 0 if it is about the file as a whole.
+    """
+
+    source: str
+    notice: str
+    images: int = 0
+
+
+def notices(state: RunState) -> Iterator[Notice]:
     if ignored := state.get("ignored"):
         what = "1 file that is not a source" if ignored == 1 else f"{ignored:,} files that are not sources"
-        yield ".", f"ignored {what} ({IGNORED})"
-    for path, notice in state.execute("SELECT path, notice FROM notices ORDER BY path, notice"):
-        yield decode_path(path), notice
+        yield Notice(".", f"ignored {what} ({IGNORED})")
+    if unselected := state.get("not selected"):
+        yield Notice(".", f"left out {counted(unselected, 'file')} by --include and --exclude")
+    if notice := visible_scan_names(state):
+        yield Notice(".", notice)
+    query = "SELECT path, notice, images FROM notices ORDER BY path, notice"
+    for path, notice, images in state.execute(query):
+        yield Notice(decode_path(path), notice, images)
+
+
+def count_images(state: RunState) -> int:
+    """Return how many images were released, without videos and other files of frames."""
+    query = "SELECT COUNT(*) FROM releases JOIN sources USING (path) WHERE state = 'released' AND frames = 1"
+    (images,) = state.execute(query).fetchone()
+    return int(images)
+
+
+def visible_scan_names(state: RunState) -> str | None:
+    """Return a notice if releases of DICOM files have the names of their sources."""
+    (scans,) = state.execute("SELECT COUNT(*) FROM sources WHERE kind = 'dicom'").fetchone()
+    if not scans or state.get("parameters")["names"] != "keep":
+        return None
+    keep = "1 DICOM file keeps its name" if scans == 1 else f"{scans:,} DICOM files keep their names"
+    return (
+        f"{keep}, and names of scans and folders often tell a patient, a date or a finding: --names random hides them"
+    )
 
 
 def output_names(state: RunState) -> Iterator[tuple[str, str, str, str]]:
@@ -158,7 +219,8 @@ def all_outputs(state: RunState) -> Iterator[str]:
 
 def is_released(state: RunState, output: str) -> bool:
     """Return whether a release of that name was recorded."""
-    query = "SELECT 1 FROM outputs JOIN sources USING (path) WHERE name = ? AND state = 'released'"
+    # CROSS: look for the name first. SQLite would go through all released sources, for each name.
+    query = "SELECT 1 FROM outputs CROSS JOIN sources USING (path) WHERE name = ? AND state = 'released'"
     return state.execute(query, (encode_path(output),)).fetchone() is not None
 
 
@@ -192,20 +254,32 @@ def manifest_lines(state: RunState) -> Iterator[dict[str, Any]]:
 def statements(state: RunState) -> Iterator[WordStatement]:
     """Yield what a card says about each word length, the longest first."""
     query = (
-        "SELECT bits, SUM(frames), MAX(frames) FROM releases JOIN sources USING (path) "
+        "SELECT bits, SUM(frames), MAX(frames), MAX(source_pixels) FROM releases JOIN sources USING (path) "
         "WHERE state = 'released' GROUP BY bits ORDER BY bits DESC"
     )
     sizes = (
         "SELECT DISTINCT width, height FROM releases JOIN sources USING (path) WHERE state = 'released' AND bits = ?"
     )
-    for bits, count, frames in state.execute(query).fetchall():
-        yield WordStatement(bits, count, frames, tuple(state.execute(sizes, (bits,)).fetchall()))
+    for bits, count, frames, pixels in state.execute(query).fetchall():
+        yield WordStatement(bits, count, frames, tuple(state.execute(sizes, (bits,)).fetchall()), pixels)
+
+
+def has_kind(state: RunState, kind: str) -> bool:
+    """Return whether some output was made from a source of this kind."""
+    query = "SELECT 1 FROM sources WHERE state = 'released' AND kind = ? LIMIT 1"
+    return state.execute(query, (kind,)).fetchone() is not None
+
+
+def kept_names(state: RunState) -> list[str]:
+    """Return the names of the data that the outputs hold beside images."""
+    query = "SELECT DISTINCT name FROM kept JOIN sources USING (path) WHERE state = 'released' ORDER BY name"
+    return [name for (name,) in state.execute(query)]
 
 
 def ledger_entries(bits: int | None = None) -> Selection:
     """Select the entries of releases in the ledger: of one word length, or of all ever made, lost ones included."""
     entries = (
-        "SELECT release, number, stream FROM ledger_entries "
+        "SELECT release, number, stream, source_pixels FROM ledger_entries "
         "JOIN releases ON releases.id = release JOIN outputs USING (path)"
     )
     if bits is None:

@@ -10,25 +10,30 @@ destroyed only after everything was flushed; until then they are noticed and mad
 from __future__ import annotations
 
 import contextlib
+import math
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from ldp_slicing.errors import ReleaseError
+from ldp_slicing.errors import Reason, ReleaseError
 from ldp_slicing.keys import Secret, read_key_file
-from ldp_slicing.ledger import Ledger, RunPolicy
-from ldp_slicing.ledger_file import default_ledger
+from ldp_slicing.ledger import Ledger, RunPolicy, default_ledger, run_id
 from ldp_slicing.release import records
 from ldp_slicing.release.closing import Closing, close_run, withdraw_card
-from ldp_slicing.release.inventory import Inventory, Stop, is_ignored, take_inventory
+from ldp_slicing.release.inventory import Inventory, Stop, can_keep, is_source, take_inventory
+from ldp_slicing.release.ledger_client import LedgerClient, LocalLedgerClient
 from ldp_slicing.release.ledger_join import LedgerJoin
+from ldp_slicing.release.parameters import check_parameters, wrong_ledger
 from ldp_slicing.release.pool import run_here, run_in_processes
+from ldp_slicing.release.rehearsal import DiscardingStorage, open_copies
 from ldp_slicing.release.report import FileReport, FileState
 from ldp_slicing.release.settings import ReleaseSettings
-from ldp_slicing.release.state import DATABASE_NAME, RunState
+from ldp_slicing.release.state import RunState
+from ldp_slicing.release.state_file import DATABASE_NAME, LEDGER_CHECK, SETTINGS
 from ldp_slicing.release.target import (
     ReleasePaths,
     check_above,
@@ -40,8 +45,8 @@ from ldp_slicing.release.target import (
     lock,
     resolve_paths,
 )
-from ldp_slicing.release.worker import LedgerClient, LocalLedgerClient, WorkerContext
-from ldp_slicing.storage import PARTIAL, LocalStorage, RemoteStorage, local_path
+from ldp_slicing.release.worker import WorkerContext
+from ldp_slicing.storage import EVERYTHING, PARTIAL, LocalStorage, RemoteStorage, Selection, local_path
 
 FLUSH_SECONDS = 30.0
 Advise = Callable[[str, str], None]
@@ -51,7 +56,7 @@ Engine = Callable[[WorkerContext, LedgerClient, RunState, Stop], Generator[list[
 def on_this_machine(workers: int) -> Engine:
     """Return an engine that releases in this process, or in ``workers`` processes."""
     if workers < 1:
-        raise ReleaseError(f"workers must be at least 1; got {workers}")
+        raise ReleaseError(f"workers must be at least 1; got {workers}", Reason.SETTINGS)
 
     def engine(
         context: WorkerContext, ledger: LedgerClient, state: RunState, stop: Stop
@@ -68,6 +73,8 @@ class Run:
     """A run that is ready. ``run`` releases; when it ends, card and manifest are true of whatever was released by then.
 
     ``result`` says how the run ended. ``unlock`` unlocks the target; it is None if the target cannot be locked.
+    ``copied_ledger``: in a dry run, the ledger of which ``ledger`` is a copy. ``written`` counts the bytes of the new
+    releases.
     """
 
     paths: ReleasePaths
@@ -79,9 +86,22 @@ class Run:
     spend: bool
     inventory: Inventory
     unlock: Callable[[], None] | None
+    cap: float | None = None
+    copied_ledger: Path | None = None
+    written: int = 0
     disk_full: bool = False
     stopped: bool = False
     result: Closing = field(default_factory=Closing)
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether nothing is kept of what is released."""
+        return self.copied_ledger is not None
+
+    @property
+    def id(self) -> str | None:
+        """The id of the run in the ledger, or None if it has nothing to release."""
+        return run_id(self.secret.identity()) if self.secret.key and not self.is_dry else None
 
     def run(
         self, engine: Engine, stop: Stop = lambda: False, advise: Advise = lambda path, notice: None
@@ -112,12 +132,15 @@ class Run:
             self.settings.duplicates,
             session=self.ledger.begin_session(),
             has_source=self.state.has_source,
+            cap=self.cap,
         )
+        self.ledger.record_runs([policy.identity], is_owners=policy.is_owners, **_places(self.paths))
         context = WorkerContext(self.paths.source, self.paths.target, self.settings, self.secret)
         client = LocalLedgerClient(self.ledger, policy, self.settings, self.state.claim, advise)
         flushed = time.monotonic()
         with closing(engine(context, client, self.state, lambda: self.disk_full or stop())) as batches:
             for reports in batches:
+                self.written += sum(report.size for report in reports)
                 self.disk_full = self.disk_full or any(report.disk_full for report in reports)
                 self.state.record(reports, policy.identity, lambda file: self.ledger.keyed("file", file))
                 if time.monotonic() - flushed > FLUSH_SECONDS:  # so that resuming need not read every output
@@ -152,45 +175,66 @@ class Run:
 
 
 def prepare(
-    source: str | Path,
+    source: str | Path | Sequence[str | Path],
     target: str | Path,
     settings: ReleaseSettings,
     *,
+    selection: Selection = EVERYTHING,
     ledger: Path | None = None,
     key: Path | None = None,
     state: Path | None = None,
     spend: bool = False,
+    cap: float | None = None,
     shared: bool = False,
+    dry_run: bool = False,
     stop: Stop = lambda: False,
 ) -> Run:
     """Check everything that can be checked before a source is opened, then find out what there is to do.
 
-    ``shared``: workers on other machines write to the target.
+    ``source``: a file, a folder or a zip file, or several of them. ``selection``: which of their files are meant.
+    ``cap``: the largest eps per released pixel that the releases of one source may add up to. ``shared``: workers on
+    other machines write to the target. ``dry_run``: nothing is touched (rehearsal.py).
     """
     settings.check()
-    source, target = local_path(str(source)), local_path(str(target))
-    if not (source and target):
-        raise ReleaseError("a source and a target must be named; one of them is empty")
+    if cap is not None and not (math.isfinite(cap) and cap > 0):
+        raise ReleaseError(f"the cap must be a number above 0, such as 20; got {cap}")
+    several = [source] if isinstance(source, str | Path) else source
+    sources, target = [local_path(str(one)) for one in several], local_path(str(target))
+    if not (sources and all(sources) and target):
+        raise ReleaseError("a source and a target must be named; one of them is empty", Reason.SETTINGS)
     owners = None if key is None else Secret(read_key_file(key), is_owners=True)
     if owners and settings.duplicates == "once":
         raise ReleaseError(
-            "under an owner's key, copies have equal releases and cost nothing more: leave out --duplicates once"
+            "under an owner's key, copies have equal releases and cost nothing more: leave out --duplicates once",
+            Reason.SETTINGS,
         )
     try:
-        paths = resolve_paths(source, target, state, shared=shared)
+        paths = resolve_paths(sources, target, state, selection, shared=shared, frames=settings.frames)
         ledger = ledger or default_ledger()
         check_private_files(paths, target, [ledger, *([key] if key else [])])
         check_above(paths)
         is_known = (paths.state / DATABASE_NAME).exists()
         if not is_known:
             check_new(paths)
-            if all(is_ignored(paths, found) for found in paths.source.files()):
-                raise ReleaseError(f"{source} holds no files")
-        return _open_run(paths, settings, ledger, owners, is_known=is_known, spend=spend, stop=stop)
+            if not any(is_source(paths, found) for found in paths.source.files()):
+                which = " and is selected by --include and --exclude" if selection else ""
+                raise ReleaseError(
+                    f"{' and '.join(sources)} holds no file that can be released{which}", Reason.NO_FILES
+                )
+            if settings.keep and not any(can_keep(paths, found) for found in paths.source.files()):
+                raise ReleaseError(
+                    f"{' and '.join(sources)} holds no file that has data to keep besides its images: "
+                    f"leave out --keep {' --keep '.join(settings.keep)}",
+                    Reason.KEEP,
+                )
+        open_run = _open_rehearsal if dry_run else _open_run
+        run = open_run(paths, settings, ledger, owners, is_known=is_known, spend=spend, stop=stop)
+        return replace(run, cap=cap)
     except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to one another
         where = f" ({error.filename})" if isinstance(error, OSError) and error.filename else ""
+        reason = getattr(error, "strerror", None) or error
         raise ReleaseError(
-            f"{source} cannot be released to {target}: {getattr(error, 'strerror', None) or error}{where}"
+            f"{' and '.join(sources)} cannot be released to {target}: {reason}{where}", Reason.OTHER
         ) from None
 
 
@@ -206,9 +250,10 @@ def _open_run(
 ) -> Run:
     with contextlib.ExitStack() as undo:
         ledger, state = _open_databases(paths, ledger_path, undo, is_known=is_known)
-        key = owners.identity().hex() if owners else "run"
-        parameters = {**settings.parameters(), "source": paths.source_name, "key": key, "ledger": ledger.identity}
-        _check_parameters(paths, state, parameters, ledger_path)
+        check_parameters(paths, state, ledger, _parameters(paths, settings, owners))
+        if state.get(SETTINGS) is None:
+            state.set_durably(SETTINGS, settings.record())
+        state.set_durably(LEDGER_CHECK, ledger.keyed("check", b"").hex())
         unlock = lock(paths)
         if unlock:
             undo.callback(unlock)
@@ -216,6 +261,8 @@ def _open_run(
         check_location(paths, state.get("target"), lambda: _releases(state))
         if state.get("target") != paths.location:
             state.set_durably("target", paths.location)
+            if streams := state.streams():
+                ledger.record_runs(streams, is_owners=owners is not None, **_places(paths))
         joined = state.attach(ledger)
         joined.check_knows(records.ledger_entries())  # an older ledger is refused before anything is spent
         if isinstance(paths.target, LocalStorage | RemoteStorage):  # not the temporary files of another run
@@ -224,6 +271,53 @@ def _open_run(
         inventory, secret = take_inventory(paths, settings, state, ledger, owners, spend=spend, stop=stop)
         undo.pop_all()
         return Run(paths, settings, state, ledger, joined, secret, spend, inventory, unlock)
+
+
+def _open_rehearsal(
+    paths: ReleasePaths,
+    settings: ReleaseSettings,
+    ledger_path: Path,
+    owners: Secret | None,
+    *,
+    is_known: bool,
+    spend: bool,
+    stop: Stop,
+) -> Run:
+    """Open a run that touches nothing: on copies of its databases, and with a target that keeps nothing."""
+    with contextlib.ExitStack() as undo:
+        folder = TemporaryDirectory(prefix="ldp-slicing-")
+        undo.callback(folder.cleanup)
+        ledger, state = open_copies(paths.state, ledger_path, folder)
+        undo.callback(state.close)
+        if ledger is None:
+            raise wrong_ledger(state, f"and {ledger_path} does not exist")
+        undo.callback(ledger.close)
+        begun = state.get("parameters")
+        if begun is not None and begun["ledger"] not in ledger.keys:
+            raise wrong_ledger(state, f"not with {ledger_path}")
+        dry = replace(paths, target=DiscardingStorage(paths.target))
+        check_parameters(dry, state, ledger, _parameters(paths, settings, owners))
+        check_own_card(paths, state.get("cards") or [])
+        if is_known:
+            check_location(paths, state.get("target"), lambda: _releases(state))
+        joined = state.attach(ledger)
+        joined.check_knows(records.ledger_entries())
+        inventory, secret = take_inventory(dry, settings, state, ledger, owners, spend=spend, stop=stop)
+        undo.pop_all()
+        return Run(
+            dry, settings, state, ledger, joined, secret, spend, inventory, folder.cleanup, copied_ledger=ledger_path
+        )
+
+
+def _parameters(paths: ReleasePaths, settings: ReleaseSettings, owners: Secret | None) -> dict[str, Any]:
+    """Return what must not change when a run is resumed."""
+    key = owners.identity().hex() if owners else "run"
+    return {**settings.parameters(), "source": paths.source_name, "key": key}
+
+
+def _places(paths: ReleasePaths) -> dict[str, str]:
+    """Return where a run writes and where its state lies, as the ledger records it."""
+    return {"target": paths.location, "state": str(paths.state.absolute())}
 
 
 def _releases(state: RunState) -> Generator[tuple[str, int, bytes]]:
@@ -244,41 +338,10 @@ def _open_databases(
     undo.callback(state.close)
     if ledger is None:
         if not ledger_path.exists():
-            raise _wrong_ledger(state, f"and {ledger_path} does not exist")
+            raise wrong_ledger(state, f"and {ledger_path} does not exist")
         ledger = Ledger(ledger_path, must_exist=True)
         undo.callback(ledger.close)
     return ledger, state
-
-
-def _wrong_ledger(state: RunState, but: str) -> ReleaseError:
-    begun = state.get("ledger path")
-    return ReleaseError(f"this release was begun with the ledger {begun}, {but}: name the right one with --ledger")
-
-
-def _check_parameters(paths: ReleasePaths, state: RunState, parameters: dict[str, Any], ledger_path: Path) -> None:
-    """Record the parameters of a new run; refuse other parameters for one that is resumed."""
-    before = state.get("parameters")
-    if before is None:  # new, or killed before it had begun
-        if isinstance(paths.target, LocalStorage) and not paths.target.root.exists():
-            paths.target.root.mkdir(parents=True)
-            state.set_durably("created target", True)
-        state.set_durably("ledger path", str(ledger_path.resolve()))
-        state.set_durably("parameters", parameters)
-    elif before.get("ledger") != parameters["ledger"]:
-        raise _wrong_ledger(state, f"not with {ledger_path}")
-    elif before != parameters:
-        values = "; ".join(
-            f"{name}: {_shown(before.get(name))} then, {_shown(value)} now"
-            for name, value in parameters.items()
-            if before.get(name) != value
-        )
-        raise ReleaseError(f"this release was begun with other parameters ({values}); use the same, or another target")
-
-
-def _shown(value: Any) -> str:  # noqa: ANN401
-    if not isinstance(value, list):
-        return str(value)
-    return ":".join(f"{part:g}" if isinstance(part, float) else str(part) for part in value)
 
 
 def open_state(target: str, state: Path | None) -> RunState:
@@ -286,9 +349,10 @@ def open_state(target: str, state: Path | None) -> RunState:
     folder = state or default_state(local_path(target))
     if not (folder / DATABASE_NAME).exists():
         raise ReleaseError(
-            f"there is no {folder}, the state folder that `ldp-slicing privatize` leaves beside {target}"
+            f"there is no {folder}, the state folder that `ldp-slicing privatize` leaves beside {target}",
+            Reason.STATE,
         )
     try:
         return RunState(folder)
     except OSError as error:
-        raise ReleaseError(f"{folder} cannot be opened: {error.strerror}") from None
+        raise ReleaseError(f"{folder} cannot be opened: {error.strerror}", Reason.STATE) from None

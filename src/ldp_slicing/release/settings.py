@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
+from ldp_slicing.card.card import MOST_KEPT, MOST_NAME
 from ldp_slicing.errors import PlanError, ReleaseError
+from ldp_slicing.formats.base import Options
 from ldp_slicing.ledger import Duplicates
 from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, plan_for
 from ldp_slicing.slicer import Slicer
-from ldp_slicing.view import Prune
+from ldp_slicing.value_range import ValueRange
+from ldp_slicing.view import Padded, Prune, Size, sizing
 
 
 @dataclass(frozen=True)
@@ -21,15 +25,34 @@ class ReleaseSettings:
     names: "keep" the names of the sources, or "random" names, which reveal nothing.
     duplicates: release equal images of a run each ("spend"), or only the first ("once").
     keep: names of data that is kept besides the pixels, where a source has such data.
+    frames: release the frames of animated images, as those of a video; without it animations are refused.
+    size: what sources are shrunk to before the noise, as in ``Slicer``.
+    value_range: LOW:HIGH in the units of DICOM files, or a modality; mapped to words by ``value_range.ValueRange``.
+    not_burned_in: the owner's word that no text is burned into the pixels of DICOM files.
+    force: also release with a plan that leaves a slice almost without noise. It is no parameter of the run.
     """
 
-    epsilon: float = 20.0
+    epsilon: float
     weights: tuple[float, float, float] = PAPER_WEIGHTS
     prune: Prune = "haar"
     names: Literal["keep", "random"] = "keep"
     duplicates: Duplicates = "spend"
     keep: tuple[str, ...] = ()
     slices: str | None = None
+    frames: bool = False
+    size: Size = None
+    value_range: str | None = None
+    not_burned_in: bool = False
+    force: bool = False
+
+    @property
+    def values(self) -> ValueRange | None:
+        """The range that values are mapped to."""
+        return None if self.value_range is None else ValueRange.parse(self.value_range)
+
+    def options(self, pseudonym: Callable[[str, str], bytes] | None = None) -> Options:
+        """Return what readers and writers need to know."""
+        return Options(self.keep, self.values, self.not_burned_in, pseudonym, self.size is not None)
 
     def slicer(self, word_bits: int) -> Slicer:
         """Return the slicer for words of ``word_bits`` bits."""
@@ -39,7 +62,14 @@ class ReleaseSettings:
                 f"is {kind}, and these slices are for {other} pixels: release it in a run of its own, "
                 "with other slices or none"
             )
-        return _slicer(self.epsilon, self.weights, self.slices, self.prune, word_bits)
+        slicer = _slicer(self.epsilon, self.weights, self.slices, self.prune, self.size, word_bits)
+        if not self.force and (rare := slicer.plan.rarely_changed):
+            name = min(rare, key=lambda one: rare[one])
+            raise PlanError(
+                f"epsilon {self.epsilon:g} makes the noise pointless: it changes {name} less than once in 10^6 pixels, "
+                "so releases show the source. Choose a smaller --epsilon, or go on with --force"
+            )
+        return slicer
 
     @property
     def _is_for_grey(self) -> bool:
@@ -53,12 +83,15 @@ class ReleaseSettings:
 
     def check(self) -> None:
         """Refuse a wrong epsilon, weights, slices, pruning or choice before anything is touched."""
-        for word_bits in (COLOUR_BITS, 8) if self.slices is None else (self._widest,):
-            self.slicer(word_bits)
+        if self.values is not None:
+            self.slicer(self.values.bits)
+        self.slicer(COLOUR_BITS if self.slices is None else self._widest)
         if self.names not in ("keep", "random") or self.duplicates not in ("spend", "once"):
             raise ReleaseError(
                 f'names are "keep" or "random", duplicates "spend" or "once"; got {self.names!r}, {self.duplicates!r}'
             )
+        if len(self.keep) > MOST_KEPT or any(len(name) > MOST_NAME for name in self.keep):
+            raise ReleaseError(f"a card names at most {MOST_KEPT} kinds of kept data, of {MOST_NAME} characters each")
 
     def parameters(self) -> dict[str, Any]:
         """Return the settings as the state of a run records them, in JSON."""
@@ -66,16 +99,29 @@ class ReleaseSettings:
             "weights": list(self.weights),
             "keep": sorted(self.keep),
             "prune": self.prune or "none",
+            "size": sizing(self.size),
             "slices": "each bit",
+            "value_range": str(self.values or "none"),
         }
         if self.slices is not None:  # in one spelling
             plan = self.slicer(self._widest).plan
             shown["slices"] = ", ".join(f"{plan.slice_name(part)} {part.epsilon!r}" for part in plan.slices)
-        return asdict(self) | shown
+        return {name: value for name, value in (asdict(self) | shown).items() if name != "force"}
+
+    def record(self) -> dict[str, Any]:
+        """Return the settings as they are, in JSON, for ``from_record``."""
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> ReleaseSettings:
+        values: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in record.items()}
+        if isinstance(values["size"], dict):
+            values["size"] = Padded(**values["size"])
+        return cls(**values)
 
 
 @lru_cache(maxsize=16)
 def _slicer(
-    epsilon: float, weights: tuple[float, float, float], slices: str | None, prune: Prune, word_bits: int
+    epsilon: float, weights: tuple[float, float, float], slices: str | None, prune: Prune, size: Size, word_bits: int
 ) -> Slicer:
-    return Slicer(plan_for(word_bits, epsilon, weights, slices), prune=prune)
+    return Slicer(plan_for(word_bits, epsilon, weights, slices), prune=prune, size=size)

@@ -1,10 +1,4 @@
-"""The state of a run: its key, its parameters, every source file and what became of it.
-
-It is an SQLite database in a folder of its own.
-
-The folder belongs to the owner alone. It maps names of sources to names of releases, and until the run completes it
-holds the run key, with which the noise could be removed. It never lies inside the target, so a target can be handed
-on as it is.
+"""The state of a run: every source file and what became of it. It is kept in an SQLite database (state_file.py).
 
 The tables hold facts: what was listed, what was released, why something failed. What was found wrong with earlier
 releases is looked up anew whenever a run is opened and is kept in a temporary table.
@@ -13,76 +7,19 @@ releases is looked up anew whenever a run is opened and is kept in a temporary t
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import sqlite3
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from ldp_slicing.errors import ReleaseError
-from ldp_slicing.files import lock_folder, sync_folder
-from ldp_slicing.keys import Secret, destroy_key_file, new_key_file, read_key_file
+from ldp_slicing.errors import Reason
 from ldp_slicing.ledger import Ledger
 from ldp_slicing.release import names
 from ldp_slicing.release.ledger_join import LedgerJoin
 from ldp_slicing.release.report import FileReport, FileState, FileTask
+from ldp_slicing.release.state_file import StateFile
 from ldp_slicing.storage import StoredFile, printable
-
-STATE_VERSION = 9
-DATABASE_NAME = "state.sqlite"
-WORKERS_END_SECONDS = 5.0
-_PAGE = 256
-
-_SCHEMA = f"""
-CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
-CREATE TABLE sources (                             -- files of the source folder, as last listed
-    path BLOB PRIMARY KEY,
-    kind TEXT NOT NULL,
-    size INTEGER NOT NULL,
-    stamp TEXT NOT NULL,                           -- changes when the file changes
-    listing INTEGER NOT NULL,                      -- number of the last listing that found it
-    output BLOB,                                   -- name that its release gets
-    state TEXT NOT NULL,                           -- a FileState
-    problem TEXT                                   -- why it was not released
-) WITHOUT ROWID;
-CREATE INDEX by_state ON sources (state, path);
-CREATE UNIQUE INDEX by_output ON sources (output) WHERE output IS NOT NULL;
-CREATE TABLE outputs (                             -- the last file that was released for each source
-    path BLOB PRIMARY KEY,
-    name BLOB NOT NULL,
-    sha256 BLOB NOT NULL,
-    size INTEGER NOT NULL,
-    stream BLOB NOT NULL,                          -- identity of the key that its noise came from
-    source_stamp TEXT NOT NULL,                    -- of the source when it was released
-    source_digest BLOB,                            -- keyed digest of the source file
-    replaces INTEGER NOT NULL,                     -- number of lost releases that it replaces
-    flushed INTEGER NOT NULL DEFAULT 0             -- 1 if certainly on disk
-) WITHOUT ROWID;
-CREATE INDEX by_name ON outputs (name);
-CREATE INDEX by_source_digest ON outputs (source_digest) WHERE source_digest IS NOT NULL;
-CREATE TABLE releases (                            -- what the outputs hold
-    id INTEGER PRIMARY KEY,
-    path BLOB NOT NULL, position INTEGER NOT NULL, member TEXT, entry TEXT NOT NULL,
-    width INTEGER NOT NULL, height INTEGER NOT NULL, bits INTEGER NOT NULL, frames INTEGER NOT NULL,
-    UNIQUE (path, position)
-);
-CREATE TABLE ledger_entries (release INTEGER, number INTEGER, PRIMARY KEY (release, number)) WITHOUT ROWID;
-CREATE INDEX by_number ON ledger_entries (number);
-CREATE TABLE claims (                              -- entries of the ledger for files that are not recorded as released
-    number INTEGER PRIMARY KEY, path BLOB NOT NULL, stamp TEXT NOT NULL
-);
-CREATE INDEX claims_by_path ON claims (path);
-CREATE TABLE skipped (                             -- members that an output leaves out
-    path BLOB, position INTEGER, member TEXT, problem TEXT, is_copy INTEGER, PRIMARY KEY (path, position)
-) WITHOUT ROWID;
-CREATE TABLE notices (path BLOB, notice TEXT, PRIMARY KEY (path, notice)) WITHOUT ROWID;
-{names.SCHEMA}
-"""
-_FINDINGS = "CREATE TEMP TABLE findings (path BLOB, finding TEXT, PRIMARY KEY (path, finding)) WITHOUT ROWID"
 
 
 class Finding(StrEnum):
@@ -115,156 +52,16 @@ def decode_path(path: bytes) -> str:
     return path.decode("utf-8", "surrogateescape")
 
 
-class RunState:
-    """An open state folder. Only one process can have it open; a second one is refused.
-
-    ``lock`` is a descriptor that holds a lock on the folder, or None where folders cannot be locked. The run's worker
-    processes inherit it. So while any of them lives, even if the run was killed, no other run can begin.
-    """
+class RunState(StateFile):
+    """An open state folder, and the facts in it. Only one process can have it open; a second one is refused."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.lock: int | None = None
-        self._key_path = folder / "key"
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(folder / DATABASE_NAME, os.O_RDWR | os.O_CREAT, 0o600))
-        self._database = sqlite3.connect(folder / DATABASE_NAME, timeout=0.5, isolation_level=None, uri=True)
-        try:
-            self._prepare()
-            version = self.get("version")
-        except sqlite3.Error as error:
-            self.close()
-            if "locked" in str(error):
-                raise ReleaseError(
-                    f"another process is working on this release (it holds {folder}); wait for it, or stop it"
-                ) from None
-            raise ReleaseError(f"the state of this release, {folder}, cannot be used: {error}") from None
-        if version == STATE_VERSION:
-            try:
-                self.lock = self._lock_folder()
-            except ReleaseError:
-                self.close()
-                raise
-        else:
-            self.close()
-            raise ReleaseError(
-                f"{folder} was written by another version of this software (format {version}, not {STATE_VERSION}): "
-                "continue with that version, or release the rest to another target"
-            )
+        super().__init__(folder)
         self.names = names.OutputNames(self.execute)
-
-    def _lock_folder(self) -> int | None:
-        """Lock the folder. Workers of a run that was killed end soon, and are waited for."""
-        deadline = time.monotonic() + WORKERS_END_SECONDS
-        while True:
-            try:
-                return lock_folder(self.folder)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise ReleaseError(
-                        f"workers of an earlier run, which was killed, still hold {self.folder}: wait for them, or end "
-                        f"them (`fuser -v {self.folder}` lists them), then run the same command again"
-                    ) from None
-                time.sleep(0.05)
-
-    def _prepare(self) -> None:
-        run = self._database.execute
-        # The system releases the lock even if the process is killed. "main.": the attached ledger stays shared.
-        run("PRAGMA main.locking_mode = EXCLUSIVE")
-        run("PRAGMA main.journal_mode = WAL")
-        run("PRAGMA main.synchronous = NORMAL")  # what a power cut undoes is noticed and made again, the same
-        run("BEGIN EXCLUSIVE")
-        if not run("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
-            for statement in _SCHEMA.split(";"):
-                run(statement)
-            run("INSERT INTO meta VALUES ('version', ?)", (json.dumps(STATE_VERSION),))
-        run("COMMIT")
-        run(_FINDINGS)
-
-    def close(self) -> None:
-        self._database.close()
-        if self.lock is not None:
-            os.close(self.lock)
-            self.lock = None
-
-    def remove(self) -> None:
-        """Close it and delete its files, and its folder if nothing else is in it."""
-        self.close()
-        for path in (*self.folder.glob(f"{DATABASE_NAME}*"), self._key_path):
-            path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            self.folder.rmdir()
 
     def attach(self, ledger: Ledger) -> LedgerJoin:
         """Return the ledger, attached for questions about both."""
         return LedgerJoin(self._database, ledger)
-
-    def execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-        with self._guarded():
-            return self._database.execute(statement, values)
-
-    def _execute_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
-        with self._guarded():
-            self._database.executemany(statement, rows)
-
-    @contextlib.contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """Turn errors of the database, such as a full disk, into refusals; nothing is written half."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            if self._database.in_transaction:
-                with contextlib.suppress(sqlite3.Error):
-                    self._database.execute("ROLLBACK")
-            raise ReleaseError(f"the state of this release, {self.folder}, cannot be written: {error}") from None
-
-    def pages(self, query: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a query over ascending paths, a page at a time: rows may be changed meanwhile."""
-        last = b""
-        while page := self.execute(query, (last, _PAGE)).fetchall():
-            yield from page
-            last = page[-1][0]
-
-    # Parameters
-
-    def get(self, name: str) -> Any:  # noqa: ANN401
-        found = self.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        return None if found is None else json.loads(found[0])
-
-    def _set(self, name: str, value: Any) -> None:  # noqa: ANN401
-        self.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, json.dumps(value)))
-
-    def set_durably(self, name: str, value: Any) -> None:  # noqa: ANN401
-        self.execute("PRAGMA main.synchronous = FULL")
-        self._set(name, value)
-        self.execute("PRAGMA main.wal_checkpoint(TRUNCATE)")
-        self.execute("PRAGMA main.synchronous = NORMAL")
-
-    # The run key
-
-    @property
-    def has_key(self) -> bool:
-        return self._key_path.exists()
-
-    def secret(self) -> Secret:
-        """Return the run key. A new one is on disk before anything is made with it."""
-        if self.has_key:
-            return Secret(read_key_file(self._key_path), is_owners=False)
-        key = new_key_file(self._key_path)
-        sync_folder(self.folder.parent)
-        return Secret(key, is_owners=False)
-
-    def salt(self) -> bytes:
-        """Return random bytes of this run, which outlive its key."""
-        if self.get("salt") is None:
-            self.set_durably("salt", os.urandom(16).hex())
-        return bytes.fromhex(self.get("salt"))
-
-    def destroy_key(self) -> None:
-        """Destroy the run key. Entries that were made under it can be claimed no more."""
-        self.execute("DELETE FROM claims")
-        if self.has_key:
-            destroy_key_file(self._key_path)
 
     # Listing the sources
 
@@ -297,15 +94,18 @@ class RunState:
         )
         return updated.rowcount == 1
 
-    def enter(self, found: StoredFile, number: int, kind: str, problem: str | None) -> None:
+    def enter(self, found: StoredFile, number: int, kind: str, problem: tuple[str, Reason] | None) -> None:
         """Enter a source that waits to be released, or cannot be. A source whose kind has changed loses its name."""
-        state = FileState.FAILED if problem else FileState.WAITING
+        message, reason = problem or (None, None)
+        state = FileState.SKIPPED if reason is Reason.UNKNOWN else FileState.FAILED if problem else FileState.WAITING
         self.execute(
-            "INSERT INTO sources (path, kind, size, stamp, listing, state, problem) VALUES (?, ?, ?, ?, ?, ?, ?) "
+            "INSERT INTO sources (path, kind, size, stamp, listing, state, problem, reason) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (path) DO UPDATE SET output = CASE WHEN excluded.kind IN ('', kind) THEN output END, "
             "kind = CASE excluded.kind WHEN '' THEN kind ELSE excluded.kind END, size = excluded.size, "
-            "stamp = excluded.stamp, listing = excluded.listing, state = excluded.state, problem = excluded.problem",
-            (encode_path(found.path), kind, found.size, found.stamp, number, state, problem),
+            "stamp = excluded.stamp, listing = excluded.listing, state = excluded.state, problem = excluded.problem, "
+            "reason = excluded.reason",
+            (encode_path(found.path), kind, found.size, found.stamp, number, state, message, reason),
         )
 
     def choose_names(self, choose: Callable[[str, str], str]) -> None:
@@ -357,6 +157,15 @@ class RunState:
             (encode_path(path), kind),
         )
 
+    def streams(self) -> list[bytes]:
+        """Return the identities of the keys that the known outputs were made with."""
+        return [stream for (stream,) in self.execute("SELECT DISTINCT stream FROM outputs")]
+
+    def released_sources(self) -> Iterator[tuple[str, bytes | None]]:
+        """Yield every released source with the keyed digest of its file, if that is known."""
+        for path, digest in self.pages("SELECT path, source_digest FROM outputs WHERE path > ? ORDER BY path LIMIT ?"):
+            yield decode_path(path), digest
+
     def changed_sources(self) -> Iterator[tuple[str, bytes | None]]:
         """Yield released sources whose stamp has changed since, with the keyed digest of the file that was released."""
         query = (
@@ -399,6 +208,46 @@ class RunState:
         query = f"{claimed} AND {is_listed} UNION ALL {released} AND {is_listed} LIMIT 1"
         return self.execute(query, (entry,)).fetchone() is not None
 
+    # A ledger that is made again
+
+    def kind_of(self, path: str) -> str:
+        return str(self.execute("SELECT kind FROM sources WHERE path = ?", (encode_path(path),)).fetchone()[0])
+
+    def released_entries(self, path: str) -> dict[str, int]:
+        """Return the releases that an output holds, by the names of their entries in the source."""
+        return dict(self.execute("SELECT entry, id FROM releases WHERE path = ?", (encode_path(path),)).fetchall())
+
+    def streams_of(self, path: str) -> list[bytes]:
+        """Return the keys under which a source was released: that of its output, then those of replaced ones."""
+        (last,) = self.execute("SELECT stream FROM outputs WHERE path = ?", (encode_path(path),)).fetchone()
+        pixels = (
+            "SELECT pixels FROM copied_releases JOIN ledger_entries ON number = copied_releases.id "
+            "JOIN releases ON releases.id = release WHERE path = ?"
+        )
+        query = f"SELECT DISTINCT stream FROM copied_releases WHERE stream <> ? AND pixels IN ({pixels})"  # noqa: S608
+        return [last, *(stream for (stream,) in self.execute(query, (last, encode_path(path))))]
+
+    def renumber(self, path: str, numbers: Mapping[int, Sequence[int]], digest: bytes) -> None:
+        """Note the new entries of an output's releases in the ledger, and the new keyed digest of its source."""
+        self.execute("BEGIN")
+        for release, entries in numbers.items():
+            self.execute("DELETE FROM ledger_entries WHERE release = ?", (release,))
+            self._execute_many("INSERT OR IGNORE INTO ledger_entries VALUES (?, ?)", ((release, n) for n in entries))
+        self.execute("UPDATE outputs SET source_digest = ? WHERE path = ?", (digest, encode_path(path)))
+        self.execute("DELETE FROM claims WHERE path = ?", (encode_path(path),))
+        self.execute("COMMIT")
+
+    def replace_copies(self, rows: Mapping[str, Sequence[Sequence[Any]]], *, keep_others: bool) -> None:
+        """Copy these rows of tables of the ledger. Others, under the key of another ledger, are removed."""
+        self.execute("BEGIN")
+        for table, copies in rows.items():
+            if not keep_others:
+                self.execute(f"DELETE FROM copied_{table}")  # noqa: S608
+            if copies:
+                places = ", ".join("?" * len(copies[0]))
+                self._execute_many(f"INSERT OR REPLACE INTO copied_{table} VALUES ({places})", copies)  # noqa: S608
+        self.execute("COMMIT")
+
     # The work
 
     def tasks(self) -> Iterator[FileTask]:
@@ -417,17 +266,16 @@ class RunState:
                 continue
             path = encode_path(report.task.path)
             self.execute(
-                "UPDATE sources SET state = ?, problem = ? WHERE path = ?", (report.state, report.problem, path)
+                "UPDATE sources SET state = ?, problem = ?, reason = ? WHERE path = ?",
+                (report.state, report.problem, report.reason, path),
             )
             if report.state is FileState.RELEASED:
                 self._record_output(path, report, stream, report.source_sha256 and keyed(report.source_sha256))
             skipped = (
-                (path, position, printable(one.member), printable(one.problem), one.is_copy)
+                (path, position, printable(one.member), printable(one.problem), one.reason, one.is_copy)
                 for position, one in enumerate(report.skipped)
             )
-            self._execute_many("INSERT OR REPLACE INTO skipped VALUES (?, ?, ?, ?, ?)", skipped)
-            notices = ((path, printable(notice)) for notice in report.notices)
-            self._execute_many("INSERT OR IGNORE INTO notices VALUES (?, ?)", notices)
+            self._execute_many("INSERT OR REPLACE INTO skipped VALUES (?, ?, ?, ?, ?, ?)", skipped)
         self.execute("COMMIT")
 
     def _record_output(self, path: bytes, report: FileReport, stream: bytes, digest: bytes | None) -> None:
@@ -442,12 +290,18 @@ class RunState:
         self.execute("DELETE FROM ledger_entries WHERE release IN (SELECT id FROM releases WHERE path = ?)", (path,))
         self.execute("DELETE FROM releases WHERE path = ?", (path,))
         self.execute("DELETE FROM claims WHERE path = ?", (path,))
+        self.execute("DELETE FROM kept WHERE path = ?", (path,))
+        self._execute_many("INSERT INTO kept VALUES (?, ?)", ((path, name) for name in report.kept))
+        self.execute("DELETE FROM notices WHERE path = ?", (path,))
+        notices = ((path, printable(notice), images) for notice, images in report.notices.items())
+        self._execute_many("INSERT OR REPLACE INTO notices VALUES (?, ?, ?)", notices)
         for position, one in enumerate(report.releases):
             member = one.member and printable(one.member)
+            size = (one.width, one.height, one.bits, one.frames, one.source_pixels)
             added = self.execute(
-                "INSERT INTO releases (path, position, member, entry, width, height, bits, frames) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (path, position, member, printable(one.entry), one.width, one.height, one.bits, one.frames),
+                "INSERT INTO releases (path, position, member, entry, width, height, bits, frames, source_pixels) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (path, position, member, printable(one.entry), *size),
             )
             # Under an owner's key, equal frames are one entry.
             self._execute_many(

@@ -13,16 +13,22 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-from ldp_slicing.errors import ImageError, ReleaseError
+from ldp_slicing.errors import ImageError, Reason, ReleaseError
 from ldp_slicing.files import digest_of, lock_folder
 from ldp_slicing.formats import KINDS, WRITERS, detect_kind, read_head
-from ldp_slicing.ledger_file import default_ledger
+from ldp_slicing.integrity import read_whole
+from ldp_slicing.ledger import default_ledger
 from ldp_slicing.manifest import BLANK, CARD_NAME, MANIFEST_NAME, has_card, read_or_empty
+from ldp_slicing.release.sources import open_sources
 from ldp_slicing.storage import (
     PARTIAL,
     LocalStorage,
+    Readable,
     RemoteStorage,
+    Selection,
+    SourceFiles,
     Storage,
     is_apple_double,
     is_remote,
@@ -34,14 +40,18 @@ STATE_SUFFIX = ".owner"
 
 @dataclass(frozen=True)
 class ReleasePaths:
-    """Where a run reads and writes. ``output`` is the name of a single release, or None for a set."""
+    """Where a run reads and writes. ``output`` is the name of a single release, or None for a set.
 
-    source: Storage
+    ``frames``: whether an animation is read frame by frame.
+    """
+
+    source: SourceFiles
     target: Storage
     source_name: str
     state: Path
     card_path: str
     output: str | None = None
+    frames: bool = False
 
     @property
     def is_single(self) -> bool:
@@ -61,29 +71,41 @@ class ReleasePaths:
 # Where to read and write
 
 
-def resolve_paths(source: str, target: str, state: Path | None, *, shared: bool) -> ReleasePaths:
+def resolve_paths(
+    sources: Sequence[str], target: str, state: Path | None, selection: Selection, *, shared: bool, frames: bool = False
+) -> ReleasePaths:
     """Return the places of a run; refuse places that overlap.
 
     With ``shared``, workers on other machines write to the target, so their temporary files must lie inside it.
     """
-    source_storage, only, source_name = _open_source(source)
-    state = state or default_state(target)
+    opened = open_sources(sources, selection, into_folder=_is_folder(target))
+    state, only = state or default_state(target), opened.only
     if is_remote(target):
-        _check_remote_overlap(source, target)
+        for source in sources:
+            _check_remote_overlap(source, target)
         folder, output = (target.rstrip("/"), None) if only is None else target.rstrip("/").rsplit("/", 1)
         target_storage: Storage = remote(folder)
     else:
         path = Path(target)
-        _check_local_overlap(source, path, state)
+        for source in sources:
+            _check_local_overlap(source, path, state)
         root, output = (path, None) if only is None else (path.parent, path.name)
         target_storage = LocalStorage(root, None if shared else state / "temporary")
     if only is None or output is None:
-        return ReleasePaths(source_storage, target_storage, source_name, state, CARD_NAME)
+        return ReleasePaths(opened.files, target_storage, opened.name, state, CARD_NAME, frames=frames)
     suffix = os.path.splitext(output)[1].lower()  # noqa: PTH122
-    writers = KINDS[detect_kind(only, lambda: read_start(source_storage, only))].writers
+    writers = KINDS[source_kind(opened.files, only, frames=frames)].writers
     if suffix not in writers:
-        raise ReleaseError(f"{target} must end in {' or '.join(writers)}: a release is written without loss")
-    return ReleasePaths(source_storage, target_storage, source_name, state, f"{output}.card.json", output)
+        raise ReleaseError(
+            f"{target} must end in {' or '.join(writers)}, since a release is written without loss; "
+            f"or name a folder: {target.rstrip('/')}/"
+        )
+    return ReleasePaths(opened.files, target_storage, opened.name, state, f"{output}.card.json", output, frames)
+
+
+def _is_folder(target: str) -> bool:
+    """Return whether the owner means a folder: its name ends so, or it is one."""
+    return target.endswith(("/", os.sep)) or (not is_remote(target) and Path(target).is_dir())
 
 
 def default_state(target: str) -> Path:
@@ -93,46 +115,43 @@ def default_state(target: str) -> Path:
     return Path(f"{os.path.realpath(target)}{STATE_SUFFIX}")  # one target has one state, whatever name it is given by
 
 
-def read_start(storage: Storage, path: str) -> bytes:
-    """Return the first bytes of a file, or nothing if it cannot be read."""
+def source_kind(storage: Readable, path: str, *, frames: bool) -> str:
+    """Return the kind of a source file. ``frames``: an animation is a kind of its own."""
+    whole = (lambda: read_bytes(storage, path, read_image_file)) if frames else None
+    return detect_kind(path, lambda: read_bytes(storage, path), whole)
+
+
+def read_bytes(storage: Readable, path: str, read: Callable[[BinaryIO], bytes] = read_head) -> bytes:
+    """Return bytes of a file, or nothing if it cannot be read."""
     try:
-        return read_head(storage.open(path))
+        return read(storage.open(path))
     except (ImageError, OSError):
         return b""
 
 
-def _open_source(source: str) -> tuple[Storage, str | None, str]:
-    """Return the storage of the sources, the one file that is meant (or None for all), and the name of the source."""
-    if is_remote(source):
-        storage = remote(source)
-        if storage.is_folder():
-            return storage, None, source
-        folder, only = source.rstrip("/").rsplit("/", 1)
-        if not remote(folder).exists(only):
-            raise ReleaseError(f"{source} does not exist")
-        return remote(folder, only), only, source
-    path = Path(source)
-    if not path.exists():
-        raise ReleaseError(f"{source} does not exist")
-    name = str(path.resolve())
-    if path.is_dir():
-        return LocalStorage(path), None, name
-    return LocalStorage(path.parent, only=path.name), path.name, name
+def read_image_file(file: BinaryIO) -> bytes:
+    with file:
+        return read_whole(file)
 
 
 def _check_remote_overlap(source: str, target: str) -> None:
     one, two = f"{source.rstrip('/')}/", f"{target.rstrip('/')}/"
     if is_remote(source) and (one.startswith(two) or two.startswith(one)):
-        raise ReleaseError(f"{target} and {source} overlap: releases go to a separate place, outside the sources")
+        raise ReleaseError(
+            f"{target} and {source} overlap: releases go to a separate place, outside the sources", Reason.OVERLAP
+        )
 
 
 def _check_local_overlap(source: str, target: Path, state: Path) -> None:
     for place in (target, state):
         if not is_remote(source) and _overlap(Path(source), place):
-            raise ReleaseError(f"{place} and {source} overlap: releases go to a separate place, outside the sources")
+            raise ReleaseError(
+                f"{place} and {source} overlap: releases go to a separate place, outside the sources", Reason.OVERLAP
+            )
     if _overlap(target, state):
         raise ReleaseError(
-            f"{state} and {target} overlap: the state folder holds the run key, and a target is handed on"
+            f"{state} and {target} overlap: the state folder holds the run key, and a target is handed on",
+            Reason.OVERLAP,
         )
 
 
@@ -156,21 +175,22 @@ def check_private_files(paths: ReleasePaths, target: str, files: Iterable[Path])
     """Refuse a ledger or key inside the target, which is handed on, or inside the state folder, which is deleted."""
     for file in files:
         if not is_remote(target) and _is_inside(file.resolve().parent, Path(target)):
-            raise ReleaseError(f"{file} would lie in {target}, which is handed on: keep it elsewhere")
+            raise ReleaseError(f"{file} would lie in {target}, which is handed on: keep it elsewhere", Reason.OVERLAP)
         if _is_inside(file.resolve().parent, paths.state):
             raise ReleaseError(
                 f"{file} lies in {paths.state}, the state folder of the run, which is deleted when no longer needed: "
-                "keep it elsewhere"
+                "keep it elsewhere",
+                Reason.OVERLAP,
             )
 
 
 def check_new(paths: ReleasePaths) -> None:
     """Refuse a state folder or target that exists, if no run has left its state there."""
+    _check_new_target(paths)
     if os.path.lexists(paths.state) and (not paths.state.is_dir() or any(paths.state.iterdir())):
         raise ReleaseError(
             f"{paths.state} is not an empty folder, and no run left it: a state folder is new (--state chooses another)"
         )
-    _check_new_target(paths)
 
 
 def _check_new_target(paths: ReleasePaths) -> None:
@@ -188,8 +208,9 @@ def _check_new_target(paths: ReleasePaths) -> None:
                 raise ReleaseError(f"{path} exists already: nothing is overwritten")
     elif os.path.lexists(target.root) and (not target.root.is_dir() or any(target.root.iterdir())):
         raise ReleaseError(
-            f"{target.root} is not an empty folder, and there is no {paths.state} of a run that left it: "
-            "releases go to a new or empty folder, so that they are not mixed with other files"
+            f"{target.root} is not an empty folder, and there is no {paths.state} of a run that left it: releases go "
+            "to a new or empty folder, so that they are not mixed with other files. If a run left it and it was moved, "
+            "name the state folder of that run with --state"
         )
 
 
@@ -264,7 +285,7 @@ def lock(paths: ReleasePaths) -> Callable[[], None] | None:
     try:
         held = lock_folder(target.root)
     except BlockingIOError:
-        raise ReleaseError(f"another run is working on {target.root}; wait for it, or stop it") from None
+        raise ReleaseError(f"another run is working on {target.root}; wait for it, or stop it", Reason.BUSY) from None
     return None if held is None else lambda: os.close(held)
 
 

@@ -11,19 +11,19 @@ import errno
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
-from ldp_slicing.errors import LdpSlicingError, LedgerError, PlanError
+from ldp_slicing.errors import ImageError, LdpSlicingError, LedgerError, PlanError, Reason
 from ldp_slicing.files import CHUNK_BYTES, digest_of_open
 from ldp_slicing.formats import KINDS, WRITERS, load_format
 from ldp_slicing.formats.base import Damaged, Entry, Options, Reader, Writer
 from ldp_slicing.keys import Secret, frame, tables_digest
-from ldp_slicing.ledger import Approval, Intent, Ledger, RunPolicy
-from ldp_slicing.plan import Plan
-from ldp_slicing.release.digests import digests_of
+from ldp_slicing.ledger import Approval
+from ldp_slicing.release.ledger_client import LedgerClient, ReleaseRequest, request_for
 from ldp_slicing.release.report import FileReport, FileState, FileTask, MemberRelease, SkippedMember
 from ldp_slicing.release.settings import ReleaseSettings
-from ldp_slicing.storage import LocalStorage, Storage, TemporaryFile, WatchedFile
+from ldp_slicing.slicer import Slicer
+from ldp_slicing.storage import Readable, Storage, TemporaryFile, WatchedFile
 
 NAME_IMPOSSIBLE = (errno.EINVAL, errno.ENAMETOOLONG)  # the file system cannot have such a name
 NAME_REFUSED = (*NAME_IMPOSSIBLE, errno.EACCES, errno.EROFS)  # after these errors a file certainly has no name
@@ -34,87 +34,17 @@ BATCH_BYTES = 32 << 20  # of decoded pixels that wait for their intent
 
 
 @dataclass(frozen=True)
-class ReleaseRequest:
-    """An intent as a worker sends it. Settings, which both sides have, give the plan for words of ``bits`` bits.
-
-    ``notices`` are what the owner should know about how the source was read, before anything is spent on it.
-    """
-
-    item: bytes
-    source: bytes
-    file: bytes | None
-    bits: int
-    frame: int
-    forms: tuple[bytes, ...] = ()
-    notices: tuple[str, ...] = ()
-
-    @property
-    def path(self) -> str:
-        """The path of the file that the image is in."""
-        return self.item.partition(b"\0")[0].decode("utf-8", "surrogateescape")
-
-
-class LedgerClient(Protocol):
-    """The ledger, as a worker reaches it from wherever it runs."""
-
-    def approve(self, requests: Sequence[ReleaseRequest]) -> list[Approval]: ...
-    def finish(self, entries: Sequence[int]) -> None: ...
-    def withdraw(self, entries: Sequence[int]) -> None: ...
-
-
-class LocalLedgerClient:
-    """The ledger in the run's own process.
-
-    ``note`` is told which entry was made for a file of which path; ``advise`` is given the path and each notice of a
-    source, before the ledger is asked.
-    """
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        policy: RunPolicy,
-        settings: ReleaseSettings,
-        note: Callable[[Sequence[tuple[int, str]]], None] = lambda entries: None,
-        advise: Callable[[str, str], None] = lambda path, notice: None,
-    ) -> None:
-        self.ledger, self.policy, self.settings = ledger, policy, settings
-        self._note, self._advise = note, advise
-
-    def approve(self, requests: Sequence[ReleaseRequest]) -> list[Approval]:
-        slicers = {bits: self.settings.slicer(bits) for bits in {request.bits for request in requests}}
-        intents = [
-            Intent(
-                one.item, one.source, one.file, slicers[one.bits].plan, slicers[one.bits].prune, one.frame, one.forms
-            )
-            for one in requests
-        ]
-        for request in requests:
-            for notice in request.notices:
-                self._advise(request.path, notice)
-        approvals = self.ledger.approve(intents, self.policy)
-        made = zip(approvals, requests, strict=True)
-        self._note([(approval.entry, request.path) for approval, request in made if approval.problem is None])
-        return approvals
-
-    def finish(self, entries: Sequence[int]) -> None:
-        self.ledger.finish(entries)
-
-    def withdraw(self, entries: Sequence[int]) -> None:
-        self.ledger.withdraw(entries)
-
-
-@dataclass(frozen=True)
 class WorkerContext:
     """What a worker needs to know. It is sent to other processes and machines, secret included."""
 
-    source: Storage
+    source: Readable
     target: Storage
     settings: ReleaseSettings
     secret: Secret
 
     @property
     def options(self) -> Options:
-        return Options(self.settings.keep)
+        return self.settings.options(self.secret.pseudonym)
 
 
 @dataclass
@@ -146,10 +76,10 @@ class _Output:
         """Leave the file to be released when the run is resumed."""
         self.report.problem = self.report.problem or "stopped"
 
-    def fail(self, problem: str, state: FileState = FileState.FAILED) -> None:
+    def fail(self, problem: str, reason: Reason, state: FileState = FileState.FAILED) -> None:
         """Give the file up. The first problem is the one that is reported; RETRY outweighs FAILED."""
         if self.report.problem is None:
-            self.report.problem, self.report.state = problem, state
+            self.report.problem, self.report.reason, self.report.state = problem, reason, state
         elif self.report.state is FileState.FAILED:
             self.report.state = state
 
@@ -158,7 +88,8 @@ class _Output:
         number = getattr(error, "errno", None)
         may_help = self.may_be_seen or number not in NAME_IMPOSSIBLE
         self.report.disk_full = self.report.disk_full or number in DISK_FULL
-        self.fail(_describe(error, "could not be released"), FileState.RETRY if may_help else FileState.FAILED)
+        reason = Reason.DISK_FULL if number in DISK_FULL else Reason.WRITE if may_help else Reason.NAME
+        self.fail(_describe(error, "could not be released"), reason, FileState.RETRY if may_help else FileState.FAILED)
 
     def complete(self) -> FileReport:
         """Return the report of an output that is finished, one way or another."""
@@ -214,19 +145,22 @@ class Worker:
             with io.BufferedReader(watched, CHUNK_BYTES) as file:
                 yield from self._read_entries(output, cast("BinaryIO", file))
         except LdpSlicingError as error:
-            output.fail(str(error))
+            output.fail(str(error), error.reason)
         except Exception as error:  # concerns this source only: it is reported, and the others go on
             is_machines = isinstance(error, OSError) and error.errno in MACHINE_TROUBLE
-            output.fail(_describe(error, "could not be read"), FileState.RETRY if is_machines else FileState.FAILED)
+            state = FileState.RETRY if is_machines else FileState.FAILED
+            output.fail(_describe(error, "could not be read"), Reason.UNREADABLE, state)
         finally:
             if watched is not None and watched.trouble is not None:  # it may be readable the next time
-                output.fail(_describe(watched.trouble, "could not be read"), FileState.RETRY)
+                output.fail(_describe(watched.trouble, "could not be read"), Reason.UNREADABLE, FileState.RETRY)
 
     def _read_entries(self, output: _Output, file: BinaryIO) -> Iterator[Entry]:
         report = output.report
         kind = KINDS[report.task.kind]
+        if self.context.settings.values is not None and not kind.has_units:
+            raise ImageError("has no units that --range could be in: release it in a run of its own, without --range")
         read: Reader = load_format(kind.reader, kind.extra).read
-        if kind.is_container and isinstance(self.context.source, LocalStorage):  # a remote file would be fetched twice
+        if kind.is_container and self.context.source.is_local:  # a remote file would be fetched twice
             report.source_sha256 = digest_of_open(file)
         for entry in read(file, self.context.options):
             if self._must_stop():
@@ -234,36 +168,40 @@ class Worker:
             if output.failed:
                 return
             if isinstance(entry, Damaged):
-                report.skipped.append(SkippedMember(entry.name, entry.problem))
-            elif self._has_plan(output, entry):
+                report.skipped.append(SkippedMember(entry.name, entry.problem, Reason.UNREADABLE))
+            elif (planned := self._with_shrinking(output, entry)) is not None:
                 if entry.frame or not entry.name:
                     report.source_sha256 = entry.file  # it was decoded from the whole file
-                yield entry
+                yield planned
 
-    def _has_plan(self, output: _Output, entry: Entry) -> bool:
-        """Return whether the settings have a plan for such pixels, before anything is spent.
+    def _with_shrinking(self, output: _Output, entry: Entry) -> Entry | None:
+        """Return the entry with how it will be shrunk, or None if the settings have no plan or size for such pixels.
 
-        A member that has none is left out; a file of its own is refused.
+        Nothing has been spent yet. A member that has none is left out; a file of its own, or of frames, is refused.
         """
         try:
-            self.context.settings.slicer(entry.bits)
-        except PlanError as error:
-            if not entry.name:
+            slicer = self.context.settings.slicer(entry.bits)
+            return replace(entry, shrinking=slicer.shrinking(*entry.pixels.shape[:2]))
+        except (PlanError, ImageError) as error:
+            if entry.frame or not entry.name:
                 raise
-            output.report.skipped.append(SkippedMember(entry.name, str(error)))
-            return False
-        return True
+            output.report.skipped.append(SkippedMember(entry.name, str(error), error.reason))
+            return None
 
     def _release(self, waiting: list[tuple[_Output, Entry]]) -> None:
         """Ask the ledger about a batch, then write what was approved."""
-        wanted = [(output, entry, _request(output, entry)) for output, entry in waiting if not output.failed]
+        wanted = [
+            (output, entry, request_for(output.report.task.path, entry))
+            for output, entry in waiting
+            if not output.failed
+        ]
         if not wanted:
             return
         try:
             approvals = self.ledger.approve([request for _, _, request in wanted])
         except LedgerError as error:
             for output, _, _ in wanted:
-                output.fail(str(error), FileState.RETRY)
+                output.fail(str(error), error.reason, FileState.RETRY)
             return
         for (output, entry, request), approval in zip(wanted, approvals, strict=True):
             if approval.problem is not None:
@@ -281,7 +219,7 @@ class Worker:
             if not KINDS[output.report.task.kind].is_container:
                 self._finish(output)  # nothing more will come
         except LdpSlicingError as error:
-            output.fail(str(error))
+            output.fail(str(error), error.reason)
         except Exception as error:
             output.fail_writing(error)
             self._is_disk_full = self._is_disk_full or output.report.disk_full
@@ -293,25 +231,35 @@ class Worker:
             output.file = self.context.target.create(name)
             output.writer = kind(output.file, self.context.options)
         slicer = settings.slicer(entry.bits)
-        canvas = self._canvas(output.writer.canvas, entry, slicer.plan)
-        shrinking = slicer.shrinking(*entry.pixels.shape[:2])
-        key = secret.image_key(request.item, request.source, slicer.plan, slicer.prune, shrinking)
+        canvas = self._canvas(output.writer.canvas, entry, slicer)
+        key = secret.image_key(
+            request.item, request.source, slicer.plan, slicer.prune, entry.shrinking, request.mapping
+        )
         slicer.release_into(entry.pixels, canvas.pixels, key=key)
         # Under one key, releases that differ in anything have different identities.
         made_from = (request.item, request.file or b"", request.source, tables_digest(slicer.plan.tables))
-        identity = secret.output_name(frame(*made_from, (slicer.prune or "none").encode()))
+        shrunk = () if entry.shrinking is None else (entry.shrinking.encode(),)
+        mapped = (request.mapping.encode(),) if request.mapping else ()
+        identity = secret.output_name(frame(*made_from, (slicer.prune or "none").encode(), *shrunk, *mapped))
         member = output.writer.add(entry, entry.name if settings.names == "keep" else identity, identity, canvas)
-        output.report.notices.update(entry.notices)
-        height, width = entry.pixels.shape[:2]
+        output.report.note(entry.file_notices, is_image=False)
+        output.report.note(entry.notices, is_image=not entry.frame)
+        output.report.kept.update(entry.kept_names)
+        if approval.notice:
+            output.report.note([approval.notice], is_image=not entry.frame)
+        (height, width), rows, columns = canvas.pixels.shape[:2], *entry.pixels.shape[:2]
         output.frames = entry.frame
         if entry.frame < 2:
-            output.releases.append(MemberRelease(member, width, height, entry.bits, (approval.entry,), entry.name))
+            output.releases.append(
+                MemberRelease(member, width, height, entry.bits, (approval.entry,), entry.name, rows * columns)
+            )
 
-    def _canvas(self, kind: type[Any], entry: Entry, plan: Plan) -> Any:  # noqa: ANN401
+    def _canvas(self, kind: type[Any], entry: Entry, slicer: Slicer) -> Any:  # noqa: ANN401
         """Return memory for a release: the last one if it fits, since fresh memory costs more than the kernel."""
-        wanted = (kind, entry.pixels.shape, entry.pixels.dtype, entry.bits)
+        shape = slicer.released_shape(entry.pixels.shape)
+        wanted = (kind, shape, entry.pixels.dtype, entry.bits)
         if wanted not in self._canvases:
-            self._canvases = {wanted: kind(entry.pixels.shape, entry.pixels.dtype.newbyteorder("="), plan)}
+            self._canvases = {wanted: kind(shape, entry.pixels.dtype.newbyteorder("="), slicer.plan)}
         return self._canvases[wanted]
 
     def _close(self, outputs: list[_Output]) -> Iterator[FileReport]:
@@ -333,7 +281,7 @@ class Worker:
             reason = f": {report.skipped[0].problem}" if report.skipped else ""
             only_copies = bool(report.skipped) and all(one.is_copy for one in report.skipped)
             state = FileState.COPY if only_copies else FileState.FAILED
-            output.fail(f"holds nothing that can be released{reason}", state)
+            output.fail(f"holds nothing that can be released{reason}", Reason.NOTHING, state)
         if output.file is None or output.has_name:
             return
         try:
@@ -373,24 +321,17 @@ class Worker:
                     output.releases = [replace(first, frames=output.frames, numbers=tuple(output.entries))]
         except LedgerError as error:  # named files keep their names, and are made again, the same, by a resumed run
             for output in outputs:
-                output.fail(str(error), FileState.RETRY)
-
-
-def _request(output: _Output, entry: Entry) -> ReleaseRequest:
-    name = f"{output.report.task.path}\0{entry.name}".encode("utf-8", "surrogateescape")
-    digest, forms = digests_of(entry)
-    notices = entry.notices if entry.frame < 2 else ()  # the frames of a file share their notices
-    return ReleaseRequest(name, digest, entry.file, entry.bits, entry.frame, forms, notices)
+                output.fail(str(error), error.reason, FileState.RETRY)
 
 
 def _refuse(output: _Output, entry: Entry, approval: Approval) -> None:
     """Leave a copy out of a file of many. Any other refusal fails the file, which could not be completed."""
     if approval.is_copy and entry.name:
-        output.report.skipped.append(SkippedMember(entry.name, approval.problem or "", is_copy=True))
+        output.report.skipped.append(SkippedMember(entry.name, approval.problem or "", Reason.COPY, is_copy=True))
         return
     named = f"its frame {entry.frame}" if entry.frame else entry.name
     state = FileState.COPY if approval.is_copy else FileState.FAILED
-    output.fail(f"{named} {approval.problem}".strip(), state)
+    output.fail(f"{named} {approval.problem}".strip(), approval.reason, state)
 
 
 def _describe(error: Exception, what: str) -> str:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 from urllib.request import url2pathname
 
-from ldp_slicing.errors import ImageError
+from ldp_slicing.errors import ImageError, LdpSlicingError
 
 PARTIAL = ".ldp-slicing-partial"  # the folder of temporary files, where they must lie inside the target
 _SMALL_BYTES = 1 << 12
 _LARGE_BYTES = 1 << 19
+SYSTEM_FILES = (".ds_store", "thumbs.db", "desktop.ini")  # a Thumbs.db holds small copies of images
 _APPLE_DOUBLE = b"\0\5\x16\7"
 _hashing = ThreadPoolExecutor(1, "hashing")
 
@@ -78,6 +79,8 @@ class WatchedFile(io.RawIOBase):
     def _read(self, size: int) -> bytes:
         try:
             return self._file.read(size)
+        except LdpSlicingError:  # damage that the storage itself found
+            raise
         except Exception as error:
             self.trouble = self.trouble or error
             raise
@@ -154,11 +157,18 @@ class TemporaryFile:
         raise NotImplementedError
 
 
-class Storage(Protocol):
-    """A folder of files. Paths are relative to it and use slashes."""
+class Readable(Protocol):
+    """Files to read. Paths use slashes. ``is_local``: reading twice costs no transfer."""
 
+    @property
+    def is_local(self) -> bool: ...
     def files(self) -> Iterator[StoredFile]: ...
     def open(self, path: str) -> BinaryIO: ...
+
+
+class Storage(Readable, Protocol):
+    """A folder of files. Paths are relative to it."""
+
     def create(self, path: str) -> TemporaryFile: ...
     def size(self, path: str) -> int | None: ...
     def exists(self, path: str) -> bool: ...
@@ -184,7 +194,13 @@ def write_file(storage: Storage, path: str, pieces: Iterable[bytes]) -> None:
         raise
 
 
-def is_apple_double(storage: Storage, path: str) -> bool:
+def is_litter(path: str) -> bool:
+    """Return whether a file has the name of those that file browsers leave in folders. It may hold anything."""
+    name = path.rpartition("/")[2]
+    return name.casefold() in SYSTEM_FILES or name.startswith("._")
+
+
+def is_apple_double(storage: Readable, path: str) -> bool:
     """Return whether macOS put the file beside another one for its metadata, judged by its name and first bytes."""
     if not path.rpartition("/")[2].startswith("._"):
         return False

@@ -35,6 +35,7 @@ class LocalStorage:
     scratch: Path | None = None
     only: str | None = None
     partial: str = PARTIAL
+    is_local = True
 
     def files(self) -> Iterator[StoredFile]:
         """Yield every file below the root. Links are not followed: they could lead elsewhere, or to a source twice."""

@@ -20,6 +20,7 @@ class RemoteStorage:
     address: str
     only: str | None = None
     partial: str = PARTIAL
+    is_local = False
 
     @property
     def _system(self) -> tuple[Any, str]:

@@ -23,61 +23,40 @@ from pathlib import Path
 from typing import Any
 
 from ldp_slicing.errors import KeyFileError, LedgerError
-from ldp_slicing.files import lock_folder, make_folder, sync_file, sync_folder
+from ldp_slicing.files import create_durably, lock_folder, make_folder, sync_file, sync_folder
 from ldp_slicing.keys import frame, new_key_file, read_key_file
+from ldp_slicing.ledger.schema import LEDGER_VERSION, NEW, UPGRADES
 
-LEDGER_VERSION = 2
 BUSY_SECONDS = 60.0
-
-_SCHEMA = """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
-CREATE TABLE plans (
-    id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE,
-    epsilon REAL NOT NULL, dependents INTEGER NOT NULL, about TEXT NOT NULL
-);
-CREATE TABLE releases (
-    id INTEGER PRIMARY KEY,
-    pixels BLOB NOT NULL,                          -- keyed digest of the source's pixels
-    file BLOB,                                     -- keyed digest of the bytes they were decoded from
-    stream BLOB NOT NULL,                          -- identity of the run key or owner's key behind the noise
-    item BLOB NOT NULL,                            -- keyed digest of the item's name, empty for an owner's key
-    plan INTEGER NOT NULL REFERENCES plans,
-    done INTEGER NOT NULL DEFAULT 0,
-    claims INTEGER NOT NULL DEFAULT 1,             -- how often this very release was approved
-    time INTEGER NOT NULL,
-    content BLOB NOT NULL,                         -- one of the digests of pixels that hold the same values
-    session INTEGER NOT NULL DEFAULT 0,            -- the last session in which its source was seen
-    UNIQUE (stream, item, pixels, plan)
-)"""
-_ADDED_IN_VERSION_2 = """
-CREATE TABLE forms (form BLOB PRIMARY KEY, content BLOB NOT NULL) WITHOUT ROWID;  -- keyed digests of common forms
-CREATE INDEX by_form_content ON forms (content);
-CREATE INDEX by_pixels ON releases (pixels);
-CREATE INDEX by_content ON releases (content, stream, session);
-CREATE INDEX by_file ON releases (file, content) WHERE file IS NOT NULL
-"""
-_FROM_VERSION_1 = """
-DROP INDEX by_pixels;
-DROP INDEX by_file;
-ALTER TABLE releases ADD COLUMN content BLOB NOT NULL DEFAULT x'';
-ALTER TABLE releases ADD COLUMN session INTEGER NOT NULL DEFAULT 0;
-UPDATE releases SET content = pixels;
-INSERT INTO meta VALUES ('session', 0);
-UPDATE meta SET value = 2 WHERE name = 'version'
-"""
+VARIABLE = "LDP_SLICING_LEDGER"
+ADVICE = f"name the ledger with --ledger FILE, or set {VARIABLE}=FILE"
 
 
 def default_ledger() -> Path:
-    """Return the path of the ledger in the owner's data folder, which depends on the operating system."""
+    """Return the path of the ledger: LDP_SLICING_LEDGER, or a file in the owner's data folder.
+
+    The data folder depends on the operating system. Without a home there is none, and nothing is guessed.
+    """
+    if configured := os.environ.get(VARIABLE):
+        return Path(configured).expanduser()
     if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Application Support"
+        base = _home() / "Library" / "Application Support"
     elif sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        base = Path(os.environ.get("LOCALAPPDATA") or _home() / "AppData" / "Local")
     else:
-        configured = Path(os.environ.get("XDG_DATA_HOME") or ".")
+        folder = Path(os.environ.get("XDG_DATA_HOME") or ".")
         # The XDG standard says to ignore a relative path.
-        base = configured if configured.is_absolute() else Path.home() / ".local" / "share"
+        base = folder if folder.is_absolute() else _home() / ".local" / "share"
     return base / "ldp-slicing" / "ledger.sqlite"
+
+
+def _home() -> Path:
+    """Return the owner's home folder. Services and containers often have none, or one that is not theirs."""
+    name = os.environ.get("USERPROFILE" if sys.platform == "win32" else "HOME", "")
+    if not name or Path(name) == Path("/") or not Path(name).is_dir():
+        problem = f"HOME is {name!r}, which is not a folder of yours" if name else "HOME is not set"
+        raise LedgerError(f"there is no place for the ledger, because {problem}: {ADVICE}")
+    return Path(name)
 
 
 def keyed_digest(key: bytes, kind: str, content: bytes) -> bytes:
@@ -103,7 +82,9 @@ def open_ledger_file(path: Path, *, must_exist: bool) -> tuple[bytes, sqlite3.Co
             "a new key would not fit"
         ) from None
     except (sqlite3.Error, OSError) as error:
-        raise LedgerError(f"the ledger {path} cannot be used: {getattr(error, 'strerror', None) or error}") from None
+        advice = "" if path.exists() else f"; {ADVICE}"
+        reason = getattr(error, "strerror", None) or error
+        raise LedgerError(f"the ledger {path} cannot be used: {reason}{advice}") from None
     return key, database
 
 
@@ -112,8 +93,9 @@ def _read_or_make_key(path: Path, must_exist: bool) -> bytes:
     has_key = key_path.exists()  # asked first: a ledger that is being created has its name before its key
     if has_key and not path.exists():
         raise LedgerError(
-            f"the ledger {path} is missing, but its key is there: restore the ledger from your backup. A new one would "
-            "not know what was released; if nothing ever was, move the key away"
+            f"the ledger {path} is missing, but its key is there: restore the ledger from your backup, or make it "
+            "again with `ldp-slicing ledger rebuild`. A new one would not know what was released; if nothing ever was, "
+            "move the key away"
         )
     if not path.exists() and must_exist:
         raise LedgerError(
@@ -169,7 +151,15 @@ def _create(path: Path, key_path: Path) -> None:
         new_key.replace(key_path)
         sync_folder(path.parent)
     except (KeyFileError, OSError) as error:
-        raise LedgerError(f"no ledger can be created here: {error}") from None
+        raise LedgerError(f"the ledger {path} cannot be created: {error}; {ADVICE}") from None
+
+
+def create_again(path: Path, key: Path | None, identity: bytes | None) -> None:
+    """Create a ledger that was lost, under its old key and identity or under new ones."""
+    key_path = path.with_name(f"{path.name}.key")
+    _write_new(path, new_key_file(key_path) if key is None else read_key_file(key), identity)
+    if key is not None:
+        create_durably(key_path, key.read_bytes(), mode=0o600)
 
 
 def _has_entries(path: Path) -> bool:
@@ -180,15 +170,16 @@ def _has_entries(path: Path) -> bool:
         return database.execute("SELECT 1 FROM releases LIMIT 1").fetchone() is not None
 
 
-def _write_new(path: Path, key: bytes) -> None:
+def _write_new(path: Path, key: bytes, identity: bytes | None = None) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("PRAGMA journal_mode = WAL")  # one writer and many readers at the same time
         database.execute("PRAGMA synchronous = FULL")
         database.execute("BEGIN IMMEDIATE")
-        _run_all(database, f"{_SCHEMA};{_ADDED_IN_VERSION_2}")
+        for statements in NEW:
+            _run_all(database, statements)
         check = keyed_digest(key, "check", b"")
-        values = {"version": LEDGER_VERSION, "id": secrets.token_bytes(16), "check": check, "session": 0}
+        values = {"version": LEDGER_VERSION, "id": identity or secrets.token_bytes(16), "check": check, "session": 0}
         database.executemany("INSERT INTO meta VALUES (?, ?)", values.items())
         database.execute("COMMIT")
     with path.open("rb+") as file:  # SQLite has merged and removed the log
@@ -233,15 +224,15 @@ def _is_cut_off(path: Path) -> bool:
 
 
 def _prepare(path: Path, key: bytes, database: sqlite3.Connection) -> None:
-    """Check version and key, and bring a ledger of the first version up to date."""
+    """Check version and key, and bring a ledger of an earlier version up to date."""
     database.execute("PRAGMA journal_mode = WAL")
     if read_meta(database, "check") != keyed_digest(key, "check", b""):
         raise LedgerError(f"the key beside the ledger {path} belongs to another ledger; restore the right one")
-    if read_meta(database, "version") == 1:
+    if read_meta(database, "version") in UPGRADES:
         database.execute("PRAGMA synchronous = FULL")
         database.execute("BEGIN IMMEDIATE")
-        if read_meta(database, "version") == 1:  # otherwise another process was faster
-            _run_all(database, f"{_FROM_VERSION_1};{_ADDED_IN_VERSION_2}")
+        for statements in UPGRADES.get(read_meta(database, "version"), ()):  # none if another process was faster
+            _run_all(database, statements)
         database.execute("COMMIT")
     if (version := read_meta(database, "version")) != LEDGER_VERSION:
         raise LedgerError(f"the ledger {path} has version {version}; this software reads {LEDGER_VERSION}")

@@ -4,25 +4,24 @@ import json
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Column, Table
 
-from ldp_slicing.card import counted, number
 from ldp_slicing.cli.common import Json, LedgerOption, out, plain, print_json, refusals_exit
 from ldp_slicing.errors import ImageError, LdpSlicingError
 from ldp_slicing.files import digest_of, open_regular
 from ldp_slicing.formats import KINDS, detect_kind, load_format, read_head
 from ldp_slicing.formats.base import Options
 from ldp_slicing.formats.single import read_single
-from ldp_slicing.ledger import Ledger, Spent
-from ldp_slicing.ledger_file import default_ledger
+from ldp_slicing.ledger import Ledger, RunRecord, Spent, default_ledger
 from ldp_slicing.release.digests import digests_of
+from ldp_slicing.wording import counted, number
 
 
 @refusals_exit
-def ledger(
+def show(
     image: Annotated[
         Path | None,
         typer.Argument(metavar="FILE", help="Show only what was spent on this image or video.", show_default=False),
@@ -35,6 +34,9 @@ def ledger(
 
     Show what was released so far: totals, and the sources on which most was spent; or what was spent on one source.
     `--json` exports every release.
+
+    Runs are listed with their ids. Where a run was voided, both sums are shown: of all releases, and of those that are
+    not voided.
 
     The table identifies a source by the first digits of a keyed digest of its pixels or, for a video, of its file.
     Anyone who has both the ledger and its key can test whether a given image was released: keep them as private as the
@@ -58,8 +60,14 @@ def show_one(opened: Ledger, image: Path, *, as_json: bool) -> None:
         out.print(
             f"{plain(str(image))}: {counted(spent.releases, 'release')}{unconfirmed}, "
             f"epsilon {number(spent.epsilon)} per released pixel, "
-            f"{number(spent.source_pixel_epsilon)} per source pixel, last on {_day(spent)}"
+            f"{number(spent.source_pixel_epsilon)} per source pixel, last on {_day(spent.last)}"
         )
+        if kept := spent.unvoided:
+            out.print(
+                f"without {counted(spent.voided, 'voided release')}: {counted(kept.releases, 'release')}, "
+                f"epsilon {number(kept.epsilon)} per released pixel, "
+                f"{number(kept.source_pixel_epsilon)} per source pixel"
+            )
     else:
         out.print(f"{plain(str(image))}: not in {plain(str(opened.path))}")
 
@@ -68,9 +76,16 @@ def export(opened: Ledger, most: int) -> None:
     """Print everything as JSON, one release at a time: there may be many millions."""
     head = {
         "ledger": opened.identity,
+        "path": str(opened.path.absolute()),
         "sources": opened.sources(),
         "total": as_dict(opened.total()),
         "plans": opened.plans(),
+        "runs": [
+            {"run": run.id, "stream": run.stream.hex(), "owners_key": run.is_owners, "releases": run.releases}
+            | {"began": run.began, "target": run.target, "state": run.state}
+            | {"voided": run.voided, "because": run.because}
+            for run in opened.runs()
+        ],
         "most_spent": [{"source": name, **as_dict(one)} for name, one in opened.most_spent(most)],
     }
     typer.echo(json.dumps(head, indent=2)[:-2] + ',\n  "releases": [', nl=False)
@@ -82,22 +97,39 @@ def export(opened: Ledger, most: int) -> None:
 def show_all(opened: Ledger, most: int) -> None:
     total, spent = opened.total(), opened.most_spent(most)
     unconfirmed = f", {total.unfinished:,} unconfirmed (interrupted run)" if total.unfinished else ""
+    voided = f", {total.voided:,} voided" if total.voided else ""
     out.print(
         f"{plain(str(opened.path))}: {counted(total.releases, 'release')} of {counted(opened.sources(), 'image')}"
-        f"{unconfirmed}"
+        f"{unconfirmed}{voided}"
     )
-    columns = (
+    if not total.releases:
+        return
+    columns: list[Column | str] = [
         Column("source", no_wrap=True),
         "releases",
         "epsilon, released pixel",
         "epsilon, source pixel",
         Column("last", no_wrap=True),
-    )
+    ]
     table = Table(*columns, title="sources on which most was spent", title_justify="left")
     for name, one in spent:
-        table.add_row(name, f"{one.releases:,}", number(one.epsilon), number(one.source_pixel_epsilon), _day(one))
-    if spent:
-        out.print(table)
+        epsilon, source, releases = number(one.epsilon), number(one.source_pixel_epsilon), f"{one.releases:,}"
+        if kept := one.unvoided:
+            epsilon += f" ({number(kept.epsilon)} not voided)"
+            source += f" ({number(kept.source_pixel_epsilon)} not voided)"
+            releases += f" ({one.voided:,} voided)"
+        table.add_row(name, releases, epsilon, source, _day(one.last))
+    out.print(table)
+    show_runs(opened.runs()[:most])
+
+
+def show_runs(runs: list[RunRecord]) -> None:
+    """Print a line for each run. Paths are not wrapped, so that they can be copied."""
+    out.print("latest runs")
+    for run in runs:
+        where = "an owner's key" if run.is_owners else run.target or "target not recorded"
+        voided = "" if run.voided is None else f", voided on {_day(run.voided)}: {run.because}"
+        out.print(f"{run.id}  {_day(run.began)}  {counted(run.releases, 'release')}  {plain(where + voided)}")
 
 
 def spent_on(opened: Ledger, path: Path) -> Spent:
@@ -119,15 +151,17 @@ def spent_on(opened: Ledger, path: Path) -> Spent:
     return opened.spent_on_frames([digests_of(source)], digest)
 
 
-def _day(spent: Spent) -> str:
-    return time.strftime("%Y-%m-%d", time.localtime(spent.last))
+def _day(moment: int) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(moment))
 
 
-def as_dict(spent: Spent) -> dict[str, float]:
+def as_dict(spent: Spent) -> dict[str, Any]:
+    """Return the sums as JSON values; those without voided releases only if there are any."""
+    unvoided = {} if spent.unvoided is None else {"not_voided": as_dict(spent.unvoided)}
     return {
         "releases": spent.releases,
         "unfinished": spent.unfinished,
         "epsilon_released_pixel": spent.epsilon,
         "epsilon_source_pixel": spent.source_pixel_epsilon,
         "last": spent.last,
-    }
+    } | unvoided

@@ -1,0 +1,79 @@
+"""The options that choose a budget, and the presets as the commands print them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ldp_slicing.cli.common import err, parse_number, parse_weights, plain
+from ldp_slicing.errors import PresetError
+from ldp_slicing.presets import Preset, get_preset, no_budget, presets
+from ldp_slicing.view import Prune, Size
+
+OPTIONS = ("epsilon", "weights", "slices", "prune", "max_side", "fit", "pad")  # what a preset decides
+
+Budget = Annotated[
+    float | None,
+    typer.Option(
+        "--epsilon",
+        "-e",
+        parser=parse_number,
+        metavar="NUMBER",
+        help="Budget of one released pixel. Of settings of one plan, the smaller one is more private.",
+        show_default=False,
+    ),
+]
+PresetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--preset",
+        "-p",
+        metavar="NAME",
+        help="Instead of --epsilon: a view, a plan and a budget by name, as `plan --presets` lists them, or a preset "
+        "file (.json).",
+        show_default=False,
+    ),
+]
+
+
+def is_default(context: typer.Context, option: str) -> bool:
+    """Whether nobody gave the option. It is also true of options that the command does not have."""
+    origin = context.get_parameter_source(option)
+    return origin is None or origin.name == "DEFAULT"
+
+
+def choose_budget(
+    context: typer.Context,
+    preset: str | None,
+    epsilon: float | None,
+    weights: str,
+    slices: str | None,
+    prune: Prune,
+    size: Size = None,
+) -> Preset:
+    """Return the named preset, or one made of the options. Refuse if neither names a budget."""
+    given = [name for name in OPTIONS if not is_default(context, name)]
+    if preset is not None and given:
+        raise PresetError(f"a preset has its own view, plan and budget: leave out --{given[0].replace('_', '-')}")
+    if preset is not None:
+        return get_preset(preset)
+    if epsilon is None:
+        err.print(describe_presets(), markup=False)
+        raise no_budget("give --epsilon NUMBER or --preset NAME")
+    return Preset("options", "", epsilon, parse_weights(weights), slices, prune, size)
+
+
+def describe_presets() -> str:
+    """Return the presets and what an attacker got at each, as lines of text."""
+    lines = ["None of these presets is called safe. Each states what an attacker got with one release of each image."]
+    for one in presets():
+        lines += ["", f"{one.name}: {one.setting}", f"  {one.about}", *(f"  {sentence}" for sentence in one.measured)]
+    return "\n".join(lines)
+
+
+def print_preset(preset: Preset) -> None:
+    """Say which preset was chosen, and what was measured for it."""
+    err.print(f"preset {plain(preset.name)}: {plain(preset.setting)}")
+    for sentence in preset.measured:
+        err.print(f"  {plain(sentence)}")

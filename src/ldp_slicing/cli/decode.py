@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import Progress
+
+from ldp_slicing.cli.common import err, out, plain, refusals_exit
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.wording import counted
+
+
+@refusals_exit
+def decode(
+    releases: Annotated[
+        str,
+        typer.Argument(
+            metavar="RELEASES",
+            help="A folder of releases, a part of it, or one file with its card.",
+            show_default=False,
+        ),
+    ],
+    folder: Annotated[Path, typer.Argument(metavar="OUT", help="A new folder for the guesses.", show_default=False)],
+) -> None:
+    """`ldp-slicing decode releases/ guesses/`
+
+    Compute the expected pixels before the noise (posterior means) from releases and their card, and write them as
+    images to look at. Needs neither sources nor keys, and reveals nothing that the releases do not. The files are
+    guesses, not releases: they are called NAME.guess.png, have no card, and `verify` refuses them.
+    """
+    try:
+        from ldp_slicing.opened import open_set
+        from ldp_slicing.torch.guesses import write_guesses
+    except ModuleNotFoundError as error:
+        raise LdpSlicingError(f"decode needs {error.name}: pip install 'ldp-slicing[torch]'") from None
+    opened = open_set(releases)
+    with Progress(console=err, disable=not err.is_terminal, transient=True) as progress:
+        bar = progress.add_task("decoding", total=len(opened))
+        count = write_guesses(opened, folder, progress=lambda done, _: progress.update(bar, completed=done))
+    out.print(
+        f"{counted(count, 'guess', 'guesses')} in {plain(str(folder))}: expected pixels before the noise, by the card. "
+        "These are guesses: not releases and not sources. They have no card; do not hand them on as releases."
+    )
+    for prune in sorted({one.prune for one in opened.card.statements if one.prune}):
+        out.print(
+            f"Pruning before the noise ({prune}) removed brightness and large shapes: what remains is detail around "
+            "middle grey."
+        )

@@ -1,0 +1,27 @@
+"""The exit statuses of all commands. The guide and the help show this table."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitStatus(IntEnum):
+    OK = 0
+    FAILED = 1
+    REFUSED = 2
+    UNDECIDED = 3
+    SKIPPED = 4
+    INCOMPLETE = 5
+
+
+MEANINGS = {
+    str(ExitStatus.OK.value): "all is well; files that were skipped, and litter of file browsers, are named",
+    str(ExitStatus.FAILED.value): "`privatize`: files failed, each is named; `verify`, `audit`: something is wrong",
+    str(ExitStatus.REFUSED.value): "the command refused to start, and nothing was done",
+    str(ExitStatus.UNDECIDED.value): "`audit`: every check passes, but an unprotected image might pass, too",
+    str(ExitStatus.SKIPPED.value): "`privatize --strict`: no file failed, but some were skipped: they are not images",
+    str(ExitStatus.INCOMPLETE.value): "`privatize`: not complete, run it again; `verify`: intact, not complete",
+    "130, 143": "interrupted by SIGINT or SIGTERM; run the same command again to continue",
+    "141": "the reader of the output has closed it",
+}
+TABLE = "| exit status | meaning |\n|---|---|\n" + "".join(f"| {key} | {text} |\n" for key, text in MEANINGS.items())

@@ -1,0 +1,58 @@
+"""Several sources as one, and a selection of their files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import BinaryIO
+
+from ldp_slicing.errors import ImageError
+from ldp_slicing.storage.base import Readable, StoredFile
+from ldp_slicing.storage.selection import EVERYTHING, Selection
+
+
+@dataclass(frozen=True)
+class SourceFiles:
+    """The selected files of all sources. Each source has a folder of its own name, if there are several.
+
+    ``parts`` are the names of these folders, and what they hold. The only source has no folder, nor has a single file:
+    its name is empty, or that of the file.
+    """
+
+    parts: tuple[tuple[str, Readable], ...]
+    selection: Selection = EVERYTHING
+
+    @property
+    def is_local(self) -> bool:
+        return all(part.is_local for _, part in self.parts)
+
+    def files(self) -> Iterator[StoredFile]:
+        """Yield the files that are selected. The patterns are about names below each source."""
+        return (found for found in self.all_files() if self.selects(found))
+
+    def all_files(self) -> Iterator[StoredFile]:
+        """Yield all files, whether they are selected or not."""
+        for folder, part in self.parts:
+            for found in part.files():
+                yield replace(found, path=f"{folder}{found.path}") if folder.endswith("/") else found
+
+    def selects(self, found: StoredFile) -> bool:
+        return self.selection.has(self._find(found.path)[1])
+
+    def is_named(self, path: str) -> bool:
+        """Return whether the owner named this very file, not a folder that it is in."""
+        part = self._find(path)[0]
+        return getattr(part, "only", None) is not None
+
+    def open(self, path: str) -> BinaryIO:
+        part, below = self._find(path)
+        return part.open(below)
+
+    def _find(self, path: str) -> tuple[Readable, str]:
+        """Return the source that a file is in, and its path below that."""
+        for folder, part in self.parts:
+            if folder in ("", path):
+                return part, path
+            if folder.endswith("/") and path.startswith(folder):
+                return part, path.removeprefix(folder)
+        raise ImageError("is in none of the sources")

@@ -1,0 +1,160 @@
+"""How a run ends: skipped and failed files, exit statuses, --json and --report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from ldp_slicing.cli import app
+from ldp_slicing.cli.exit_status import TABLE, ExitStatus
+from ldp_slicing.errors import Reason
+from tests.docs.documents import ROOT
+from tests.formats.parquet_files import table
+from tests.markers import encoded, gradient
+from tests.release.helpers import PNG, outputs, plant, small_images, snapshot, verified
+
+REPOSITORY = {"README.md": b"# Cats", ".gitattributes": b"*.png filter=lfs", "data/LICENSE": b"MIT", "empty": b""}
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    """Exit status, standard output, standard error."""
+    result = CliRunner().invoke(app, [*map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def privatize(*arguments: object) -> tuple[int, str, str]:
+    return run("privatize", *arguments, "--epsilon", 5)
+
+
+def as_json(*arguments: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(privatize(*arguments, "--json")[1])
+    assert (found["version"], found["command"]) == (1, "privatize")
+    return found
+
+
+def test_files_of_other_formats_are_skipped(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {**REPOSITORY, "data/a.png": PNG})
+    status, out, err = privatize(source, tmp_path / "out")
+    assert (status, out.startswith("1 of 1 file released")) == (ExitStatus.OK, True)
+    assert "skipped: 4 files of other formats: .gitattributes, README.md, data/LICENSE, empty\n" in err
+    assert list(outputs(tmp_path / "out")) == ["data/a.png"]
+    assert verified(tmp_path / "out") == []
+    assert privatize(source, tmp_path / "out", "--strict")[0] == ExitStatus.SKIPPED
+    found = as_json(source, tmp_path / "out")
+    assert (found["skipped"], found["exit_status"]) == (sorted(REPOSITORY), 0)
+    assert privatize(source, tmp_path / "out", "--strict", "--exclude", "{*.md,.git*,LICENSE,empty}")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["cut.png", "photo.dng", "photos.zip", "data.tar.gz", "scan.pdf", "begins like one"])
+def test_what_may_hold_images_fails_and_is_not_skipped(name: str, tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {**REPOSITORY, "a.png": PNG, name: PNG[:50]})
+    status, _, err = privatize(source, tmp_path / "out")
+    assert (status, f"not released: {name}: " in err) == (ExitStatus.FAILED, True)
+    (problem,) = as_json(source, tmp_path / "out", "--strict")["problems"]
+    assert (problem["source"], problem["reason"]) == (name, Reason.UNREADABLE)
+
+
+def test_reasons(tmp_path: Path) -> None:
+    images = small_images(3)
+    source = plant(tmp_path / "in", {"a.png": images["00000.png"]})
+    assert privatize(source, tmp_path / "out")[0] == 0
+    plant(source, {"b.png": images["00001.png"], "cut.png": PNG[:50], "card.json/c.png": images["00002.png"]})
+    (source / "link.png").symlink_to("a.png")
+    found = as_json(source, tmp_path / "more")
+    assert {one["source"]: one["reason"] for one in found["problems"]} == {
+        "a.png": Reason.RELEASED_BEFORE,
+        "cut.png": Reason.UNREADABLE,
+        "card.json/c.png": Reason.NAME,
+        "link.png": Reason.NOT_A_FILE,
+    }
+    (tmp_path / "more/b.png").unlink()
+    plant(source, {"b.png": PNG})
+    found = as_json(source, tmp_path / "more")
+    assert {one["source"]: one["reason"] for one in found["problems"]}["b.png"] == Reason.LOST
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "options", "reason"),
+    [
+        ("nowhere", "out", [], Reason.SOURCE),
+        ("texts", "out", [], Reason.NO_FILES),
+        ("in", "in/out", [], Reason.OVERLAP),
+        ("in", "texts", [], Reason.TARGET),
+        ("in", "out", ["--include", "[a"], Reason.PATTERN),
+        ("in", "out", ["--slices", "Y9"], Reason.SETTINGS),
+        ("in", "out", ["--key", "nowhere"], Reason.KEY),
+        ("in", "out", ["--ledger", "in/a.png"], Reason.LEDGER),
+    ],
+)
+def test_refusals_have_reasons_too(
+    source: str, target: str, options: list[str], reason: Reason, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plant(tmp_path, {"in/a.png": PNG, "texts/a.txt": b"text"})
+    status, out, err = privatize(source, target, *options, "--json", "--report", "report.json")
+    assert status == ExitStatus.REFUSED
+    assert json.loads(out)["refused"]["reason"] == reason
+    assert json.loads(out)["refused"]["message"] in " ".join(err.split())
+    assert json.loads(Path("report.json").read_text()) == json.loads(out)
+
+
+def test_a_report_is_replaced_by_that_of_the_next_run(tmp_path: Path) -> None:
+    source, report = plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "report.json"
+    assert privatize(source, tmp_path / "in/out", "--report", report)[0] == 2
+    assert "refused" in json.loads(report.read_text())
+    assert privatize(source, tmp_path / "out", "--report", report)[0] == 0
+    assert json.loads(report.read_text())["released"] == 1
+
+
+@pytest.mark.parametrize("place", ["out/report.json", "in/a.png", "in", "nowhere/report.json"])
+def test_a_report_overwrites_nothing_and_does_not_lie_in_the_target(place: str, tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.png": PNG})
+    before = snapshot(tmp_path)
+    status, _, err = privatize(source, tmp_path / "out", "--report", tmp_path / place)
+    assert (status, "refused" in err) == (ExitStatus.REFUSED, True)
+    assert snapshot(tmp_path) == before
+
+
+def test_the_guide_and_the_help_show_the_exit_statuses() -> None:
+    assert TABLE in (ROOT / "docs/guide/privatize.md").read_text()
+    for command in ("privatize", "verify", "audit"):
+        text = " ".join(run(command, "--help")[1].replace("│", " ").split())
+        assert "exit status" in text
+        assert "refused to start" in text
+
+
+def test_the_guide_lists_the_reasons() -> None:
+    text = (ROOT / "docs/guide/privatize.md").read_text()
+    assert [one for one in Reason if f"| `{one}` |" not in text] == []
+
+
+def test_notices_count_images_or_files_as_they_mean(tmp_path: Path) -> None:
+    images = [*small_images(6).values()]
+    grey = [encoded(np.repeat(gradient(9, 7)[..., :1] + np.uint8(i), 3, axis=2), "PNG") for i in range(3)]
+    source = plant(
+        tmp_path / "in",
+        {"a.parquet": table([*images[:4], *grey[:2]]), "b.parquet": table([images[4]]), "c.png": grey[2]},
+    )
+    status, _, err = privatize(source, tmp_path / "out", "--keep", "label", "--workers", 1)
+    said = [line for line in err.split("notice: ") if line and "ledger" not in line]
+    assert status == 0
+    assert said[0].startswith("a.parquet: left out: text")  # as soon as it is known
+    assert said[1].startswith("a.parquet: 4/the-secret-marker4.jpg: all three channels are equal")
+    assert said[2].startswith("3 of 8 images (a.parquet, ...): all three channels are equal, so the budget")
+    assert said[3].startswith("2 of 3 files (a.parquet, ...): left out: text (--keep NAME keeps them)")
+    assert len(said) == 4
+    found = as_json(source, tmp_path / "out", "--keep", "label")["notices"]
+    assert [(one["source"], one["images"]) for one in found if "channels" in one["notice"]] == [
+        ("a.parquet", 2),
+        ("c.png", 1),
+    ]
+    assert [(one["source"], one["images"]) for one in found if "left out" in one["notice"]] == [
+        ("a.parquet", 0),
+        ("b.parquet", 0),
+    ]

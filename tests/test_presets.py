@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ldp_slicing.errors import LdpSlicingError, PresetError
+from ldp_slicing.presets import Preset, get_preset, presets
+from ldp_slicing.view import Padded
+from tests.docs.documents import ROOT, blocks
+
+OURS = Preset("ours", "For us.", 3.5, slices="Y7+Y4", prune=None, size=(28, 28), measured=("An attacker got little.",))
+
+
+def test_every_preset_says_what_an_attacker_got() -> None:
+    assert [one.name for one in presets()][:1] == ["paper"]
+    for one in presets():
+        assert one.measured
+        assert all("from one release each" in sentence for sentence in one.measured)
+        assert one.plan(24).epsilon == one.epsilon
+        assert f"eps {one.epsilon:g}, " in one.setting
+
+
+@pytest.mark.parametrize("preset", [OURS, *presets(), Preset("p", "", 1.0, (2.0, 1.0, 1.0), size=Padded(8, 9))])
+def test_a_preset_file_is_read_back(preset: Preset, tmp_path: Path) -> None:
+    path = tmp_path / "ours.json"
+    path.write_text(preset.to_json())
+    assert Preset.read(path) == get_preset(str(path)) == preset
+
+
+WRONG: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "not a preset": (lambda one: one.pop("preset"), "it is not a preset"),
+    "a later version": (lambda one: one.update(preset=2), "version 2 is unknown"),
+    "true as a version": (lambda one: one.update(preset=True), "version True is unknown"),
+    "an unknown field": (lambda one: one.update(safe=True), "unknown key 'safe'"),
+    "a missing field": (lambda one: one.pop("prune"), "lacks the key 'prune'"),
+    "an integer as a budget": (lambda one: one.update(epsilon=5), "epsilon must be a number with a decimal point"),
+    "no budget": (lambda one: one.update(weights=[4.0, 1.0, 1.0], slices=None, epsilon=0.0), "must be"),
+    "weights and slices": (lambda one: one.update(weights=[4.0, 1.0, 1.0]), "either weights"),
+    "neither weights nor slices": (lambda one: one.update(slices=None), "either weights"),
+    "two weights": (lambda one: one.update(weights=[4.0, 1.0], slices=None), "values to unpack"),
+    "an unknown pruning": (lambda one: one.update(prune="all"), "prune must be one of"),
+    "an empty size": (lambda one: one.update(size=[0, 3]), "size must be"),
+    "a size in words": (lambda one: one.update(size="small"), "size must be"),
+    "other names": (lambda one: one.update(names="secret"), "names must be"),
+    "a long text": (lambda one: one.update(about="x" * 2000), "at most 1,000 characters"),
+    "a text of two lines": (lambda one: one.update(measured=["a\nb"]), "printable"),
+    "no name": (lambda one: one.update(name=" "), "has a name"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_preset_file_is_refused(wrong: str, tmp_path: Path) -> None:
+    change, problem = WRONG[wrong]
+    content = OURS.to_dict()
+    change(content)
+    path = tmp_path / "ours.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(PresetError, match=problem) as caught:
+        get_preset(path)
+    assert str(path) in str(caught.value)
+
+
+def test_slices_of_a_preset_are_checked_by_its_plan() -> None:
+    with pytest.raises(LdpSlicingError, match="Z9"):
+        Preset("ours", "", 3.5, slices="Z9").plan(24)
+
+
+def test_a_file_that_is_not_there_and_a_name_that_is_none_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(PresetError, match=r"none\.json is not a valid preset"):
+        get_preset(tmp_path / "none.json")
+    with pytest.raises(PresetError, match="there is no preset 'papre': choose one of paper, "):
+        get_preset("papre")
+
+
+def test_the_preset_file_in_the_guide_is_valid() -> None:
+    (example,) = blocks((ROOT / "docs/guide/budget.md").read_text(), "json")
+    assert Preset.from_dict(json.loads(example)).size == 64
