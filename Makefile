@@ -2,16 +2,18 @@
 # make check   ruff and the tests of the core, without PyTorch, Ray or Arrow: run it after every edit
 # make test    ruff, mypy --strict, all tests with branch coverage: CI runs it
 # make docs    build the documentation in site/; warnings are errors
+# make dist    build the sdist and the wheel in dist/
 # make fuzz    attack the commands with random input, for ten minutes and with a new seed
+# make page    build the page: needs Node with `npm install` in web/, clang 19 and lld 19
 # make bench   speed, memory, files, small images; writes benchmarks/RESULTS.md
 # make clean   remove everything that make created
 
 PYTHON ?= python3
 BIN := .venv/bin
 CORE_TESTS := $(wildcard tests/test_*.py) tests/rooms tests/cli
-SETTINGS := pyproject.toml setup.py src/ldp_slicing/_kernel.c
+SETTINGS := pyproject.toml setup.py $(wildcard src/ldp_slicing/_kernel*.[ch])
 
-.PHONY: demo check test docs fuzz bench vectors clean
+.PHONY: demo check test docs dist fuzz bench vectors clean
 .DELETE_ON_ERROR:
 
 demo: .venv/installed
@@ -39,8 +41,16 @@ test: .venv/installed-for-test
 docs: .venv/installed-for-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
+dist: .venv/installed-for-dist
+	$(BIN)/python -m build --no-isolation --outdir dist
+
 fuzz: .venv/installed-for-test
 	FUZZ_SECONDS=600 FUZZ_KILLS=60 FUZZ_SEED=$$(date +%s) $(BIN)/pytest tests/fuzz tests/power tests/release/test_crashes.py
+
+page: .venv/installed
+	$(BIN)/python web/make_words.py
+	web/kernel/build
+	cd web && npm run --silent check && npm run --silent build
 
 bench: .venv/installed-for-bench
 	$(BIN)/python -m benchmarks.run

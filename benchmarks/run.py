@@ -1,4 +1,4 @@
-"""`make bench` measures speed, memory, files, archives, small images and import time, and writes benchmarks/RESULTS.md.
+"""`make bench` measures speed, memory, shrinking, files, archives, small images, import time: benchmarks/RESULTS.md.
 
 `python -m benchmarks.run small` repeats one section and keeps the others.
 """
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from benchmarks.contenders import PLAN, contenders, each
+from benchmarks.shrinking import shrinking
 from ldp_slicing import Plan, Slicer
 from ldp_slicing.kernel import VARIANTS
 from ldp_slicing.plan import BUDGETS
@@ -188,7 +189,7 @@ def _measure_files(folder: Path, side: int, count: int, rounds: int) -> dict[str
         bare(target, private=False)
 
     def ours(target: Path) -> None:
-        job = prepare(source, target, ReleaseSettings(), ledger=target.with_suffix(".sqlite"))
+        job = prepare(source, target, ReleaseSettings(20.0), ledger=target.with_suffix(".sqlite"))
         assert sum(1 for outcome in job.run(on_this_machine(1)) if outcome.problem is None) == count
         job.close()
 
@@ -268,6 +269,8 @@ def archive() -> list[str]:
                 "privatize",
                 str(source),
                 f"{folder}/out",
+                "--epsilon",
+                "20",
                 "--ledger",
                 f"{folder}/l.sqlite",
                 "--json",
@@ -343,6 +346,7 @@ SECTIONS: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "speed": ("Speed", speed),
     "growth": ("Time and image size", growth),
     "memory": ("Extra memory at 12 MP (the output alone is 34.3 MiB)", memory),
+    "shrinking": ("Shrinking before the noise", lambda: shrinking(interleaved)),
     "files": ("Files", files),
     "palettes": ("Files as small as what they hold", palettes),
     "archive": ("Memory and number of images", archive),
