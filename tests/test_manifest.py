@@ -83,8 +83,8 @@ def test_an_invalid_line_is_refused(change: dict[str, Any], tmp_path: Path) -> N
         (TEXT.replace(b'"output": "a/z.png", ', b"")[:-2] + b', "output": "a/z.png"}\n', "not written as"),
         (TEXT.replace(b'"status"', b'"note": "x", "status"'), "unknown key 'note'"),
         (b"\n", "not JSON"),
-        (b"[" * 100_000 + b"\n", "nested too deeply"),
-        (b" " * (2 << 20), "has a line of more than 1,048,576 bytes"),
+        (b"[" * 50_000 + b"\n", "nested too deeply"),
+        (b" " * (2 << 20), "has a line of more than 65,536 bytes"),
         (TEXT.replace(b'{"manifest": 2, ', b"{"), "another version than the lines before"),
     ],
 )

@@ -12,7 +12,7 @@ from ldp_slicing.lab.rows import read_rows
 
 ROOT = Path(__file__).parents[2]
 
-MEASURED = sorted(set(MODULES) - {"peers", "peers-storage"})  # no rows of these yet
+MEASURED = [name for name in MODULES if (ROOT / "results" / f"{name}.json").exists()]
 
 
 def test_no_label_of_the_tradeoff_covers_another_or_a_marker() -> None:
