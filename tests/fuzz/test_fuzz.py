@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from ldp_slicing.cli.exit_status import ExitStatus
 from tests.fuzz.corpus import SEEDS, image
 from tests.fuzz.mutate import mutate, mutate_json
 
@@ -38,7 +39,7 @@ atexit.register(peak)
 from ldp_slicing.cli import app
 app()
 """
-STATUSES = {0, 1, 2, 3}  # success, refused or refuted, wrong usage, cannot tell: the guide lists them
+STATUSES = set(ExitStatus)  # not a crash, and not ended by a signal
 
 
 @dataclass(frozen=True)

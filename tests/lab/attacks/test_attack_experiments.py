@@ -84,8 +84,10 @@ def test_an_attack_runs_from_data_to_page(name: str, tmp_path: Path) -> None:
         assert f"({file})" in page
         with Image.open(path.parent / file) as image:
             assert image.width > 4 * 64
-    again, _ = reproduce(name, **options, device="cpu", say=lambda line: pytest.fail(f"measured again: {line}"))
+    said: list[str] = []
+    again, _ = reproduce(name, **options, device="cpu", say=said.append)
     assert again
+    assert [line.split(":")[0] for line in said] == ["nothing was measured"]
     assert read_rows(path) == rows
     assert f"## {name}" in results.write_summary(tmp_path / "results").read_text()
 
@@ -110,8 +112,10 @@ def test_the_white_box_attacks_releases_of_every_size(tmp_path: Path) -> None:
     assert "| none | " in page
     with Image.open(path.parent / "sizes-lfw-7.png") as image:
         assert image.width > 4 * 112
-    again, _ = reproduce("sizes", **options, say=lambda line: pytest.fail(f"measured again: {line}"))
+    said: list[str] = []
+    again, _ = reproduce("sizes", **options, say=said.append)
     assert again
+    assert [line.split(":")[0] for line in said] == ["nothing was measured"]
     _, path = reproduce(
         "sizes", **(options | {"results": tmp_path / "one"}), only="size=7 epsilon=8", say=lambda _: None
     )
