@@ -10,7 +10,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-CORE_TESTS := $(wildcard tests/test_*.py) tests/rooms tests/cli
+CORE_TESTS := $(wildcard tests/test_*.py) tests/rooms
 SETTINGS := pyproject.toml setup.py $(wildcard src/ldp_slicing/_kernel*.[ch])
 
 .PHONY: demo check test docs dist fuzz bench vectors clean

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ldp_slicing.errors import LdpSlicingError
@@ -59,6 +59,7 @@ RANGES = st.builds(
 MAPS = st.builds(RangeMap, RANGES, NUMBERS.filter(bool), NUMBERS, st.booleans())
 
 
+@settings(max_examples=25)  # a range of 16 bits has 65,535 exact thresholds
 @given(MAPS, st.lists(st.integers(0, 65535), min_size=1, max_size=20))
 def test_every_way_equals_the_definition(by: RangeMap, words: list[int]) -> None:
     right = [by.word(Fraction(word)) for word in words]
@@ -68,6 +69,7 @@ def test_every_way_equals_the_definition(by: RangeMap, words: list[int]) -> None
         assert mapped.dtype == (np.uint8 if by.range.bits <= 8 else np.uint16)
 
 
+@settings(max_examples=25)  # a range of 16 bits has 65,535 exact thresholds
 @given(MAPS, st.lists(st.floats(-1e9, 1e9, width=32), min_size=1, max_size=20))
 def test_floats_are_compared_exactly(by: RangeMap, values: list[float]) -> None:
     assert by.apply(np.array(values, np.float32)).tolist() == [by.word(Fraction(value)) for value in values]
