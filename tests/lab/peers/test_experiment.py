@@ -53,7 +53,8 @@ def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pyte
     assert "- none: hidden from nobody; as it is." in page
     assert path.with_suffix(".png").is_file()
     assert reproduce("peers", *where, epochs=1, device="cpu", say=lines.append)[0]
-    assert len(lines) == 4  # finished rows are not measured again
+    assert len(lines) == 5  # finished rows are not measured again
+    assert lines[-1].startswith("nothing was measured")
 
 
 def test_sizes_and_times_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
