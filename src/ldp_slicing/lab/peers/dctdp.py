@@ -59,7 +59,8 @@ class Dctdp(Peer):
             "range": "max - min over our public images and not over VGGFace2 and MS1MV2; clipped to it",
         }[self.sensitivity]
         budget = (
-            "budgets learned with a student of the recogniser instead of ArcFace; the noise is centred"
+            f"budgets learned with a student of the recogniser instead of ArcFace, in {self.schedule.epochs} epochs of "
+            "our public images instead of 24 of millions; the noise is centred"
             if self.learned
             else "a uniform budget; the paper learns how to share it out"
         )
