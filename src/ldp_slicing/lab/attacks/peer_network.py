@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ldp_slicing.lab.learners.models.adversaries import UNet
 from ldp_slicing.lab.learners.objectives import SSIM_WEIGHT
 from ldp_slicing.lab.metrics.images import ssim
+from ldp_slicing.lab.peers.fusing import fused
 from ldp_slicing.lab.peers.interface import to_bytes
 from ldp_slicing.lab.peers.training import (
     PublicReleases,
@@ -40,11 +41,16 @@ def train_network(releases: PublicReleases, schedule: TrainingSchedule, *, width
     with seeded(schedule.seed):
         network = channels_last(PeerNetwork(releases.channels, width).to(public.device)).train()
 
-    def loss(indices: Tensor, epoch: int) -> Tensor:
-        inputs, images = releases.inputs(indices, epoch), public[indices.to(public.device)].float()
-        with half_precision(public.device):
+    def error(inputs: Tensor, images: Tensor) -> Tensor:
+        with half_precision(images.device):
             guessed: Tensor = network(inputs)
-        return (guessed - images).abs().mean() / 255 + SSIM_WEIGHT * (1 - ssim(guessed, images).mean())
+        sources = images.float()
+        return (guessed - sources).abs().mean() / 255 + SSIM_WEIGHT * (1 - ssim(guessed, sources).mean())
+
+    fast = fused(error, any_size=False)
+
+    def loss(indices: Tensor, epoch: int) -> Tensor:
+        return fast(releases.inputs(indices, epoch), public[indices.to(public.device)])
 
     minimise(loss, network.parameters(), len(public), schedule, public.device)
     return network.eval()

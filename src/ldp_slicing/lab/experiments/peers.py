@@ -13,6 +13,7 @@ from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExpe
 from ldp_slicing.lab.experiments.peer_faces import PeerFaces, measure_peer
 from ldp_slicing.lab.experiments.peer_sheet import example_source, keep_example, read_example, write_sheet
 from ldp_slicing.lab.peers import MODULES, load_peers, systems_first
+from ldp_slicing.lab.peers.fusing import fused_kernels
 from ldp_slicing.lab.peers.training import TrainingSchedule, shortened
 from ldp_slicing.lab.rows import Row, read_rows, select
 from ldp_slicing.lab.tables import markdown, percent
@@ -53,7 +54,8 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
             continue
         name = str(row.options["peer"])
         linear = name in LINEAR_ONLY
-        found = measure_peer(peers[name], half, student, network, width=WIDTH, linear_only=linear, example=example)
+        with fused_kernels(context.limits.compile):
+            found = measure_peer(peers[name], half, student, network, width=WIDTH, linear_only=linear, example=example)
         context.log(f"{row.label}: {found.metrics['seconds']}")
         if found.example is not None:
             keep_example(found.example, name, context.results / EXAMPLES)

@@ -27,23 +27,21 @@ SYSTEMS = tuple(MODULES)
 
 def measure(context: ExperimentContext) -> Iterator[Row]:
     peers = {peer.name: shortened(peer, 0) for system in SYSTEMS for peer in load_peers(system)}
-    rows = [Row("peers-storage", "lfw", options={"peer": name}) for name in peers]
+    places = dict.fromkeys(("cpu", context.device.type))
+    rows = [Row("peers-storage", "lfw", options={"peer": name, "place": place}) for place in places for name in peers]
     pending = [row for row in rows if context.pending(row)]
     if not pending:
         return
     faces = load_lfw(context.data)
     side, _ = sides(faces)
     images = torch.from_numpy(faces.images).permute(0, 3, 1, 2)
-    places = dict.fromkeys(("cpu", context.device.type))
     for row in pending:
-        timed: dict[str, dict[str, float]] = {}
-        for place in places:
-            device = torch.device(place)
-            public = images[side.images[:PUBLIC]].contiguous().to(device)
-            people = torch.from_numpy(side.people[:PUBLIC]).to(device)
-            peer = peers[str(row.options["peer"])].train(public, people, load_recogniser(context.data, device))
-            timed[place] = _timed(peer, images[: max(BATCHES)].to(device))
-        few = images[: min(len(images), SIZED)].to(public.device)
+        device = torch.device(str(row.options["place"]))
+        public = images[side.images[:PUBLIC]].contiguous().to(device)
+        people = torch.from_numpy(side.people[:PUBLIC]).to(device)
+        peer = peers[str(row.options["peer"])].train(public, people, load_recogniser(context.data, device))
+        timed = _timed(peer, images[: max(BATCHES)].to(device))
+        few = images[: min(len(images), SIZED)].to(device)
         size = peer.protect(few, derive_keys("size", len(few))).size()
         context.log(f"{row.label}: {timed}")
         yield replace(row, metrics={"size": asdict(size), "milliseconds": timed, "source_values": few[0].numel()})
@@ -78,18 +76,20 @@ def _milliseconds(peer: Peer, images: Tensor) -> float:
 
 def table(rows: Sequence[Row]) -> str:
     ours = select(rows)
-    places = [one for one in ("cpu", "cuda") if any(one in row.metrics["milliseconds"] for row in ours)]
+    places = [one for one in ("cpu", "cuda") if select(ours, place=one)]
     heads = ["system", "values", "x values of the image", "dtype", "bytes", "bytes after zlib"]
     heads += [f"{place}, batch {batch}, ms per image" for place in places for batch in BATCHES]
-    lines = []
+    lines: dict[str, list[str]] = {}
     for row in systems_first(ours, lambda row: str(row.options["peer"])):
-        size, times = row.metrics["size"], row.metrics["milliseconds"]
+        name, size = str(row.options["peer"]), row.metrics["size"]
+        if name in lines:
+            continue
+        times = {str(one.options["place"]): one.metrics["milliseconds"] for one in select(ours, peer=name)}
         cells = [f"{size['values']:,}", f"{size['values'] / row.metrics['source_values']:.3g}", size["dtype"]]
         cells += [f"{size['bytes']:,}", f"{size['zlib_bytes']:,.0f}"]
         found = [times.get(place, {}).get(str(batch)) for place in places for batch in BATCHES]
-        cells += ["-" if value is None else f"{value:.3g}" for value in found]
-        lines.append([str(row.options["peer"]), *cells])
-    return markdown(heads, lines)
+        lines[name] = [name, *cells, *("-" if value is None else f"{value:.3g}" for value in found)]
+    return markdown(heads, [*lines.values()])
 
 
 EXPERIMENT = Experiment(

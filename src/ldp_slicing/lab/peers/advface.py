@@ -43,6 +43,8 @@ class AdvFace(Peer):
         return (
             "a stand-in: the paper's loss, bound and number of steps were not available",
             "features of our recogniser's first layers instead of 64 x 56 x 56",
+            f"a decoder trained for {self.schedule.epochs} epochs of our public images; the paper's number was not "
+            "available",
         )
 
     @property

@@ -32,9 +32,11 @@ SMOOTHNESS = (1 / 10.3**2, 1 / 1.2**2, 1 / 1.2**2)
 
 def to_maps(images: Tensor) -> Tensor:
     """[N, 3, H, W] of 0..255, RGB, to float32 [N, 192, H, W]: map 64 c + 8 u + v is frequency (u, v) of colour c."""
-    rows, columns = (_operator(side, images.device) for side in images.shape[2:])
+    rows, columns = (_sorted_operator(side, images.device) for side in images.shape[2:])
     with torch.autocast(images.device.type, enabled=False):
-        return _unfold(rows @ _centred_planes(images) @ columns.T)
+        spectrum = rows @ _centred_planes(images) @ columns.T
+    count, _, height, width = images.shape
+    return spectrum.view(count, 3, 8, height, 8, width).transpose(3, 4).reshape(count, MAPS, height, width)
 
 
 def from_maps(maps: Tensor) -> Tensor:
@@ -145,15 +147,8 @@ def _centred_planes(images: Tensor) -> Tensor:
     return torch.stack((luma - 128, (blue - luma) / 1.772, (red - luma) / 1.402), 1)
 
 
-def _unfold(spectrum: Tensor) -> Tensor:
-    """[N, 3, 8 H, 8 W] to [N, 192, H, W]."""
-    count, _, height, width = spectrum.shape
-    blocks = spectrum.view(count, 3, height // 8, 8, width // 8, 8)
-    return blocks.permute(0, 1, 3, 5, 2, 4).reshape(count, MAPS, height // 8, width // 8)
-
-
 def _fold(maps: Tensor) -> Tensor:
-    """The inverse of ``_unfold``."""
+    """[N, 192, H, W] to [N, 3, 8 H, 8 W]: coefficient (u, v) of block (i, j) at (8 i + u, 8 j + v)."""
     count, _, height, width = maps.shape
     blocks = maps.view(count, 3, 8, 8, height, width)
     return blocks.permute(0, 1, 4, 2, 5, 3).reshape(count, 3, 8 * height, 8 * width)
@@ -179,6 +174,12 @@ def _operator(side: int, device: torch.device, dtype: torch.dtype = torch.float3
     """[8 side, side]: K of the module's docstring."""
     enlarged = _interpolation(8 * side, side).view(side, 8, side)
     return (_dct() @ enlarged).reshape(8 * side, side).to(device, dtype)
+
+
+@lru_cache(maxsize=16)
+def _sorted_operator(side: int, device: torch.device) -> Tensor:
+    """[8 side, side]: the rows of K by frequency, not by block. Maps then lie together in the product."""
+    return _operator(side, device).view(side, 8, side).transpose(0, 1).reshape(8 * side, side)
 
 
 @lru_cache(maxsize=16)

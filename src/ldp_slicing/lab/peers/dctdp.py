@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.peers.dct import FREQUENCIES, channels_of, fill_maps, from_maps, invert_kept, to_maps
+from ldp_slicing.lab.peers.fusing import fused
 from ldp_slicing.lab.peers.interface import BATCH, Guarantee, Peer, Release, draw, laplace
 from ldp_slicing.lab.peers.training import (
     TrainingSchedule,
@@ -58,7 +59,8 @@ class Dctdp(Peer):
             "range": "max - min over our public images and not over VGGFace2 and MS1MV2; clipped to it",
         }[self.sensitivity]
         budget = (
-            "budgets learned with a student of the recogniser instead of ArcFace; the noise is centred"
+            f"budgets learned with a student of the recogniser instead of ArcFace, in {self.schedule.epochs} epochs of "
+            "our public images instead of 24 of millions; the noise is centred"
             if self.learned
             else "a uniform budget; the paper learns how to share it out"
         )
@@ -85,8 +87,8 @@ class Dctdp(Peer):
         self, images: Tensor, generators: Sequence[torch.Generator], people: Tensor | None = None
     ) -> Tensor:
         maps = self._clipped_maps(images)
-        noise = draw(generators, tuple(maps.shape[1:]), "laplace", images.device)
-        return maps + self.scale() * noise
+        uniform = draw(generators, tuple(maps.shape[1:]), "uniform", images.device)
+        return _with_noise(maps, self.scale().to(images.device), uniform)
 
     def image_of(self, release: Release) -> Tensor:
         return from_maps(fill_maps(release.values, KEPT))
@@ -130,6 +132,11 @@ class Dctdp(Peer):
         groups: list[dict[str, Any]] = [{"params": student.parameters()}, {"params": [logits], "lr": 0.1}]
         minimise(loss, groups, len(public), self.schedule, public.device)
         return _to_shares(logits.detach())
+
+
+@fused
+def _with_noise(maps: Tensor, scale: Tensor, uniform: Tensor) -> Tensor:
+    return maps + scale * laplace(uniform)
 
 
 def _to_shares(logits: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.lab.peers.fusing import fused
 
 STATISTICS = 256  # public images, at least, that the statistics of a peer's inputs are computed from
 BATCH = 64
@@ -200,7 +201,7 @@ class Release:
     def as_input(self) -> Tensor:
         """float32 [N, C', H, W], standardised per channel with the public statistics: what every network reads."""
         known = self.peer.public_statistics
-        return (self.peer.input_of(self) - known.mean) / known.deviation
+        return _standardised(self.peer.input_of(self), known.mean, known.deviation)
 
     def as_image(self) -> Tensor:
         """uint8 [N, 3, H, W]: the release as an image, to look at."""
@@ -239,6 +240,11 @@ def laplace(uniform: Tensor) -> Tensor:
     """Laplace noise of scale 1 from uniform numbers of [0, 1)."""
     centred = uniform - 0.5
     return -centred.sign() * torch.log1p(-2 * centred.abs().clamp_max(0.5 - 2**-25))
+
+
+@fused
+def _standardised(values: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+    return (values - mean) / deviation
 
 
 def to_bytes(image: Tensor) -> Tensor:

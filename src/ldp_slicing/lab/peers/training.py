@@ -21,7 +21,7 @@ from ldp_slicing.lab.peers.interface import BATCH, STATISTICS, Peer, Release, de
 SomePeer = TypeVar("SomePeer", bound=Peer)
 SomeNetwork = TypeVar("SomeNetwork", bound=nn.Module)
 EMBEDDED = 256  # images in one forward pass of the teacher
-KEPT_BYTES = 4 << 30  # releases that are made once are kept on the device if they take up no more
+KEPT_BYTES = 12 << 30  # releases that are made once are kept on the device if they take up no more
 TEMPERATURE = 0.1  # of the student's loss
 
 
@@ -51,13 +51,15 @@ def minimise(
 ) -> float:
     """Minimise loss(indices of a batch, epoch) with AdamW over ``count`` examples; return the last epoch's mean loss.
 
-    Indices are on the CPU. The loss must not wait for the device: then the next step is prepared while one is computed.
+    All batches are of one size: what is left at the end of an epoch is left out. Indices are on the CPU. The loss must
+    not wait for the device: then the next step is prepared while one is computed.
     """
     optimiser = torch.optim.AdamW(
         parameters, lr=schedule.rate, weight_decay=schedule.decay, fused=device.type == "cuda" or None
     )
     generator = torch.Generator().manual_seed(schedule.seed)
-    steps = max(1, schedule.epochs * -(-count // schedule.batch))
+    batch = max(1, min(schedule.batch, count))
+    steps = max(1, schedule.epochs * (count // batch))
     warm = schedule.warm_up * steps
 
     def factor(step: int) -> float:
@@ -68,17 +70,18 @@ def minimise(
     plan = torch.optim.lr_scheduler.LambdaLR(optimiser, factor)
     trained = [one for group in optimiser.param_groups for one in group["params"]]
     last: list[Tensor] = []
-    for epoch in range(schedule.epochs):
-        last = []
-        for indices in torch.split(torch.randperm(count, generator=generator), schedule.batch):
-            optimiser.zero_grad(set_to_none=True)
-            value = loss(indices, epoch)
-            value.backward()  # type: ignore[no-untyped-call]
-            if schedule.clip is not None:
-                nn.utils.clip_grad_norm_(trained, schedule.clip)
-            optimiser.step()
-            plan.step()
-            last.append(value.detach())
+    with torch.backends.cudnn.flags(benchmark=True):  # every step has the same shapes
+        for epoch in range(schedule.epochs):
+            last = []
+            for indices in torch.randperm(count, generator=generator)[: count - count % batch].split(batch):
+                optimiser.zero_grad(set_to_none=True)
+                value = loss(indices, epoch)
+                value.backward()  # type: ignore[no-untyped-call]
+                if schedule.clip is not None:
+                    nn.utils.clip_grad_norm_(trained, schedule.clip)
+                optimiser.step()
+                plan.step()
+                last.append(value.detach())
     return float(torch.stack(last).mean()) if last else float("nan")
 
 
