@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,11 @@ SMALL = (4, 8, 8, 12)
 
 def test_it_has_about_a_million_parameters_and_fits_into_three_megabytes(tmp_path: Path) -> None:
     network = lab.PageNetwork().eval()
-    size = lab.export_network(network, tmp_path / "n", name="n", about="", licence="", side=112)
+    digest = lab.export_network(network, tmp_path / "n", name="n", about="", licence="", side=112)
     assert 0.9e6 < sum(p.numel() for p in network.parameters()) < 1.1e6
-    assert size == (tmp_path / "n").stat().st_size < 3_000_000
+    content = (tmp_path / "n").read_bytes()
+    assert len(content) < 3_000_000
+    assert digest == hashlib.sha256(content).hexdigest()
 
 
 def test_inputs_are_bits_weighted_by_how_often_they_flip() -> None:
@@ -53,7 +56,26 @@ def test_training_reduces_the_error() -> None:
     losses = list[float]()
     how = lab.NetworkTraining(60, torch.device("cpu"), batch=1, sides=(16,), report=lambda _, loss: losses.append(loss))
     lab.train_network(ramps.to(torch.uint8), how, SMALL)
+    assert len(losses) == 60
     assert sum(losses[-10:]) < 0.7 * sum(losses[:10])
+
+
+def test_training_ends_when_its_time_is_up() -> None:
+    steps = list[int]()
+    how = lab.NetworkTraining(
+        10**9, torch.device("cpu"), batch=1, seconds=0.01, sides=(16,), report=lambda step, _: steps.append(step)
+    )
+    network = lab.train_network(torch.zeros(2, 3, 16, 16, dtype=torch.uint8), how, SMALL)
+    assert steps[0] == 1
+    assert not network.training
+
+
+def test_images_of_grey_plans_lose_their_colour() -> None:
+    images = torch.randint(0, 256, (len(lab.PLANS), 3, 8, 8), dtype=torch.uint8)
+    greyed = lab._greyed(images)
+    is_grey = (greyed == greyed[:, :1]).all(dim=1).flatten(1).all(dim=1)
+    assert is_grey.tolist() == [plan in lab.GREY_PLANS for plan in lab.PLANS]
+    assert torch.equal(greyed[~is_grey], images[~is_grey])
 
 
 def test_it_needs_colour_images() -> None:
@@ -65,9 +87,9 @@ def test_command(tmp_path: Path) -> None:
     write_cifar(tmp_path)
     target = tmp_path / "network.bin"
     arguments = ["lab", "page-network", "cifar100", "--data", str(tmp_path), "--out", str(target)]
-    done = CliRunner().invoke(app, [*arguments, "--steps", "1", "--batch", "1"])
+    done = CliRunner().invoke(app, [*arguments, "--steps", "9", "--batch", "1", "--minutes", "0.001"])
     assert done.exit_code == 0, done.output
-    assert "200 images of cifar100" in target.read_bytes()[:400].decode("latin-1")
+    assert "200 images of cifar100, 32 x 32 pixels, for " in target.read_bytes()[:400].decode("latin-1")
     assert "SSIM of 200 rebuilt test images" in done.output
 
 

@@ -1,11 +1,20 @@
-/** Uploads to the collector that served this page. The other build has none of this. */
+/** What the collector that served this page takes and gives. The other build has none of this. */
 
 import { $, inlined, input } from "./dom.js";
 
+const told = COLLECTS ? JSON.parse(inlined("collector") ?? "{}") : {};
+
 export function setUpCollector() {
-  const { needs_token: needsToken } = JSON.parse(inlined("collector") ?? "{}");
   $("send").hidden = false;
-  $("token-field").hidden = !needsToken;
+  $("token-field").hidden = !told.needs_token;
+}
+
+/** Whether the collector has a network for the attack view. */
+export const hasNetwork = () => Boolean(told.has_network);
+
+/** @returns {Promise<Uint8Array<ArrayBuffer>>} its file */
+export async function fetchNetwork() {
+  return COLLECTS ? new Uint8Array(await (await fetch("network")).arrayBuffer()) : new Uint8Array();
 }
 
 /** @param {Uint8Array<ArrayBuffer>} png  @param {string} card  @returns {Promise<string>} the name of the stored release */

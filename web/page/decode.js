@@ -26,8 +26,24 @@ function contextOf(width, height) {
 }
 
 /**
+ * Whether a file stores grey pixels: a PNG file of that colour type, or a JPEG file with one component. Decoded pixels do
+ * not tell, and whether a colour image happens to be grey must not decide how it is released.
+ * @param {Uint8Array} bytes  @returns {boolean}
+ */
+export function storesGrey(bytes) {
+  const word = (/** @type {number} */ at) => (bytes[at] << 8) | bytes[at + 1];
+  if (word(0) === 0x8950) return bytes[25] === 0 || bytes[25] === 4;
+  if (word(0) !== 0xffd8) return false;
+  for (let at = 2; at + 9 < bytes.length && bytes[at] === 0xff; at += 2 + word(at + 2)) {
+    const marker = bytes[at + 1];
+    if (marker >= 0xc0 && marker <= 0xcf && ![0xc4, 0xc8, 0xcc].includes(marker)) return bytes[at + 9] === 1;
+  }
+  return false;
+}
+
+/**
  * @param {Blob} file
- * @returns {Promise<{data: Uint8ClampedArray<ArrayBuffer>, width: number, height: number}>}
+ * @returns {Promise<{data: Uint8ClampedArray<ArrayBuffer>, width: number, height: number, isGrey: boolean}>}
  */
 export async function decode(file) {
   if (!canvasIsHonest()) {
@@ -40,7 +56,8 @@ export async function decode(file) {
     throw new Error("is not an image that this browser can open. Try JPEG, PNG or WebP");
   });
   try {
-    return readBack(bitmap, bitmap.width, bitmap.height);
+    const isGrey = !COLLECTS && storesGrey(new Uint8Array(await file.arrayBuffer())); // collectors take colour
+    return { ...readBack(bitmap, bitmap.width, bitmap.height), isGrey };
   } finally {
     bitmap.close();
   }
@@ -57,5 +74,5 @@ export function readBack(image, width, height) {
     context.drawImage(image, 0, top, width, rows, 0, 0, width, rows);
     data.set(context.getImageData(0, 0, width, rows).data, 4 * top * width);
   }
-  return { data, width, height };
+  return { data, width, height, isGrey: false };
 }

@@ -11,7 +11,7 @@ import { readSettings, setUpSettings } from "./settings.js";
 import { setUpStage, showStage } from "./stage.js";
 import { setUpTaking } from "./take.js";
 
-/** @typedef {{id: number, name: string, width: number, height: number}} Opened */
+/** @typedef {{id: number, name: string, width: number, height: number, isGrey: boolean}} Opened */
 
 const SCREEN = 1280; // pixels: the most that a preview shows
 
@@ -29,11 +29,11 @@ async function add(files) {
   for (const file of files) {
     say(`Opening ${file.name}.`);
     try {
-      const { data, width, height } = "pixels" in file ? file.pixels : await decode(file);
+      const { data, width, height, isGrey } = "pixels" in file ? file.pixels : await decode(file);
       const id = count++;
       const thumbnail = thumbnailOf(data, width, height);
-      await ask("open", { id, data, width, height }, { transfer: [data.buffer] });
-      opened.push({ id, name: file.name, width, height });
+      await ask("open", { id, data, width, height, isGrey }, { transfer: [data.buffer] });
+      opened.push({ id, name: file.name, width, height, isGrey });
       list(opened[opened.length - 1], thumbnail);
       if (!current) choose(opened[0]);
     } catch (error) {
@@ -119,14 +119,16 @@ async function update() {
   isBusy = true;
   const image = current;
   try {
-    const promise = await ask("describe", { settings, sizes: [[image.width, image.height]] });
+    const promise = await ask("describe", { id: image.id, settings });
     showPromise(promise, settings);
     const preview = await ask("preview", { id: image.id, settings, most: SCREEN });
     showStage(preview, image);
     showPlanes(promise.planes, await ask("planes", { id: image.id, settings, most: 112 }));
-    await showAttack(image.id, settings);
+    $("studio").classList.remove("stale");
     say("");
+    await showAttack(image.id, settings);
   } catch (error) {
+    $("studio").classList.add("stale"); // what is shown belongs to other settings
     say(`${/** @type {Error} */ (error).message}.`);
   }
   isBusy = false;

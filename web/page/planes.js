@@ -1,4 +1,4 @@
-/** The 24 planes of the release, and how often each bit is flipped. */
+/** The planes of the release, 24 in colour and 8 in grey, and how often each bit is flipped. */
 
 import { $, paint } from "./dom.js";
 
@@ -26,13 +26,17 @@ function percent(share) {
 /** @param {{name: string, flips: number | null}[]} planes  @param {{bits: Uint32Array, width: number, height: number}} shown */
 export function showPlanes(planes, { bits, width, height }) {
   if (!figures.length) setUp();
+  const isGrey = planes.length === 8;
+  $("planes-title").textContent = `The ${planes.length} planes of the release`;
+  $("planes-words").textContent = isGrey ? "8 bits of brightness" : "24 bits: brightness (Y) and two colours (Cb, Cr)";
+  figures.forEach(({ figure }, i) => (figure.hidden = i >= planes.length));
   $("planes").style.setProperty("--ratio", String(width / height));
   planes.forEach(({ name, flips }, i) => {
     const { canvas, caption, figure } = figures[i];
     const text = flips === null ? "dropped" : percent(flips);
     const data = new Uint8ClampedArray(4 * width * height);
     for (let j = 0; j < bits.length; j++) {
-      const value = (bits[j] >> (23 - i)) & 1 ? 235 : 25;
+      const value = (bits[j] >> (planes.length - 1 - i)) & 1 ? 235 : 25;
       data.set([value, value, value, 255], 4 * j);
     }
     paint(canvas, { data, width, height });

@@ -8,8 +8,6 @@ import { PRESETS } from "../src/words.js";
 const SLOWNESS = 120; // milliseconds after the last change
 const [LEAST, MOST] = [0.5, 58]; // of the slider, on a logarithmic scale
 
-const presets = PRESETS.filter(({ name }) => name !== "chest-xrays"); // this page releases colour
-
 /** @param {number} epsilon  @returns {number} 0 to 100 */
 const toSlider = (epsilon) => (100 * Math.log(epsilon / LEAST)) / Math.log(MOST / LEAST);
 
@@ -29,7 +27,7 @@ export function setUpSettings(changed) {
     return;
   }
   const select = /** @type {HTMLSelectElement} */ (/** @type {unknown} */ ($("preset")));
-  for (const { name } of presets) select.add(new Option(name, name));
+  for (const { name } of PRESETS) select.add(new Option(name, name));
   select.add(new Option("Own settings", ""));
   /** @type {ReturnType<typeof setTimeout>} */
   let timer;
@@ -60,19 +58,19 @@ export function setUpSettings(changed) {
     $("slices-field").hidden = input("plan").value !== "own";
     own();
   };
-  apply(presets[0].name);
+  apply(PRESETS[0].name);
 }
 
 /** @param {string} name of a preset, or "" */
 function describe(name) {
-  const preset = presets.find((one) => one.name === name);
+  const preset = PRESETS.find((one) => one.name === name);
   $("about").textContent = preset ? preset.about : "Nothing is called safe here: compare what attackers got.";
 }
 
 /** @param {string} name of a preset */
 function apply(name) {
   describe(name);
-  const preset = presets.find((one) => one.name === name);
+  const preset = PRESETS.find((one) => one.name === name);
   if (!preset) return;
   input("epsilon").value = String(preset.epsilon);
   input("epsilon-slider").value = String(toSlider(preset.epsilon));
@@ -88,11 +86,10 @@ function apply(name) {
 export function readSettings() {
   if (fixed) return fixed;
   const epsilon = Number(input("epsilon").value);
-  if (!(epsilon > 0) || !Number.isFinite(epsilon)) return null;
+  if (!(epsilon > 0) || !Number.isFinite(epsilon) || !input("size").checkValidity()) return null;
   const plan = input("plan").value;
   return {
     epsilon,
-    weights: null,
     slices: plan === "paper" ? null : plan === "own" ? input("slices").value : plan,
     prune: /** @type {Settings["prune"]} */ (input("prune").value || null),
     size: input("size").value ? Number(input("size").value) : null,

@@ -47,7 +47,7 @@ function drag(one, two) {
   stage.onpointerup = stage.onpointercancel = () => (held = null);
 }
 
-/** @param {any} preview  @param {{name: string, width: number, height: number}} image */
+/** @param {any} preview  @param {import("./main.js").Opened} image */
 export function showStage(preview, image) {
   const stage = $("stage");
   stage.style.setProperty("--ratio", String(preview.width / preview.height));
@@ -56,5 +56,5 @@ export function showStage(preview, image) {
     paint(canvas, preview[layer]);
     canvas.classList.toggle("enlarged", canvas.width < 2 * stage.clientWidth);
   }
-  $("facts").textContent = `${image.width} x ${image.height} pixels, released as ${preview.width} x ${preview.height}`;
+  $("facts").textContent = `${image.width} x ${image.height} pixels, released as ${preview.width} x ${preview.height}${image.isGrey ? ", grey" : ""}`;
 }

@@ -59,7 +59,7 @@ export class Card {
     ];
   }
 
-  /** What the release reveals. If all releases have one size and none is padded, sizes are hidden. @returns {string[]} */
+  /** What the releases reveal. If all of them have one size and none is padded, sizes are hidden. @returns {string[]} */
   get notProtected() {
     if (Array.isArray(this.size)) return NOT_PROTECTED.filter((line) => line !== SIZE);
     const isPadded = this.size !== null && typeof this.size === "object";
@@ -68,9 +68,14 @@ export class Card {
 
   /** The text of the card's file, which ends with a line feed. @returns {string} */
   toJson() {
+    return cardOf([this]);
+  }
+
+  /** What the card states, as JSON values. */
+  get statement() {
     const { plan } = this;
     const levels = this.levels;
-    const statement = {
+    return {
       releases: this.count,
       most_releases_of_one_source: 1,
       most_spent_on_one_source: {
@@ -92,18 +97,26 @@ export class Card {
       })),
       measured: risk(plan, this.prune, this.pixels),
     };
-    const values = {
-      card: CARD_VERSION,
-      software: SOFTWARE,
-      keystream_layout: LAYOUT_VERSION,
-      complete: true,
-      statements: [statement],
-      not_protected: this.notProtected,
-      kept_beside: [],
-      read_this: READ_THIS,
-    };
-    return `${toJson(values)}\n`;
   }
+}
+
+/**
+ * The text of one card about releases of several plans, in colour and grey, whose sources were all shrunk to one size.
+ * @param {Card[]} parts at most one for each kind of word  @returns {string}
+ */
+export function cardOf(parts) {
+  const ordered = [...parts].sort((a, b) => b.plan.wordBits - a.plan.wordBits);
+  const values = {
+    card: CARD_VERSION,
+    software: SOFTWARE,
+    keystream_layout: LAYOUT_VERSION,
+    complete: true,
+    statements: ordered.map((part) => part.statement),
+    not_protected: ordered[0].notProtected,
+    kept_beside: [],
+    read_this: READ_THIS,
+  };
+  return `${toJson(values)}\n`;
 }
 
 /** @param {string} unit  @param {number} epsilon  @param {string} why  @returns {Level} */

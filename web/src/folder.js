@@ -13,7 +13,7 @@ export async function sha256(bytes) {
 }
 
 /**
- * @param {File[]} releases  @param {import("./card.js").Card} card about all of them
+ * @param {File[]} releases  @param {string} card the text of the card about all of them
  * @returns {Promise<File[]>} the releases, sorted by name, with manifest.jsonl and card.json
  */
 export async function withManifest(releases, card) {
@@ -25,7 +25,7 @@ export async function withManifest(releases, card) {
   return [
     ...sorted,
     { name: "manifest.jsonl", bytes: encoder.encode(lines) },
-    { name: "card.json", bytes: encoder.encode(card.toJson()) },
+    { name: "card.json", bytes: encoder.encode(card) },
   ];
 }
 

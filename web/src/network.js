@@ -104,10 +104,10 @@ export class Network {
 
 /**
  * The middle of a release, at most CROP pixels wide and high, on the grid of the pruning blocks.
- * @param {{pixels: Uint8Array, width: number, height: number}} release RGB
- * @returns {Crop}
+ * @param {{pixels: Uint8Array, width: number, height: number, channels?: number}} release RGB or grey
+ * @returns {Crop} RGB
  */
-export function cropOf({ pixels, width, height }) {
+export function cropOf({ pixels, width, height, channels = 3 }) {
   const part = (/** @type {number} */ length) => Math.min(CROP, length - (length % ALIGNED));
   const middle = (/** @type {number} */ length) => ((length - part(length)) >> 1) & -ALIGNED;
   const crop = { width: part(width), height: part(height), left: middle(width), top: middle(height) };
@@ -116,8 +116,9 @@ export function cropOf({ pixels, width, height }) {
   }
   const inside = new Uint8Array(3 * crop.width * crop.height);
   for (let y = 0; y < crop.height; y++) {
-    const from = 3 * ((crop.top + y) * width + crop.left);
-    inside.set(pixels.subarray(from, from + 3 * crop.width), 3 * y * crop.width);
+    const from = channels * ((crop.top + y) * width + crop.left);
+    if (channels === 3) inside.set(pixels.subarray(from, from + 3 * crop.width), 3 * y * crop.width);
+    else for (let x = 0; x < crop.width; x++) inside.fill(pixels[from + x], 3 * (y * crop.width + x), 3 * (y * crop.width + x + 1));
   }
   return { ...crop, pixels: inside };
 }
@@ -159,14 +160,17 @@ const start = ({ height, width }, c, y) => (c * (height + 2) + y + 1) * (width +
 
 /**
  * What the network sees: each released bit as -1 or 1, times how much it can be trusted; the channels themselves; and
- * the view. src/ldp_slicing/lab/page_network.py has the same.
+ * the view. src/ldp_slicing/lab/page_network.py has the same. A grey release of 8 bits is one in colour whose Cb and Cr
+ * are dropped.
  * @param {Crop} crop  @param {Plan} plan  @param {import("./view.js").Prune} prune  @returns {Planes}
  */
 export function inputs({ pixels, width, height }, plan, prune) {
   const planes = empty(29, height, width);
-  const trust = Array.from({ length: 24 }, (_, b) =>
-    (plan.keptBits >> b) & 1 ? 1 - 2 * toDouble(plan.tables.flipProbability(1 << b), "nearest") : 0,
-  );
+  const below = plan.isColour ? 0 : 16;
+  const trust = Array.from({ length: 24 }, (_, i) => {
+    const b = i - below;
+    return b >= 0 && (plan.keptBits >> b) & 1 ? 1 - 2 * toDouble(plan.tables.flipProbability(1 << b), "nearest") : 0;
+  });
   const isPruned = blockOf(prune) > 1 ? 1 : 0;
   const gain = Math.log2(gainOf(prune)) / 3;
   for (let y = 0; y < height; y++) {

@@ -80,7 +80,7 @@ export class Plan {
     return allocate(epsilon, range(bits).map((b) => [1 << b, { n: 1n, d: 1n }]), bits);
   }
 
-  /** The paper's plan for one grey channel. @param {number} epsilon  @param {number} [bits] 8 to 16 */
+  /** The paper's plan for one grey channel. @param {number} epsilon  @param {number} [bits] 1 to 16 */
   static grey(epsilon, bits = 8) {
     checkWidth(bits, false);
     return allocate(epsilon, range(bits).map((b) => [1 << b, root(power(b))]), bits);
@@ -180,6 +180,15 @@ export class Plan {
   }
 }
 
+/**
+ * The plan with the named slices, or else the paper's plan.
+ * @param {number} wordBits  @param {number} epsilon  @param {string | null} slices  @returns {Plan}
+ */
+export function planFor(wordBits, epsilon, slices) {
+  if (slices !== null) return Plan.sliced(epsilon, slices, wordBits);
+  return wordBits === COLOUR_BITS ? Plan.paper(epsilon) : Plan.grey(epsilon, wordBits);
+}
+
 /** @param {number} count */
 const range = (count) => Array.from({ length: count }, (_, i) => i);
 
@@ -199,8 +208,8 @@ function positive(what, value) {
 
 /** @param {number} bits  @param {boolean} colour */
 function checkWidth(bits, colour) {
-  if (!(Number.isInteger(bits) && ((bits >= 8 && bits <= 16) || (colour && bits === COLOUR_BITS)))) {
-    throw new LdpSlicingError(`a grey word must have 8 to 16 bits${colour ? ", a colour word 24" : ""}; got ${bits}`);
+  if (!(Number.isInteger(bits) && ((bits >= 1 && bits <= 16) || (colour && bits === COLOUR_BITS)))) {
+    throw new LdpSlicingError(`a grey word must have 1 to 16 bits${colour ? ", a colour word 24" : ""}; got ${bits}`);
   }
 }
 

@@ -84,22 +84,23 @@ export async function release(kernel, image, { plan, prune = "haar", size = null
 }
 
 /**
- * The view of an image, in RGB: what its release would be without noise and with all bits.
- * @param {Kernel} kernel  @param {Image} image RGB or RGBA  @param {{prune: Prune, size: Size}} options
+ * The view of an image, in RGB or 8-bit grey: what its release would be without noise and with all bits.
+ * @param {Kernel} kernel  @param {Image} image  @param {{prune: Prune, size: Size}} options
  * @returns {{pixels: Uint8Array<ArrayBuffer>, width: number, height: number}}
  */
 export function viewOf(kernel, { data, width: sourceWidth, height: sourceHeight, channels = 4 }, { prune, size }) {
+  const [released, kept] = channels === 1 ? [1, 0xff] : [3, 0xffffff];
   const how = shrinkingOf(size, sourceHeight, sourceWidth);
   const [height, width] = how ? [how.releasedHeight, how.releasedWidth] : [sourceHeight, sourceWidth];
   const rows = Math.min(height, Math.max(8, ((1 << 16) / width) & ~7));
   const [source, out, masks] = kernel.layOut([4 * rows * width, 4 * rows * width, 3 * rows * width]);
   kernel.bytes(masks, 3 * rows * width).fill(0);
-  const pixels = new Uint8Array(3 * height * width);
+  const pixels = new Uint8Array(released * height * width);
   for (let top = 0; top < height; top += rows) {
     const end = Math.min(top + rows, height);
-    load(kernel, { source, release: out }, data, channels, 3, 1, how, sourceWidth, top, end, width);
-    kernel.run.finish(source, out, masks, rows * width, end - top, width, 3, 8, blockOf(prune), gainOf(prune), 0xffffff, 0, 1);
-    pixels.set(kernel.bytes(out, 3 * (end - top) * width), 3 * top * width);
+    load(kernel, { source, release: out }, data, channels, released, 1, how, sourceWidth, top, end, width);
+    kernel.run.finish(source, out, masks, rows * width, end - top, width, released, 8, blockOf(prune), gainOf(prune), kept, 0, 1);
+    pixels.set(kernel.bytes(out, released * (end - top) * width), released * top * width);
   }
   kernel.clear();
   return { pixels, width, height };

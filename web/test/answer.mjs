@@ -2,7 +2,7 @@
 
 import { createCipheriv, createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { advantageBound, Card } from "../src/card.js";
+import { advantageBound, Card, cardOf } from "../src/card.js";
 import { fromDouble } from "../src/exact.js";
 import { withManifest, zip } from "../src/folder.js";
 import { loadKernel } from "../src/load.js";
@@ -33,6 +33,7 @@ const answers = {
     return { realised: reprFloat(made.realisedEpsilon), slices: made.slices.map((p) => [p.bits, reprFloat(p.epsilon)]), remark: made.remark };
   },
   card: ({ plan, prune, sizes, size }) => new Card(planOf(plan), prune, sizes, "rgb", size).toJson(),
+  mixedCard: ({ plans, prune, sizes, size }) => cardOf(plans.map((plan) => new Card(planOf(plan), prune, sizes, "rgb", size))),
   bounds: ({ epsilons }) => epsilons.map((epsilon) => reprFloat(advantageBound(epsilon))),
   numbers: ({ values }) => values.map((value) => [reprFloat(value), sixDigits(value), number(value)]),
   hits: ({ pairs }) => pairs.map(([symbols, epsilon]) => hitWeight(symbols, epsilon).toString()),
@@ -57,11 +58,12 @@ const answers = {
       files.push({ name, bytes: encodePng(pixels, width, height, made) });
     }
     const card = new Card(made, prune, releases.map(({ width, height }) => [width, height]));
-    return Buffer.from(zip(await withManifest(files, card))).toString("base64");
+    return Buffer.from(zip(await withManifest(files, card.toJson()))).toString("base64");
   },
   rebuild: ({ plan, prune, network, file, width, height }) => {
-    const crop = cropOf({ pixels: readFileSync(file), width, height });
-    const rebuilt = Network.parse(readFileSync(network)).rebuild(kernel, crop, planOf(plan), prune);
+    const made = planOf(plan);
+    const crop = cropOf({ pixels: readFileSync(file), width, height, channels: made.isColour ? 3 : 1 });
+    const rebuilt = Network.parse(readFileSync(network)).rebuild(kernel, crop, made, prune);
     return Buffer.from(rebuilt).toString("base64");
   },
   ecb: ({ key, blocks }) => {

@@ -71,17 +71,14 @@ def studio(
     try:
         from ldp_slicing.studio.collector import Collector, Wanted
         from ldp_slicing.studio.endpoint import make_collector_app
-        from ldp_slicing.studio.page import included_network
+        from ldp_slicing.studio.page import included_network, read_network
         from ldp_slicing.studio.run import bind, serve
         from ldp_slicing.studio.server import LOOPBACK, make_app
     except ModuleNotFoundError as error:
         raise LdpSlicingError(
             f"the studio needs {error.name}: install it with pip install 'ldp-slicing[studio]'"
         ) from None
-    try:
-        content = included_network() if network is None else network.read_bytes()
-    except OSError as error:
-        raise LdpSlicingError(f"{network} cannot be read: {error.strerror}") from None
+    content = included_network() if network is None else read_network(network)
     is_local = host in LOOPBACK
     if collect is None and not is_local:
         raise LdpSlicingError("the page needs no other host than 127.0.0.1: leave --host out, or add --collect")

@@ -1,18 +1,21 @@
 """The network of the page's attack view: a U-Net of about 1 million parameters, its training and its file.
 
-It rebuilds a source from one release of any plan and pruning in ``SETTINGS``. The page runs it in WebAssembly
-(web/src/network.js), so it consists of 3 x 3 convolutions, ReLU, 2 x 2 pooling and nearest-neighbour enlargement, and
-its batch normalisation is folded into the convolutions when it is exported. Tests: tests/lab/test_page_network.py and
-tests/web/test_network.py.
+It rebuilds a source from one release of any plan in ``PLANS`` and any pruning in ``PRUNES``. The page runs it in
+WebAssembly (web/src/network.js), so it consists of 3 x 3 convolutions, ReLU, 2 x 2 pooling and nearest-neighbour
+enlargement, and its batch normalisation is folded into the convolutions when it is exported. Tests:
+tests/lab/test_page_network.py and tests/web/test_network.py.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import log2
+from functools import cache
+from math import cos, inf, log2, pi
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +40,19 @@ from ldp_slicing.view import Prune, block_of, gain_of
 MAGIC = b"LDPNET1\n"
 WIDTHS = (24, 48, 96, 160)  # channels at each scale: 0.97 million parameters
 INPUTS = 24 + 3 + 2  # bits, channels, view
+GREY_PLANS = tuple(Plan.paper(epsilon, (1, 0, 0)) for epsilon in (2.4, 5.2, 12.0, 20.0))  # Y as grey plans release it
 PLANS = (
     *(Plan.paper(epsilon) for epsilon in BUDGETS),
     *(Plan.sliced(epsilon, "Y7+Y4+Cb7+Cr7") for epsilon in (1.0, 2.4, 5.2, 8.0, 12.0)),
     *(Plan.sliced(epsilon, "Y7+Y6") for epsilon in (1.0, 2.4, 5.2)),
     Plan.sliced(8.0, "Y7+Y6+Y5+Cb7+Cb6+Cr7+Cr6"),
+    *GREY_PLANS,
 )
+IS_GREY = torch.tensor([one in GREY_PLANS for one in PLANS])
 PRUNES: tuple[Prune, ...] = (None, "haar", "haar2", "haar4", "dct")
 SIDES = (32, 64, 112)  # of training images, in pixels; smaller sources are enlarged
 LEARNING_RATE = 1e-3
+WARM_UP = 0.1  # share of the training in which the learning rate rises
 
 
 class _Two(nn.Sequential):
@@ -100,23 +107,30 @@ def inputs(releases: Tensor, plans: tuple[Plan, ...], prune: Prune) -> Tensor:
     """
     words = apply_view(releases, None, colour=True).to(torch.uint8)
     bits = to_bits(words.flip(1)).float()  # Cr first: bit 0 of the word is its lowest bit
-    trust = torch.stack([torch.from_numpy(1 - 2 * flip_probabilities(one)[::-1].reshape(-1)).float() for one in plans])
-    evidence = (2 * bits - 1) * trust.to(bits.device)[:, :, None, None]
+    evidence = (2 * bits - 1) * torch.stack([_trust(one) for one in plans]).to(bits.device)[:, :, None, None]
     channels = (words.float() - 128) / 128
     view = torch.tensor([float(block_of(prune) > 1), log2(gain_of(prune)) / 3], device=bits.device)
     return torch.cat((evidence, channels, view[:, None, None].expand(len(words), -1, *words.shape[2:])), 1)
 
 
+@cache  # the probabilities are exact fractions, and a step has hundreds of images
+def _trust(plan: Plan) -> Tensor:
+    """float32 [24]: 1 - 2 P(flip) of each bit of the word, the lowest first."""
+    return torch.from_numpy(1 - 2 * flip_probabilities(plan)[::-1].reshape(-1)).float()
+
+
 @dataclass(frozen=True)
 class NetworkTraining:
-    """steps: of the optimiser. batch: images of 112 x 112 pixels, or as many pixels of smaller ones.
+    """steps: of the optimiser. seconds: after which it ends in any case; the learning rate falls to 0 until then.
 
+    batch: images of 112 x 112 pixels per step, or as many pixels of smaller ones.
     report: called after each step with its number and loss.
     """
 
     steps: int
     device: torch.device
     batch: int = 64
+    seconds: float = inf
     seed: int = 0
     sides: tuple[int, ...] = SIDES
     report: Callable[[int, float], None] = lambda step, loss: None
@@ -128,25 +142,28 @@ def train_network(sources: Tensor, how: NetworkTraining, widths: tuple[int, ...]
         raise DataError(f"the network needs at least two colour images; got {tuple(sources.shape)}")
     torch.manual_seed(how.seed)
     network = PageNetwork(widths).to(how.device)
+    sources = sources.to(how.device)
     optimiser = torch.optim.AdamW(network.parameters(), LEARNING_RATE, weight_decay=1e-4)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, LEARNING_RATE, total_steps=how.steps)
-    for step in range(how.steps):
+    started, step, done = time.monotonic(), 0, 0.0
+    while done < 1:
         side, prune = how.sides[step % len(how.sides)], PRUNES[step // len(how.sides) % len(PRUNES)]
         # Every batch has all plans: their tables are then moved to the device only once.
         count = max(1, how.batch * SIDES[-1] ** 2 // side**2 // len(PLANS)) * len(PLANS)
         plans = PLANS * (count // len(PLANS))
-        batch = _resized(sources[torch.randint(len(sources), (count,))].to(how.device), side)
-        if step % 2:
-            batch = batch.flip(3)
+        batch = _resized(sources[torch.randint(len(sources), (count,), device=how.device)], side)
+        batch = _greyed(batch.flip(3) if step % 2 else batch)
         seen = inputs(simulate(batch, plans, prune=prune), plans, prune)
         with torch.autocast(how.device.type, torch.bfloat16, enabled=how.device.type == "cuda"):
             guess = network(seen)
         loss = functional.l1_loss(guess.float(), batch.float() / 255)
+        for group in optimiser.param_groups:
+            group["lr"] = LEARNING_RATE * (min(done / WARM_UP, 1.0) + 0.01) * (1 + cos(pi * done)) / 2
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-        schedule.step()
-        how.report(step + 1, float(loss.detach()))
+        step += 1
+        how.report(step, float(loss.detach()))
+        done = max(step / how.steps, (time.monotonic() - started) / how.seconds)
     return network.eval()
 
 
@@ -156,6 +173,12 @@ def _resized(images: Tensor, side: int) -> Tensor:
         return images
     resized = functional.interpolate(images.float(), (side, side), mode="bilinear", antialias=True)
     return resized.round_().clamp_(0, 255).to(torch.uint8)
+
+
+def _greyed(batch: Tensor) -> Tensor:
+    """uint8 [N, 3, H, W], one image for each of ``PLANS`` and so on: those of grey plans without colour."""
+    grey = apply_view(batch, None, colour=True)[:, :1].to(torch.uint8)
+    return torch.where(IS_GREY.repeat(len(batch) // len(PLANS)).to(batch.device)[:, None, None, None], grey, batch)
 
 
 def load_sources(name: str, data: Path) -> tuple[Tensor, Tensor]:
@@ -187,14 +210,14 @@ def rebuild(network: PageNetwork, releases: Tensor, plan: Plan, prune: Prune) ->
 def scores(network: PageNetwork, sources: Tensor, prune: Prune) -> list[tuple[Plan, float]]:
     """The mean SSIM between uint8 [N, 3, H, W] sources and what the network rebuilds from one release each, by plan."""
     found = []
-    for plan in PLANS:
+    for plan in PLANS[: -len(GREY_PLANS)]:
         guess = rebuild(network, simulate(sources, plan, prune=prune), plan, prune)
         found.append((plan, float(ssim(guess, sources).mean())))
     return found
 
 
-def export_network(network: PageNetwork, path: Path, *, name: str, about: str, licence: str, side: int) -> int:
-    """Write the network's file for the page and return its size in bytes.
+def export_network(network: PageNetwork, path: Path, *, name: str, about: str, licence: str, side: int) -> str:
+    """Write the network's file for the page and return the SHA-256 of the file.
 
     The file: ``MAGIC``, the length of a JSON header (uint32, little-endian), the header, and for each convolution its
     weights and biases in float16.
@@ -206,4 +229,4 @@ def export_network(network: PageNetwork, path: Path, *, name: str, about: str, l
     for weights, biases in network.folded():
         parts += [tensor.detach().cpu().numpy().astype("<f2").tobytes() for tensor in (weights, biases)]
     write_atomically(path, parts)
-    return sum(map(len, parts))
+    return hashlib.sha256(b"".join(parts)).hexdigest()

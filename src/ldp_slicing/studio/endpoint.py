@@ -71,6 +71,9 @@ def make_collector_app(
     async def about(request: Request) -> Response:
         return JSONResponse({**collector.wanted.to_dict(), "releases": collector.count})
 
+    async def give_network(request: Request) -> Response:
+        return Response(network, media_type="application/octet-stream")
+
     async def openapi(request: Request) -> Response:
         return JSONResponse(describe(needs_token=token is not None))
 
@@ -86,12 +89,13 @@ def make_collector_app(
         task.cancel()
         collector.write_manifest()
 
-    told = {"needs_token": token is not None, "settings": collector.wanted.for_page()}
-    page = with_data(read_page(collects=True), network, told)
+    told = {"needs_token": token is not None, "has_network": network is not None}
+    page = with_data(read_page(collects=True), None, told | {"settings": collector.wanted.for_page()})
     routes = [
         Route("/releases", upload, methods=["POST"]),
         Route("/collector", about, methods=["GET"]),
         Route("/openapi.json", openapi, methods=["GET"]),
+        *([] if network is None else [Route("/network", give_network, methods=["GET"])]),
     ]
     app = build_app(page, list(routes), hosts)
     app.router.lifespan_context = lifespan

@@ -10,6 +10,7 @@ import base64
 import json
 import re
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from ldp_slicing.errors import LdpSlicingError
@@ -31,12 +32,21 @@ def included_network() -> bytes | None:
     return file.read_bytes() if file.is_file() else None
 
 
+def read_network(path: Path) -> bytes:
+    """Return the content of a network's file."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise LdpSlicingError(f"{path} cannot be read: {error.strerror}") from None
+    if not content.startswith(_MAGIC):
+        raise LdpSlicingError(f"{path} is not a network of the attack view: make one with `lab page-network`")
+    return content
+
+
 def with_data(page: str, network: bytes | None, collector: dict[str, Any] | None = None) -> str:
     """Return the page with a network and the collector's settings inside: it fetches nothing."""
     parts = []
     if network is not None:
-        if not network.startswith(_MAGIC):
-            raise LdpSlicingError("this is not a network of the attack view: make one with `lab page-network`")
         encoded = base64.b64encode(network).decode()
         parts.append(f'<script type="text/plain" id="network-file">{encoded}</script>')
     if collector is not None:

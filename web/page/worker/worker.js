@@ -3,33 +3,33 @@
  * leave it. No message takes a key: a preview uses a key that this worker drew, and a release a fresh one.
  */
 
-import { Card } from "../../src/card.js";
+import { Card, cardOf } from "../../src/card.js";
 import { toDouble } from "../../src/exact.js";
-import { withManifest, zip } from "../../src/folder.js";
+import { sha256, withManifest, zip } from "../../src/folder.js";
 import { Kernel } from "../../src/kernel.js";
 import wasm from "../../src/kernel.wasm";
 import { freshKey } from "../../src/keystream.js";
 import { risk } from "../../src/measured.js";
 import { cropOf, Network } from "../../src/network.js";
-import { Plan } from "../../src/plan.js";
+import { Plan, planFor } from "../../src/plan.js";
 import { encodePng } from "../../src/png.js";
 import { release, viewOf } from "../../src/slicer.js";
 import { shrinkingOf, shrinkRows } from "../../src/view.js";
 import { number } from "../../src/wording.js";
 
 /** @typedef {import("../../src/slicer.js").Image} Image */
-/** @typedef {{epsilon: number, slices?: string | null, weights?: number[] | null, parts?: [number, number][], prune: import("../../src/view.js").Prune, size: import("../../src/view.js").Size}} Settings */
-/** @typedef {{pixels: Uint8Array<ArrayBuffer>, width: number, height: number}} Pixels */
+/** @typedef {{epsilon: number, slices?: string | null, parts?: [number, number][], prune: import("../../src/view.js").Prune, size: import("../../src/view.js").Size}} Settings */
+/** @typedef {{pixels: Uint8Array<ArrayBuffer>, width: number, height: number}} Pixels in RGB or grey */
 
 const kernel = Kernel.create(wasm);
 
-/** @type {Map<number, Image>} */
+/** RGBA, or one channel of 8 bits. @type {Map<number, Image>} */
 const sources = new Map();
 
 /** Keys of previews, by image and setting. They never make a file. @type {Map<string, Uint8Array<ArrayBuffer>>} */
 const previewKeys = new Map();
 
-/** The last preview, which the planes and the attack view show too. @type {{of: string, made: Pixels, words: Pixels} | null} */
+/** The last preview, which the planes and the attack view show too. @type {{of: string, plan: Plan, made: Pixels, words: Pixels} | null} */
 let last = null;
 
 /** @type {Network | null} */
@@ -38,13 +38,20 @@ let network = null;
 /** @type {Map<string, Plan>} */
 const plans = new Map();
 
-/** @param {Settings} settings */
-function planOf({ epsilon, slices = null, weights, parts }) {
-  const name = JSON.stringify([epsilon, slices, weights, parts]);
+/** @param {Image} source  @param {Settings} settings */
+function planOf({ channels }, { epsilon, slices = null, parts }) {
+  const wordBits = channels === 1 ? 8 : 24;
+  const name = JSON.stringify([wordBits, epsilon, slices, parts]);
   let plan = plans.get(name);
   if (!plan) {
     if (parts) plan = new Plan(parts.map(([bits, part]) => ({ bits, epsilon: part })), 24, epsilon);
-    else plan = slices === null ? Plan.paper(epsilon, weights ?? undefined) : Plan.sliced(epsilon, slices);
+    else {
+      try {
+        plan = planFor(wordBits, epsilon, slices);
+      } catch (error) {
+        throw new Error(`${wordBits === 8 ? "This image is grey: " : "These settings do not work: "}${/** @type {Error} */ (error).message}`);
+      }
+    }
     if (plans.size > 64) plans.clear();
     plans.set(name, plan);
   }
@@ -60,53 +67,69 @@ function sourceOf(id) {
 
 /** The same image and setting have the same preview, so that playing with the settings shows one mask only. */
 async function preview(/** @type {number} */ id, /** @type {Settings} */ settings) {
-  const plan = planOf(settings);
+  const source = sourceOf(id);
+  const plan = planOf(source, settings);
   const of = JSON.stringify([id, plan.identity, settings.prune, settings.size]);
   if (last?.of === of) return last;
   let key = previewKeys.get(of);
   if (!key) previewKeys.set(of, (key = freshKey()));
   const options = { plan, prune: settings.prune, size: settings.size };
-  const made = await release(await kernel, sourceOf(id), options, key);
-  const words = await release(await kernel, sourceOf(id), { ...options, output: "ycbcr" }, key);
-  last = { of, made, words };
+  const made = await release(await kernel, source, options, key);
+  const words = plan.isColour ? await release(await kernel, source, { ...options, output: "ycbcr" }, key) : made;
+  last = { of, plan, made, words };
   return last;
 }
 
-/** For the screen: RGBA, at most `most` pixels wide and high. @param {Pixels} image  @param {number} most  @param {number} channels */
-function shown({ pixels, width, height }, most, channels = 3) {
+/** For the screen: RGBA, at most `most` pixels wide and high. @param {Pixels} image RGB, RGBA or grey  @param {number} most */
+function shown({ pixels, width, height }, most) {
+  const channels = pixels.length / (width * height);
   const how = shrinkingOf(most, height, width);
   const [h, w] = how ? [how.releasedHeight, how.releasedWidth] : [height, width];
   const small = how ? new Uint8Array(h * w * channels) : pixels;
   if (how) shrinkRows(pixels, width, channels, how, 0, h, small);
   const data = new Uint8ClampedArray(4 * h * w).fill(255);
+  const [green, blue] = channels === 1 ? [0, 0] : [1, 2];
   for (let i = 0, j = 0; i < data.length; i += 4, j += channels) {
     data[i] = small[j];
-    data[i + 1] = small[j + 1];
-    data[i + 2] = small[j + 2];
+    data[i + 1] = small[j + green];
+    data[i + 2] = small[j + blue];
   }
   return { data, width: w, height: h };
 }
 
 /** The part of a source that is released, for the screen. @param {Image} source  @param {Settings} settings  @param {number} most */
-function shownSource({ data, width, height }, { size }, most) {
+function shownSource({ data, width, height, channels = 4 }, { size }, most) {
   const how = shrinkingOf(size, height, width);
   const [kept, isPadded] = how ? [how, how.height < how.releasedHeight || how.width < how.releasedWidth] : [null, false];
-  if (!kept || isPadded) return shown({ pixels: /** @type {any} */ (data), width, height }, most, 4);
+  if (!kept || isPadded) return shown({ pixels: /** @type {any} */ (data), width, height }, most);
   const side = Math.min(most, Math.max(kept.width, kept.height));
   const scale = side / Math.max(kept.width, kept.height);
   const [w, h] = [Math.max(1, Math.floor(kept.width * scale)), Math.max(1, Math.floor(kept.height * scale))];
-  const small = new Uint8ClampedArray(4 * w * h);
-  shrinkRows(data, width, 4, { ...kept, releasedWidth: w, releasedHeight: h }, 0, h, small);
-  return { data: small, width: w, height: h };
+  const small = new Uint8Array(channels * w * h);
+  shrinkRows(data, width, channels, { ...kept, releasedWidth: w, releasedHeight: h }, 0, h, small);
+  return shown({ pixels: small, width: w, height: h }, most);
+}
+
+/** @param {Uint8ClampedArray} data RGBA of a file that stores grey  @returns {Uint8Array} */
+function greyOf(data) {
+  const grey = new Uint8Array(data.length / 4);
+  for (let i = 0; i < grey.length; i++) {
+    const red = data[4 * i];
+    if (red !== data[4 * i + 1] || red !== data[4 * i + 2]) {
+      throw new Error("is grey, but this browser decodes it in colour. Save it in colour and open it again");
+    }
+    grey[i] = red;
+  }
+  return grey;
 }
 
 const answers = {
-  /** @param {{id: number, data: Uint8ClampedArray, width: number, height: number}} request */
-  open({ id, data, width, height }) {
+  /** @param {{id: number, data: Uint8ClampedArray, width: number, height: number, isGrey: boolean}} request data: RGBA */
+  open({ id, data, width, height, isGrey }) {
     for (let i = 3; i < data.length; i += 4) {
       if (data[i] !== 255) throw new Error("has transparent pixels. Save it without transparency and open it again");
     }
-    sources.set(id, { data, width, height });
+    sources.set(id, isGrey ? { data: greyOf(data), width, height, channels: 1 } : { data, width, height, channels: 4 });
   },
 
   /** @param {{id: number}} request */
@@ -116,14 +139,13 @@ const answers = {
     last = null;
   },
 
-  /** What a setting promises. @param {{settings: Settings, sizes: [number, number][]}} request sizes of sources */
-  describe({ settings, sizes }) {
-    const plan = planOf(settings);
-    const released = sizes.map(([width, height]) => {
-      const how = shrinkingOf(settings.size, height, width);
-      return /** @type {[number, number]} */ (how ? [how.releasedWidth, how.releasedHeight] : [width, height]);
-    });
-    const card = new Card(plan, settings.prune, released, "rgb", settings.size);
+  /** What a setting promises. @param {{id: number, settings: Settings}} request */
+  describe({ id, settings }) {
+    const source = sourceOf(id);
+    const plan = planOf(source, settings);
+    const how = shrinkingOf(settings.size, source.height, source.width);
+    const [width, height] = how ? [how.releasedWidth, how.releasedHeight] : [source.width, source.height];
+    const card = new Card(plan, settings.prune, [[width, height]], "rgb", settings.size);
     return {
       card: card.toJson(),
       levels: card.levels.map((level) => ({ ...level, epsilon: number(level.epsilon) })),
@@ -131,10 +153,9 @@ const answers = {
       remark: plan.remark,
       notProtected: card.notProtected,
       dependents: card.dependents,
-      released: released[0],
       realised: number(plan.realisedEpsilon),
-      planes: Array.from({ length: 24 }, (_, i) => {
-        const bit = 23 - i;
+      planes: Array.from({ length: plan.wordBits }, (_, i) => {
+        const bit = plan.wordBits - 1 - i;
         const isKept = Boolean((plan.keptBits >> bit) & 1);
         return { name: plan.bitName(bit), flips: isKept ? toDouble(plan.tables.flipProbability(1 << bit), "nearest") : null };
       }),
@@ -154,16 +175,17 @@ const answers = {
     };
   },
 
-  /** Some pixels of the 24 planes. @param {{id: number, settings: Settings, most: number}} request */
+  /** Some pixels of the planes. @param {{id: number, settings: Settings, most: number}} request */
   async planes({ id, settings, most }) {
-    const { words } = await preview(id, settings);
+    const { words, plan } = await preview(id, settings);
     const step = Math.max(1, Math.ceil(Math.max(words.width, words.height) / most));
     const [width, height] = [Math.ceil(words.width / step), Math.ceil(words.height / step)];
     const bits = new Uint32Array(width * height);
     for (let y = 0; y < height; y++) {
       for (let x = 0; x < width; x++) {
-        const at = 3 * (y * step * words.width + x * step);
-        bits[y * width + x] = (words.pixels[at] << 16) | (words.pixels[at + 1] << 8) | words.pixels[at + 2];
+        const at = y * step * words.width + x * step;
+        const [luma, blue, red] = words.pixels.subarray(3 * at, 3 * at + 3);
+        bits[y * width + x] = plan.isColour ? (luma << 16) | (blue << 8) | red : words.pixels[at];
       }
     }
     return { bits, width, height };
@@ -178,42 +200,43 @@ const answers = {
   /** Releases of several images with manifest and card. @param {{ids: number[], settings: Settings}} request */
   async folder({ ids, settings }, /** @type {(share: number) => void} */ progress) {
     const files = [];
-    /** @type {[number, number][]} */
-    const sizes = [];
+    /** @type {Map<Plan, [number, number][]>} */
+    const sizes = new Map(ids.map((id) => [planOf(sourceOf(id), settings), []]));
     for (const [i, id] of ids.entries()) {
-      const { png, width, height } = await fileOf(id, settings, (share) => progress((i + share) / ids.length));
+      const { png, card, width, height } = await fileOf(id, settings, (share) => progress((i + share) / ids.length));
       files.push({ name: `release-${String(i + 1).padStart(4, "0")}.png`, bytes: png });
-      sizes.push([width, height]);
+      sizes.get(card.plan)?.push([width, height]);
     }
-    const card = new Card(planOf(settings), settings.prune, sizes, "rgb", settings.size);
-    return { zip: zip(await withManifest(files, card)) };
+    const parts = Array.from(sizes, ([plan, of]) => new Card(plan, settings.prune, of, "rgb", settings.size));
+    return { zip: zip(await withManifest(files, cardOf(parts))) };
   },
 
-  /** @param {{bytes: Uint8Array}} request */
-  load({ bytes }) {
+  /** @param {{bytes: Uint8Array<ArrayBuffer>}} request */
+  async load({ bytes }) {
     network = Network.parse(bytes);
-    return network.header;
+    return { ...network.header, digest: await sha256(bytes) };
   },
 
   /** The attack view of the current preview. @param {{id: number, settings: Settings}} request */
   async rebuild({ id, settings }, /** @type {(share: number) => void} */ progress) {
     if (!network) throw new Error("no network is loaded");
-    const { made } = await preview(id, settings);
-    const crop = cropOf(made);
-    const rebuilt = network.rebuild(await kernel, crop, planOf(settings), settings.prune, progress);
+    const { made, plan } = await preview(id, settings);
     const source = sourceOf(id);
+    const channels = source.channels ?? 4;
+    const crop = cropOf({ ...made, channels: plan.isColour ? 3 : 1 });
+    const rebuilt = network.rebuild(await kernel, crop, plan, settings.prune, progress);
     const how = shrinkingOf(settings.size, source.height, source.width);
     const kept = how ?? { top: 0, left: 0, height: source.height, width: source.width, releasedHeight: source.height, releasedWidth: source.width };
-    const rows = new Uint8ClampedArray(4 * crop.height * made.width);
-    shrinkRows(source.data, source.width, 4, kept, crop.top, crop.top + crop.height, rows);
-    const original = new Uint8ClampedArray(4 * crop.height * crop.width);
+    const rows = new Uint8Array(channels * crop.height * made.width);
+    shrinkRows(source.data, source.width, channels, kept, crop.top, crop.top + crop.height, rows);
+    const original = new Uint8Array(channels * crop.height * crop.width);
     for (let y = 0; y < crop.height; y++) {
-      const from = 4 * (y * made.width + crop.left);
-      original.set(rows.subarray(from, from + 4 * crop.width), 4 * y * crop.width);
+      const from = channels * (y * made.width + crop.left);
+      original.set(rows.subarray(from, from + channels * crop.width), channels * y * crop.width);
     }
     const { width, height } = crop;
     return {
-      source: { data: original.map((value, i) => (i % 4 === 3 ? 255 : value)), width, height },
+      source: shown({ pixels: original, width, height }, width),
       release: shown({ pixels: /** @type {any} */ (crop.pixels), width, height }, width),
       rebuilt: shown({ pixels: /** @type {any} */ (rebuilt), width, height }, width),
     };
@@ -222,7 +245,7 @@ const answers = {
 
 /** @param {number} id  @param {Settings} settings  @param {(share: number) => void} progress */
 async function fileOf(id, settings, progress) {
-  const plan = planOf(settings);
+  const plan = planOf(sourceOf(id), settings);
   const key = freshKey();
   try {
     const options = { plan, prune: settings.prune, size: settings.size };

@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from ldp_slicing.cli.common import err, out, refusals_exit
-from ldp_slicing.cli.lab.options import Data, Device, Seed, missing_extra
+from ldp_slicing.cli.lab.options import NO_LIMIT, Data, Device, Seed, missing_extra
 
 TESTED = 256  # images whose rebuilt versions are compared with their sources
+REPORTED = 500  # steps between two lines
 
 
 @refusals_exit
@@ -25,6 +26,15 @@ def page_network(
     batch: Annotated[
         int, typer.Option("--batch", min=1, help="Images of 112 x 112 pixels per step, or as many pixels.")
     ] = 64,
+    minutes: Annotated[
+        float,
+        typer.Option(
+            "--minutes",
+            min=0.001,
+            help="End the training after this time. The learning rate follows, so the network is a finished one.",
+            show_default="no limit",
+        ),
+    ] = NO_LIMIT,
     licence: Annotated[str, typer.Option("--licence", help="The licence of the weights.")] = "Apache-2.0",
     seed: Seed = 0,
     device: Device = "",
@@ -43,16 +53,22 @@ def page_network(
     place = find_device(device)
     sources, tested = lab.load_sources(images, data)
 
+    taken = 0
+
     def report(step: int, loss: float) -> None:
-        if step % 500 == 0 or step == steps:
+        nonlocal taken
+        taken = step
+        if step in (1, steps) or step % REPORTED == 0:
             err.print(f"step {step:,} of {steps:,}: mean error {255 * loss:.2f} levels")
 
-    network = lab.train_network(sources, lab.NetworkTraining(steps, place, batch, seed, report=report))
+    how = lab.NetworkTraining(steps, place, batch, 60 * minutes, seed, report=report)
+    network = lab.train_network(sources, how)
     side = int(sources.shape[2])
-    about = f"trained on {len(sources):,} images of {images}, {side} x {side} pixels, for {steps:,} steps"
-    size = lab.export_network(network, file, name=images, about=about, licence=licence, side=side)
+    about = f"trained on {len(sources):,} images of {images}, {side} x {side} pixels, for {taken:,} steps"
+    digest = lab.export_network(network, file, name=images, about=about, licence=licence, side=side)
     out.print(f"SSIM of {min(TESTED, len(tested))} rebuilt test images, pruning: haar")
     for plan, score in lab.scores(network, tested[:TESTED].to(place), "haar"):
         slices = "paper's plan" if len(plan.slices) == 24 else plan.slice_name(plan.slices[0])
         out.print(f"  eps {plan.epsilon:<4g}  {score:.3f}  {slices}")
-    out.print(f"{file}: {size:,} bytes; open it in the attack view of `ldp-slicing studio`")
+    out.print(f"{file}: {file.stat().st_size:,} bytes, SHA-256 {digest}")
+    out.print("open it in the attack view of `ldp-slicing studio`")
