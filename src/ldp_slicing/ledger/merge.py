@@ -46,6 +46,7 @@ INSERT INTO runs SELECT * FROM other.runs WHERE TRUE ON CONFLICT (stream) DO UPD
     SET voided = COALESCE(voided, excluded.voided), because = COALESCE(because, excluded.because);
 INSERT OR IGNORE INTO forms SELECT * FROM other.forms;
 INSERT OR IGNORE INTO marks SELECT * FROM other.marks;
+INSERT OR IGNORE INTO meta SELECT * FROM other.meta WHERE name = 'rebuilt';
 UPDATE meta SET value = MAX(value, (SELECT value FROM other.meta WHERE name = 'session')) WHERE name = 'session'
 """  # noqa: S608
 
