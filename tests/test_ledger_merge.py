@@ -88,6 +88,21 @@ def test_two_copies_of_one_ledger_become_one(tmp_path: Path) -> None:
         assert ours.spent(digest("common")).releases == 2
 
 
+def test_merging_voids_only_what_was_voided(tmp_path: Path) -> None:
+    one, other = tmp_path / "one" / "l.sqlite", tmp_path / "other" / "l.sqlite"
+    with closing(Ledger(one)) as ledger:
+        enter(ledger, "common", FIRST)
+        ledger.record_runs([FIRST.identity], is_owners=False, target="t", state="s")
+    shutil.copytree(one.parent, other.parent)
+    with closing(Ledger(one)) as ours, closing(Ledger(other)) as theirs:
+        enter(ours, "later", FIRST)  # this copy does not know that the run was voided in the other
+        theirs.void(FIRST.identity, "destroyed")
+        merge(ours, other)
+        assert (ours.spent(digest("common")).voided, ours.spent(digest("later")).voided) == (1, 0)
+        with pytest.raises(LedgerError, match="this run was voided"):
+            enter(ours, "more", FIRST)
+
+
 def test_a_run_that_was_begun_with_the_other_ledger_goes_on(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", small_images(150))
     assert release(source, tmp_path / "out", ledger=tmp_path / "b.sqlite", after=3).stopped

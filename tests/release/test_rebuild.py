@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -108,7 +109,7 @@ def test_without_key_and_sources_nothing_is_made(change: str, source: Path, tmp_
 
 def test_what_is_not_rebuilt(source: Path, key: Path, tmp_path: Path) -> None:
     release(source, tmp_path / "out")
-    with pytest.raises(LedgerError, match="exists, and is not rebuilt"):
+    with pytest.raises(LedgerError, match="must be moved away"):
         rebuild(default_ledger(), [tmp_path / "out.owner"], None)
     lose(with_key=True)
     with pytest.raises(LedgerError, match="is not the key of the ledger"):
@@ -117,3 +118,29 @@ def test_what_is_not_rebuilt(source: Path, key: Path, tmp_path: Path) -> None:
         rebuild(default_ledger(), [tmp_path / "out"], None)
     status, said = run("privatize", source, tmp_path / "out", "-e", 5)
     assert (status, "ldp-slicing ledger rebuild" in said) == (2, True)
+
+
+def test_a_rebuilt_ledger_says_so_also_when_it_is_merged(source: Path, tmp_path: Path) -> None:
+    release(source, tmp_path / "out")
+    assert "was rebuilt" not in run("ledger")[1]
+    lose(with_key=False)
+    run("ledger", "rebuild", tmp_path / "out.owner")
+    for question in ((), (source / "00000.png",)):
+        assert "This ledger was rebuilt on 20" in run("ledger", *question)[1]
+        assert re.search('"rebuilt": [0-9]{10}', run("ledger", *question, "--json")[1])
+    other = tmp_path / "other.sqlite"
+    Ledger(other).close()
+    run("ledger", "merge", default_ledger(), "--ledger", other)
+    assert "This ledger was rebuilt on 20" in run("ledger", "--ledger", other)[1]
+
+
+def test_the_log_of_the_lost_ledger_does_not_get_into_the_new_one(source: Path, tmp_path: Path) -> None:
+    release(source, tmp_path / "out")
+    lose(with_key=True)
+    log = Path(f"{default_ledger()}-wal")
+    log.write_bytes(b"as a killed run leaves it")
+    status, said = run("ledger", "rebuild", tmp_path / "out.owner")
+    assert (status, f"{log.name} in {log.parent} must be moved away" in said) == (2, True)
+    log.rename(tmp_path / "log")
+    assert run("ledger", "rebuild", tmp_path / "out.owner")[0] == 0
+    assert spent().releases == 6

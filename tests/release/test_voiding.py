@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from typer.testing import CliRunner
 
 from ldp_slicing import Card
 from ldp_slicing.cli import app
-from ldp_slicing.errors import CardError
-from ldp_slicing.ledger import default_ledger
-from tests.release.helpers import card_of, plant, small_images, verified
+from ldp_slicing.errors import CardError, LedgerError
+from ldp_slicing.ledger import Ledger, RunPolicy, default_ledger
+from tests.release.helpers import card_of, plant, release, small_images, verified
 
 IMAGES = small_images(2)
 
@@ -117,6 +118,21 @@ def test_what_cannot_be_voided(source: Path, key: Path, tmp_path: Path) -> None:
     assert (status, "is still in" in said) == (2, True)
     shutil.rmtree(tmp_path / "out")
     assert run("ledger", "void", unfinished, "--because", "x")[0] == 0  # the advice was right
+
+
+def test_a_key_that_was_kept_releases_nothing_after_its_run_was_voided(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", small_images(140))
+    assert release(source, tmp_path / "out", after=1).stopped
+    shutil.move(tmp_path / "out.owner", tmp_path / "kept")
+    shutil.rmtree(tmp_path / "out")
+    (name,) = (one["run"] for one in exported()["runs"])
+    assert run("ledger", "void", name, "--because", "deleted")[0] == 0
+    for dry in ([], ["--dry-run"]):
+        status, said = run("privatize", source, tmp_path / "out", "-e", 5, "--state", tmp_path / "kept", *dry)
+        assert (status, "this run was voided (deleted), and its key" in said) == (2, True)
+    assert exported()["total"]["not_voided"]["releases"] == 0
+    with closing(Ledger(default_ledger())) as ledger, pytest.raises(LedgerError, match="was voided"):
+        ledger.approve([], RunPolicy(ledger.find_run(name).stream, is_owners=False))
 
 
 def test_a_state_folder_of_another_run_tells_nothing_about_this_one(source: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
-from ldp_slicing.errors import Reason
+from ldp_slicing.errors import LedgerError, Reason
 from ldp_slicing.fingerprint import ENOUGH_MARKS
 from ldp_slicing.keys import frame, tables_digest
 from ldp_slicing.ledger.database import LedgerDatabase
@@ -121,7 +121,21 @@ class LedgerEntries(LedgerDatabase):
     def approve(self, intents: Sequence[Intent], policy: RunPolicy) -> list[Approval]:
         """Enter the intents that are allowed, durably, in one transaction; refuse the others with a reason."""
         with self._transaction():
+            self._check_not_voided(policy.identity)
             return [self._approve_one(intent, policy) for intent in intents]
+
+    def check_not_voided(self, identity: bytes) -> None:
+        """Refuse a key whose run was voided: what it made would not count in the sums without voided releases."""
+        with self._reading():
+            self._check_not_voided(identity)
+
+    def _check_not_voided(self, identity: bytes) -> None:
+        query = "SELECT because FROM runs WHERE stream = ? AND voided IS NOT NULL"
+        if found := self._database.execute(query, (identity,)).fetchone():
+            raise LedgerError(
+                f"this run was voided ({found[0]}), and its key, which should be gone, is used again: delete its state "
+                "folder and its outputs, and release to another target"
+            )
 
     def finish(self, entries: Sequence[int]) -> None:
         """Mark releases as done: their files have their names.

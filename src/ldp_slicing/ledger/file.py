@@ -155,9 +155,9 @@ def _create(path: Path, key_path: Path) -> None:
 
 
 def create_again(path: Path, key: Path | None, identity: bytes | None) -> None:
-    """Create a ledger that was lost, under its old key and identity or under new ones."""
+    """Create a ledger that was lost, under its old key and identity or under new ones. It is marked as rebuilt."""
     key_path = path.with_name(f"{path.name}.key")
-    _write_new(path, new_key_file(key_path) if key is None else read_key_file(key), identity)
+    _write_new(path, new_key_file(key_path) if key is None else read_key_file(key), identity, rebuilt=int(time.time()))
     if key is not None:
         create_durably(key_path, key.read_bytes(), mode=0o600)
 
@@ -170,7 +170,7 @@ def _has_entries(path: Path) -> bool:
         return database.execute("SELECT 1 FROM releases LIMIT 1").fetchone() is not None
 
 
-def _write_new(path: Path, key: bytes, identity: bytes | None = None) -> None:
+def _write_new(path: Path, key: bytes, identity: bytes | None = None, **marks: int) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("PRAGMA journal_mode = WAL")  # one writer and many readers at the same time
@@ -180,7 +180,7 @@ def _write_new(path: Path, key: bytes, identity: bytes | None = None) -> None:
             _run_all(database, statements)
         check = keyed_digest(key, "check", b"")
         values = {"version": LEDGER_VERSION, "id": identity or secrets.token_bytes(16), "check": check, "session": 0}
-        database.executemany("INSERT INTO meta VALUES (?, ?)", values.items())
+        database.executemany("INSERT INTO meta VALUES (?, ?)", (values | marks).items())
         database.execute("COMMIT")
     with path.open("rb+") as file:  # SQLite has merged and removed the log
         sync_file(file)

@@ -17,6 +17,7 @@ from typing import Any
 
 from ldp_slicing.errors import LedgerError
 from ldp_slicing.ledger.entries import LedgerEntries
+from ldp_slicing.ledger.file import read_meta
 from ldp_slicing.ledger.sums import Spent
 from ldp_slicing.wording import counted
 
@@ -69,6 +70,12 @@ class Ledger(LedgerEntries):
                 for content in self._contents_of_files(self.keyed_each("file", file)):
                     run(insert, (content,))
             return self._spent(("(SELECT * FROM releases WHERE content IN (SELECT content FROM asked_contents))", ()))
+
+    @property
+    def rebuilt(self) -> int | None:
+        """When it, or a ledger that was merged into it, was made again from state folders. It may lack releases."""
+        with self._reading():
+            return None if (moment := read_meta(self._database, "rebuilt")) is None else int(moment)
 
     def total(self) -> Spent:
         with self._reading():

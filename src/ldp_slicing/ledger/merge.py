@@ -34,7 +34,7 @@ _MERGE = f"""
 INSERT OR IGNORE INTO plans (digest, epsilon, dependents, about)
     SELECT digest, epsilon, dependents, about FROM other.plans;
 UPDATE releases SET done = MAX(releases.done, theirs.done), claims = MAX(releases.claims, theirs.claims) + 1,
-    session = MAX(releases.session, theirs.session)
+    session = MAX(releases.session, theirs.session), voided = MAX(releases.voided, theirs.voided)
     FROM other.releases AS theirs WHERE theirs.id = releases.id;
 INSERT INTO releases (id, plan, {_COLUMNS})
     SELECT theirs.id, ours.id, {", ".join(f"theirs.{column}" for column in _COLUMNS.split(", "))}
@@ -44,9 +44,9 @@ INSERT INTO releases (id, plan, {_COLUMNS})
     ON CONFLICT (stream, item, pixels, plan) DO UPDATE SET done = MAX(done, excluded.done), claims = claims + 1;
 INSERT INTO runs SELECT * FROM other.runs WHERE TRUE ON CONFLICT (stream) DO UPDATE
     SET voided = COALESCE(voided, excluded.voided), because = COALESCE(because, excluded.because);
-UPDATE releases SET voided = 1 WHERE stream IN (SELECT stream FROM runs WHERE voided IS NOT NULL);
 INSERT OR IGNORE INTO forms SELECT * FROM other.forms;
 INSERT OR IGNORE INTO marks SELECT * FROM other.marks;
+INSERT OR IGNORE INTO meta SELECT * FROM other.meta WHERE name = 'rebuilt';
 UPDATE meta SET value = MAX(value, (SELECT value FROM other.meta WHERE name = 'session')) WHERE name = 'session'
 """  # noqa: S608
 

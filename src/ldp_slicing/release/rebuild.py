@@ -72,8 +72,13 @@ class RebuiltLedger:
 
 def rebuild(path: Path, folders: Sequence[Path], key: Path | None) -> RebuiltLedger:
     """Make the ledger at ``path`` again from these state folders. ``key``: its old key, if it is not beside it."""
-    if path.exists():
-        raise LedgerError(f"{path} exists, and is not rebuilt: if it is damaged, move it away first; its key may stay")
+    # SQLite would add the log of the lost ledger to the new one.
+    left = [one.name for suffix in ("", "-wal", "-journal") if (one := Path(f"{path}{suffix}")).exists()]
+    if left:
+        raise LedgerError(
+            f"{' and '.join(left)} in {path.parent} must be moved away before a ledger is rebuilt there; its key may "
+            "stay. If the ledger is not damaged, use it as it is"
+        )
     beside = path.with_name(f"{path.name}.key")
     if key is None and beside.exists():
         key = beside

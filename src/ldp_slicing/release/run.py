@@ -269,6 +269,7 @@ def _open_run(
             own = replace(paths.target, partial=f"{PARTIAL}/{state.salt().hex()[:16]}")
             paths = replace(paths, target=own.with_usable_scratch() if isinstance(own, LocalStorage) else own)
         inventory, secret = take_inventory(paths, settings, state, ledger, owners, spend=spend, stop=stop)
+        ledger.check_not_voided(secret.identity())
         undo.pop_all()
         return Run(paths, settings, state, ledger, joined, secret, spend, inventory, unlock)
 
@@ -303,6 +304,7 @@ def _open_rehearsal(
         joined = state.attach(ledger)
         joined.check_knows(records.ledger_entries())
         inventory, secret = take_inventory(dry, settings, state, ledger, owners, spend=spend, stop=stop)
+        ledger.check_not_voided(secret.identity())
         undo.pop_all()
         return Run(
             dry, settings, state, ledger, joined, secret, spend, inventory, folder.cleanup, copied_ledger=ledger_path

@@ -197,6 +197,11 @@ class RunState(StateFile):
         )
         self.execute("COMMIT")
 
+    def claimed_outputs(self) -> list[str]:
+        """Return the names of outputs that were begun and are not recorded as released."""
+        query = "SELECT DISTINCT output FROM claims JOIN sources USING (path) WHERE output IS NOT NULL"
+        return [decode_path(output) for (output,) in self.execute(query)]
+
     def has_source(self, entry: int) -> bool:
         """Return whether the file that an entry of the ledger was made for is still there, with the same content."""
         is_listed = "listing = (SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'listing')"

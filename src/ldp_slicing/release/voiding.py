@@ -66,7 +66,8 @@ def _outputs_by_state(run: RunRecord, folder: Path) -> list[str]:
                 f"run {run.id} is not void: its key is in {folder}, so its releases can be made again. "
                 f"Delete {folder} as well"
             )
-        return [known.name for known in state.known_outputs() if known.stream == run.stream]
+        recorded = [known.name for known in state.known_outputs() if known.stream == run.stream]
+        return recorded + state.claimed_outputs()  # a killed run may have named these without recording them
 
 
 def _is_there(target: Storage) -> bool:

@@ -49,12 +49,17 @@ def show(
             export(opened, most)
         else:
             show_all(opened, most)
+        if not as_json and opened.rebuilt is not None:
+            out.print(
+                f"This ledger was rebuilt on {_day(opened.rebuilt)}. Runs whose state folders were not named then, and "
+                "runs of single files, are missing."
+            )
 
 
 def show_one(opened: Ledger, image: Path, *, as_json: bool) -> None:
     spent = spent_on(opened, image)
     if as_json:
-        print_json({"source": str(image), **as_dict(spent)})
+        print_json({"source": str(image), "rebuilt": opened.rebuilt, **as_dict(spent)})
     elif spent.releases:
         unconfirmed = f" ({spent.unfinished:,} unconfirmed: interrupted run)" if spent.unfinished else ""
         out.print(
@@ -77,6 +82,7 @@ def export(opened: Ledger, most: int) -> None:
     head = {
         "ledger": opened.identity,
         "path": str(opened.path.absolute()),
+        "rebuilt": opened.rebuilt,
         "sources": opened.sources(),
         "total": as_dict(opened.total()),
         "plans": opened.plans(),
