@@ -52,7 +52,7 @@ def test_dc_pruning_is_above_haar_pruning_and_a_uniform_budget_far_below() -> No
         next(one for one in ablation.VARIANTS if (one.plan, one.prune) == kind)
         for kind in ((Plan.uniform(20.0), "haar"), (Plan.paper(20.0), "dct"), (Plan.paper(20.0), "haar"))
     )
-    cifar = [fmean(ablation.accuracies(rows_of("ablation"), one)) for one in (uniform, haar, dc)]
+    cifar = [fmean(ablation.accuracies(rows_of("ablation"), one, "cifar10")) for one in (uniform, haar, dc)]
     lfw = [
         fmean(faces.fold_accuracies(rows_of("faces"), "public", plan=one.plan, prune=one.prune))
         for one in (uniform, haar, dc)

@@ -155,10 +155,14 @@ def figure(rows: RowsByExperiment) -> Figure:
     for (method, text), colour in zip(METHODS.items(), COLOURS, strict=False):
         found = {eps: fold_accuracies(rows["faces"], method, plan=Plan.paper(eps), prune="haar") for eps in BUDGETS}
         means = {eps: [float(np.mean(values))] for eps, values in found.items() if values}
-        line(axis, means, f"dlib's recogniser, {text}", colour)
+        errors = {eps: 2 * float(np.std(found[eps], ddof=1)) / len(found[eps]) ** 0.5 for eps in means}
+        intervals = {eps: (means[eps][0] - error, means[eps][0] + error) for eps, error in errors.items()}
+        line(axis, means, f"dlib's recogniser, {text}", colour, intervals=intervals)
     paper = {eps: [value / 100] for eps, value in zip(BUDGETS, PAPER, strict=True)}
     line(axis, paper, "paper: IR-50 trained on MS1MV2", "0.4", "--")
-    axis.set(title="LFW, ten folds", xlabel="eps per released pixel", ylabel="verification accuracy, %")
+    axis.set(
+        title="LFW, ten folds, ± 2 standard errors", xlabel="eps per released pixel", ylabel="verification accuracy, %"
+    )
     legend(axis)
     return drawn
 

@@ -188,11 +188,15 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(parts)
 
 
-def _reconstructed(rows: Sequence[Row], dataset: str) -> dict[float, float]:
-    """eps to the advantage, in %, of reconstructing first, by one network for all budgets."""
+def _reconstructed(rows: Sequence[Row], dataset: str) -> dict[float, tuple[float, float]]:
+    """eps to the advantage, in %, of reconstructing first, by one network for all budgets; and twice its error."""
     found = [(row, one) for row, one in measurements(rows, dataset=dataset, prune="haar") if len(row.plans) > 1]
     reached = {one.plan.epsilon: one.metrics["reconstruction"].get("verification") for _, one in found if one.plan}
-    return {eps: 100 * (value["accuracy"] - 0.5) for eps, value in reached.items() if value and eps in BUDGETS}
+    return {
+        eps: (100 * (value["accuracy"] - 0.5), 200 * value["standard_error"])
+        for eps, value in reached.items()
+        if value and eps in BUDGETS
+    }
 
 
 def figure(rows: RowsByExperiment) -> Figure:
@@ -212,8 +216,16 @@ def figure(rows: RowsByExperiment) -> Figure:
                 look = {"color": colour, "marker": "o", "markersize": 3.5, "capsize": 2, "label": words}
                 axis.errorbar(list(found), means, yerr=(low, high), **look)
         if rebuilt := _reconstructed(rows.get("white-box", ()), name):
-            look = {"color": "0.1", "linewidth": 2, "marker": "o", "markersize": 4, "label": RECONSTRUCTED}
-            axis.plot(list(rebuilt), list(rebuilt.values()), **look)
+            look = {
+                "color": "0.1",
+                "linewidth": 2,
+                "marker": "o",
+                "markersize": 4,
+                "capsize": 2,
+                "label": RECONSTRUCTED,
+            }
+            means, errors = zip(*rebuilt.values(), strict=True)
+            axis.errorbar(list(rebuilt), means, yerr=errors, **look)
         axis.plot([20.0], [PAPER[name]], "x", color="0.3", label="paper")
         axis.set(
             title=title, xlabel="eps per released pixel, pruned", ylabel="advantage, % (at most 50)", ylim=(-1, 51)
