@@ -65,7 +65,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small networks under the names of the recipes, one epoch, few images held out."""
     monkeypatch.setitem(MODELS, "resnet56", tiny)
     monkeypatch.setitem(MODELS, "resnet50-grey", lambda classes: tiny(classes, channels=1))
-    monkeypatch.setitem(EMBEDDERS, "dlib", (lambda: tiny(128), 128))
+    for embedder in ("dlib", "ir50", "wrn28-2"):
+        monkeypatch.setitem(EMBEDDERS, embedder, (lambda: tiny(128), 128))
     monkeypatch.setattr(curves, "HELD_OUT", 10)
     monkeypatch.setattr(ablation, "HELD_OUT", 10)
     monkeypatch.setattr(tuning, "HELD_OUT", 10)
@@ -126,14 +127,14 @@ def test_held_out_x_rays_are_of_other_patients(tmp_path: Path) -> None:
 
 
 MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are made, and how many rows it has
-    "fidelity": (write_cifar, 5 + 2 * 6),
+    "fidelity": (write_cifar, 5 + 2 * 7),
     "curves": (write_cifar, 2 * 2 * (7 + 1 + 1) + 2 + 2 + 2 * 2 * 2),
     "decoding": (write_cifar, 2 * 2 + 1),
     "tuning": (write_cifar, 6),
     "dp-sgd": (write_cifar, 2 * 3 * (7 + 1)),
-    "ablation": (write_cifar, 7 * 3),
+    "ablation": (write_cifar, 2 * 7 * 3),
     "chest": (write_chest, 2 * 7 + 2),
-    "faces": (write_lfw, 2 * (3 * 4 + 1 + 6 + 1)),  # methods, second seed, variants, reconstructed
+    "faces": (write_lfw, 2 * (3 * 4 + 1 + 6 + 1 + 2)),  # methods, second seed, variants, reconstructed, IR-50
     "psnr": (write_both, 2 * 2 * 7),
     "overhead": (write_lfw, 5),
     "throughput": (lambda _: None, 2 * 2),
