@@ -32,6 +32,7 @@ from ldp_slicing.lab.experiments import (
     decoding,
     faces,
     identity,
+    identity_people,
     load_experiment,
     overhead,
     throughput,
@@ -87,6 +88,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(throughput, name, value)
     monkeypatch.setattr(identity, "TARGETS", (identity.EASY, (20.0, "haar")))
     monkeypatch.setattr(identity, "SLOW", {"wide-resnet": (identity.EASY,), "classifier": (identity.EASY,)})
+    monkeypatch.setattr(identity_people, "STAGES", (None, (20.0, "haar")))
     monkeypatch.setattr(objectives, "wide_resnet28", lambda classes, width, channels: tiny(classes, channels))
     monkeypatch.setitem(MODELS, "resnet9", tiny)
     monkeypatch.setattr(tradeoff, "CANDIDATES", (plans.paper("haar", 20.0), plans.thick(None, 5.2, "76", "7")))
@@ -138,7 +140,10 @@ MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are ma
     "psnr": (write_both, 2 * 2 * 7),
     "overhead": (write_lfw, 5),
     "throughput": (lambda _: None, 2 * 2),
-    "identity": (write_both, 2 * 2 + 2 * (2 * 2 + 1)),
+    "identity": (
+        write_both,
+        2 * (2 + 1 + 1) + 2 * (2 * 2 + 1 + 2 * 2),
+    ),  # also: blind, public; two stages of two curricula
     "tradeoff": (write_cifar, 2 + 2 + 1),
 }
 
