@@ -30,6 +30,7 @@ from ldp_slicing.lab.experiments import (
     ablation,
     curves,
     decoding,
+    face_sets,
     faces,
     identity,
     identity_people,
@@ -47,7 +48,7 @@ from ldp_slicing.lab.reproduce import reproduce
 from ldp_slicing.lab.rows import Measurement, Row, Training, read_rows, rows_to_json
 from ldp_slicing.plan import BUDGETS, PAPER_WEIGHTS
 from ldp_slicing.torch import Rebuilder, rebuild
-from tests.lab.datasets import tiny, write_both, write_chest, write_cifar, write_lfw
+from tests.lab.datasets import tiny, write_both, write_chest, write_cifar, write_face_set, write_lfw
 
 RNG = np.random.default_rng(7)
 FEW_BITS = "Y7,Y6,Cb7,Cr7"
@@ -83,6 +84,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "PLANS", (FewBits.paper(20.0), decoding.PLANS[-1]))
     monkeypatch.setattr(faces, "BUDGETS", (5.2, 20.0))
     monkeypatch.setattr(faces, "PAPER", (1.0, 2.0))
+    monkeypatch.setattr(face_sets, "BUDGETS", (5.2, 20.0))
     monkeypatch.setattr(overhead, "ROUNDS", 1)
     for name, value in {"COUNTS": (1, 2), "SECONDS": 0.1, "IMAGES": 32}.items():
         monkeypatch.setattr(throughput, name, value)
@@ -137,6 +139,7 @@ MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are ma
     "ablation": (write_cifar, 2 * 7 * 3),
     "chest": (write_chest, 2 * 7 + 2),
     "faces": (write_lfw, 2 * (3 * 4 + 1 + 6 + 1 + 2)),  # methods, second seed, variants, reconstructed, IR-50
+    "face-sets": (write_face_set, 1 + 2 + 2 + 1),  # sources, releases, reconstructed; the network that reconstructs
     "psnr": (write_both, 2 * 2 * 7),
     "overhead": (write_lfw, 5),
     "throughput": (lambda _: None, 2 * 2),

@@ -11,7 +11,14 @@ from torch import nn
 
 from ldp_slicing import Plan
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.attacks.pairs import above_prior, advantage, attack_with_classifier, draw_pairs, pairs_of_test_set
+from ldp_slicing.lab.attacks.pairs import (
+    above_prior,
+    advantage,
+    attack_with_classifier,
+    draw_pairs,
+    pairs_of_test_set,
+    same_class,
+)
 from ldp_slicing.lab.data.sets import ImageSet, Split
 from ldp_slicing.lab.learners import objectives
 from ldp_slicing.lab.learners.objectives import PairObjective
