@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from pathlib import Path
 
@@ -72,3 +73,19 @@ def write_lfw(folder: Path, people: int = 16, folds: int = 4) -> None:
 def write_both(folder: Path) -> None:
     write_cifar(folder)
     write_lfw(folder)
+
+
+def write_bin(path: Path, pairs: int = 10) -> None:
+    """An InsightFace verification set of random faces, of which half of the pairs match."""
+    encoded = []
+    for _ in range(2 * pairs):
+        buffer = io.BytesIO()
+        Image.fromarray(RNG.integers(0, 256, (112, 112, 3), dtype=np.uint8)).save(buffer, "PNG")
+        encoded.append(buffer.getvalue())
+    path.write_bytes(pickle.dumps((encoded, [i % 2 == 0 for i in range(pairs)])))
+
+
+def write_face_set(folder: Path) -> None:
+    write_lfw(folder)
+    (folder / "face-sets").mkdir()
+    write_bin(folder / "face-sets" / "agedb_30.bin")

@@ -30,8 +30,10 @@ from ldp_slicing.lab.experiments import (
     ablation,
     curves,
     decoding,
+    face_sets,
     faces,
     identity,
+    identity_people,
     load_experiment,
     overhead,
     throughput,
@@ -46,7 +48,7 @@ from ldp_slicing.lab.reproduce import reproduce
 from ldp_slicing.lab.rows import Measurement, Row, Training, read_rows, rows_to_json
 from ldp_slicing.plan import BUDGETS, PAPER_WEIGHTS
 from ldp_slicing.torch import Rebuilder, rebuild
-from tests.lab.datasets import tiny, write_both, write_chest, write_cifar, write_lfw
+from tests.lab.datasets import tiny, write_both, write_chest, write_cifar, write_face_set, write_lfw
 
 RNG = np.random.default_rng(7)
 FEW_BITS = "Y7,Y6,Cb7,Cr7"
@@ -65,7 +67,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small networks under the names of the recipes, one epoch, few images held out."""
     monkeypatch.setitem(MODELS, "resnet56", tiny)
     monkeypatch.setitem(MODELS, "resnet50-grey", lambda classes: tiny(classes, channels=1))
-    monkeypatch.setitem(EMBEDDERS, "dlib", (lambda: tiny(128), 128))
+    for embedder in ("dlib", "ir50", "wrn28-2"):
+        monkeypatch.setitem(EMBEDDERS, embedder, (lambda: tiny(128), 128))
     monkeypatch.setattr(curves, "HELD_OUT", 10)
     monkeypatch.setattr(ablation, "HELD_OUT", 10)
     monkeypatch.setattr(tuning, "HELD_OUT", 10)
@@ -81,11 +84,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "PLANS", (FewBits.paper(20.0), decoding.PLANS[-1]))
     monkeypatch.setattr(faces, "BUDGETS", (5.2, 20.0))
     monkeypatch.setattr(faces, "PAPER", (1.0, 2.0))
+    monkeypatch.setattr(face_sets, "BUDGETS", (5.2, 20.0))
     monkeypatch.setattr(overhead, "ROUNDS", 1)
     for name, value in {"COUNTS": (1, 2), "SECONDS": 0.1, "IMAGES": 32}.items():
         monkeypatch.setattr(throughput, name, value)
     monkeypatch.setattr(identity, "TARGETS", (identity.EASY, (20.0, "haar")))
     monkeypatch.setattr(identity, "SLOW", {"wide-resnet": (identity.EASY,), "classifier": (identity.EASY,)})
+    monkeypatch.setattr(identity_people, "STAGES", (None, (20.0, "haar")))
     monkeypatch.setattr(objectives, "wide_resnet28", lambda classes, width, channels: tiny(classes, channels))
     monkeypatch.setitem(MODELS, "resnet9", tiny)
     monkeypatch.setattr(tradeoff, "CANDIDATES", (plans.paper("haar", 20.0), plans.thick(None, 5.2, "76", "7")))
@@ -126,18 +131,22 @@ def test_held_out_x_rays_are_of_other_patients(tmp_path: Path) -> None:
 
 
 MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are made, and how many rows it has
-    "fidelity": (write_cifar, 5 + 2 * 6),
+    "fidelity": (write_cifar, 5 + 2 * 7),
     "curves": (write_cifar, 2 * 2 * (7 + 1 + 1) + 2 + 2 + 2 * 2 * 2),
     "decoding": (write_cifar, 2 * 2 + 1),
     "tuning": (write_cifar, 6),
     "dp-sgd": (write_cifar, 2 * 3 * (7 + 1)),
-    "ablation": (write_cifar, 7 * 3),
+    "ablation": (write_cifar, 2 * 7 * 3),
     "chest": (write_chest, 2 * 7 + 2),
-    "faces": (write_lfw, 2 * (3 * 4 + 1 + 6 + 1)),  # methods, second seed, variants, reconstructed
+    "faces": (write_lfw, 2 * (3 * 4 + 1 + 6 + 1 + 2)),  # methods, second seed, variants, reconstructed, IR-50
+    "face-sets": (write_face_set, 1 + 2 + 2 + 1),  # sources, releases, reconstructed; the network that reconstructs
     "psnr": (write_both, 2 * 2 * 7),
     "overhead": (write_lfw, 5),
     "throughput": (lambda _: None, 2 * 2),
-    "identity": (write_both, 2 * 2 + 2 * (2 * 2 + 1)),
+    "identity": (
+        write_both,
+        2 * (2 + 1 + 1) + 2 * (2 * 2 + 1 + 2 * 2),
+    ),  # also: blind, public; two stages of two curricula
     "tradeoff": (write_cifar, 2 + 2 + 1),
 }
 

@@ -18,10 +18,15 @@ OFFSETS = [(distance * x, distance * y) for distance in (1.0, 1.4) for x, y in D
 COLOURS = ("#0b6e99", "#c8553d", "#588157", "#7b4b94")
 
 
-def panels(count: int, *, logarithmic: bool = True, width: float = 4.4) -> tuple[Figure, list[Any]]:
-    """A figure with ``count`` panels side by side, with a logarithmic x axis for eps unless told otherwise."""
-    figure = Figure(figsize=(width * count, 4.2), layout="constrained")
-    axes = figure.subplots(1, count, squeeze=False)[0]
+def panels(
+    count: int, *, logarithmic: bool = True, width: float = 4.4, height: float = 4.2, rows: int = 1
+) -> tuple[Figure, list[Any]]:
+    """A figure with ``count`` panels in that many rows, with a logarithmic x axis for eps unless told otherwise.
+
+    width, height: of a panel, in inches.
+    """
+    figure = Figure(figsize=(width * count / rows, height * rows), layout="constrained")
+    axes = figure.subplots(rows, count // rows, squeeze=False).ravel()
     for axis in axes:
         axis.grid(color="0.9")
         axis.set_axisbelow(True)
@@ -30,18 +35,31 @@ def panels(count: int, *, logarithmic: bool = True, width: float = 4.4) -> tuple
     return figure, list(axes)
 
 
-def line(axis: Any, found: Mapping[float, Sequence[float]], label: str, colour: str, style: str = "-") -> None:  # noqa: ANN401 - matplotlib's
-    """A line through the means of shares (in %) over eps, with error bars from the smallest to the largest share."""
+def line(
+    axis: Any,  # noqa: ANN401 - matplotlib's
+    found: Mapping[float, Sequence[float]],
+    label: str,
+    colour: str,
+    style: str = "-",
+    intervals: Mapping[float, tuple[float, float]] | None = None,
+) -> None:
+    """A line through the means of shares (in %) over eps.
+
+    The error bars are the intervals, or reach from the smallest to the largest share. Without either there are none.
+    """
     points = {eps: values for eps, values in found.items() if values}
     if not points:
         return
     means = [100 * sum(values) / len(values) for values in points.values()]
-    low = [max(0.0, mean - 100 * min(values)) for mean, values in zip(means, points.values(), strict=True)]
-    high = [max(0.0, 100 * max(values) - mean) for mean, values in zip(means, points.values(), strict=True)]
+    ends = [(min(values), max(values)) for values in points.values()]
+    if intervals is not None:
+        ends = [intervals[eps] for eps in points]
+    below = [max(0.0, mean - 100 * low) for mean, (low, _) in zip(means, ends, strict=True)]
+    above = [max(0.0, 100 * high - mean) for mean, (_, high) in zip(means, ends, strict=True)]
     axis.errorbar(
         list(points),
         means,
-        yerr=(low, high),
+        yerr=(below, above) if any((*below, *above)) else None,
         color=colour,
         linestyle=style,
         marker="o",
@@ -52,12 +70,41 @@ def line(axis: Any, found: Mapping[float, Sequence[float]], label: str, colour: 
     budget_ticks(axis, list(points))
 
 
-def bars(axis: Any, found: Mapping[str, float], label: str = "", colours: Sequence[str] = COLOURS[:1]) -> None:  # noqa: ANN401 - matplotlib's
-    """Horizontal bars with their values, the first at the top."""
-    drawn = axis.barh(list(found), list(found.values()), color=list(colours), label=label)
-    axis.bar_label(drawn, [f"{value:.3g}" for value in found.values()], label_type="center", color="white", fontsize=8)
+def bars(
+    axis: Any,  # noqa: ANN401 - matplotlib's
+    found: Mapping[str, Sequence[float]],
+    label: str = "",
+    colours: Sequence[str] = COLOURS[:1],
+) -> None:
+    """Horizontal bars from 0 to the means, with the means, the first at the top. Error bars: smallest to largest."""
+    means = [sum(values) / len(values) for values in found.values()]
+    several = [len(values) > 1 for values in found.values()]  # one value has no range
+    below, above = (
+        [
+            abs(mean - end(values)) if many else np.nan
+            for mean, values, many in zip(means, found.values(), several, strict=True)
+        ]
+        for end in (min, max)
+    )
+    errors = {"xerr": (below, above), "capsize": 2, "error_kw": {"elinewidth": 1}} if any(several) else {}
+    axis.barh(list(found), means, color=list(colours), label=label, **errors)
+    for place, mean in enumerate(means):
+        inside = mean > axis.get_xlim()[1] / 3
+        look = {"ha": "center", "color": "white"} if inside else {"ha": "left", "color": "0.2"}
+        axis.text(
+            mean / 2 if inside else mean, place, f"{'' if inside else ' '}{mean:.3g}", va="center", fontsize=8, **look
+        )
     axis.invert_yaxis()
     axis.grid(visible=False, axis="y")
+
+
+def dots(axis: Any, found: Mapping[str, float], colours: Sequence[str]) -> None:  # noqa: ANN401 - matplotlib's
+    """One point for each name, with its value, the first at the top: for logarithmic axes, on which bars have no 0."""
+    axis.scatter(list(found.values()), list(found), c=list(colours), s=45, zorder=3)
+    for place, value in enumerate(found.values()):
+        where = {"xytext": (0, 7), "textcoords": "offset points", "ha": "center", "fontsize": 8}
+        axis.annotate(f"{value:.3g}", (value, place), **where)
+    axis.set_ylim(len(found) - 0.5, -0.5)
 
 
 def budget_ticks(axis: Any, budgets: Sequence[float]) -> None:  # noqa: ANN401 - matplotlib's
@@ -70,6 +117,12 @@ def legend(axis: Any) -> None:  # noqa: ANN401 - matplotlib's
     """A legend below the panel, unless nothing is drawn."""
     if axis.get_legend_handles_labels()[1]:
         axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), fontsize=7, frameon=False)
+
+
+def common_legend(figure: Figure, axis: Any, columns: int) -> None:  # noqa: ANN401 - matplotlib's
+    """The legend of one panel for all of them, below the figure."""
+    if axis.get_legend_handles_labels()[1]:
+        figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=columns, frameon=False)
 
 
 def label_points(axis: Any, labels: Sequence[tuple[float, float, str, str]]) -> None:  # noqa: ANN401 - matplotlib's

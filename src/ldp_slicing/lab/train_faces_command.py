@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from ldp_slicing.errors import DataError, LdpSlicingError
-from ldp_slicing.lab.data.face_pairs import decode_faces, read_bin
+from ldp_slicing.lab.data.face_sets import SIDE, open_face_set
 from ldp_slicing.lab.data.folders import list_images, read_folder, read_release_info
 from ldp_slicing.lab.data.sets import ImageSet, Split, image_digest
 from ldp_slicing.lab.learners.accounting import epsilon_per_source
@@ -25,8 +26,6 @@ from ldp_slicing.plan import PAPER_WEIGHTS
 from ldp_slicing.torch.store import read_release_file
 from ldp_slicing.view import Prune
 
-FOLDS = 10  # of a verification set
-SIDE = 112  # of an aligned face, in pixels
 BATCH = 256
 
 
@@ -70,16 +69,16 @@ def verification_on(paths: Sequence[Path], folder: Path) -> Measure:
 
     The sets are read now, so that a wrong one is refused before training begins.
     """
-    sets = [(path.stem, *read_bin(path)) for path in paths]
-    for path, (_, _, answers) in zip(paths, sets, strict=True):
-        if len(answers) < FOLDS:
-            raise DataError(f"{path} holds {len(answers)} pairs, which is too few for {FOLDS} folds")
-    faces = list(dict.fromkeys(face for _, encoded, _ in sets for face in encoded))  # each is released once
-    positions, images = {face: i for i, face in enumerate(faces)}, decode_faces(faces)
+    sets = [open_face_set(path) for path in paths]
+    every = np.concatenate([np.empty((0, SIDE, SIDE, 3), np.uint8), *(one.images for one in sets)])
+    starts = np.cumsum([0, *(len(one.images) for one in sets)])
+    # a face that is in several sets is released once
+    chosen, where = np.unique([image_digest(face) for face in every], return_index=True, return_inverse=True)[1:]
+    images = every[chosen]
     store = folder / "verification.npz"
 
     def measure(run: TrainingRun, row: Row) -> Row:
-        found = verify(run) if faces else []
+        found = verify(run) if len(images) else []
         also_released = [*read_release_file(store)] if store.is_file() else []  # those of earlier calls too
         if run.task.release != "once":
             also_released += map(image_digest, images)
@@ -93,11 +92,11 @@ def verification_on(paths: Sequence[Path], folder: Path) -> Measure:
         released = torch.cat([inputs.noise(part) for part in torch.split(prepared, BATCH)])
         embeddings = embed(run.model, released, prepare=inputs.normalise, batch=BATCH)
         found = list[Metrics]()
-        for name, encoded, same in sets:
-            pairs = embeddings[[positions[face] for face in encoded]]
-            verified = fold_accuracy(squared_distances(pairs[0::2], pairs[1::2]), same, FOLDS)
-            scores = {"accuracy": verified.accuracy, "standard_error": verified.standard_error, "pairs": len(same)}
-            found.append({"set": name, **scores})
+        for one, start in zip(sets, starts, strict=False):
+            first, second = (embeddings[where[start + part]] for part in (one.pairs.first, one.pairs.second))
+            verified = fold_accuracy(squared_distances(first, second), one.pairs.same, one.pairs.folds)
+            scores = {"accuracy": verified.accuracy, "standard_error": verified.standard_error}
+            found.append({"set": one.name, **scores, "pairs": len(one.pairs.same)})
         return found
 
     return measure

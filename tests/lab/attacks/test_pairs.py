@@ -11,7 +11,14 @@ from torch import nn
 
 from ldp_slicing import Plan
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.attacks.pairs import above_prior, advantage, attack_with_classifier, draw_pairs, pairs_of_test_set
+from ldp_slicing.lab.attacks.pairs import (
+    above_prior,
+    advantage,
+    attack_with_classifier,
+    draw_pairs,
+    pairs_of_test_set,
+    same_class,
+)
 from ldp_slicing.lab.data.sets import ImageSet, Split
 from ldp_slicing.lab.learners import objectives
 from ldp_slicing.lab.learners.objectives import PairObjective
@@ -166,3 +173,14 @@ def test_the_classifier_attack_compares_with_the_prior() -> None:
     same = pairs[:, 2] == 1
     wrongly = ~same & (labels[pairs[:, 1]] == (labels[pairs[:, 0]] + 1) % 4)
     assert attack_with_classifier(run)["correct"] == len(pairs) - wrongly.sum()  # type: ignore[arg-type]
+
+
+def test_two_posteriors_match_if_one_class_explains_both_better_than_chance() -> None:
+    images = ImageSet.from_arrays(
+        "x", (np.zeros((4, 2, 2, 3), np.uint8), [0, 0, 1, 1]), (np.zeros((2, 2, 2, 3), np.uint8), [0, 1])
+    )
+    sure, unsure = np.log([[0.9, 0.1]], dtype=np.float32), np.log([[0.5, 0.5]], dtype=np.float32)
+    assert same_class(sure, sure, images).tolist() == [True]
+    assert same_class(sure, sure[:, ::-1], images).tolist() == [False]
+    assert same_class(sure, np.log([[0.6, 0.4]], dtype=np.float32), images).tolist() == [True]
+    assert same_class(sure, unsure, images).tolist() == [False]  # exactly at chance

@@ -9,6 +9,7 @@ from ldp_slicing.cli.lazy import SETTINGS, lazy_group
 COMMANDS = {
     "train": "Train a classifier on releases.",
     "train-faces": "Train a face recogniser on releases.",
+    "verify-faces": "Measure face verification on releases of any set.",
     "attack": "Attack releases of a data set. Run again to resume.",
     "reproduce": "Run one experiment. Run again to resume.",
     "page-network": "Train the network of the page's attack view.",

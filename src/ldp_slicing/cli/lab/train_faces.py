@@ -44,7 +44,8 @@ def train_faces(
     ],
     data: Data,
     verify: Annotated[
-        list[Path] | None, typer.Option("--verify", help="A verification set (InsightFace .bin). May be repeated.")
+        list[Path] | None,
+        typer.Option("--verify", help="A verification set, as for `lab verify-faces`. May be repeated."),
     ] = None,
     folder: RunFolder = Path("lab-run"),
     epsilon: Epsilon = 20.0,

@@ -43,17 +43,37 @@ def attack_with_pairs(run: TrainingRun) -> Metrics:
     return advantage(round(run.test_accuracy() * len(run.task.pairs)), len(run.task.pairs))
 
 
-def attack_with_classifier(run: TrainingRun) -> Metrics:
-    """The advantage of a classifier of releases that knows the true class of the public image of a pair."""
-    images, pairs = run.inputs.test[0], pairs_of_test_set(run.task.data)
+def attack_with_classifier(run: TrainingRun, public: NDArray[np.float32] | None = None) -> Metrics:
+    """The advantage of a classifier of releases.
+
+    public: float32 [N, classes], log probabilities of the classes of the test images as public images; without them the
+    adversary knows the true class of the public image of a pair.
+    """
+    pairs, images = pairs_of_test_set(run.task.data), run.task.data
+    first, second, same = pairs.T
+    released = class_log_probabilities(run)
+    if public is None:
+        says_same = above_prior(released, images)[first, images.test.labels[second]]
+    else:
+        says_same = same_class(released[first], public[second], images)
+    return advantage(int((says_same == (same == 1)).sum()), len(pairs))
+
+
+def class_log_probabilities(run: TrainingRun) -> NDArray[np.float32]:
+    """float32 [N, classes]: what a classifier says about the test images, each released once if the task releases."""
     with torch.no_grad():
         run.model.eval()
-        logits = torch.cat(
-            [run.objective.forward(run.inputs.noise(part)).float().cpu() for part in torch.split(images, 500)]
-        )
-    first, second, same = pairs.T
-    says_same = above_prior(logits.log_softmax(1).numpy(), run.task.data)[first, run.task.data.test.labels[second]]
-    return advantage(int((says_same == (same == 1)).sum()), len(pairs))
+        parts = torch.split(run.inputs.test[0], 500)
+        logits = torch.cat([run.objective.forward(run.inputs.noise(part)).float().cpu() for part in parts])
+    return np.asarray(logits.log_softmax(1).numpy(), np.float32)
+
+
+def same_class(first: NDArray[np.float32], second: NDArray[np.float32], images: ImageSet) -> NDArray[np.bool_]:
+    """Two float32 [N, classes] posterior log probabilities to bool [N]: whether one class is the likelier explanation.
+
+    Half of the pairs match, so a pair matches if the sum over classes of p(c | first) p(c | second) / p(c) exceeds 1.
+    """
+    return np.asarray((np.exp(first + second) / _prior(images)).sum(1) > 1)
 
 
 def above_prior(log_probabilities: NDArray[np.float32], images: ImageSet) -> NDArray[np.bool_]:
@@ -61,8 +81,12 @@ def above_prior(log_probabilities: NDArray[np.float32], images: ImageSet) -> NDA
 
     This is the optimal test. Half of the pairs of class c match, so a pair matches if p(release | c) > p(release).
     """
-    prior = np.bincount(images.train.labels, minlength=images.classes) / len(images.train.labels)
-    return np.asarray(np.exp(log_probabilities) > prior)
+    return np.asarray(np.exp(log_probabilities) > _prior(images))
+
+
+def _prior(images: ImageSet) -> NDArray[np.float64]:
+    counts = np.bincount(images.train.labels, minlength=images.classes)
+    return np.asarray(np.maximum(counts, 1) / len(images.train.labels))
 
 
 def advantage(correct: int, pairs: int) -> Metrics:

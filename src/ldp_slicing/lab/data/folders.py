@@ -101,11 +101,12 @@ def read_list(path: Path, *, size: tuple[int, int] | None = None, grey: bool | N
 
     If the image does not exist, its release is read: the same path with the suffix .png.
     """
-    files, labels = zip(*_listed(path), strict=True)
+    files, labels = zip(*listed_images(path), strict=True)
     return Split(read_images(files, size=size, grey=grey), np.array(labels, np.int64))
 
 
-def _listed(path: Path) -> list[tuple[Path, int]]:
+def listed_images(path: Path) -> list[tuple[Path, int]]:
+    """The images and class numbers of a list, see ``read_list``."""
     found = []
     for number, line in enumerate(
         require_file(path, "a list of images and classes").read_text(encoding="utf-8").splitlines(), 1
@@ -131,7 +132,7 @@ def load_folder(root: Path, *, size: tuple[int, int] | None = None) -> ImageSet:
     The set is grey if all images are. Images that a card of `privatize` covers are releases.
     """
     if (root / "train.txt").is_file():
-        files = [file for name in ("train", "test") for file, _ in _listed(root / f"{name}.txt")]
+        files = [file for name in ("train", "test") for file, _ in listed_images(root / f"{name}.txt")]
     else:
         files = [file for name in ("train", "test") for file in list_images(root / name)]
     grey = bool(files) and all_grey(files)

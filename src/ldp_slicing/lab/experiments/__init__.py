@@ -16,6 +16,7 @@ MODULES = {
     "ablation": "ablation",
     "chest": "chest",
     "faces": "faces",
+    "face-sets": "face_sets",
     "identity": "identity",
     "psnr": "psnr",
     "overhead": "overhead",

@@ -65,10 +65,10 @@ def table(rows: Sequence[Row]) -> str:
 
 def figure(rows: RowsByExperiment) -> Figure:
     """SSIM over the number of releases."""
-    from ldp_slicing.lab.figures import COLOURS, legend, panels
+    from ldp_slicing.lab.figures import COLOURS, common_legend, panels
 
     places = [(name, prune) for name in SETS for prune in PRUNED]
-    drawn, axes = panels(len(places))
+    drawn, axes = panels(len(places), rows=2, height=3)
     for axis, (name, prune) in zip(axes, places, strict=True):
         for eps, colour in ((EASY, "0.6"), *zip(DRAWN, COLOURS, strict=True)):
             found = measurements(rows["averaging"], dataset=name, prune=prune, plan=Plan.paper(eps))
@@ -79,7 +79,7 @@ def figure(rows: RowsByExperiment) -> Figure:
         axis.minorticks_off()
         title = f"{SETS[name]}, {VIEW_NAMES[prune]}"
         axis.set(title=title, xlabel="releases of each source", ylabel="SSIM", ylim=(-0.02, 1.02))
-        legend(axis)
+    common_legend(drawn, axes[0], columns=3)
     return drawn
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from ldp_slicing.lab.data.chest import load_chest
 from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExperiment, train_all
 from ldp_slicing.lab.learners.recipes import recipe
 from ldp_slicing.lab.learners.run import TrainingRun
+from ldp_slicing.lab.metrics.shares import Share, auc_interval
 from ldp_slicing.lab.rows import Mode, Row, select
 from ldp_slicing.lab.tables import markdown, percent
 from ldp_slicing.plan import BUDGETS, Plan
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MODES: tuple[Mode, ...] = ("raw", "decoded")
+HEALTHY, ILL = 234, 390  # images of the official test set
 PAPER = (76.60, 88.94, 90.54, 91.99, 92.15, 92.95, 93.43)
 
 
@@ -85,25 +87,43 @@ def _cells(row: Row) -> list[str]:
     return [*(percent(row.metrics[name], 1) for name in names), percent(validation_accuracy(row), 1)]
 
 
+def _measured(row: Row) -> dict[str, tuple[float, tuple[float, float]]]:
+    """Test accuracy, ROC AUC and validation accuracy, each with its 95 % interval for as many independent images."""
+    accuracy, auc, held_out = row.metrics["test_accuracy"], row.metrics["roc_auc"], validation_accuracy(row)
+    count = row.training.held_out if row.training else 1
+    return {
+        "test accuracy, %": (accuracy, Share(round(accuracy * (HEALTHY + ILL)), HEALTHY + ILL).interval),
+        "ROC AUC, %": (auc, auc_interval(auc, ILL, HEALTHY)),
+        "validation accuracy, %": (held_out, Share(round(held_out * count), count).interval),
+    }
+
+
 def figure(rows: RowsByExperiment) -> Figure:
-    """Accuracy and ROC AUC on the official test set, and accuracy on held-out patients."""
+    """Accuracy and ROC AUC on the official test set, and accuracy on held-out patients.
+
+    Error bars: 95 % intervals; of several seeds, from the lowest to the highest end.
+    """
     from ldp_slicing.lab.figures import COLOURS, legend, line, panels
 
     drawn, axes = panels(3)
-    shown: tuple[tuple[str, str, float, Callable[[Row], float]], ...] = (
-        ("official test set", "test accuracy, %", 390 / 624, lambda row: float(row.metrics["test_accuracy"])),
-        ("official test set", "ROC AUC, %", 1 / 2, lambda row: float(row.metrics["roc_auc"])),
-        ("held-out patients", "validation accuracy, %", 395 / 523, validation_accuracy),
+    shown = (
+        ("official test set", "test accuracy, %", ILL / (HEALTHY + ILL)),
+        ("official test set", "ROC AUC, %", 1 / 2),
+        ("held-out patients", "validation accuracy, %", 395 / 523),
     )
-    for axis, (title, unit, constant, value) in zip(axes, shown, strict=True):
+    for axis, (title, unit, constant) in zip(axes, shown, strict=True):
         for mode, colour in zip(MODES, (COLOURS[3], COLOURS[0]), strict=True):
-            found = {
-                eps: [value(row) for row in select(rows["chest"], plan=Plan.grey(eps, 8), mode=mode)] for eps in BUDGETS
+            every = {eps: select(rows["chest"], plan=Plan.grey(eps, 8), mode=mode) for eps in BUDGETS}
+            found = {eps: [_measured(row)[unit] for row in some] for eps, some in every.items() if some}
+            values = {eps: [value for value, _ in some] for eps, some in found.items()}
+            ends = {eps: [interval for _, interval in some] for eps, some in found.items()}
+            intervals = {
+                eps: (min(low for low, _ in some), max(high for _, high in some)) for eps, some in ends.items()
             }
-            line(axis, found, f"one release per image, {mode} (ours)", colour)
+            line(axis, values, f"one release per image, {mode} (ours), 95 % interval", colour, intervals=intervals)
         axis.axhline(100 * constant, color="0.6", linewidth=1, linestyle=":", label="constant answer 'pneumonia'")
-        for row in select(rows["chest"], release="none"):
-            axis.axhline(100 * value(row), color="0.6", linewidth=1, label="without privacy (ours)")
+        for row in select(rows["chest"], release="none")[:1]:
+            axis.axhline(100 * _measured(row)[unit][0], color="0.6", linewidth=1, label="without privacy (ours)")
         axis.set(title=f"Chest X-rays, {title}", xlabel="eps per released pixel", ylabel=unit, ylim=(45, 100))
     paper = {eps: [value / 100] for eps, value in zip(BUDGETS, PAPER, strict=True)}
     line(axes[0], paper, "paper", COLOURS[1], "--")

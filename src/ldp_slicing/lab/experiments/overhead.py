@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 COUNT = 100  # as in the paper
 ROUNDS = 15
-CALLS = {"single": "release, one call per image", "batch": "release, one call for all"}
+CALLS = {"single": "one call per image", "batch": "one call for all"}
 FORMATS = {"png-stored": "PNG as `privatize` writes it", "png": "PNG by Pillow", "jpeg-95": "JPEG, quality 95"}
 PEERS = {  # from the paper's table
     "MinusFace": 1.0,
@@ -36,7 +36,7 @@ PEERS = {  # from the paper's table
     "DuetFace": 54.0,
     "DCTDP": 63.0,
 }
-PAPER_TIMES = {"paper (Apple M4)": 5.5, "MinusFace, according to the paper": 68.0}  # milliseconds
+PAPER_TIMES = {"paper (Apple M4)": 5.5, "MinusFace, in the paper (machine not stated)": 68.0}  # milliseconds
 BASE = Row("overhead", "lfw", plans=(Plan.paper(20.0),), prune="haar", release="once")
 ROWS = (
     *(replace(BASE, method="time", options={"calls": calls}) for calls in CALLS),
@@ -102,7 +102,7 @@ def table(rows: Sequence[Row]) -> str:
     if found is None:
         return "Not all of it has been measured.\n"
     times, sizes = found
-    lines = [[title, f"{times[calls]:.3f}"] for calls, title in CALLS.items()]
+    lines = [[f"release, {title}", f"{times[calls]:.3f}"] for calls, title in CALLS.items()]
     lines += [[who, f"{milliseconds:g}"] for who, milliseconds in PAPER_TIMES.items()]
 
     def ratio(name: str, side: str) -> str:
@@ -121,19 +121,26 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def figure(rows: RowsByExperiment) -> Figure:
-    from ldp_slicing.lab.figures import COLOURS, bars, panels
+    from ldp_slicing.lab.figures import COLOURS, bars, dots, panels
 
-    drawn, (left, right) = panels(2, width=5)
+    drawn, (left, right) = panels(2, width=5.4, height=3.4)
     found = _found(rows["overhead"])
     if found is None:
         return drawn
-    times = {"ours, one call per image": found[0]["single"], "ours, one call for all": found[0]["batch"]}
+    machine = ", ".join(sorted({row.provenance.hardware for row in rows["overhead"] if row.provenance}))
+    times = {f"ours, {calls}\n{machine}, one thread": found[0][name] for name, calls in CALLS.items()}
     stored = found[1]["png-stored"]
-    sizes = {"ours, PNG": stored["release_bytes"] / stored["raw_bytes"]}
-    for axis, mine, others in ((left, times, PAPER_TIMES), (right, sizes, PEERS)):
-        bars(axis, mine | others, colours=[*COLOURS[:1] * len(mine), *COLOURS[1:2] * len(others)])
-    left.set(title="Time of a release, 112 x 112", xlabel="ms per image", xlim=(0.01, 100))
-    right.set(title="Storage (peers: from the paper)", xlabel="relative to the raw pixels", xlim=(0.5, 100))
+    sizes = {"ours, PNG": [stored["release_bytes"] / stored["raw_bytes"]]}
+    others = {title.replace(" (", "\n("): value for title, value in PAPER_TIMES.items()}
+    dots(left, times | others, [*COLOURS[:1] * len(times), *COLOURS[1:2] * len(others)])
+    left.set(title="Time of a release, 112 x 112", xlabel="ms per image", xlim=(0.01, 200))
+    right.set(xscale="linear", xlim=(0, 70), title="Storage (peers: from the paper)")
+    bars(
+        right,
+        sizes | {name: [value] for name, value in PEERS.items()},
+        colours=[COLOURS[0], *COLOURS[1:2] * len(PEERS)],
+    )
+    right.set(xlabel="relative to the raw pixels")
     return drawn
 
 

@@ -34,3 +34,11 @@ class Share:
 def share_within(distances: NDArray[np.float64], radius: float) -> Share:
     """The share of float64 [N] distances that are at most ``radius``."""
     return Share(int((distances <= radius).sum()), len(distances))
+
+
+def auc_interval(auc: float, positives: int, negatives: int) -> tuple[float, float]:
+    """The 95 % interval of an area under the ROC curve, 0..1, by the standard error of Hanley and McNeil (1982)."""
+    above, below = auc / (2 - auc), 2 * auc * auc / (1 + auc)
+    variance = auc * (1 - auc) + (positives - 1) * (above - auc * auc) + (negatives - 1) * (below - auc * auc)
+    reach = 1.96 * (variance / (positives * negatives)) ** 0.5
+    return max(0.0, auc - reach), min(1.0, auc + reach)

@@ -20,7 +20,11 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {
     "resnet50-grey": resnet50_grey,
     "ir50": ir50,
 }
-EMBEDDERS: dict[str, tuple[Callable[[], nn.Module], int]] = {"ir50": (ir50, EMBEDDING), "dlib": (DlibOfCrop, 128)}
+EMBEDDERS: dict[str, tuple[Callable[[], nn.Module], int]] = {
+    "ir50": (ir50, EMBEDDING),
+    "dlib": (DlibOfCrop, 128),
+    "wrn28-2": (lambda: wide_resnet28(128, width=2), 128),
+}
 
 
 def build(name: str, classes: int) -> nn.Module:
