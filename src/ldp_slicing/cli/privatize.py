@@ -160,7 +160,8 @@ def exit_status(run: Run, *, strict: bool) -> ExitStatus:
         return ExitStatus.INCOMPLETE
     if next(records.problems(run.state), None) is not None:
         return ExitStatus.FAILED
-    return ExitStatus.SKIPPED if strict and next(records.skipped(run.state), None) is not None else ExitStatus.OK
+    is_skipped = strict and next(records.skipped(run.state), None) is not None
+    return ExitStatus.SKIPPED if is_skipped or records.not_kept(run.state) else ExitStatus.OK
 
 
 def save_report(report: Path, target: str, content: dict[str, Any]) -> ExitStatus:

@@ -92,6 +92,7 @@ def summary(run: Run, seconds: float, status: int) -> dict[str, Any]:
         "members_failed": counts.members_failed,
         "copies": list(records.copies(run.state)),
         "skipped": list(records.skipped(run.state)),
+        "not_kept": records.not_kept(run.state),
         "stopped": run.stopped,
         "complete": run.result.complete,
         "seconds": round(seconds, 3),
