@@ -118,7 +118,7 @@ def privatize(
     if address is not None and not on_ray:
         raise ReleaseError("--address is the address of a Ray cluster: add --engine ray", Reason.SETTINGS)
     if preset is not None and not as_json:
-        print_preset(chosen)
+        print_preset(chosen, preset)
     workforce = choose_ray(address, workers) if on_ray else on_this_machine(workers or processors())
     started = time.monotonic()
     ledger = ledger or default_ledger()

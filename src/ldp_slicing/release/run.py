@@ -213,6 +213,7 @@ def prepare(
         ledger = ledger or default_ledger()
         check_private_files(paths, target, [ledger, *([key] if key else [])])
         check_above(paths)
+        paths.source.check_selection()
         is_known = (paths.state / DATABASE_NAME).exists()
         if not is_known:
             check_new(paths)
