@@ -26,7 +26,14 @@ from ldp_slicing.cli.common import (
 )
 from ldp_slicing.cli.exit_status import TABLE, ExitStatus
 from ldp_slicing.cli.privatize_options import DuplicatesChoice, EngineChoice, NamesChoice
-from ldp_slicing.cli.privatize_report import ProgressLines, lacks_space, print_report, progress_bar, summary
+from ldp_slicing.cli.privatize_report import (
+    ProgressLines,
+    lacks_space,
+    print_notice,
+    print_report,
+    progress_bar,
+    summary,
+)
 from ldp_slicing.cli.report_file import check_report, refusals_reported, write_report
 from ldp_slicing.cli.shrinking import Fit, MaxSide, Pad, choose_size
 from ldp_slicing.errors import LdpSlicingError, Reason, ReleaseError
@@ -190,7 +197,7 @@ def release(run: Run, engine: Engine, received: list[int], *, quiet: bool) -> se
     def advise(path: str, notice: str) -> None:
         if notice not in said and not quiet:
             said.add(notice)
-            err.print(f"[yellow]notice:[/yellow] {plain(path)}: {plain(notice)}")
+            print_notice(path, notice)
 
     if run.inventory.waiting and (notice := records.visible_scan_names(run.state)):
         advise(".", notice)
