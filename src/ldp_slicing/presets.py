@@ -184,8 +184,7 @@ def _size_to_json(size: Size) -> Any:  # noqa: ANN401 - JSON values
 
 def _read_size(content: object) -> Size:
     if isinstance(content, dict):
-        width, height = typed(fields(content, {"pad": list}, where="size")["pad"], list, "size.pad")
-        return Padded(width, height)
+        return Padded(*_numbers(fields(content, {"pad": list}, where="size")["pad"], int, 2, "size.pad"))
     return cast("Size", tuple(content) if isinstance(content, list) else content)
 
 
@@ -197,5 +196,12 @@ def _size_in_words(size: Size) -> str:
 
 
 def _read_weights(weights: object) -> tuple[float, float, float]:
-    y, cb, cr = (typed(one, float, "weights") for one in typed(weights, list, "weights"))
+    y, cb, cr = _numbers(weights, float, 3, "weights")
     return y, cb, cr
+
+
+def _numbers(values: object, kind: type[Any], count: int, where: str) -> list[Any]:
+    found = [typed(one, kind, where) for one in typed(values, list, where)]
+    if len(found) != count:
+        raise PresetError(f"{where} must be {count} numbers; got {len(found)}")
+    return found

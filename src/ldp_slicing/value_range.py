@@ -141,18 +141,23 @@ def _thresholds(by: RangeMap, *, is_float: bool) -> NDArray[np.generic]:
 
     word(v) >= k if and only if v >= low + (k - 1/2) (high - low) / highest.
     """
-    low, step = by.range.low, (by.range.high - by.range.low) / by.range.highest
-    exact = ((low + (k - Fraction(1, 2)) * step - by.intercept) / abs(by.slope) for k in range(1, by.range.highest + 1))
+    step = (by.range.high - by.range.low) / by.range.highest
+    first, each = (by.range.low - step / 2 - by.intercept) / abs(by.slope), step / abs(by.slope)
+    # In whole numbers over one denominator: the sum of fractions would reduce each of up to 65,535.
+    scale = math.lcm(first.denominator, each.denominator)
+    start, more = int(first * scale), int(each * scale)
+    exact = range(start + more, start + more * (by.range.highest + 1), more)
     if is_float:
-        return np.array([_float_up(one) for one in exact], np.float64)
+        return np.array([_float_up(one, scale) for one in exact], np.float64)
     most = 1 << 62  # far beyond all words of 32 bits
-    return np.array([min(max(math.ceil(one), -most), most) for one in exact], np.int64)
+    return np.array([min(max(-(-one // scale), -most), most) for one in exact], np.int64)
 
 
-def _float_up(value: Fraction) -> float:
-    """Return the least float that is not below ``value``."""
-    nearest = float(value)
-    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
+def _float_up(value: int, scale: int) -> float:
+    """Return the least float that is not below ``value / scale``."""
+    nearest = value / scale
+    top, bottom = nearest.as_integer_ratio()
+    return nearest if top * scale >= value * bottom else math.nextafter(nearest, math.inf)
 
 
 def _decimal(value: Fraction) -> str:

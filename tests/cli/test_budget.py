@@ -84,7 +84,7 @@ def test_a_preset_file_is_used(source: Path, tmp_path: Path) -> None:
     (tmp_path / "ours.json").write_text(ours.to_json())
     status, out, err = run("privatize", source, tmp_path / "out", "--preset", tmp_path / "ours.json")
     assert (status, NOTHING in out) == (0, True)
-    assert "An attacker got [little]." in err
+    assert f"{tmp_path / 'ours.json'} says, unchecked: An attacker got [little]." in " ".join(err.split())
     card = Card.read(tmp_path / "out" / "card.json")
     (statement,) = card.statements
     assert (statement.plan, statement.prune, card.random_names) == (Plan.sliced(3.5, "Y7+Y4"), None, True)

@@ -184,11 +184,11 @@ def test_files_of_the_operating_system_are_ignored_with_one_notice(tmp_path: Pat
     assert (status, out.startswith("2 of 2")) == (0, True)  # an image is a source whatever its name
     new_ledger, ignored = err.splitlines()
     assert new_ledger.startswith("notice: new ledger: ")
-    assert ignored.startswith("notice: .: ignored 4 files that are not sources (.DS_Store, Thumbs.db, desktop.ini")
+    assert ignored.startswith("notice: ignored 4 files that are not sources (.DS_Store, Thumbs.db, desktop.ini")
     for name in LITTER:
         (source / name).unlink()
     plant(source, {".DS_Store": b""})
-    assert "notice: .: ignored 1 file that is not a source" in privatize(source, target)[2]
+    assert "notice: ignored 1 file that is not a source" in privatize(source, target)[2]
     (source / ".DS_Store").unlink()
     assert privatize(source, target)[::2] == (0, "")
     status, _, err = privatize(plant(tmp_path / "only", LITTER), tmp_path / "out2")

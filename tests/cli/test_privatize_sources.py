@@ -50,6 +50,22 @@ def test_sources_with_one_name_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_sources_that_overlap_are_refused_because_images_would_be_released_twice(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.png": PNG, "sub/b.png": PNG})
+    (tmp_path / "link").symlink_to(source / "sub")
+    for other in (source / "sub", source / "a.png", tmp_path / "link"):
+        status, _, err = privatize(source, other, tmp_path / "out")
+        assert (status, "would be released twice" in err) == (2, True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_pattern_that_names_a_folder_as_a_file_is_refused(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.png": PNG, "drafts/b.png": PNG})
+    status, _, err = privatize(source, tmp_path / "out", "--exclude", "drafts")
+    assert (status, "write 'drafts/' to mean everything in it" in " ".join(err.split())) == (2, True)
+    assert as_json(source, tmp_path / "out", "--exclude", "drafts/")["released"] == 1
+
+
 @pytest.mark.parametrize("inside", [True, False])
 def test_a_target_inside_any_of_the_sources_is_refused(inside: bool, tmp_path: Path) -> None:
     one, two = plant(tmp_path / "one", {"a.png": PNG}), plant(tmp_path / "two", {"b.png": PNG})

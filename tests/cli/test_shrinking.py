@@ -101,6 +101,7 @@ def test_pad_surrounds_smaller_images_with_black_and_the_card_says_that_sizes_ar
         (("--pad",), "--pad applies to --fit only"),
         (("--fit", "20x10", "--max-side", 5), "--max-side and --fit exclude each other"),
         (("--fit", "20"), "expected width x height, such as 224x224; got '20'"),
+        (("--fit", "99999x99999", "--pad"), "a release of 99999 x 99999 pixels is too large"),
         (("--max-side", "0"), "greater than or equal to 1"),
     ],
 )

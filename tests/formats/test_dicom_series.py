@@ -157,7 +157,9 @@ def test_only_what_is_named_is_kept(tmp_path: Path) -> None:
     ],
 )
 def test_what_may_not_be_kept_is_refused_before_anything_is_spent(keep: str, why: str, tmp_path: Path) -> None:
-    source = plant(tmp_path / "in", {"a.dcm": saved(dicom(SLICE, 12, **GEOMETRY))})
+    # In a shard, any name may be one to keep.
+    files = {"a.dcm": saved(dicom(SLICE, 12, **GEOMETRY)), "a shard first.tar": b""}
+    source = plant(tmp_path / "in", files)
     ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=(keep,)))
     assert ran.problems["a.dcm"].startswith(why)
     assert spent().releases == 0

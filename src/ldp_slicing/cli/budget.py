@@ -72,8 +72,14 @@ def describe_presets() -> str:
     return "\n".join(lines)
 
 
-def print_preset(preset: Preset) -> None:
-    """Say which preset was chosen, and what was measured for it."""
+def print_preset(preset: Preset, named: str) -> None:
+    """Say which preset was chosen, and what was measured for it. ``named``: as the option names it."""
     err.print(f"preset {plain(preset.name)}: {plain(preset.setting)}")
-    for sentence in preset.measured:
+    for sentence in measured_sentences(preset, named):
         err.print(f"  {plain(sentence)}")
+
+
+def measured_sentences(preset: Preset, named: str) -> list[str]:
+    """Return what was measured for a preset. What a preset file says, nobody has checked."""
+    is_file = preset not in presets()
+    return [f"{named} says, unchecked: {one}" if is_file else one for one in preset.measured]

@@ -19,7 +19,7 @@ MEANINGS = {
     str(ExitStatus.FAILED.value): "`privatize`: files failed, each is named; `verify`, `audit`: something is wrong",
     str(ExitStatus.REFUSED.value): "the command refused to start, and nothing was done",
     str(ExitStatus.UNDECIDED.value): "`audit`: every check passes, but an unprotected image might pass, too",
-    str(ExitStatus.SKIPPED.value): "`privatize --strict`: no file failed, but some were skipped: they are not images",
+    str(ExitStatus.SKIPPED.value): "`privatize`: a name of `--keep` is in no file, or (`--strict`) files were skipped",
     str(ExitStatus.INCOMPLETE.value): "`privatize`: not complete, run it again; `verify`: intact, not complete",
     "130, 143": "interrupted by SIGINT or SIGTERM; run the same command again to continue",
     "141": "the reader of the output has closed it",

@@ -26,7 +26,14 @@ from ldp_slicing.cli.common import (
 )
 from ldp_slicing.cli.exit_status import TABLE, ExitStatus
 from ldp_slicing.cli.privatize_options import DuplicatesChoice, EngineChoice, NamesChoice
-from ldp_slicing.cli.privatize_report import ProgressLines, lacks_space, print_report, progress_bar, summary
+from ldp_slicing.cli.privatize_report import (
+    ProgressLines,
+    lacks_space,
+    print_notice,
+    print_report,
+    progress_bar,
+    summary,
+)
 from ldp_slicing.cli.report_file import check_report, refusals_reported, write_report
 from ldp_slicing.cli.shrinking import Fit, MaxSide, Pad, choose_size
 from ldp_slicing.errors import LdpSlicingError, Reason, ReleaseError
@@ -118,7 +125,7 @@ def privatize(
     if address is not None and not on_ray:
         raise ReleaseError("--address is the address of a Ray cluster: add --engine ray", Reason.SETTINGS)
     if preset is not None and not as_json:
-        print_preset(chosen)
+        print_preset(chosen, preset)
     workforce = choose_ray(address, workers) if on_ray else on_this_machine(workers or processors())
     started = time.monotonic()
     ledger = ledger or default_ledger()
@@ -160,7 +167,8 @@ def exit_status(run: Run, *, strict: bool) -> ExitStatus:
         return ExitStatus.INCOMPLETE
     if next(records.problems(run.state), None) is not None:
         return ExitStatus.FAILED
-    return ExitStatus.SKIPPED if strict and next(records.skipped(run.state), None) is not None else ExitStatus.OK
+    is_skipped = strict and next(records.skipped(run.state), None) is not None
+    return ExitStatus.SKIPPED if is_skipped or records.not_kept(run.state) else ExitStatus.OK
 
 
 def save_report(report: Path, target: str, content: dict[str, Any]) -> ExitStatus:
@@ -189,7 +197,7 @@ def release(run: Run, engine: Engine, received: list[int], *, quiet: bool) -> se
     def advise(path: str, notice: str) -> None:
         if notice not in said and not quiet:
             said.add(notice)
-            err.print(f"[yellow]notice:[/yellow] {plain(path)}: {plain(notice)}")
+            print_notice(path, notice)
 
     if run.inventory.waiting and (notice := records.visible_scan_names(run.state)):
         advise(".", notice)

@@ -92,6 +92,7 @@ def summary(run: Run, seconds: float, status: int) -> dict[str, Any]:
         "members_failed": counts.members_failed,
         "copies": list(records.copies(run.state)),
         "skipped": list(records.skipped(run.state)),
+        "not_kept": records.not_kept(run.state),
         "stopped": run.stopped,
         "complete": run.result.complete,
         "seconds": round(seconds, 3),
@@ -208,7 +209,7 @@ def print_notices(run: Run, said: Collection[str]) -> None:
     images, files = records.count_images(run.state), records.count_states(run.state)[FileState.RELEASED]
     for text, about in by_text.items():
         if text not in said or len(about) > 1 or about[0].images > 1:
-            err.print(f"[yellow]notice:[/yellow] {plain(describe_subject(about, images, files))}: {plain(text)}")
+            print_notice(describe_subject(about, images, files), text)
     equal = [] if run.secret.is_owners else list(records.equal_files(run.state))
     for path, other in equal[:1]:
         such = f" ({len(equal):,} such files)" if len(equal) > 1 else ""
@@ -218,6 +219,12 @@ def print_notices(run: Run, said: Collection[str]) -> None:
         )
     for copy in itertools.islice(records.copies(run.state), SHOWN):
         err.print(f"[yellow]copy:[/yellow] {plain(copy)} equals an image that was released")
+
+
+def print_notice(subject: str, text: str) -> None:
+    """Print a notice about a file or some images; the subject "." means all of them, and is not printed."""
+    about = "" if subject == "." else f"{plain(subject)}: "
+    err.print(f"[yellow]notice:[/yellow] {about}{plain(text)}")
 
 
 def describe_subject(notices: Sequence[records.Notice], images: int, files: int) -> str:

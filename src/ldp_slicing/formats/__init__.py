@@ -1,8 +1,8 @@
 """File formats: how sources are read from files and how releases are written to files.
 
-Each module holds one format. It has up to five functions or classes, described in ``formats.base``:
-``read`` yields the sources of a file, ``Writer`` writes releases, ``check`` accounts for every byte of a file, and
-``members`` and ``load`` find and read single releases.
+Each module holds one format. It has up to six functions or classes, described in ``formats.base``:
+``read`` yields the sources of a file, ``keepable`` names the other data in it that can be kept, ``Writer`` writes
+releases, ``check`` accounts for every byte of a file, and ``members`` and ``load`` find and read single releases.
 One source file becomes one file of releases.
 
 | kind    | reads                                | writes                                  |

@@ -98,6 +98,15 @@ class Reader(Protocol):
     def __call__(self, file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]: ...
 
 
+class KeepableNames(Protocol):
+    """Return the names that ``--keep`` can have for a file: the function ``keepable`` of a format that keeps data.
+
+    None: only reading all of the file tells. It raises ImageError if the file cannot be released.
+    """
+
+    def __call__(self, open_file: Callable[[], BinaryIO]) -> Collection[str] | None: ...
+
+
 class Writer(Protocol):
     """Write the releases of one file to a temporary file, one at a time.
 

@@ -5,7 +5,7 @@ Unpickling runs no code: see ``ldp_slicing.pickles``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -46,6 +46,10 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
         pixels = np.ascontiguousarray(row.reshape(3, 32, 32).transpose(1, 2, 0))
         entry = make_entry(f"{number:05}.png", Decoded(pixels, ()), None, kept, kept)
         yield entry if number else note_left_out(entry, set(present) - set(options.keep))
+
+
+def keepable(open_file: Callable[[], BinaryIO]) -> Collection[str]:
+    return CIFAR_ENDINGS
 
 
 def _labels(column: Any, count: int) -> list[bytes]:  # noqa: ANN401

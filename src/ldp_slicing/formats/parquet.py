@@ -13,7 +13,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, cast
 
@@ -89,6 +89,17 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
                 row += 1
     except (pa.ArrowException, OSError) as error:
         raise ImageError(f"is not a Parquet file, or is damaged: {error}") from None
+
+
+def keepable(open_file: Callable[[], BinaryIO]) -> Collection[str]:
+    """Return the names of the columns that are not images, from the footer."""
+    with open_file() as file:
+        try:
+            check_declared(file)
+            schema = pq.ParquetFile(file).schema_arrow
+        except pa.ArrowException as error:
+            raise ImageError(f"is not a Parquet file, or is damaged: {error}") from None
+        return set(schema.names) - {_image_column(schema, Options())}
 
 
 def _image_column(schema: Any, options: Options) -> str:  # noqa: ANN401

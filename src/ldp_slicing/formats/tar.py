@@ -16,7 +16,7 @@ import os
 import posixpath
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 from ldp_slicing.errors import ImageError
@@ -100,6 +100,10 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
             held = entry  # the last entry reports what was left out, and that is known only at the end
     if held is not None:
         yield note_left_out(held, left_out)
+
+
+def keepable(open_file: Callable[[], BinaryIO]) -> None:
+    """Return None: a shard has no list of its members."""
 
 
 def _other_endings(file: BinaryIO) -> set[str]:

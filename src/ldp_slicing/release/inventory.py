@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from ldp_slicing.errors import ImageError, Reason
+from ldp_slicing.errors import ImageError, LdpSlicingError, Reason, ReleaseError
 from ldp_slicing.files import digest_of
-from ldp_slicing.formats import KINDS, may_hold_images
+from ldp_slicing.formats import KINDS, Kind, load_format, may_hold_images
+from ldp_slicing.formats.base import KeepableNames
 from ldp_slicing.keys import Secret, frame
 from ldp_slicing.ledger import Ledger
 from ldp_slicing.release.names import random_name
@@ -98,9 +99,30 @@ def is_source(paths: ReleasePaths, found: StoredFile) -> bool:
     return not is_ignored(paths, found) and (found.problem is not None or not _is_unknown(paths, found))
 
 
-def can_keep(paths: ReleasePaths, found: StoredFile) -> bool:
-    """Return whether a source is of a kind that holds other data, which --keep can name."""
-    return is_source(paths, found) and KINDS[source_kind(paths.source, found.path, frames=paths.frames)].can_keep
+def check_keep_names(paths: ReleasePaths, keep: Collection[str]) -> None:
+    """Refuse a name of --keep that no source can have, as far as that is known before the sources are read."""
+    missing, present = set(keep), set[str]()
+    for found in paths.source.files() if keep else ():
+        kind = KINDS[source_kind(paths.source, found.path, frames=paths.frames)] if is_source(paths, found) else None
+        if kind is not None and kind.can_keep:
+            names = _keepable(paths, found.path, kind)
+            present.update(names or ())
+            missing -= present
+            if names is None or not missing:
+                return
+    if missing:
+        named = " ".join(f"--keep {name}" for name in sorted(missing))
+        held = f"these can be kept: {', '.join(sorted(present))}" if present else "they hold only images"
+        raise ReleaseError(f"{named}: there is no such data in the sources that could be kept; {held}", Reason.KEEP)
+
+
+def _keepable(paths: ReleasePaths, path: str, kind: Kind) -> Collection[str] | None:
+    """Return the names of the data that can be kept of a file, or None if they are not known before it is read."""
+    try:
+        keepable: KeepableNames = load_format(kind.reader, kind.extra).keepable
+        return keepable(lambda: paths.source.open(path))
+    except (LdpSlicingError, OSError):
+        return None  # the file will be refused, and the refusal says why
 
 
 def _is_unknown(paths: ReleasePaths, found: StoredFile) -> bool:

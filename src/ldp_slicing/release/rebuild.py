@@ -73,7 +73,8 @@ class RebuiltLedger:
 def rebuild(path: Path, folders: Sequence[Path], key: Path | None) -> RebuiltLedger:
     """Make the ledger at ``path`` again from these state folders. ``key``: its old key, if it is not beside it."""
     # SQLite would add the log of the lost ledger to the new one.
-    left = [one.name for suffix in ("", "-wal", "-journal") if (one := Path(f"{path}{suffix}")).exists()]
+    places = [path, *(Path(f"{path}{suffix}") for suffix in ("-wal", "-journal"))]
+    left = [one.name for one in places if one.exists() and (one == path or one.stat().st_size)]
     if left:
         raise LedgerError(
             f"{' and '.join(left)} in {path.parent} must be moved away before a ledger is rebuilt there; its key may "

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ldp_slicing.errors import Reason
+from ldp_slicing.formats import CIFAR_ENDINGS
 from ldp_slicing.ledger import Selection
 from ldp_slicing.manifest import AGAIN, LOST
 from ldp_slicing.release.report import FileState
@@ -178,6 +179,8 @@ def notices(state: RunState) -> Iterator[Notice]:
         yield Notice(".", f"left out {counted(unselected, 'file')} by --include and --exclude")
     if notice := visible_scan_names(state):
         yield Notice(".", notice)
+    if names := not_kept(state):
+        yield Notice(".", f"{' '.join(f'--keep {name}' for name in names)}: no released file has it")
     query = "SELECT path, notice, images FROM notices ORDER BY path, notice"
     for path, notice, images in state.execute(query):
         yield Notice(decode_path(path), notice, images)
@@ -274,6 +277,14 @@ def kept_names(state: RunState) -> list[str]:
     """Return the names of the data that the outputs hold beside images."""
     query = "SELECT DISTINCT name FROM kept JOIN sources USING (path) WHERE state = 'released' ORDER BY name"
     return [name for (name,) in state.execute(query)]
+
+
+def not_kept(state: RunState) -> list[str]:
+    """Return the names of --keep that nothing had, if anything was released: most likely they are misspelt."""
+    if not count_states(state)[FileState.RELEASED]:
+        return []
+    kept = {*kept_names(state)}
+    return [name for name in state.get("parameters")["keep"] if not {name, CIFAR_ENDINGS.get(name)} & kept]
 
 
 def ledger_entries(bits: int | None = None) -> Selection:

@@ -24,7 +24,7 @@ from ldp_slicing.keys import Secret, read_key_file
 from ldp_slicing.ledger import Ledger, RunPolicy, default_ledger, run_id
 from ldp_slicing.release import records
 from ldp_slicing.release.closing import Closing, close_run, withdraw_card
-from ldp_slicing.release.inventory import Inventory, Stop, can_keep, is_source, take_inventory
+from ldp_slicing.release.inventory import Inventory, Stop, check_keep_names, is_source, take_inventory
 from ldp_slicing.release.ledger_client import LedgerClient, LocalLedgerClient
 from ldp_slicing.release.ledger_join import LedgerJoin
 from ldp_slicing.release.parameters import check_parameters, wrong_ledger
@@ -213,6 +213,7 @@ def prepare(
         ledger = ledger or default_ledger()
         check_private_files(paths, target, [ledger, *([key] if key else [])])
         check_above(paths)
+        paths.source.check_selection()
         is_known = (paths.state / DATABASE_NAME).exists()
         if not is_known:
             check_new(paths)
@@ -221,12 +222,7 @@ def prepare(
                 raise ReleaseError(
                     f"{' and '.join(sources)} holds no file that can be released{which}", Reason.NO_FILES
                 )
-            if settings.keep and not any(can_keep(paths, found) for found in paths.source.files()):
-                raise ReleaseError(
-                    f"{' and '.join(sources)} holds no file that has data to keep besides its images: "
-                    f"leave out --keep {' --keep '.join(settings.keep)}",
-                    Reason.KEEP,
-                )
+            check_keep_names(paths, settings.keep)
         open_run = _open_rehearsal if dry_run else _open_run
         run = open_run(paths, settings, ledger, owners, is_known=is_known, spend=spend, stop=stop)
         return replace(run, cap=cap)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
 from ldp_slicing.card.card import MOST_KEPT, MOST_NAME
-from ldp_slicing.errors import PlanError, ReleaseError
+from ldp_slicing.errors import PlanError, Reason, ReleaseError
 from ldp_slicing.formats.base import Options
 from ldp_slicing.ledger import Duplicates
 from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, plan_for
+from ldp_slicing.png import MAX_PIXELS
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.value_range import ValueRange
 from ldp_slicing.view import Padded, Prune, Size, sizing
@@ -86,6 +88,12 @@ class ReleaseSettings:
         if self.values is not None:
             self.slicer(self.values.bits)
         self.slicer(COLOUR_BITS if self.slices is None else self._widest)
+        sides = (self.size.width, self.size.height) if isinstance(self.size, Padded) else self.size
+        if isinstance(sides, tuple) and math.prod(sides) > MAX_PIXELS:
+            raise ReleaseError(
+                f"a release of {sides[0]} x {sides[1]} pixels is too large: it has at most {MAX_PIXELS:,}",
+                Reason.SETTINGS,
+            )
         if self.names not in ("keep", "random") or self.duplicates not in ("spend", "once"):
             raise ReleaseError(
                 f'names are "keep" or "random", duplicates "spend" or "once"; got {self.names!r}, {self.duplicates!r}'

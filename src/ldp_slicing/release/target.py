@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
@@ -79,6 +80,13 @@ def resolve_paths(
     With ``shared``, workers on other machines write to the target, so their temporary files must lie inside it.
     """
     opened = open_sources(sources, selection, into_folder=_is_folder(target))
+    for one, other in itertools.combinations([Path(source) for source in sources if not is_remote(source)], 2):
+        if _overlap(one, other) and not any(path.suffix.lower() == ".zip" for path in (one, other)):
+            raise ReleaseError(
+                f"{one} and {other} overlap, and images that are in both would be released twice: name only one of "
+                "them",
+                Reason.OVERLAP,
+            )
     state, only = state or default_state(target), opened.only
     if is_remote(target):
         for source in sources:

@@ -335,4 +335,6 @@ def _refuse(output: _Output, entry: Entry, approval: Approval) -> None:
 
 
 def _describe(error: Exception, what: str) -> str:
+    if isinstance(error, MemoryError):
+        return f"{what}: there is not enough memory; use fewer --workers, or smaller releases (--max-side)"
     return f"{what}: {getattr(error, 'strerror', None) or repr(error)}"

@@ -23,6 +23,7 @@ from functools import lru_cache
 from ldp_slicing.errors import Reason, ReleaseError
 
 _TOKEN = re.compile(r"\\(?P<escaped>.)|(?P<deep>\*\*)|(?P<set>\[\^?\]?[^\]]*\])|(?P<other>.)", re.DOTALL)
+_SPECIAL = re.compile(r"[\\\[\]&~|]")  # in a set of a regular expression
 _MEANING = {"*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")"}
 
 
@@ -44,6 +45,14 @@ class Selection:
         """Return whether the file at ``path`` below the source is selected."""
         return (not self.include or _matches(self.include, path)) and not _matches(self.exclude, path)
 
+    def folder_pattern(self, paths: Iterable[str]) -> str | None:
+        """Return a pattern that matches none of these files but a folder of them, which it therefore does not mean."""
+        unmatched, folders = {one for one in (*self.include, *self.exclude) if not one.endswith("/")}, set[str]()
+        for path in paths:
+            unmatched = {one for one in unmatched if not compiled(one).fullmatch(path)}
+            folders |= {one for one in unmatched if compiled(f"{one}/").fullmatch(path)}
+        return min(folders & unmatched, default=None)
+
 
 def _matches(patterns: Iterable[str], path: str) -> bool:
     return any(compiled(pattern).fullmatch(path) for pattern in patterns)
@@ -61,6 +70,8 @@ def compiled(pattern: str) -> re.Pattern[str]:
     for token in _TOKEN.finditer(body + ("**" if body.endswith("/") else "")):
         other = token["other"]
         depth += {"{": 1, "}": -1}.get(other, 0)
+        if (token["set"] or "").startswith("[!"):  # in shells it means the opposite of what it would mean here
+            raise ReleaseError(f"{pattern!r} is not a pattern: write [^ instead of [!", Reason.PATTERN)
         if depth not in (0, 1) or other == "[" or (other == "\\"):
             raise ReleaseError(
                 f"{pattern!r} is not a pattern: a bracket is not closed, or a backslash ends it", Reason.PATTERN
@@ -70,7 +81,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
         elif token["deep"]:
             text += ".*"
         elif token["set"]:
-            text += f"(?!/){token['set'].replace(chr(92), chr(92) * 2)}"
+            text += "(?!/)[" + _SPECIAL.sub(r"\\\g<0>", token["set"][1:-1]) + "]"
         else:
             text += "|" if depth and other == "," else _MEANING.get(other, re.escape(other))
     try:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
-from ldp_slicing.errors import ImageError
+from ldp_slicing.errors import ImageError, Reason, ReleaseError
 from ldp_slicing.storage.base import Readable, StoredFile
 from ldp_slicing.storage.selection import EVERYTHING, Selection
 
@@ -38,6 +38,15 @@ class SourceFiles:
 
     def selects(self, found: StoredFile) -> bool:
         return self.selection.has(self._find(found.path)[1])
+
+    def check_selection(self) -> None:
+        """Refuse a pattern that names a folder as if it were a file: nothing would be left out, or included, by it."""
+        if self.selection and (one := self.selection.folder_pattern(self._find(f.path)[1] for f in self.all_files())):
+            raise ReleaseError(
+                f"the pattern {one!r} matches no file, but there is a folder of that name: write '{one}/' to mean "
+                "everything in it",
+                Reason.PATTERN,
+            )
 
     def is_named(self, path: str) -> bool:
         """Return whether the owner named this very file, not a folder that it is in."""

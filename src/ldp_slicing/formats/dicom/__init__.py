@@ -12,7 +12,7 @@
 """
 
 from ldp_slicing.formats.dicom.checker import check, load, members
-from ldp_slicing.formats.dicom.reader import read
+from ldp_slicing.formats.dicom.reader import keepable, read
 from ldp_slicing.formats.dicom.writer import Writer
 
-__all__ = ["Writer", "check", "load", "members", "read"]
+__all__ = ["Writer", "check", "keepable", "load", "members", "read"]

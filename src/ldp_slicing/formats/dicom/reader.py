@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, BinaryIO
 
 import pydicom
@@ -17,7 +17,7 @@ from ldp_slicing.errors import ImageError, LdpSlicingError
 from ldp_slicing.formats.base import Entry, Options, Original
 from ldp_slicing.formats.dicom import values
 from ldp_slicing.formats.dicom.pixels import Stored, check_amount, describe, inflated
-from ldp_slicing.formats.dicom.tags import kept_tags
+from ldp_slicing.formats.dicom.tags import TAGS, kept_tags
 from ldp_slicing.formats.dicom.uids import pseudonyms
 from ldp_slicing.plan import COLOUR_BITS
 
@@ -47,6 +47,10 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
         raise ImageError("is not a DICOM file: its header is missing") from None
     except Exception:  # pydicom and its decoders raise many types on damaged files
         raise ImageError("cannot be decoded: it is damaged, or not as the DICOM standard demands") from None
+
+
+def keepable(open_file: Callable[[], BinaryIO]) -> Collection[str]:
+    return TAGS
 
 
 def _check_settings(stored: Stored, options: Options) -> None:
