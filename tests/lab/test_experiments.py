@@ -85,6 +85,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faces, "BUDGETS", (5.2, 20.0))
     monkeypatch.setattr(faces, "PAPER", (1.0, 2.0))
     monkeypatch.setattr(face_sets, "BUDGETS", (5.2, 20.0))
+    monkeypatch.setattr(
+        face_sets, "load_lfw", lambda folder: replace(load_lfw(folder), images=load_lfw(folder).images[:4])
+    )
     monkeypatch.setattr(overhead, "ROUNDS", 1)
     for name, value in {"COUNTS": (1, 2), "SECONDS": 0.1, "IMAGES": 32}.items():
         monkeypatch.setattr(throughput, name, value)
@@ -259,7 +262,8 @@ def test_a_selector_without_matches_is_refused_and_the_rows_are_listed(name: str
 
 def test_every_experiment_is_tested_and_has_its_name() -> None:
     attacks = {"averaging", "bayes", "black-box", "white-box", "sizes"}  # tests/lab/attacks/test_attack_experiments.py
-    assert set(MAKERS) | attacks | {"peers", "peers-storage"} == set(MODULES)  # tests/lab/peers/test_experiment.py
+    peers = {"peers", "peers-storage", "peers-identity", "map2v"}  # tests/lab/peers
+    assert set(MAKERS) | attacks | peers == set(MODULES)
     assert [load_experiment(name).name for name in MODULES] == [*MODULES]
     assert len(curves.PAPER["cifar10"]) == len(curves.PAPER["cifar100"]) == len(faces.PAPER) == len(BUDGETS)
 
