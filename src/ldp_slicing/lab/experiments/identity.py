@@ -193,8 +193,8 @@ def figure(rows: RowsByExperiment) -> Figure:
                 "capsize": 2,
                 "label": RECONSTRUCTED,
             }
-            means, errors = zip(*rebuilt.values(), strict=True)
-            axis.errorbar(list(rebuilt), means, yerr=errors, **look)
+            middle, errors = zip(*rebuilt.values(), strict=True)
+            axis.errorbar(list(rebuilt), middle, yerr=errors, **look)
         axis.plot([20.0], [PAPER[name]], "x", color="0.3", label="paper")
         axis.set(
             title=title, xlabel="eps per released pixel, pruned", ylabel="advantage, % (at most 50)", ylim=(-1, 51)
