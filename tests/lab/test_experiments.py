@@ -85,12 +85,16 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faces, "BUDGETS", (5.2, 20.0))
     monkeypatch.setattr(faces, "PAPER", (1.0, 2.0))
     monkeypatch.setattr(face_sets, "BUDGETS", (5.2, 20.0))
+    monkeypatch.setattr(
+        face_sets, "load_lfw", lambda folder: replace(load_lfw(folder), images=load_lfw(folder).images[:4])
+    )
     monkeypatch.setattr(overhead, "ROUNDS", 1)
     for name, value in {"COUNTS": (1, 2), "SECONDS": 0.1, "IMAGES": 32}.items():
         monkeypatch.setattr(throughput, name, value)
     monkeypatch.setattr(identity, "TARGETS", (identity.EASY, (20.0, "haar")))
     monkeypatch.setattr(identity, "SLOW", {"wide-resnet": (identity.EASY,), "classifier": (identity.EASY,)})
     monkeypatch.setattr(identity_people, "STAGES", (None, (20.0, "haar")))
+    monkeypatch.setattr(identity_people, "HALVES", ((0, 1), (2, 3)))
     monkeypatch.setattr(objectives, "wide_resnet28", lambda classes, width, channels: tiny(classes, channels))
     monkeypatch.setitem(MODELS, "resnet9", tiny)
     monkeypatch.setattr(tradeoff, "CANDIDATES", (plans.paper("haar", 20.0), plans.thick(None, 5.2, "76", "7")))
@@ -467,3 +471,25 @@ def test_a_folder_without_results_is_refused(tmp_path: Path, monkeypatch: pytest
         assert ran.exit_code == 2
         assert "holds no results" in ran.output
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("small")
+def test_a_stage_of_a_curriculum_starts_from_the_one_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_lfw(tmp_path / "data")
+    monkeypatch.setattr(ExperimentContext, "shortened", lambda _, how: replace(how, epochs=1, batch=16))
+
+    def measured(only: str, work: str) -> list[str]:
+        said = list[str]()
+        folders = [tmp_path / name for name in ("data", "results", work)]
+        reproduce("identity", *folders, device="cpu", only=f"method=wide-resnet-taught {only}", say=said.append)
+        return [line.partition(":")[0] for line in said if "epoch 1 of 1" in line]
+
+    assert len(measured("epsilon=20 folds=1-2", "work")) == 2  # the first stage is trained, and not reported
+    (row,) = read_rows(tmp_path / "results" / "identity.json")
+    assert row.epsilon == 20.0
+    assert row.training
+    assert row.training.started_from
+    assert not measured("epsilon=20 folds=1-2", "work")
+    assert measured("epsilon=none folds=1-2", "work") == []  # its network is there, and measured
+    assert len(read_rows(tmp_path / "results" / "identity.json")) == 2
+    assert len(measured("folds=1-2|3-4", "elsewhere")) == 2  # only the half that is not done

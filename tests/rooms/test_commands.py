@@ -33,6 +33,7 @@ FORBIDDEN = {  # for each command, the rooms that it must not load
     "lab choose --max-leakage 0.78": (*OWNERS_RUN, "torch", "lab.experiments", "lab.learners", "lab.attacks"),
     "lab train sources --data {data} --out {out} --minutes 0 --validation 0.5": (*OWNERS_RUN, "lab.experiments"),
     "lab train-faces sources/train --data {data} --out {out}": (*OWNERS_RUN, "lab.experiments"),
+    "lab verify-faces {sources} --recogniser {data} --out {out}": OWNERS_RUN,
     "lab attack averaging sources --data {data} --out {out}": (*OWNERS_RUN, "lab.experiments"),
     "lab reproduce fidelity --data {data} --results {out}": OWNERS_RUN,
 }

@@ -178,3 +178,16 @@ def train_all(
             row = finish(run, row)
         yield row
     context.postponed.extend(one.row for one in pending.values())
+
+
+def train_needed(
+    trials: Sequence[Trial], context: ExperimentContext, finish: Callable[[TrainingRun, Row], Row]
+) -> Iterator[Row]:
+    """``train_all`` for networks that others need: they are trained even if their rows are done or not wanted.
+
+    Rows that are done or not wanted are not yielded.
+    """
+    pending = {one.row.key for one in trials if context.wants(one.row) and not context.is_done(one.row, one.task)}
+    for row in train_all(trials, replace(context, done=(), only={}), finish):
+        if row.key in pending or not row.finished:
+            yield row

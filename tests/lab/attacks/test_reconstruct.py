@@ -9,6 +9,8 @@ import torch
 
 from ldp_slicing import Plan, Slice
 from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.lab.attacks.contact_sheet import low_band_of, view_of
+from ldp_slicing.lab.attacks.outcome import example_columns
 from ldp_slicing.lab.data.sets import ImageSet, Split
 from ldp_slicing.lab.learners.checkpoint import save_checkpoint
 from ldp_slicing.lab.learners.models import adversaries as networks
@@ -145,3 +147,21 @@ def test_a_network_for_other_plans_has_another_checkpoint(tmp_path: Path) -> Non
     assert len(list(tmp_path.glob("*.pt"))) == 2
     with pytest.raises(LdpSlicingError, match="plans belong to the loss"):
         replace(task("black-box"), plans=())
+
+
+def test_sheets_of_a_pruned_white_box_show_the_low_band() -> None:
+    sources = torch.arange(15, dtype=torch.uint8).view(1, 1, 3, 5)
+    band = low_band_of(sources)
+    assert band.shape == sources.shape
+    assert band[0, 0, :2, :2].unique().tolist() == [3.0]  # the mean of 0, 1, 5 and 6
+    assert band[0, 0, 2, 4] == 14  # the corner is paired with itself
+    pruned = view_of(sources[..., :2, :4], "haar")
+    torch.testing.assert_close(low_band_of(pruned), torch.full_like(pruned, 128))  # nothing of it is left
+    examples = {5.2: (sources, sources)}
+    one = example_columns(sources, sources, examples, "eps", low_band=True)
+    assert list(one) == ["source,\nview,\nlow band", "eps 5.2: release,\nreconstruction,\nlow band"]
+    assert torch.equal(one["source,\nview,\nlow band"][2:], band)
+    two = sources.expand(2, -1, -1, -1)
+    several = example_columns(two, two, {5.2: (two, two)}, "eps", low_band=True)
+    assert list(several) == ["source", "view", "low band", "eps 5.2\nrelease", "eps 5.2\nattack", "eps 5.2\nlow band"]
+    assert len(example_columns(two, two, {5.2: (two, two)}, "eps")) == 4

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
+from torch.nn import functional
 
 from ldp_slicing.lab.bits import float_rgb, repeat_pixels
 from ldp_slicing.torch.simulate import apply_view
@@ -32,8 +33,9 @@ def contact_sheet(columns: Mapping[str, Tensor], banner: str = "") -> Image.Imag
     times = -(-SMALLEST // width)
     across, down = times * width + GAP, times * height + GAP
     font, top = ImageFont.load_default(TEXT - 2), 2 * TEXT if banner else 0
+    words = TEXT * max(2, *(1 + title.count("\n") for title in tiles))
     room = max(GAP + len(tiles) * across, int(font.getlength(banner)) + 2 * GAP)
-    sheet = Image.new("RGB", (room, top + GAP + 2 * TEXT + rows * down), (250, 250, 248))
+    sheet = Image.new("RGB", (room, top + GAP + words + rows * down), (250, 250, 248))
     draw = ImageDraw.Draw(sheet)
     if banner:
         draw.rectangle((0, 0, room, top - 1), fill=RED)
@@ -43,7 +45,7 @@ def contact_sheet(columns: Mapping[str, Tensor], banner: str = "") -> Image.Imag
             draw.text((GAP + column * across, top + 2 + number * TEXT), line, fill=(30, 30, 34), font=font)
         for row, image in enumerate(images):
             tile = Image.fromarray(image).resize((times * width, times * height), Image.Resampling.NEAREST)
-            sheet.paste(tile, (GAP + column * across, top + GAP + 2 * TEXT + row * down))
+            sheet.paste(tile, (GAP + column * across, top + GAP + words + row * down))
     return sheet
 
 
@@ -51,6 +53,16 @@ def view_of(sources: Tensor, prune: Prune, size: Size = None) -> Tensor:
     """uint8 [K, C, H, W] to float32 [K, C, H, W], 0..255: the view as an RGB or grey image, in the same size."""
     words = repeat_pixels(apply_view(sources, prune, colour=sources.shape[1] == 3, size=size), sources.shape[2:])
     return float_rgb(words.float()).clamp_(0, 255)
+
+
+def low_band_of(images: Tensor) -> Tensor:
+    """[K, C, H, W] to float32 [K, C, H, W]: every pixel replaced by the mean of its 2 x 2 block, which pruning removes.
+
+    A last odd row or column is paired with itself.
+    """
+    height, width = images.shape[2:]
+    padded = functional.pad(images.float(), (0, width % 2, 0, height % 2), mode="replicate")
+    return functional.interpolate(functional.avg_pool2d(padded, 2), scale_factor=2.0)[..., :height, :width]
 
 
 def _tiles(images: Tensor) -> NDArray[np.uint8]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ldp_slicing.lab.attacks.attack_target import AttackTarget
-from ldp_slicing.lab.attacks.contact_sheet import portrait
+from ldp_slicing.lab.attacks.contact_sheet import low_band_of, portrait
 from ldp_slicing.lab.rows import Measurement, Metrics
 
 EXAMPLES = 6  # images on a contact sheet
@@ -36,19 +36,24 @@ def example_sources(target: AttackTarget) -> Tensor:
     return portrait().to(target.sources.device) if target.faces else target.sources[:EXAMPLES]
 
 
-def example_columns(sources: Tensor, view: Tensor, examples: Examples, unit: str) -> dict[str, Tensor]:
+def example_columns(
+    sources: Tensor, view: Tensor, examples: Examples, unit: str, *, low_band: bool = False
+) -> dict[str, Tensor]:
     """The columns of a contact sheet. A reconstruction is beside its release, or below it if there is only one source.
 
     unit: what the keys of ``examples`` are, such as "eps".
+    low_band: also show the low band, which pruning removes: of the source, and as the attack has recovered it.
     """
-    if len(sources) == 1:
-        below = {
-            f"{unit} {key:g}: release,\nreconstruction": torch.cat([image.float() for image in images])
-            for key, images in sorted(examples.items())
-        }
-        return {"source,\nview": torch.cat((sources.float(), view)), **below}
-    columns = {"source": sources, "view": view}
-    for key, images in sorted(examples.items()):
-        names = ("release", "attack")
-        columns |= {f"{unit} {key:g}\n{name}": image for name, image in zip(names, images, strict=True)}
+    alone, shown = len(sources) == 1, 3 if low_band else 2
+    names = ("release", "reconstruction" if alone else "attack", "low band")[:shown]
+    groups = [("", ("source", "view", "low band")[:shown], (sources, view, low_band_of(sources)))]
+    for key, (release, guess) in sorted(examples.items()):
+        groups.append((f"{unit} {key:g}", names, (release, guess, low_band_of(guess))))
+    columns = dict[str, Tensor]()
+    for title, words, images in groups:
+        if alone:
+            head = ",\n".join(words)
+            columns[f"{title}: {head}" if title else head] = torch.cat([image.float() for image in images[:shown]])
+        else:
+            columns |= {f"{title}\n{word}".strip(): image for word, image in zip(words, images, strict=False)}
     return columns

@@ -146,7 +146,7 @@ def _draw(
         every = [pair for pool in pools for pair in pool]
         return [every[i] for i in rng.permutation(len(every))[:count]]
     found = dict[tuple[int, int], None]()
-    several = np.flatnonzero([len(members[one]) > 1 for one in person]) if same else np.arange(len(images))
+    several = np.flatnonzero([len(members[int(one)]) > 1 for one in person]) if same else np.arange(len(images))
     while len(found) < count:
         i = int(rng.choice(several))
         j = int(rng.choice(np.flatnonzero((person == person[i]) == same)))

@@ -100,7 +100,7 @@ def figure(rows: RowsByExperiment) -> Figure:
         found = {one: values for one in VARIANTS if (values := accuracies(rows["ablation"], one, name))}
         titles = {one: f"{one.title}\neps {one.per_source_pixel} per source pixel" for one in found}
         axis.set(
-            title=f"{SETS[name]}, ResNet-56, nominal eps 20 per released pixel",
+            title=f"{SETS[name]}, ResNet-56, nominal eps 20",
             xlabel="test accuracy, %",
             xlim=(0, 100),
         )

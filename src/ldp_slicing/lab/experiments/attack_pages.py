@@ -78,6 +78,8 @@ def write_sheet(
     examples: Examples,
     unit: str = "eps",
     size: Size = None,
+    *,
+    low_band: bool = False,
 ) -> tuple[str, ...]:
     """Add examples to the contact sheet ``name`` and return its file. The work folder keeps earlier examples."""
     context.work.mkdir(parents=True, exist_ok=True)
@@ -87,7 +89,7 @@ def write_sheet(
     known |= {key: [image.cpu() for image in images] for key, images in examples.items()}
     torch.save(known, kept)
     sources = example_sources(target)
-    columns = example_columns(sources, view_of(sources, prune, size), known, unit)
+    columns = example_columns(sources, view_of(sources, prune, size), known, unit, low_band=low_band)
     contact_sheet(columns).save(context.results / f"{name}.png")
     return (f"{name}.png",)
 

@@ -134,7 +134,7 @@ def figure(rows: RowsByExperiment) -> Figure:
         axis.set(title=f"{title}, ResNet-56", xlabel="eps per released pixel and release (local)")
     if central:
         axis = axes[2]
-        found = {eps: metric(select(central, epsilon=eps), "test_accuracy") for eps in BUDGETS}
+        found = {eps: metric(select(central, dataset="cifar10", epsilon=eps), "test_accuracy") for eps in BUDGETS}
         line(axis, found, "DP-SGD on scattering features (ours)", COLOURS[2])
         paper = {eps: [value / 100] for eps, value in zip(BUDGETS, PAPER_DP_SGD, strict=True)}
         line(axis, paper, "DP-SGD (paper)", COLOURS[1], "--")

@@ -19,7 +19,7 @@ from ldp_slicing.lab.data.face_sets import VerificationSet, open_face_set
 from ldp_slicing.lab.data.folders import list_images, read_images
 from ldp_slicing.lab.data.lfw import load_lfw
 from ldp_slicing.lab.data.sets import ImageSet, Split, require_folder
-from ldp_slicing.lab.experiment import Experiment, ExperimentContext, train_all
+from ldp_slicing.lab.experiment import Experiment, ExperimentContext, train_needed
 from ldp_slicing.lab.experiments.reconstruction_pages import for_all_budgets
 from ldp_slicing.lab.learners.embedding import embed
 from ldp_slicing.lab.learners.models import build_embedder, load_weights
@@ -127,7 +127,7 @@ def verify_reconstructed(
 
     network = Row(NAME, "", RECONSTRUCTOR, tuple(plans), prune)
     how = for_all_budgets(recipe("white-box-faces"))
-    yield from train_all([context.trial(network, faces, how)], replace(context, done=(), only={}), keep)
+    yield from train_needed([context.trial(network, faces, how)], context, keep)
     for one, row in rows:
         if trained and row.plan and context.pending(row):
             sources = torch.from_numpy(one.images).permute(0, 3, 1, 2).to(context.device)

@@ -83,6 +83,11 @@ def table(rows: Sequence[Row]) -> str:
     return markdown(heads, lines)
 
 
+def _best(rows: Sequence[Row]) -> list[float]:
+    """The accuracies of the best test epochs."""
+    return [row.training.best_test_accuracy for row in rows if row.training and row.training.best_test_accuracy]
+
+
 def figure(rows: RowsByExperiment) -> Figure:
     """Test accuracy over the epochs with the paper's final values, and the best test epoch over eps."""
     from ldp_slicing.lab.figures import COLOURS, legend, line, panels
@@ -111,12 +116,11 @@ def figure(rows: RowsByExperiment) -> Figure:
         axis.set(title=title, xlabel="epoch", ylabel="test accuracy, %", ylim=(0, 100))
         legend(axis)
     for axis, (name, title) in zip(axes[2:], SETS.items(), strict=False):
-        mine = {row.epsilon: row.training for row in private if row.dataset == name}
-        best = {eps: [mine[eps].best_test_accuracy] for eps in BUDGETS if eps in mine}
+        best = {eps: _best(select(private, dataset=name, plan=Plan.paper(eps))) for eps in BUDGETS}
         axis.set_xscale("log")
         line(axis, best, f"best test epoch of {SHORT} (at eps 20: of 250)", COLOURS[0])
-        paper = {eps: [value / 100] for eps, value in zip(BUDGETS, curves.PAPER[name], strict=True)}
-        line(axis, paper, "paper: best test epoch of 250", COLOURS[1], "--")
+        theirs = {eps: [value / 100] for eps, value in zip(BUDGETS, curves.PAPER[name], strict=True)}
+        line(axis, theirs, "paper: best test epoch of 250", COLOURS[1], "--")
         axis.set(title=title, xlabel="eps per release", ylabel="test accuracy, %", ylim=(0, 100))
         legend(axis)
     return drawn

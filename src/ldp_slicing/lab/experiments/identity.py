@@ -18,7 +18,15 @@ from ldp_slicing.lab.attacks.pairs import (
 )
 from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.data.sets import ImageSet
-from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExperiment, Trial, test_accuracy, train_all
+from ldp_slicing.lab.experiment import (
+    Experiment,
+    ExperimentContext,
+    RowsByExperiment,
+    Trial,
+    test_accuracy,
+    train_all,
+    train_needed,
+)
 from ldp_slicing.lab.experiments.identity_people import STAGES, Target, identity_row, measure_people
 from ldp_slicing.lab.learners.recipes import recipe
 from ldp_slicing.lab.learners.run import TrainingRun
@@ -100,7 +108,7 @@ def _blind(name: str, images: ImageSet, context: ExperimentContext) -> Iterator[
         seen.append(class_log_probabilities(run))
         return test_accuracy(run, row)
 
-    yield from train_all([public], replace(context, done=(), only={}), look)
+    yield from train_needed([public], context, look)
     if seen:
         finish = lambda run, row: replace(row, metrics=attack_with_classifier(run, seen[0]))  # noqa: E731
         yield from train_all(trials, context, finish)
@@ -185,8 +193,8 @@ def figure(rows: RowsByExperiment) -> Figure:
                 "capsize": 2,
                 "label": RECONSTRUCTED,
             }
-            means, errors = zip(*rebuilt.values(), strict=True)
-            axis.errorbar(list(rebuilt), means, yerr=errors, **look)
+            middle, errors = zip(*rebuilt.values(), strict=True)
+            axis.errorbar(list(rebuilt), middle, yerr=errors, **look)
         axis.plot([20.0], [PAPER[name]], "x", color="0.3", label="paper")
         axis.set(
             title=title, xlabel="eps per released pixel, pruned", ylabel="advantage, % (at most 50)", ylim=(-1, 51)

@@ -19,7 +19,7 @@ from ldp_slicing.files import atomic_path
 from ldp_slicing.lab.attacks.pairs import advantage, attack_with_pairs
 from ldp_slicing.lab.data.lfw import FaceSet, Side, images_in_pairs, load_lfw, sides
 from ldp_slicing.lab.data.sets import ImageSet, Split
-from ldp_slicing.lab.experiment import ExperimentContext, Trial, train_all
+from ldp_slicing.lab.experiment import ExperimentContext, Trial, train_all, train_needed
 from ldp_slicing.lab.experiments.lfw_sides import Teacher, load_teachers, pairs_of, people_of, people_with_several
 from ldp_slicing.lab.learners.embedding import embed
 from ldp_slicing.lab.learners.recipes import Recipe, recipe
@@ -178,21 +178,20 @@ def _train_in_stages(
     A stage that is done is trained again if a later one is not and the work folder does not have the network.
     """
     stages = [[half.stage(method, number) for half in attacks.values()] for number in range(len(STAGES))]
-    pending = [
-        one.row
-        for stage in stages
+    left = [
+        (number, one.row.folds)
+        for number, stage in enumerate(stages)
         for one in stage
         if context.wants(one.row) and not context.is_done(one.row, one.task)
     ]
     for number, stage in enumerate(stages):
-        needed = {one.row.folds for later in stages[number:] for one in later if one.row in pending}
-        trials = [one for one in stage if one.row.folds in needed]
-        finished = 0
-        for row in train_all(
-            trials, replace(context, done=(), only={}), lambda run, row: attacks[row.folds].attack(run, row)
-        ):
-            if not row.finished or any(one.key == row.key for one in pending):
-                yield row
-            finished += row.finished
-        if finished < len(trials):
+        needed = {folds for later, folds in left if later >= number}
+        trials, finished = [one for one in stage if one.row.folds in needed], list[Row]()
+
+        def attack(run: TrainingRun, row: Row, finished: list[Row] = finished) -> Row:
+            finished.append(row)
+            return attacks[row.folds].attack(run, row)
+
+        yield from train_needed(trials, context, attack)
+        if len(finished) < len(trials):
             return  # the time is up

@@ -62,7 +62,9 @@ def measure(kind: str, context: ExperimentContext) -> Iterator[Row]:
         if len(row.plans) == 1 and not _is_thick(row):
             return done
         sheet = f"{kind}-{row.dataset}-thick-pruned" if _is_thick(row) else sheet_name(kind, row)
-        return replace(done, files=write_sheet(context, target, sheet, row.prune, outcome.examples))
+        shows_low_band = kind == "white-box" and row.prune == "haar"
+        files = write_sheet(context, target, sheet, row.prune, outcome.examples, low_band=shows_low_band)
+        return replace(done, files=files)
 
     yield from mean_image_rows(kind, context)
     yield from train_all(sorted(trials, key=lambda one: -len(one.row.plans)), context, finish)
