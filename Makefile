@@ -36,7 +36,7 @@ test: .venv/installed-for-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest --numprocesses 2 --dist loadfile --cov --cov-report=term-missing
+	$(BIN)/pytest --numprocesses 2 --dist loadfile --cov --cov-report=term-missing -rs
 
 docs: .venv/installed-for-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

@@ -84,6 +84,7 @@ def plans() -> list[tuple[dict[str, Any], Plan]]:
             ({"kind": "paper", "epsilon": epsilon, "weights": weights}, Plan.paper(epsilon, weights)),
             ({"kind": "uniform", "epsilon": epsilon}, Plan.uniform(epsilon)),
             ({"kind": "grey", "epsilon": epsilon, "bits": 12}, Plan.grey(epsilon, 12)),
+            ({"kind": "grey", "epsilon": epsilon, "bits": 1}, Plan.grey(epsilon, 1)),
             ({"kind": "sliced", "epsilon": epsilon, "slices": slices}, Plan.sliced(epsilon, slices)),
             (
                 {"kind": "sliced", "epsilon": epsilon, "slices": grey, "bits": 12},
@@ -179,6 +180,15 @@ def test_cards_of_shrunk_releases_have_the_same_text(size: Size, asked: object) 
     plan, sizes = Plan.paper(20.0), [(40, 30)]
     (text,) = ask({"ask": "card", "plan": spec(plan), "prune": "haar", "sizes": sizes, "size": asked})
     assert text == Card((Statement.of(plan, "haar", "rgb", sizes, size=size),)).to_json()
+
+
+def test_a_card_about_colour_and_grey_has_the_same_text() -> None:
+    grey, colour, sizes = Plan.sliced(5.2, "7+6", 8), Plan.paper(20.0), [(40, 30), (9, 9)]
+    (text,) = ask(
+        {"ask": "mixedCard", "plans": [spec(grey), spec(colour)], "prune": "haar", "sizes": sizes, "size": 40}
+    )
+    statements = tuple(Statement.of(plan, "haar", "rgb", sizes, size=40) for plan in (grey, colour))
+    assert text == Card(statements).to_json()
 
 
 def test_verify_accepts_a_folder_from_the_page(tmp_path: Path) -> None:

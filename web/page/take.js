@@ -29,13 +29,13 @@ export function setUpTaking({ opened, currentId }) {
     const settings = readSettings();
     if (!settings) return;
     for (const button of buttons) button.disabled = true;
-    progress.hidden = false;
+    progress.classList.remove("idle");
     try {
       await work(settings, { progress: (share) => (progress.value = share) });
     } catch (error) {
       $("taken").textContent = `Nothing was released: ${/** @type {Error} */ (error).message}.`;
     }
-    progress.hidden = true;
+    progress.classList.add("idle");
     progress.value = 0;
     for (const button of buttons) button.disabled = false;
   };
