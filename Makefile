@@ -5,7 +5,7 @@
 # make dist    build the sdist and the wheel in dist/
 # make fuzz    attack the commands with random input, for ten minutes and with a new seed
 # make page    build the page: needs Node with `npm install` in web/, clang 19 and lld 19
-# make bench   speed, memory, files, small images; writes benchmarks/RESULTS.md
+# make bench   speed, memory, files, small images, the page; writes benchmarks/RESULTS.md
 # make clean   remove everything that make created
 
 PYTHON ?= python3
