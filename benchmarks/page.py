@@ -83,7 +83,8 @@ def _table(times: dict[str, list[float]], title: str, pixels: int) -> list[str]:
     whole, keystream = share(("releasing",), "native"), share(("drawing", "settling"), "releasing")
     lines += [
         "",
-        f"A release in the page takes **{whole:.2f} times** as long as one by the native portable kernel; 4 are allowed.",
+        f"A release in the page takes **{whole:.2f} times** as long as one by the native portable kernel; 4 are "
+        "allowed.",
         f"Keystream and ties take **{keystream:.2f}** of the release; 0.5 are allowed.",
     ]
     print("\n".join(lines))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from ldp_slicing import Card, Plan, Slicer
 from ldp_slicing.png import SIGNATURE, encode_chunk, encode_png
 from ldp_slicing.storage import LocalStorage
 from ldp_slicing.verify import verify
+from tests.docs.documents import ROOT, blocks
 from tests.studio.server import OPTIONS, PLAN, Studio, release_of, studio
 
 pytest.importorskip("starlette")
@@ -112,6 +115,22 @@ def test_a_token_is_needed_if_there_is_one(tmp_path: Path) -> None:
         assert server.upload(release, card).status_code == 401
         assert server.upload(release, card, Authorization="Bearer wrong").status_code == 401
         assert server.upload(release, card, Authorization="Bearer secret").status_code == 201
+
+
+def test_a_token_is_needed_off_loopback(tmp_path: Path) -> None:
+    with studio("--collect", tmp_path / "set", "--host", "0.0.0.0", *OPTIONS) as server:
+        local = Studio(server.process, server.url.replace("0.0.0.0", "127.0.0.1"))
+        assert local.upload(*release_of(4)).status_code == 401
+
+
+def test_the_client_of_the_guide(tmp_path: Path) -> None:
+    (code,) = blocks((ROOT / "docs" / "guide" / "studio.md").read_text(), "python")
+    assert len(code.splitlines()) <= 10
+    with studio("--collect", tmp_path / "set", *OPTIONS[:-1], "112") as server:
+        told = code.replace("http://127.0.0.1:8765/", server.url)
+        told = told.replace("portrait.jpg", str(ROOT / "examples" / "astronaut.jpg"))
+        done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+        assert len(list((tmp_path / "set").glob("*/*.png"))) == 1, done.stdout
 
 
 def test_the_rate_is_limited(tmp_path: Path) -> None:

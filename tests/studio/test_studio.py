@@ -27,6 +27,7 @@ def test_the_page_without_collector_talks_to_nobody() -> None:
         assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
         assert answer.headers["content-type"] == "text/html; charset=utf-8"
         assert httpx.post(f"{server.url}releases").status_code == 404
+        assert httpx.get(f"{server.url}network").status_code == 404
     assert "fetch(" not in read_page(collects=False)
 
 
@@ -78,5 +79,14 @@ def test_the_page_sends_a_release_and_nothing_else(tmp_path: Path) -> None:
         assert len(sent) < len(stored) + 16_384, "a release, its card and headers: no source"
         blocked = "fetch('https://example.org/').then(() => 'sent', () => 'blocked')"
         assert page.evaluate(f"() => {blocked}") == "blocked"
+        planted = """(code) => new Promise((resolve) => {
+            const worker = new Worker(URL.createObjectURL(new Blob([code], {type: "text/javascript"})));
+            worker.onmessage = (event) => resolve(event.data);
+        })"""
+        assert page.evaluate(planted, f"{blocked}.then((answer) => postMessage(answer))") == "blocked"
+        page.evaluate("() => Object.assign(FormData.prototype, {append() {}})")  # an upload that the collector refuses
+        page.click("#send")
+        expect(page.locator("#taken")).to_contain_text("Sent, but not stored: the form needs two files", timeout=60_000)
+        expect(page.locator("#taken")).to_contain_text("2 releases made on this page")
     report = verify(LocalStorage(folder))
     assert (report.problems, report.releases) == ([], 1)

@@ -165,6 +165,16 @@ def test_a_grey_image_that_a_file_stores_in_colour_is_released_in_colour(page: A
     expect(page.locator("#planes figure:visible")).to_have_count(24)
 
 
+def captions(plan: Plan) -> list[str]:
+    """What the page writes below the 24 planes."""
+    shares = dict[int, str]()
+    for part in plan.slices:
+        flips = float((1 - plan.tables.miss_probability(part.bits)) / 2)
+        text = f"{100 * flips:.0f} %" if flips >= 0.0995 else f"{100 * flips:.2g} %"
+        shares |= {bit: text for bit in range(24) if part.bits >> bit & 1}
+    return [plan.bit_name(bit) + shares.get(bit, "dropped") for bit in range(23, -1, -1)]
+
+
 def test_every_preset_has_its_settings(page: Any) -> None:
     open_images(page, PORTRAIT)
     for preset in presets():
@@ -176,6 +186,8 @@ def test_every_preset_has_its_settings(page: Any) -> None:
         expect(page.locator("#card")).to_contain_text(f'"height": [\n        {side},', timeout=30_000)
         (statement,) = Card.from_json(page.locator("#card").text_content()).statements
         assert (statement.plan, statement.prune, statement.size) == (plan, preset.prune, preset.size)
+        assert page.locator("#risk").text_content() == statement.risk.sentence
+        assert page.locator("#planes figcaption").all_text_contents() == captions(plan)
 
 
 def test_the_source_is_what_python_decodes(page: Any, tmp_path: Path) -> None:
@@ -213,6 +225,23 @@ def test_nothing_can_be_sent_by_page_or_worker(page: Any) -> None:
         page.evaluate(f"() => {{ try {{ {code} }} catch (error) {{}} }}")
     assert page.problems, "the browser reports what it blocked"
     assert all("example.org" not in url or "blocked" in " ".join(page.problems).lower() for url in page.requests)
+
+
+def test_no_message_decides_the_key_of_a_release(browser: Any) -> None:
+    context = browser.new_context()
+    context.add_init_script(
+        """const Original = Worker;
+        globalThis.Worker = class extends Original { constructor(...rest) { super(...rest); self.caught = this; } };"""
+    )
+    page = context.new_page()
+    page.goto((PAGES / "studio.html").as_uri())
+    open_images(page, PORTRAIT)
+    asked = """() => new Promise((resolve) => {
+        const key = new Uint8Array(32), settings = {epsilon: 20, slices: null, prune: "haar", size: 32, key, seed: 1};
+        caught.addEventListener("message", ({data}) => data.number === 1e6 && resolve(Array.from(data.result.png)));
+        caught.postMessage({number: 1e6, ask: "release", id: 0, settings, key, seed: 1, keystream: key}); })"""
+    assert page.evaluate(asked) != page.evaluate(asked)
+    context.close()
 
 
 def test_a_browser_that_falsifies_pixels_is_refused(browser: Any) -> None:
@@ -297,7 +326,22 @@ def test_axe_finds_no_violation(browser: Any, scheme: Any, width: int) -> None:
         assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == []
         overflow = page.evaluate("() => document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert overflow <= 0, "the page must not scroll sideways"
+        with Image.open(io.BytesIO(page.screenshot())) as seen:
+            corner = seen.convert("L").getpixel((2, 2))
+        assert (corner > 128) == (scheme == "light")
     context.close()
+
+
+def test_a_pointer_drags_the_nearer_divider(page: Any) -> None:
+    open_images(page, PORTRAIT)
+    box = page.locator("#stage").bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 0.34 * box["width"], middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.5 * box["width"], middle)
+    page.mouse.up()
+    expect(page.locator("#divider-one")).to_have_value("50")
+    expect(page.locator("#divider-two")).to_have_value("66")
 
 
 def test_nothing_jumps_while_settings_change(page: Any) -> None:
