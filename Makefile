@@ -5,7 +5,7 @@
 # make dist    build the sdist and the wheel in dist/
 # make fuzz    attack the commands with random input, for ten minutes and with a new seed
 # make page    build the page: needs Node with `npm install` in web/, clang 19 and lld 19
-# make bench   speed, memory, files, small images; writes benchmarks/RESULTS.md
+# make bench   speed, memory, files, small images, the page; writes benchmarks/RESULTS.md
 # make clean   remove everything that make created
 
 PYTHON ?= python3
@@ -36,7 +36,7 @@ test: .venv/installed-for-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest --numprocesses 2 --dist loadfile --cov --cov-report=term-missing
+	$(BIN)/pytest --numprocesses 2 --dist loadfile --cov --cov-report=term-missing -rs
 
 docs: .venv/installed-for-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

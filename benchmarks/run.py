@@ -1,4 +1,4 @@
-"""`make bench` measures speed, memory, shrinking, files, archives, small images, import time: benchmarks/RESULTS.md.
+"""`make bench` measures speed, memory, files, small images, the page and more, and writes benchmarks/RESULTS.md.
 
 `python -m benchmarks.run small` repeats one section and keeps the others.
 """
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from benchmarks.contenders import PLAN, contenders, each
+from benchmarks.page import page
 from benchmarks.shrinking import shrinking
 from ldp_slicing import Plan, Slicer
 from ldp_slicing.kernel import VARIANTS
@@ -351,6 +352,7 @@ SECTIONS: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "palettes": ("Files as small as what they hold", palettes),
     "archive": ("Memory and number of images", archive),
     "small": ("Small images", small),
+    "page": ("The page", lambda: page(seconds)),
     "import": ("Import", importing),
 }
 

@@ -13,6 +13,18 @@ settings.register_profile("ldp-slicing", deadline=None, derandomize=bool(os.envi
 settings.load_profile("ldp-slicing")
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail if tests in one of the folders that MAY_NOT_SKIP names were skipped: CI has everything that they need."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    folders = tuple(os.environ.get("MAY_NOT_SKIP", "").split())
+    if reporter is None or not folders:  # a worker reports to the process that started it
+        return
+    skipped = [report.nodeid for report in reporter.stats.get("skipped", ()) if report.nodeid.startswith(folders)]
+    if skipped:
+        reporter.write_line(f"skipped, but MAY_NOT_SKIP={' '.join(folders)}: {' '.join(skipped)}", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 @pytest.fixture(autouse=True)
 def own_data_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give each test its own data folder, so that no test uses another ledger."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +19,7 @@ from ldp_slicing import Card, Plan, Slicer
 from ldp_slicing.png import SIGNATURE, encode_chunk, encode_png
 from ldp_slicing.storage import LocalStorage
 from ldp_slicing.verify import verify
+from tests.docs.documents import ROOT, blocks
 from tests.studio.server import OPTIONS, PLAN, Studio, release_of, studio
 
 pytest.importorskip("starlette")
@@ -113,45 +117,75 @@ def test_a_token_is_needed_if_there_is_one(tmp_path: Path) -> None:
         assert server.upload(release, card, Authorization="Bearer secret").status_code == 201
 
 
+def test_a_token_is_needed_off_loopback(tmp_path: Path) -> None:
+    with studio("--collect", tmp_path / "set", "--host", "0.0.0.0", *OPTIONS) as server:
+        local = Studio(server.process, server.url.replace("0.0.0.0", "127.0.0.1"))
+        assert local.upload(*release_of(4)).status_code == 401
+
+
+def test_the_client_of_the_guide(tmp_path: Path) -> None:
+    (code,) = blocks((ROOT / "docs" / "guide" / "studio.md").read_text(), "python")
+    assert len(code.splitlines()) <= 10
+    with studio("--collect", tmp_path / "set", *OPTIONS[:-1], "112") as server:
+        told = code.replace("http://127.0.0.1:8765/", server.url)
+        told = told.replace("portrait.jpg", str(ROOT / "examples" / "astronaut.jpg"))
+        done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+        assert len(list((tmp_path / "set").glob("*/*.png"))) == 1, done.stdout
+
+
 def test_the_rate_is_limited(tmp_path: Path) -> None:
     with studio("--collect", tmp_path / "set", "--per-minute", "2", *OPTIONS) as server:
         assert [server.upload(*release_of(i)).status_code for i in range(3)] == [201, 201, 429]
 
 
+LARGE = 512  # pixels: 30 uploads of this side are 24 MB
+LARGE_OPTIONS = ("--epsilon", "20", "--max-side", str(LARGE), "--per-minute", "100000")
+
+
 def send_many(url: str, done: str) -> None:
-    """Upload until the server is gone. Confirmed names are written to a file."""
-    server = Studio(None, url)  # type: ignore[arg-type]
+    """Upload until the server is gone. A line for each answer: the name of the stored release, or the status."""
+    server, slicer = Studio(None, url), Slicer(Plan.paper(20.0), size=LARGE)  # type: ignore[arg-type]
+    source = np.arange(LARGE * LARGE * 3).reshape(LARGE, LARGE, 3).astype(np.uint8)
+    card = slicer.card(LARGE, LARGE).to_json()
     with Path(done).open("a") as file:
-        for seed in range(10_000):
+        while True:
             try:
-                answer = server.upload(*release_of(seed))
+                answer = server.upload(b"".join(encode_png(slicer(source), slicer.plan)), card)
             except httpx.HTTPError:
                 return
-            if answer.status_code == 201:
-                file.write(answer.json()["name"] + "\n")
-                file.flush()
+            file.write(answer.json()["name"] + "\n" if answer.status_code == 201 else f"{answer.status_code}\n")
+            file.flush()
 
 
-def test_nothing_confirmed_is_lost_when_it_is_killed(tmp_path: Path) -> None:
+def megabytes_of(process: int) -> float:
+    """The memory that a process uses."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is measured as Linux reports it")
+def test_under_load_and_kills_nothing_is_lost_and_memory_is_steady(tmp_path: Path) -> None:
     folder, done = tmp_path / "set", tmp_path / "done"
     done.touch()
-    for _ in range(2):
-        with studio("--collect", folder, "--per-minute", "100000", *OPTIONS) as server:
+    for last in (40, 10):
+        with studio("--collect", folder, *LARGE_OPTIONS) as server:
             client = multiprocessing.get_context("spawn").Process(target=send_many, args=(server.url, str(done)))
             client.start()
-            before = len(done.read_text().splitlines())
-            while len(done.read_text().splitlines()) < before + 8:
-                time.sleep(0.02)
+            before, used = len(done.read_text().splitlines()), list[float]()
+            for count in (10, last):
+                while len(done.read_text().splitlines()) < before + count:
+                    time.sleep(0.02)
+                used.append(megabytes_of(server.process.pid))
             server.process.send_signal(signal.SIGKILL)
             client.join(60)
-    with studio("--collect", folder, *OPTIONS) as server:
-        assert httpx.get(f"{server.url}collector").json()["releases"] >= 16
+            assert used[1] - used[0] < 12, "30 uploads are 24 MB; another thread costs 9 MB once"
+    with studio("--collect", folder, *LARGE_OPTIONS) as server:
+        assert httpx.get(f"{server.url}collector").json()["releases"] >= 50
     report = verify(LocalStorage(folder))
     assert report.problems == []
     confirmed = done.read_text().splitlines()
-    assert len(confirmed) >= 16
     assert all((folder / name).is_file() for name in confirmed)
-    assert Card.read(folder / "card.json").statements[0].count == report.releases >= len(confirmed)
+    assert Card.read(folder / "card.json").statements[0].count == report.releases >= len(confirmed) >= 50
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.storage import LocalStorage
-from ldp_slicing.studio.page import headers, read_page, with_data
+from ldp_slicing.studio.page import headers, included_network, read_network, read_page, with_data
 from ldp_slicing.verify import verify
 from tests.studio.server import OPTIONS, recorder, studio
 from tests.web.browser import chromium, why_not
@@ -27,22 +27,39 @@ def test_the_page_without_collector_talks_to_nobody() -> None:
         assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
         assert answer.headers["content-type"] == "text/html; charset=utf-8"
         assert httpx.post(f"{server.url}releases").status_code == 404
+        assert httpx.get(f"{server.url}network").status_code == 404
     assert "fetch(" not in read_page(collects=False)
 
 
-def test_a_network_travels_inside_the_page() -> None:
-    page = with_data(read_page(collects=False), b"LDPNET1\nrest")
+def test_a_network_travels_inside_the_page(tmp_path: Path) -> None:
+    (tmp_path / "network").write_bytes(b"LDPNET1\nrest")
+    page = with_data(read_page(collects=False), read_network(tmp_path / "network"))
     assert 'id="network-file">TERQTkVUMQpyZXN0<' in page
+    (tmp_path / "network").write_bytes(b"something else")
     with pytest.raises(LdpSlicingError, match="not a network"):
-        with_data(page, b"something else")
+        read_network(tmp_path / "network")
+    with pytest.raises(LdpSlicingError, match="cannot be read"):
+        read_network(tmp_path / "nothing")
     with pytest.raises(LdpSlicingError, match="no content policy"):
         headers("<html>")
+
+
+def network_file(folder: Path) -> Path:
+    """The network that the package carries, or else an untrained one."""
+    content = included_network()
+    if content is None:
+        lab = pytest.importorskip("ldp_slicing.lab.page_network")
+        lab.export_network(lab.PageNetwork().eval(), folder / "net", name="n", about="", licence="", side=112)
+    else:
+        (folder / "net").write_bytes(content)
+    return folder / "net"
 
 
 @needs_chromium
 def test_the_page_sends_a_release_and_nothing_else(tmp_path: Path) -> None:
     folder = tmp_path / "set"
-    with studio("--collect", folder, *OPTIONS) as server, recorder(server.url) as (url, sent), chromium() as browser:
+    options = (*OPTIONS, "--network", network_file(tmp_path))
+    with studio("--collect", folder, *options) as server, recorder(server.url) as (url, sent), chromium() as browser:
         page = browser.new_page()
         requests: list[Any] = []
         page.on("request", lambda request: requests.append(request))
@@ -50,6 +67,9 @@ def test_the_page_sends_a_release_and_nothing_else(tmp_path: Path) -> None:
         page.set_input_files("#files", str(PORTRAIT))
         expect(page.locator("#facts")).to_contain_text("released as 64 x 64", timeout=60_000)
         expect(page.locator("#fixed")).to_contain_text("epsilon 5.2 per pixel only")
+        assert not [request for request in requests if request.url.endswith("/network")]
+        page.click("#attack")  # the network is loaded when it is asked for
+        expect(page.locator("#attack-rebuilt")).to_be_visible(timeout=60_000)
         page.click("#send")
         expect(page.locator("#taken")).to_contain_text("the collector stored it as", timeout=60_000)
         hosts = {request.url.split("/")[2] for request in requests if request.url.startswith("http")}
@@ -59,5 +79,14 @@ def test_the_page_sends_a_release_and_nothing_else(tmp_path: Path) -> None:
         assert len(sent) < len(stored) + 16_384, "a release, its card and headers: no source"
         blocked = "fetch('https://example.org/').then(() => 'sent', () => 'blocked')"
         assert page.evaluate(f"() => {blocked}") == "blocked"
+        planted = """(code) => new Promise((resolve) => {
+            const worker = new Worker(URL.createObjectURL(new Blob([code], {type: "text/javascript"})));
+            worker.onmessage = (event) => resolve(event.data);
+        })"""
+        assert page.evaluate(planted, f"{blocked}.then((answer) => postMessage(answer))") == "blocked"
+        page.evaluate("() => Object.assign(FormData.prototype, {append() {}})")  # an upload that the collector refuses
+        page.click("#send")
+        expect(page.locator("#taken")).to_contain_text("Sent, but not stored: the form needs two files", timeout=60_000)
+        expect(page.locator("#taken")).to_contain_text("2 releases made on this page")
     report = verify(LocalStorage(folder))
     assert (report.problems, report.releases) == ([], 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import json
 import random
 import zipfile
 from fractions import Fraction
@@ -18,12 +19,13 @@ from PIL import Image
 
 from ldp_slicing import Card, Plan, Slicer
 from ldp_slicing.card.statement import Statement
-from ldp_slicing.png import encode_png
+from ldp_slicing.png import encode_png, read_release_png
 from ldp_slicing.randomness import ImageKey
 from ldp_slicing.storage import LocalStorage
 from ldp_slicing.tables import hit_weight, ln_up
 from ldp_slicing.verify import verify
-from ldp_slicing.view import Padded, Size
+from ldp_slicing.version import __version__
+from ldp_slicing.view import Padded, Size, shrink, to_rgb, to_ycbcr
 from ldp_slicing.wording import number
 from tests.cases import PLANS, random_image
 from tests.make_vectors import FILE, little_endian
@@ -84,6 +86,7 @@ def plans() -> list[tuple[dict[str, Any], Plan]]:
             ({"kind": "paper", "epsilon": epsilon, "weights": weights}, Plan.paper(epsilon, weights)),
             ({"kind": "uniform", "epsilon": epsilon}, Plan.uniform(epsilon)),
             ({"kind": "grey", "epsilon": epsilon, "bits": 12}, Plan.grey(epsilon, 12)),
+            ({"kind": "grey", "epsilon": epsilon, "bits": 1}, Plan.grey(epsilon, 1)),
             ({"kind": "sliced", "epsilon": epsilon, "slices": slices}, Plan.sliced(epsilon, slices)),
             (
                 {"kind": "sliced", "epsilon": epsilon, "slices": grey, "bits": 12},
@@ -157,6 +160,21 @@ def test_releases_and_their_files_are_equal(
     assert found["png"] == hashlib.sha256(png).hexdigest()
 
 
+def test_the_package_releases_an_image_and_makes_its_card(tmp_path: Path) -> None:
+    source = random_image(Plan.paper(20.0), (40, 60))
+    opaque = np.concatenate([source, np.full((40, 60, 1), 255, np.uint8)], 2)
+    (tmp_path / "rgba").write_bytes(opaque.tobytes())
+    question = {"ask": "privatize", "width": 60, "height": 40, "epsilon": 1000.0, "size": 30}
+    ((one, two),) = ask({**question, "file": str(tmp_path / "rgba")})
+    plan = Plan.paper(1000.0)
+    released, extras = read_release_png(base64.b64decode(one["png"]), plan)
+    wanted = np.moveaxis(to_rgb(to_ycbcr(np.moveaxis(shrink(source, 30), 2, 0).astype(np.uint8))), 0, 2)
+    assert (np.mean(released == wanted) > 0.98, extras) == (True, [])
+    assert one["card"] == Slicer(plan, prune=None, size=30).card(60, 40).to_json()
+    assert one["png"] != two["png"], "each call has a fresh key"
+    assert json.loads((WEB / "package.json").read_text())["version"] == __version__
+
+
 def test_cards_have_the_same_text() -> None:
     cases = [
         (asked, plan, prune, sizes)
@@ -179,6 +197,15 @@ def test_cards_of_shrunk_releases_have_the_same_text(size: Size, asked: object) 
     plan, sizes = Plan.paper(20.0), [(40, 30)]
     (text,) = ask({"ask": "card", "plan": spec(plan), "prune": "haar", "sizes": sizes, "size": asked})
     assert text == Card((Statement.of(plan, "haar", "rgb", sizes, size=size),)).to_json()
+
+
+def test_a_card_about_colour_and_grey_has_the_same_text() -> None:
+    grey, colour, sizes = Plan.sliced(5.2, "7+6", 8), Plan.paper(20.0), [(40, 30), (9, 9)]
+    (text,) = ask(
+        {"ask": "mixedCard", "plans": [spec(grey), spec(colour)], "prune": "haar", "sizes": sizes, "size": 40}
+    )
+    statements = tuple(Statement.of(plan, "haar", "rgb", sizes, size=40) for plan in (grey, colour))
+    assert text == Card(statements).to_json()
 
 
 def test_verify_accepts_a_folder_from_the_page(tmp_path: Path) -> None:

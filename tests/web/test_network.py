@@ -23,6 +23,7 @@ pytestmark = needs_node
         (Plan.paper(20.0), "haar", (112, 112)),
         (Plan.sliced(5.2, "Y7+Y4+Cb7+Cr7"), "haar4", (40, 72)),
         (Plan.sliced(12.0, "Y7+Y6+Y5+Y4+Cb7+Cb6+Cb5+Cr7+Cr6"), None, (16, 24)),  # a wide slice
+        (Plan.grey(12.0), "haar", (32, 24)),
     ],
 )
 def test_output_is_within_one_level(plan: Plan, prune: Prune, shape: tuple[int, int], tmp_path: Path) -> None:
@@ -37,10 +38,12 @@ def test_output_is_within_one_level(plan: Plan, prune: Prune, shape: tuple[int, 
     export_network(network, tmp_path / "network", name="test", about="", licence="", side=112)
     rows, columns = np.mgrid[: shape[0], : shape[1]]
     source = np.stack([3 * rows, 2 * columns, rows + columns], -1).astype(np.uint8)
-    release = Slicer(plan, prune=prune)(source)
+    release = Slicer(plan, prune=prune)(source if plan.is_colour else source[:, :, 0])
     (tmp_path / "release").write_bytes(release.tobytes())
     question = {"ask": "rebuild", "plan": spec(plan), "prune": prune, "width": shape[1], "height": shape[0]}
     (found,) = ask({**question, "network": str(tmp_path / "network"), "file": str(tmp_path / "release")})
+    if not plan.is_colour:  # for the network it is a release in colour without Cb and Cr
+        release, plan = np.repeat(release[:, :, None], 3, 2), Plan.paper(12.0, (1, 0, 0))
     expected = rebuild(network, torch.from_numpy(release).movedim(2, 0)[None], plan, prune)[0].movedim(0, 2).numpy()
     assert expected.std() > 20
     rebuilt = np.frombuffer(base64.b64decode(found), np.uint8).reshape(expected.shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,9 @@ from PIL import Image
 
 from ldp_slicing import Card, Plan
 from ldp_slicing.png import read_release_png
+from ldp_slicing.presets import presets
 from ldp_slicing.storage import LocalStorage
+from ldp_slicing.studio.page import included_network
 from ldp_slicing.verify import verify
 from tests.web.browser import chromium, why_not
 from tests.web.expected import VECTORS, check_answer
@@ -55,6 +58,7 @@ def open_images(page: Any, *paths: Path) -> None:
     page.set_input_files("#files", [str(path) for path in paths])
     expect(page.locator("#planes figure")).to_have_count(24, timeout=60_000)
     expect(page.locator("#status")).to_have_text("", timeout=60_000)
+    expect(page.locator("#images li[data-id]")).to_have_count(len(paths))
 
 
 def download(page: Any, button: str, count: int) -> dict[str, bytes]:
@@ -88,6 +92,7 @@ def test_a_release_is_downloaded_with_its_card(page: Any, tmp_path: Path) -> Non
     assert one["release.png"] != two["release.png"], "each download has a fresh key"
     expect(page.locator("#taken")).to_contain_text("2 releases made on this page")
     expect(page.locator("#taken")).to_contain_text("costs 2 times its budget")
+    expect(page.locator("#taken")).to_contain_text("The ledger of the command line does not know them")
     assert page.problems == []
     assert all(url.startswith(("file:", "blob:", "data:")) for url in page.requests)
 
@@ -95,7 +100,7 @@ def test_a_release_is_downloaded_with_its_card(page: Any, tmp_path: Path) -> Non
 def test_settings_change_the_release_and_the_preview_keeps_its_mask(page: Any) -> None:
     open_images(page, PORTRAIT)
     before = layer(page)
-    page.select_option("#size", "112")
+    page.fill("#size", "112")
     page.select_option("#plan", "Y7+Y4+Cb7+Cr7")
     page.fill("#epsilon", "5.2")
     expect(page.locator("#facts")).to_contain_text("released as 112 x 112", timeout=30_000)
@@ -117,13 +122,72 @@ def layer(page: Any) -> str:
 
 def test_a_folder_is_downloaded_that_verify_accepts(page: Any, tmp_path: Path) -> None:
     Image.fromarray(np.arange(90 * 70 * 3).reshape(70, 90, 3).astype(np.uint8)).save(tmp_path / "small.png")
-    open_images(page, PORTRAIT, tmp_path / "small.png")
-    page.select_option("#size", "112")
+    Image.fromarray(np.arange(50 * 60).reshape(50, 60).astype(np.uint8)).save(tmp_path / "grey.jpg")
+    expect(page.locator("#download-all")).to_be_hidden()
+    open_images(page, PORTRAIT, tmp_path / "small.png", tmp_path / "grey.jpg")
+    page.fill("#size", "112")
     expect(page.locator("#facts")).to_contain_text("released as 112 x 112", timeout=30_000)
     content = download(page, "#download-all", 1)["releases.zip"]
     zipfile.ZipFile(io.BytesIO(content)).extractall(tmp_path / "folder")
     report = verify(LocalStorage(tmp_path / "folder"))
-    assert (report.problems, report.releases) == ([], 2)
+    assert (report.problems, report.releases) == ([], 3)
+    card = Card.read(tmp_path / "folder" / "card.json")
+    assert [(one.plan, one.count) for one in card.statements] == [(Plan.paper(20.0), 2), (Plan.grey(20.0), 1)]
+
+
+@pytest.mark.parametrize("name", ["grey.png", "grey.jpg"])
+def test_a_grey_source_becomes_a_grey_release(page: Any, tmp_path: Path, name: str) -> None:
+    """Almost without noise, the release shows what the browser decoded."""
+    with Image.open(PORTRAIT) as image:
+        image.convert("L").crop((0, 0, 101, 67)).save(tmp_path / name)
+    open_images(page, tmp_path / name)
+    expect(page.locator("#facts")).to_contain_text("101 x 67, grey")
+    expect(page.locator("#planes figure:visible")).to_have_count(8)
+    page.select_option("#prune", "")
+    page.fill("#epsilon", "1000")
+    expect(page.locator("#remark")).to_contain_text("almost never changes", timeout=30_000)
+    files = download(page, "#download", 2)
+    (statement,) = Card.from_json(files["release.png.card.json"]).statements
+    assert statement.plan == Plan.grey(1000.0)
+    pixels, extras = read_release_png(files["release.png"], statement.plan)
+    with Image.open(tmp_path / name) as image:
+        assert np.array_equal(pixels, np.asarray(image))
+    assert extras == []
+    page.select_option("#plan", "Y7+Y6")
+    expect(page.locator("#status")).to_contain_text("This image is grey: there is no bit", timeout=30_000)
+    page.select_option("#plan", "7+6")
+    expect(page.locator("#planes figure.dropped:visible")).to_have_count(6, timeout=30_000)
+
+
+def test_a_grey_image_that_a_file_stores_in_colour_is_released_in_colour(page: Any, tmp_path: Path) -> None:
+    Image.new("RGB", (40, 40), (90, 90, 90)).save(tmp_path / "plain.jpg")
+    open_images(page, tmp_path / "plain.jpg")
+    expect(page.locator("#planes figure:visible")).to_have_count(24)
+
+
+def captions(plan: Plan) -> list[str]:
+    """What the page writes below the 24 planes."""
+    shares = dict[int, str]()
+    for part in plan.slices:
+        flips = float((1 - plan.tables.miss_probability(part.bits)) / 2)
+        text = f"{100 * flips:.0f} %" if flips >= 0.0995 else f"{100 * flips:.2g} %"
+        shares |= {bit: text for bit in range(24) if part.bits >> bit & 1}
+    return [plan.bit_name(bit) + shares.get(bit, "dropped") for bit in range(23, -1, -1)]
+
+
+def test_every_preset_has_its_settings(page: Any) -> None:
+    open_images(page, PORTRAIT)
+    for preset in presets():
+        page.select_option("#preset", preset.name)
+        assert page.locator("#about").text_content() == preset.about
+        plan = preset.plan(24)
+        side = 512 if preset.size is None else preset.size
+        expect(page.locator("#facts")).to_contain_text(f"released as {side} x {side}", timeout=30_000)
+        expect(page.locator("#card")).to_contain_text(f'"height": [\n        {side},', timeout=30_000)
+        (statement,) = Card.from_json(page.locator("#card").text_content()).statements
+        assert (statement.plan, statement.prune, statement.size) == (plan, preset.prune, preset.size)
+        assert page.locator("#risk").text_content() == statement.risk.sentence
+        assert page.locator("#planes figcaption").all_text_contents() == captions(plan)
 
 
 def test_the_source_is_what_python_decodes(page: Any, tmp_path: Path) -> None:
@@ -163,6 +227,23 @@ def test_nothing_can_be_sent_by_page_or_worker(page: Any) -> None:
     assert all("example.org" not in url or "blocked" in " ".join(page.problems).lower() for url in page.requests)
 
 
+def test_no_message_decides_the_key_of_a_release(browser: Any) -> None:
+    context = browser.new_context()
+    context.add_init_script(
+        """const Original = Worker;
+        globalThis.Worker = class extends Original { constructor(...rest) { super(...rest); self.caught = this; } };"""
+    )
+    page = context.new_page()
+    page.goto((PAGES / "studio.html").as_uri())
+    open_images(page, PORTRAIT)
+    asked = """() => new Promise((resolve) => {
+        const key = new Uint8Array(32), settings = {epsilon: 20, slices: null, prune: "haar", size: 32, key, seed: 1};
+        caught.addEventListener("message", ({data}) => data.number === 1e6 && resolve(Array.from(data.result.png)));
+        caught.postMessage({number: 1e6, ask: "release", id: 0, settings, key, seed: 1, keystream: key}); })"""
+    assert page.evaluate(asked) != page.evaluate(asked)
+    context.close()
+
+
 def test_a_browser_that_falsifies_pixels_is_refused(browser: Any) -> None:
     context = browser.new_context()
     context.add_init_script(
@@ -188,6 +269,22 @@ def test_files_that_cannot_be_released(page: Any, tmp_path: Path, problem: str) 
     page.set_input_files("#files", str(path))
     expect(page.locator("#empty-problem")).to_contain_text("file.png")
     expect(page.locator("#studio")).to_be_hidden()
+
+
+def test_dropped_images_are_opened_and_a_reload_forgets_them(page: Any) -> None:
+    page.evaluate(
+        """(bytes) => {
+        const [dropped, place] = [new DataTransfer(), document.getElementById("drop")];
+        dropped.items.add(new File([new Uint8Array(bytes)], "portrait.jpg", {type: "image/jpeg"}));
+        place.dispatchEvent(new DragEvent("drop", {dataTransfer: dropped, bubbles: true})); }""",
+        list(PORTRAIT.read_bytes()),
+    )
+    expect(page.locator("#facts")).to_contain_text("512 x 512 pixels", timeout=30_000)
+    kept = page.evaluate("() => [localStorage.length, sessionStorage.length, document.cookie, history.length]")
+    page.reload()
+    page.wait_for_selector("html[data-ready]")
+    expect(page.locator("#studio")).to_be_hidden()
+    assert kept[:3] == [0, 0, ""]
 
 
 def test_camera(page: Any) -> None:
@@ -229,11 +326,55 @@ def test_axe_finds_no_violation(browser: Any, scheme: Any, width: int) -> None:
         assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == []
         overflow = page.evaluate("() => document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert overflow <= 0, "the page must not scroll sideways"
+        with Image.open(io.BytesIO(page.screenshot())) as seen:
+            corner = seen.convert("L").getpixel((2, 2))
+        assert (corner > 128) == (scheme == "light")
     context.close()
 
 
-def test_the_keyboard_is_enough(page: Any) -> None:
+def test_a_pointer_drags_the_nearer_divider(page: Any) -> None:
     open_images(page, PORTRAIT)
+    box = page.locator("#stage").bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 0.34 * box["width"], middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.5 * box["width"], middle)
+    page.mouse.up()
+    expect(page.locator("#divider-one")).to_have_value("50")
+    expect(page.locator("#divider-two")).to_have_value("66")
+
+
+def test_nothing_jumps_while_settings_change(page: Any) -> None:
+    open_images(page, PORTRAIT)
+    places = "() => ['stage', 'settings'].map((id) => document.getElementById(id).getBoundingClientRect().y + scrollY)"
+    before = page.evaluate(places)
+    for epsilon in ("1", "58"):
+        page.fill("#epsilon", epsilon)
+        expect(page.locator("#promise")).to_contain_text(f"epsilon {epsilon} per pixel", timeout=30_000)
+        assert page.evaluate(places) == before
+    download(page, "#download", 2)
+    assert page.evaluate(places) == before
+
+
+def test_the_keyboard_is_enough(page: Any) -> None:
+    choosers: list[Any] = []
+    page.on("filechooser", lambda one: choosers.append(one))
+
+    def choose(key: str, count: int) -> None:
+        page.keyboard.press(key)
+        while len(choosers) < count:
+            page.wait_for_timeout(50)
+        choosers[-1].set_files(str(PORTRAIT))
+        expect(page.locator("#images li[data-id]")).to_have_count(count, timeout=60_000)
+        expect(page.locator("#status")).to_have_text("", timeout=60_000)
+
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.textContent") == "Skip to the image"
+    page.keyboard.press("Tab")
+    choose("Enter", 1)
+    expect(page.locator("#images .add")).to_be_visible()
+    page.focus("#images .add")
+    choose("Space", 2)
     page.focus("#divider-two")
     before = page.evaluate("() => getComputedStyle(document.getElementById('stage')).getPropertyValue('--two')")
     page.keyboard.press("ArrowLeft")
@@ -246,14 +387,25 @@ def test_the_keyboard_is_enough(page: Any) -> None:
 
 
 def test_attack_view(page: Any, tmp_path: Path) -> None:
-    lab = pytest.importorskip("ldp_slicing.lab.page_network")
-    lab.export_network(
-        lab.PageNetwork().eval(), tmp_path / "n", name="test", about="untrained", licence="none", side=112
-    )
+    """With the network that the package carries, or else with an untrained one."""
+    network = included_network()
+    if network is None:
+        lab = pytest.importorskip("ldp_slicing.lab.page_network")
+        made = {"name": "test", "about": "untrained", "licence": "none", "side": 112}
+        lab.export_network(lab.PageNetwork().eval(), tmp_path / "n", **made)
+        network = (tmp_path / "n").read_bytes()
+    (tmp_path / "n").write_bytes(network)
+    assert len(network) <= 3_000_000
+    header = json.loads(network[12 : 12 + int.from_bytes(network[8:12], "little")])
     open_images(page, PORTRAIT)
     page.set_input_files("#network", str(tmp_path / "n"))
-    expect(page.locator("#attack-status")).to_contain_text("The network test: untrained", timeout=30_000)
+    status = page.locator("#attack-status")
+    expect(status).to_contain_text(f"The network {header['name']}: {header['about']}", timeout=30_000)
+    expect(status).to_contain_text(f"Licence of the weights: {header['licence']}")
+    expect(status).to_contain_text(hashlib.sha256(network).hexdigest())
     expect(page.locator("#attack-rebuilt")).to_be_visible(timeout=30_000)
     assert page.locator("#attack-rebuilt").get_attribute("width") == "112"
+    page.fill("#size", "14")
+    expect(status).to_contain_text("too small for the attack view", timeout=30_000)
     page.set_input_files("#network", str(PORTRAIT))
-    expect(page.locator("#attack-status")).to_contain_text("is not a network", timeout=30_000)
+    expect(status).to_contain_text("is not a network", timeout=30_000)

@@ -20,6 +20,7 @@ export function setUpAttack(update) {
     }
   };
   $("attack").onclick = async () => load(included ? Uint8Array.from(atob(included), (letter) => letter.charCodeAt(0)) : await fetchNetwork());
+  $("open-network").onclick = () => input("network").click();
   input("network").onchange = async () => {
     const file = input("network").files?.[0];
     if (file) load(new Uint8Array(await file.arrayBuffer()));

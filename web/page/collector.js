@@ -29,6 +29,6 @@ export async function send(png, card) {
     headers: token ? { Authorization: `Bearer ${token}` } : {},
   });
   const content = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(`the collector refused it (it counts as released): ${content.reason ?? answer.status}`);
+  if (!answer.ok) throw new Error(content.reason ?? `the collector answered ${answer.status}`);
   return content.name;
 }

@@ -40,8 +40,7 @@ async function add(files) {
       problems.push(`${file.name} ${/** @type {Error} */ (error).message}.`);
     }
   }
-  $("empty").hidden = opened.length > 0;
-  $("studio").hidden = opened.length === 0;
+  arrange();
   $("empty-problem")?.remove();
   if (problems.length && !opened.length) {
     const paragraph = document.createElement("p");
@@ -53,6 +52,13 @@ async function add(files) {
   }
   say(problems.join(" "));
   update();
+}
+
+/** Show what the number of images calls for. */
+function arrange() {
+  $("empty").hidden = opened.length > 0;
+  $("studio").hidden = opened.length === 0;
+  $("download-all").hidden = opened.length < 2;
 }
 
 /** @param {Uint8ClampedArray} data  @param {number} width  @param {number} height  @returns {HTMLCanvasElement} */
@@ -89,8 +95,7 @@ function list(image, thumbnail) {
     item.remove();
     ask("close", { id: image.id });
     if (current === image) choose(opened[0] ?? null);
-    $("empty").hidden = opened.length > 0;
-    $("studio").hidden = opened.length === 0;
+    arrange();
     update();
   };
   item.dataset.id = String(image.id);
@@ -146,13 +151,12 @@ function say(text) {
 function setUpImages() {
   const more = document.createElement("li");
   more.className = "more";
-  const label = document.createElement("label");
-  label.className = "add button";
-  label.htmlFor = "files";
-  label.innerHTML = '<span aria-hidden="true">+</span><span class="visually-hidden">Add images</span>';
-  more.append(label);
+  const button = Object.assign(document.createElement("button"), { type: "button", className: "add", textContent: "+" });
+  button.setAttribute("aria-label", "Add images");
+  more.append(button);
   $("images").append(more);
   const input = /** @type {HTMLInputElement} */ ($("files"));
+  $("choose").onclick = button.onclick = () => input.click();
   input.onchange = () => {
     add([...(input.files ?? [])]);
     input.value = "";

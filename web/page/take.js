@@ -13,7 +13,7 @@ export function setUpTaking({ opened, currentId }) {
   const progress = /** @type {HTMLProgressElement} */ ($("progress"));
   const buttons = ["download", "download-all", "send"].map((id) => /** @type {HTMLButtonElement} */ ($(id)));
 
-  /** @param {number[]} ids  @param {string} how  */
+  /** @param {number[]} ids  @param {string} how what became of them */
   const count = (ids, how) => {
     taken += ids.length;
     for (const id of ids) times.set(id, (times.get(id) ?? 0) + 1);
@@ -29,13 +29,13 @@ export function setUpTaking({ opened, currentId }) {
     const settings = readSettings();
     if (!settings) return;
     for (const button of buttons) button.disabled = true;
-    progress.hidden = false;
+    progress.classList.remove("idle");
     try {
       await work(settings, { progress: (share) => (progress.value = share) });
     } catch (error) {
       $("taken").textContent = `Nothing was released: ${/** @type {Error} */ (error).message}.`;
     }
-    progress.hidden = true;
+    progress.classList.add("idle");
     progress.value = 0;
     for (const button of buttons) button.disabled = false;
   };
@@ -63,8 +63,11 @@ export function setUpTaking({ opened, currentId }) {
         const id = currentId();
         if (id === null) return;
         const { png, card } = await ask("release", { id, settings }, options);
-        const name = await send(png, card);
-        count([id], `Sent; the collector stored it as ${name}.`);
+        const outcome = await send(png, card).then(
+          (name) => `Sent; the collector stored it as ${name}.`,
+          (error) => `Sent, but not stored: ${error.message}.`,
+        );
+        count([id], outcome); // it left this page in either case
       });
   }
 }

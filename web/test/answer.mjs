@@ -49,6 +49,16 @@ const answers = {
     const png = output === "ycbcr" ? new Uint8Array(0) : encodePng(found.pixels, found.width, found.height, made);
     return { width: found.width, height: found.height, pixels: sha256(found.pixels), png: sha256(png) };
   },
+  privatize: async ({ file, width, height, epsilon, size }) => {
+    const { Plan: Plans, privatize, encodePng: encode } = await import("ldp-slicing"); // as a package
+    const plan = Plans.paper(epsilon);
+    const data = new Uint8ClampedArray(readFileSync(file));
+    const made = await Promise.all([1, 2].map(() => privatize({ data, width, height }, { plan, prune: null, size })));
+    return made.map(({ pixels, card, ...found }) => ({
+      card: card.toJson(),
+      png: Buffer.from(encode(pixels, found.width, found.height, plan)).toString("base64"),
+    }));
+  },
   folder: async ({ plan, prune, releases }) => {
     const made = planOf(plan);
     const files = [];
