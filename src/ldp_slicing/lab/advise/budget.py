@@ -33,7 +33,7 @@ class Costs:
         return sum(fixed + steps * each for fixed, each in (self.known[kind] for kind in kinds))
 
     def steps(self, kinds: Sequence[str], seconds: float) -> int:
-        """The steps that each of these measurements can have within ``seconds``, but no fewer than a quarter of FEWEST."""
+        """The steps that each of these measurements can have within ``seconds``; a quarter of FEWEST, at least."""
         if not kinds:
             return 0
         each = sum(self.known[kind][1] for kind in kinds)

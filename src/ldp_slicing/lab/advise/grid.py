@@ -78,7 +78,8 @@ class Setting:
     def words(self) -> str:
         """The setting for a reader."""
         width, height = self.size
-        return f"{width} x {height}, {VIEW_NAMES.get(self.prune, self.prune)}, {FAMILIES[self.family]}, eps {self.epsilon:g}"
+        view = VIEW_NAMES.get(self.prune, f"pruned ({self.prune})")
+        return f"{width} x {height}, {view}, {FAMILIES[self.family]}, eps {self.epsilon:g}"
 
     @property
     def command(self) -> str:

@@ -92,7 +92,7 @@ def roc_auc(scores: NDArray[np.float64], labels: NDArray[np.int64]) -> Estimate:
 
 def _area(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> tuple[float, float]:
     """The area under the curve, with ties counted as half, and its standard error."""
-    values, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
     yes, no = int(positive.sum()), int((~positive).sum())
     area = float((ranks[positive].sum() - yes * (yes + 1) / 2) / (yes * no))

@@ -85,11 +85,9 @@ def train_judge(bench: Bench, parts: Parts, steps: int, seed: int) -> Judge | No
         first, second, groups = drawn.draw()
         both = functional.normalize(embed(drawn.batches.vary(bench.images[torch.cat((first, second))])))
         alike = both[: len(first)] @ both[len(first) :].T / TEMPERATURE
-        repeated = (groups[:, None] == groups[None, :]) & ~torch.eye(
-            len(groups), dtype=torch.bool, device=groups.device
-        )
-        alike = alike.masked_fill(repeated, -1e4)  # a group that was drawn twice is no impostor
         answers = torch.arange(len(first), device=bench.device)
+        repeated = (groups[:, None] == groups[None, :]) & (answers[:, None] != answers[None, :])
+        alike = alike.masked_fill(repeated, -1e4)  # a group that was drawn twice is no impostor
         return functional.cross_entropy(alike, answers) + functional.cross_entropy(alike.T, answers)
 
     seconds = fit(loss, network.parameters(), steps, rate=1e-3, decay=0.05, device=bench.device, stop=bench.stop)
@@ -122,10 +120,10 @@ class _PairsOfGroups:
         """int64 [B] each: two different images of a group, and the group."""
         mine = self.by_class[self.rng.choice(len(self.by_class), p=self.chances / self.chances.sum())]
         group = mine[self.batches.number(len(mine), self.batches.size)]
-        first = self.batches.number(1 << 30, self.batches.size) % self.count[group]
-        second = (first + 1 + self.batches.number(1 << 30, self.batches.size) % (self.count[group] - 1)) % self.count[
-            group
-        ]
+        one, other = (self.batches.number(1 << 30, self.batches.size) for _ in range(2))
+        count = self.count[group]
+        first = one % count
+        second = (first + 1 + other % (count - 1)) % count
         return self.images[self.begin[group] + first], self.images[self.begin[group] + second], group
 
 

@@ -72,10 +72,8 @@ def train_rebuilder(
         with half_precision(device):
             large = repeat_pixels(words, (height, width)).contiguous(memory_format=torch.channels_last)
             guessed, bits = network(large, known)
-        truth = apply_view(images, prune, colour=channels == 3, size=size)
-        return reconstruction_loss(
-            images, guessed, bits, to_bits(repeat_pixels(truth, (height, width)).to(torch.uint8))
-        )
+        view = repeat_pixels(apply_view(images, prune, colour=channels == 3, size=size), (height, width))
+        return reconstruction_loss(images, guessed, bits, to_bits(view.to(torch.uint8)))
 
     seconds = fit(loss, network.parameters(), steps, rate=1e-3, decay=0.01, device=device, stop=bench.stop)
     return Rebuilder(network.eval(), view, seconds)

@@ -168,7 +168,8 @@ class _Run:
         self.talk.say(
             f"{self.request.minutes:g} minutes on {hardware(self.bench.device)} are enough for {count} of "
             f"{counted(len(self.grid), 'setting')}: {counted(len(rounds), 'round')} of successive halving "
-            f"({', '.join(map(str, rounds))} settings), then {min(CONFIRMED, rounds[-1])} confirmed on {len(SEEDS)} other seeds"
+            f"({', '.join(map(str, rounds))} settings), then {min(CONFIRMED, rounds[-1])} confirmed on "
+            f"{len(SEEDS)} other seeds"
         )
         learners = f"{counted(count, 'learner')} of {learning:,} steps and " if self.learns else ""
         attacks = f"{counted(views, 'attack')} of {attacking:,} steps"

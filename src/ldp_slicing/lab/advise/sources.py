@@ -242,9 +242,7 @@ def _from_parquet(files: Sequence[Path], labels: str | None, groups: str | None)
     items = list[Item]()
     for path in files:
         table = pq.read_table(path)
-        column = next(
-            (name for name, kind in zip(table.schema.names, table.schema.types, strict=True) if _holds(kind)), None
-        )
+        column = next((one.name for one in table.schema if _holds(one.type)), None)
         wanted = [one for one in (labels, groups) if one is not None]
         missing = [one for one in wanted if one not in table.schema.names]
         if column is None or missing:

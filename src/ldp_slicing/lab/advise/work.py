@@ -15,8 +15,8 @@ from ldp_slicing.lab.run_folder import bind_folder, lock_folder
 
 SUFFIX = ".owner"
 MARK = "FOR THE OWNER ONLY.txt"
-NOTE = """This folder belongs to the owner of the sources. It holds what `ldp-slicing advise` has measured on them so far,
-and images of samples. Do not hand it on. Delete it when the report is finished: then a new run begins anew.
+NOTE = """This folder belongs to the owner of the sources. It holds what `ldp-slicing advise` has measured on them so
+far, and samples. Do not hand it on. After the last run you can delete it; the next run then begins anew.
 """
 
 
