@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TypeVar, cast
+from typing import Annotated, TypeVar
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -52,7 +52,7 @@ def advise(
         str | None,
         typer.Option(
             "--groups",
-            help="Who or what must not be linked: folder, name:REGEX for a part of file names, or a column of the table.",
+            help="Who or what must not be linked: folder, name:REGEX for a part of file names, or a column.",
             show_default="nothing is linked",
         ),
     ] = None,
@@ -114,7 +114,7 @@ def advise(
     def family(name: str) -> Family:
         if name not in FAMILIES:
             raise ValueError(name)
-        return cast("Family", name)
+        return name
 
     request = Request(
         source,

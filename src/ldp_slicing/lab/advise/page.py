@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from ldp_slicing.lab.advise.budget import SEEDS
 from ldp_slicing.lab.advise.figures import axis, legend, scatter
 from ldp_slicing.lab.advise.findings import Finding, Status, status
 from ldp_slicing.lab.advise.grid import FAMILIES
 from ldp_slicing.lab.advise.intervals import Estimate
+from ldp_slicing.lab.advise.methods import describe_methods
+from ldp_slicing.lab.advise.style import STYLE
 from ldp_slicing.lab.plans import VIEW_NAMES
 from ldp_slicing.wording import counted
 
@@ -26,30 +27,6 @@ if TYPE_CHECKING:
 
 SHOWN = 5  # settings whose samples are shown
 TILE = 96  # CSS pixels of a sample
-STYLE = """
-:root{--ink:#1d2430;--soft:#5b6675;--line:#dde2e9;--paper:#fff;--band:#f5f7fa;--good:#1d7a4d;--bad:#b3372b;--open:#8a6500}
-*{box-sizing:border-box}body{margin:0;background:var(--band);color:var(--ink);font:15px/1.55 system-ui,sans-serif}
-main{max-width:1080px;margin:0 auto;padding:28px 24px 60px;background:var(--paper)}
-h1{font-size:26px;line-height:1.2;margin:14px 0 4px}h2{font-size:19px;margin:38px 0 8px}p{max-width:76ch;margin:8px 0}
-.owner{background:#8f1d1d;color:#fff;padding:8px 14px;border-radius:4px;font-weight:600;font-size:14px}
-.soft{color:var(--soft)}.answer{border-left:5px solid var(--soft);background:var(--band);padding:12px 18px;margin:18px 0}
-.answer.proposal{border-color:var(--good)}.answer.none{border-color:var(--bad)}.answer.cannot{border-color:var(--open)}
-.answer strong{font-size:17px;font-weight:600}pre{background:#1d2430;color:#eef2f7;padding:10px 14px;border-radius:4px;
-overflow-x:auto;font:13px/1.5 ui-monospace,monospace}.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(430px,1fr));
-gap:20px}figure{margin:0}svg{width:100%;height:auto;display:block}svg text{font:11px system-ui,sans-serif;fill:var(--soft)}
-svg text.label{font-size:12.5px;fill:var(--ink)}.grid{stroke:var(--line);fill:none}.bar{stroke-width:1;fill:none;opacity:.55}
-.limit{stroke:var(--bad);stroke-width:1.6;fill:none}.control{stroke:var(--soft);stroke-width:1.4;stroke-dasharray:5 4;fill:none}
-.ring{fill:none;stroke:var(--ink);stroke-width:1.6}.legend{display:flex;flex-wrap:wrap;gap:4px 18px;font-size:13px;
-color:var(--soft);max-width:none}.legend svg{width:13px;height:13px;display:inline-block;vertical-align:-2px;margin-right:6px;
-fill:var(--soft)}.scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13px;width:100%}
-th,td{padding:5px 9px;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap;font-variant-numeric:tabular-nums}
-th{font-weight:600;vertical-align:bottom;border-bottom:2px solid var(--ink)}td.l,th.l{text-align:left}
-tr.chosen td{background:#e9f5ee}tr.quiet td{color:var(--soft)}td small{color:var(--soft);font-size:11px}
-.met{color:var(--good)}.missed{color:var(--bad)}.open{color:var(--open)}
-.samples{display:flex;flex-wrap:wrap;gap:20px 26px}.samples figcaption{font-size:12.5px;color:var(--soft);max-width:40ch;
-margin-bottom:5px}.samples img{image-rendering:pixelated;display:block;border:1px solid var(--line)}
-ul{max-width:76ch;padding-left:20px}li{margin:4px 0}@media print{main{max-width:none}body{background:#fff}}
-"""
 
 
 def make_page(result: Result) -> str:
@@ -92,7 +69,8 @@ def _answer(result: Result) -> Iterator[str]:
     yield f'<div class="answer {kind}"><strong>{escape(answer.sentence)}</strong>'
     if answer.proposal is not None:
         one = answer.proposal.setting
-        yield f"<pre>{escape(one.command)}\n{escape(one.code)}\nldp-slicing privatize SRC DST --preset preset.json</pre>"
+        preset = "ldp-slicing privatize SRC DST --preset preset.json"
+        yield f"<pre>{escape(one.command)}\n{escape(one.code)}\n{preset}</pre>"
     if answer.nearest:
         title = "The nearest ones" if result.request.rules else "Settings that no other one beats"
         words = "".join(f"<li>{escape(one.setting.words)}{_misses(one, result)}</li>" for one in answer.nearest)
@@ -117,7 +95,7 @@ def _interval(finding: Finding, metric: str) -> str:
 def _figures(result: Result) -> Iterator[str]:
     limits = {rule.metric: rule.bound for rule in result.request.rules}
     views = sorted({one.setting.prune or "none" for one in result.findings}, key=lambda name: (name != "none", name))
-    names = {view: VIEW_NAMES.get(None if view == "none" else view, f"pruned ({view})") for view in views}  # type: ignore[call-overload]
+    names = {view: VIEW_NAMES.get(None if view == "none" else view, f"pruned ({view})") for view in views}
     useful = "accuracy" if "accuracy" in limits or "roc_auc" not in limits else "roc_auc"
     pairs = [("ssim", useful), ("rank_1", useful)] if result.sources.classes else [("ssim", "rank_1")]
     labels = {
@@ -239,61 +217,15 @@ def _png(tiles: Tensor) -> bytes:
 
 
 def _methods(result: Result) -> Iterator[str]:
-    held_out = (
-        "groups, so that nobody is in both parts" if result.sources.groups is not None else "images of every class"
+    sources, origin = result.sources, result.origin
+    points = describe_methods(
+        grouped=sources.groups is not None,
+        learns=bool(sources.classes),
+        chance=result.judge.get("chance"),
+        recogniser=result.request.recogniser is not None,
+        stages=result.stages,
     )
-    points = [
-        f"<b>Parts.</b> About a third of the images is held out, by {held_out}. Everything is trained on the other part "
-        "and measured on the held-out part. The rounds use one division, each confirmation another one.",
-        "<b>Releases</b> are simulated on this machine with an ordinary random generator. None was written, and none "
-        "counts as a release.",
-    ]
-    if result.sources.classes:
-        points.append(
-            "<b>Utility.</b> A small convolutional network learns from one release of each image, decoded with the plan "
-            "alone, and is tested on decoded releases of held-out images. A larger network, tuned for the task, would "
-            "reach more."
-        )
-    points.append(
-        "<b>Reconstruction.</b> One network for all plans of a view, told the flip probability of every bit, is trained "
-        "on the other part, of which it may make as many releases as it likes. It rebuilds held-out images from one "
-        "release each."
-    )
-    if result.judge:
-        judge = (
-            "the recogniser that was supplied" if result.request.recogniser else "a network trained on the other part"
-        )
-        points.append(
-            f"<b>Linkage.</b> {judge[0].upper()}{judge[1:]} embeds unprotected images. Two attacks compare a release with "
-            "unprotected images: this network on the rebuilt image, and a student that reads the released bits and was "
-            "taught its embeddings. The stronger one counts. Rank-1: how often a release is nearest to another image of "
-            "its own group, of one image for each group of the same class. Guessing gives "
-            f"{100 * float(result.judge['chance']):.2f} %. Verification: whether a release and an image are of one group; "
-            "half of the pairs are, and the others are of the same class."
-        )
-    points += [
-        "<b>Time.</b> Successive halving: many settings with little training, then fewer with more. "
-        f"{_steps(result)}The confirmation has {len(SEEDS)} other seeds: other weights, other noise, other held-out images.",
-        "<b>Limits.</b> A limit is met only if the whole 95 % interval meets it, in every confirmation run. A limit on a "
-        "risk is met only if the same attack exceeds it on unprotected images; otherwise the answer is “cannot tell”. A "
-        "stronger committed result of this software for the same view and plan, with no more pixels and no larger eps, "
-        "replaces what was measured here.",
-        "<b>What this does not say.</b> The attacks are small. That an attack fails shows only that this attack failed. "
-        "The promise of a release is on its card, and these numbers are not. The choice of a setting was made by looking "
-        "at the sources, so it reveals a little about them.",
-    ]
-    yield "<h2>Methods</h2><ul>" + "".join(f"<li>{one}</li>" for one in points) + "</ul>"
-    yield (
-        f'<p class="soft">{escape(result.origin["software"])}, commit {escape(result.origin["commit"][:20])}, PyTorch '
-        f"{escape(result.origin['torch'])}, {escape(result.origin['machine'])}.</p>"
-    )
-
-
-def _steps(result: Result) -> str:
-    found = [
-        f"{name}: {counted(len(one['settings']), 'setting')}"
-        + (f", {one['learning']:,} steps for each learner" if one["learning"] else "")
-        + f", {one['attacking']:,} for each attack"
-        for name, one in result.stages.items()
-    ]
-    return f"{'; '.join(found)}. ".capitalize() if found else ""
+    yield "<h2>Methods</h2><ul>"
+    yield "".join(f"<li><b>{escape(title)}</b> {escape(text)}</li>" for title, text in points.items())
+    yield f"</ul><p class='soft'>{escape(origin['software'])}, commit {escape(origin['commit'][:20])}, PyTorch "
+    yield f"{escape(origin['torch'])}, {escape(origin['machine'])}.</p>"

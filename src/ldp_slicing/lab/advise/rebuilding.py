@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ldp_slicing.lab.advise.grid import ViewKey
@@ -46,7 +47,8 @@ class Rebuilder:
         def guess(part: Tensor) -> Tensor:
             large = repeat_pixels(part, shape).contiguous(memory_format=torch.channels_last)
             with half_precision(words.device):
-                return self.network(large, known.expand(len(part), -1))[0].float().clamp(0, 255)
+                guessed: Tensor = self.network(large, known.expand(len(part), -1))[0]
+            return guessed.float().clamp(0, 255)
 
         return torch.cat([guess(part) for part in torch.split(words, 100)])
 
@@ -79,9 +81,10 @@ def train_rebuilder(
     return Rebuilder(network.eval(), view, seconds)
 
 
-def attacked(bench: Bench, parts: Parts) -> np.ndarray[Any, np.dtype[np.int64]]:
+def attacked(bench: Bench, parts: Parts) -> NDArray[np.int64]:
     """The held-out images that reconstructions are scored on."""
-    return parts.test[np.linspace(0, len(parts.test) - 1, min(bench.effort.attacked, len(parts.test))).astype(int)]
+    places = np.linspace(0, len(parts.test) - 1, min(bench.effort.attacked, len(parts.test)))
+    return np.asarray(parts.test[places.astype(np.int64)])
 
 
 def score(bench: Bench, rebuilder: Rebuilder, plan: Plan, parts: Parts, seed: int) -> dict[str, Any]:

@@ -138,8 +138,8 @@ def read_sources(
     if kept and kept[0].group:
         groups = np.unique([one.group for one in kept], return_inverse=True)[1].astype(np.int64)
     labels = np.array([number.get(one.label, 0) for one in kept], np.int64)
-    size = next(iter(sizes)) if len(sizes) == 1 else None
-    return Sources(np.stack(images), labels, tuple(names), groups, size, len(items))
+    one_size = next(iter(sizes)) if len(sizes) == 1 else None
+    return Sources(np.stack(images), labels, tuple(names), groups, one_size, len(items))
 
 
 def check_enough(sources: Sources) -> None:
