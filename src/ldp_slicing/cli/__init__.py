@@ -22,6 +22,7 @@ COMMANDS = {
     "audit": "Test the privacy promise of this installation or of a folder of releases.",
     "key": "Create an owner's key for `privatize --key`.",
     "studio": "Privatise images in a browser, on this machine. Needs the extra `studio`.",
+    "advise": "Measure on your own images which setting to choose. Needs the extra `lab`.",
     "lab": "Train on releases, attack them and measure the results. Needs the extra `lab`.",
 }
 

@@ -220,8 +220,6 @@ class ReconstructionObjective(Objective):
             self.plans[i * len(self.plans) // size] for i in range(size)
         ]  # the plan of each image of a batch
         self.known = torch.tensor([self.adversary.plan_features(plan) for plan in self.shares], device=inputs.device)
-        squared_errors = 4.0 ** torch.arange(8, device=inputs.device).repeat(channel_count(self.plans[0]))
-        self.bit_weights = (squared_errors / squared_errors.sum()).view(1, -1, 1, 1)
 
     def build(self) -> nn.Module:
         return NETWORKS[self.task.recipe.model](channel_count(self.task.plans[0]), gain_of(self.task.prune))
@@ -248,13 +246,11 @@ class ReconstructionObjective(Objective):
         """Mean absolute error and 1 - SSIM; plus the cross-entropy of the bits, weighted by their squared errors."""
         images = self.inputs.crop(index)
         guessed, bits = self.guess(self.release(images, self.shares), self.known)
-        loss = (guessed - images).abs().mean() / 255 + SSIM_WEIGHT * (1 - ssim(guessed, images).mean())
-        if bits is not None:
-            view = apply_view(images, self.task.prune, colour=images.shape[1] == 3, size=self.task.size)
-            truth = to_bits(repeat_pixels(view, images.shape[2:]).to(torch.uint8))
-            each = functional.binary_cross_entropy_with_logits(bits, truth.float(), reduction="none")
-            loss = loss + (each * self.bit_weights).sum(1).mean()
-        return Loss(loss)
+        if bits is None:
+            return Loss(reconstruction_loss(images, guessed))
+        view = apply_view(images, self.task.prune, colour=images.shape[1] == 3, size=self.task.size)
+        truth = to_bits(repeat_pixels(view, images.shape[2:]).to(torch.uint8))
+        return Loss(reconstruction_loss(images, guessed, bits, truth))
 
     @torch.no_grad()
     def reconstruct(self, releases: Tensor, plan: Plan) -> Tensor:
@@ -264,6 +260,22 @@ class ReconstructionObjective(Objective):
         guessed = [self.guess(part, known.expand(len(part), -1))[0] for part in torch.split(releases, BATCH // 2)]
         self.model.train()
         return torch.cat(guessed).clamp_(0, 255)
+
+
+def reconstruction_loss(
+    images: Tensor, guessed: Tensor, bits: Tensor | None = None, truth: Tensor | None = None
+) -> Tensor:
+    """Mean absolute error and 1 - SSIM; plus the cross-entropy of the bits, weighted by their squared errors.
+
+    images, guessed: [N, C, H, W], 0..255. bits, truth: [N, 8 C, H, W], log-odds of the bits of the view, and the bits.
+    """
+    loss = (guessed - images).abs().mean() / 255 + SSIM_WEIGHT * (1 - ssim(guessed, images).mean())
+    if bits is None or truth is None:
+        return loss
+    squared_errors = 4.0 ** torch.arange(8, device=bits.device).repeat(images.shape[1])
+    weights = (squared_errors / squared_errors.sum()).view(1, -1, 1, 1)
+    each = functional.binary_cross_entropy_with_logits(bits, truth.float(), reduction="none")
+    return loss + (each * weights).sum(1).mean()
 
 
 def classification_loss(outputs: Tensor, labels: Tensor) -> Loss:

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ldp_slicing.cli.common import PruneChoice, err, out, plain, refusals_exit, stop_signals
+from ldp_slicing.cli.lab.options import exit_if_interrupted, missing_extra
+
+Value = TypeVar("Value")
+PANEL = "Limits"
+
+
+def _listed(text: str, read: Callable[[str], Value], example: str) -> tuple[Value, ...]:
+    """The parts of an option such as 32,16."""
+    try:
+        return tuple(read(part.strip()) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise typer.BadParameter(f"expected a list such as {example}; got {text!r}") from None
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[float, float, str], None]]:
+    columns = (BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as progress:
+        bar = progress.add_task("", total=None)
+        yield lambda done, total, text: progress.update(bar, completed=done, total=total, description=text)
+
+
+@refusals_exit
+def advise(
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="SRC", help="A folder with one folder per class, or Parquet files.", show_default=False),
+    ],
+    folder: Annotated[
+        Path, typer.Option("--out", help="Folder for the report. Beside it, FOLDER.owner keeps what was measured.")
+    ] = Path("advice"),
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            "--labels",
+            help="A CSV file of paths and labels (FILE.csv or FILE.csv:COLUMN), a column of Parquet files, or none.",
+            show_default="the folder of each image",
+        ),
+    ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            "--groups",
+            help="Who or what must not be linked: folder, name:REGEX for a part of file names, or a column.",
+            show_default="nothing is linked",
+        ),
+    ] = None,
+    minutes: Annotated[float, typer.Option("--minutes", help="Stop after this time. Run again to go on.")] = 15.0,
+    max_linkage: Annotated[
+        float | None,
+        typer.Option("--max-linkage", help="Largest rank-1 identification rate.", rich_help_panel=PANEL),
+    ] = None,
+    max_verification: Annotated[
+        float | None,
+        typer.Option("--max-verification", help="Largest verification accuracy; guessing: 0.5.", rich_help_panel=PANEL),
+    ] = None,
+    max_ssim: Annotated[
+        float | None, typer.Option("--max-ssim", help="Largest mean SSIM of reconstructions.", rich_help_panel=PANEL)
+    ] = None,
+    min_accuracy: Annotated[
+        float | None, typer.Option("--min-accuracy", help="Smallest test accuracy.", rich_help_panel=PANEL)
+    ] = None,
+    min_auc: Annotated[float | None, typer.Option("--min-auc", help="Smallest ROC AUC.", rich_help_panel=PANEL)] = None,
+    sizes: Annotated[
+        str, typer.Option("--sizes", help="Longest sides, such as 112,56,28.", show_default="full, half and quarter")
+    ] = "",
+    views: Annotated[
+        str, typer.Option("--views", help="Prunings: none, haar, haar2, haar4, haar8, dct.")
+    ] = "none,haar",
+    plans: Annotated[str, typer.Option("--plans", help="Plans: paper, thick, grey.")] = "paper,thick,grey",
+    epsilons: Annotated[
+        str, typer.Option("--epsilons", help="Budgets, such as 2.4,5.2,12.", show_default="a few for each plan")
+    ] = "",
+    samples: Annotated[
+        list[Path] | None,
+        typer.Option("--samples", metavar="IMAGE", help="Show this image in the report.", show_default="some sources"),
+    ] = None,
+    recogniser: Annotated[
+        Path | None,
+        typer.Option("--recogniser", metavar="FILE", help="Weights of a recogniser: dlib's .dat, or an IR-50's."),
+    ] = None,
+    images: Annotated[
+        int | None,
+        typer.Option("--images", min=16, help="Read at most so many.", show_default="4,000; 20,000 on a GPU"),
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="cuda or cpu.", show_default="cuda if there is a GPU")] = "",
+) -> None:
+    """`ldp-slicing advise images/ --groups folder --max-linkage 0.05 --min-accuracy 0.8`
+
+    Measure on your own images, on this machine, what a learner can learn from releases and what an attacker gets from
+    them, for many sizes, views, plans and budgets. With limits, propose a setting. Nothing is released. Interrupt it at
+    any time, and run it again to go on. Needs the extra `lab`.
+    """
+    try:
+        from ldp_slicing.lab.advise.findings import make_rules
+        from ldp_slicing.lab.advise.grid import FAMILIES, Family
+        from ldp_slicing.lab.advise.report import summary, write_report
+        from ldp_slicing.lab.advise.request import Request, Talk
+        from ldp_slicing.lab.advise.run import advise as measure
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) from None
+
+    def family(name: str) -> Family:
+        if name not in FAMILIES:
+            raise ValueError(name)
+        return name
+
+    request = Request(
+        source,
+        folder,
+        labels,
+        groups,
+        minutes,
+        _listed(sizes, int, "112,56,28"),
+        _listed(views, lambda name: PruneChoice(name).prune, "none,haar"),
+        _listed(plans, family, "paper,thick,grey"),
+        _listed(epsilons, float, "2.4,5.2,12"),
+        make_rules(
+            max_linkage=max_linkage,
+            max_verification=max_verification,
+            max_ssim=max_ssim,
+            min_accuracy=min_accuracy,
+            min_auc=min_auc,
+        ),
+        tuple(samples or ()),
+        recogniser,
+        images,
+        device,
+    )
+    with stop_signals(lambda: err.print("stopping; interrupt again to stop at once")) as received, _progress() as bar:
+        result = measure(request, Talk(lambda text: out.print(plain(text)), bar, lambda: bool(received)))
+        written = write_report(result)
+    for line in summary(result):
+        out.print(plain(line))
+    out.print(f"{', '.join(plain(str(folder / name)) for name in written)}: for the owner only")
+    if not result.finished:
+        out.print("stopped before it was finished: run the same command again to go on")
+    exit_if_interrupted(received)

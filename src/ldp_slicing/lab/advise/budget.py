@@ -1,0 +1,99 @@
+"""How the time is spent: costs of measurements, rounds of successive halving, and what can be afforded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ldp_slicing.lab.advise.grid import Setting, ViewKey, size_name
+
+KEPT = 3  # one of so many settings survives a round
+ROUNDS = 3  # at most
+CONFIRMED = 2  # settings that are confirmed, at most
+SEEDS = (1, 2)  # of the confirmation; the rounds use 0
+CONFIRMATION = 0.4  # the share of the time that is kept for it
+JUDGE = 0.05  # the share of the time in which the judge of linkage is trained, for each seed
+FEWEST, MOST = 120, 4000  # steps of training
+RESERVE = 0.93  # the share of the time that is planned; reading, checking and writing take the rest
+
+
+@dataclass
+class Costs:
+    """Seconds of measurements by kind, such as "learn 32x32": what comes before and after training, and one step."""
+
+    known: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def note(self, kind: str, seconds: float, training: float, steps: int) -> None:
+        """Record what a measurement took. The latest one is the best guess for the next."""
+        self.known[kind] = max(0.0, seconds - training), training / max(1, steps)
+
+    def seconds(self, kinds: Sequence[str], steps: int) -> float:
+        """What these measurements take with so many steps each."""
+        return sum(fixed + steps * each for fixed, each in (self.known[kind] for kind in kinds))
+
+    def steps(self, kinds: Sequence[str], seconds: float) -> int:
+        """The steps that each of these measurements can have within ``seconds``; a quarter of FEWEST, at least."""
+        if not kinds:
+            return 0
+        each = sum(self.known[kind][1] for kind in kinds)
+        return max(FEWEST // 4, min(MOST, math.floor((seconds - self.seconds(kinds, 0)) / max(each, 1e-9))))
+
+
+def rounds_of(settings: int) -> list[int]:
+    """How many settings each round measures, such as [30, 10, 4]."""
+    counts = [settings]
+    while len(counts) < ROUNDS and counts[-1] > 2 * CONFIRMED:
+        counts.append(max(CONFIRMED, -(-counts[-1] // KEPT)))
+    return counts
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Shares of the time: of one round, of the confirmation, of the judge for one seed."""
+
+    round: float
+    confirmation: float
+    judge: float
+
+    @classmethod
+    def of(cls, rounds: int, *, judge: bool) -> Shares:
+        each = JUDGE if judge else 0.0
+        return cls((1 - CONFIRMATION - each * (1 + len(SEEDS))) / rounds, CONFIRMATION, each)
+
+
+def learner_kind(setting: Setting) -> str:
+    return f"learn {size_name(setting.size)} {setting.family}"
+
+
+def attack_kind(view: ViewKey) -> str:
+    return f"attack {size_name(view[0])}"
+
+
+def scoring_kind(setting: Setting) -> str:
+    return f"score {size_name(setting.size)}"
+
+
+def kinds_of(settings: Sequence[Setting], *, learns: bool) -> tuple[list[str], list[str]]:
+    """The kinds of the measurements that settings need: of learners; and of attacks, which serve a view, and scores."""
+    learners = [learner_kind(one) for one in settings] if learns else []
+    attacks = [attack_kind(view) for view in dict.fromkeys(one.view for one in settings)]
+    return learners, attacks + [scoring_kind(one) for one in settings]
+
+
+def most_settings(costs: Costs, settings: Sequence[Setting], seconds: float, *, learns: bool) -> int:
+    """How many of the settings, taken from the beginning, can have the fewest steps within ``seconds``; at least 2."""
+    for count in range(len(settings), 2, -1):
+        if sum(costs.seconds(kinds, FEWEST) for kinds in kinds_of(settings[:count], learns=learns)) <= seconds:
+            return count
+    return min(2, len(settings))
+
+
+def stage_steps(
+    costs: Costs, settings: Sequence[Setting], seconds: float, *, learns: bool, seeds: int
+) -> tuple[int, int]:
+    """Steps of every learner and of every attack of a stage: learners get half of the time, attacks the rest."""
+    learners, attacks = (kinds * seeds for kinds in kinds_of(settings, learns=learns))
+    learning = costs.steps(learners, seconds / 2) if learners else 0
+    spent = costs.seconds(learners, learning) if learners else 0.0
+    return learning, costs.steps(attacks, max(seconds / 2, seconds - spent))

@@ -1,0 +1,226 @@
+"""What was found for each setting, the limits that an owner gives, and what they allow. It needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.lab.advise.grid import Setting
+from ldp_slicing.lab.advise.intervals import Estimate
+from ldp_slicing.measured import Measured, entries, table_version
+
+UTILITY = ("accuracy", "balanced_accuracy", "roc_auc")
+RISKS = ("ssim", "rank_1", "verification")
+COMMITTED = {"ssim": "ssim", "rank_1": "rank_1_identification", "verification": "verification_accuracy"}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One limit: a metric must be at most, or at least, ``bound``."""
+
+    option: str
+    metric: str
+    words: str
+    bound: float
+
+    @property
+    def is_risk(self) -> bool:
+        return self.metric in RISKS
+
+    def shortfall(self, value: float) -> float:
+        """By how much a value misses the limit; 0 if it does not."""
+        return max(0.0, value - self.bound if self.is_risk else self.bound - value)
+
+    def __str__(self) -> str:
+        return f"{self.words} at {'most' if self.is_risk else 'least'} {self.bound:g}"
+
+
+OPTIONS = {  # by option: the metric, and how it is called
+    "max_linkage": ("rank_1", "rank-1 identification rate"),
+    "max_verification": ("verification", "verification accuracy"),
+    "max_ssim": ("ssim", "SSIM of reconstructions"),
+    "min_accuracy": ("accuracy", "test accuracy"),
+    "min_auc": ("roc_auc", "ROC AUC"),
+}
+
+
+def make_rules(**bounds: float | None) -> tuple[Rule, ...]:
+    """The rules of the options that were given."""
+    for option, bound in bounds.items():
+        if bound is not None and not 0 <= bound <= 1:
+            raise LdpSlicingError(f"--{option.replace('_', '-')} is a number from 0 to 1; got {bound:g}")
+    return tuple(Rule(option, *OPTIONS[option], bound) for option, bound in bounds.items() if bound is not None)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A committed result that is stronger than what was measured here."""
+
+    metric: str
+    value: float
+    entry: str
+    data: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was measured for one setting.
+
+    utility: of the longest training, or of all confirmation runs. risks: the strongest of all attacks.
+    known: committed results for a like setting that are stronger. Each replaces the risk in ``worst``.
+    """
+
+    setting: Setting
+    utility: Mapping[str, Estimate] = field(default_factory=dict)
+    risks: Mapping[str, Estimate] = field(default_factory=dict)
+    others: Mapping[str, Estimate] = field(default_factory=dict)
+    known: Mapping[str, Known] = field(default_factory=dict)
+    rounds: int = 0
+    confirmations: int = 0
+
+    def worst(self, metric: str) -> Estimate | None:
+        """The risk, or the committed result where that is stronger."""
+        own = self.risks.get(metric)
+        if metric in self.known and own is not None:
+            value = self.known[metric].value
+            return Estimate(max(value, own.value), max(value, own.low), max(value, own.high), own.count)
+        return own
+
+    @property
+    def score(self) -> float:
+        """What settings within the limits are ranked by: accuracy, or what is visible where nothing is learned."""
+        found = self.utility.get("accuracy") or self.risks.get("ssim")
+        return found.value if found else 0.0
+
+
+class Status(StrEnum):
+    MET = "met"
+    OPEN = "not shown"  # the interval contains the limit
+    MISSED = "not met"
+    BLIND = "cannot tell"  # the attack does not exceed the limit on unprotected images either
+    UNKNOWN = "not measured"
+
+
+def status(rule: Rule, finding: Finding, controls: Mapping[str, Estimate]) -> Status:
+    """Whether a setting meets a limit. It does only if the whole interval does.
+
+    A risk is not met by an attack that fails: on unprotected images, the lower end must exceed the limit.
+    """
+    found = finding.worst(rule.metric) if rule.is_risk else finding.utility.get(rule.metric)
+    if found is None:
+        return Status.UNKNOWN
+    good, bad = (found.low, found.high) if rule.is_risk else (found.high, found.low)
+    if rule.shortfall(good) > 0:
+        return Status.MISSED
+    control = controls.get(rule.metric)
+    if rule.is_risk and (control is None or control.low <= rule.bound):
+        return Status.BLIND
+    return Status.OPEN if rule.shortfall(bad) > 0 else Status.MET
+
+
+def by_promise(findings: Sequence[Finding], rules: Sequence[Rule]) -> list[Finding]:
+    """The most promising setting first: what to spend time on.
+
+    With limits on risks, settings come first whose intervals do not already exceed them. More training only makes
+    attacks stronger. Then, or without limits, those that no other setting beats in everything; then the score.
+    """
+
+    def excess(one: Finding) -> float:
+        found = [(rule, one.worst(rule.metric)) for rule in rules if rule.is_risk]
+        return sum(rule.shortfall(estimate.low) for rule, estimate in found if estimate is not None)
+
+    if any(rule.is_risk for rule in rules):
+        return sorted(findings, key=lambda one: (excess(one), -one.score))
+    return sorted(findings, key=lambda one: (sum(_beats(other, one) for other in findings), -one.score))
+
+
+def _beats(other: Finding, one: Finding) -> bool:
+    """Whether the other setting is at least as good in utility and in every risk, and better in something."""
+    numbers = [
+        [each.score, *(-found.value for name in RISKS if (found := each.worst(name)) is not None)]
+        for each in (other, one)
+    ]
+    return all(a >= b for a, b in zip(*numbers, strict=True)) and numbers[0] != numbers[1]
+
+
+def front(findings: Sequence[Finding]) -> list[Finding]:
+    """The settings that no other setting beats in everything."""
+    return [one for one in findings if not any(_beats(other, one) for other in findings)]
+
+
+Kind = Literal["proposal", "none", "cannot tell", "no limits", "unfinished"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is proposed, or why nothing is. nearest: settings that miss the limits by least."""
+
+    kind: Kind
+    sentence: str
+    proposal: Finding | None = None
+    nearest: tuple[Finding, ...] = ()
+
+
+def answer(findings: Sequence[Finding], rules: Sequence[Rule], controls: Mapping[str, Estimate]) -> Answer:
+    """Choose the confirmed setting with the highest score among those that meet every limit."""
+    confirmed = [one for one in findings if one.confirmations]
+    if not rules:
+        text = "No limit was given, so nothing is proposed. The table shows the settings that no other one beats."
+        return Answer("no limits", text, nearest=tuple(by_promise(findings, rules)[:3]))
+    if not confirmed:
+        text = "The time was up before any setting was confirmed: run the same command again to go on."
+        return Answer("unfinished", text, nearest=tuple(by_promise(findings, rules)[:3]))
+    good = [one for one in confirmed if all(status(rule, one, controls) is Status.MET for rule in rules)]
+    if good:
+        best = max(good, key=lambda one: one.score)
+        limits = " and ".join(map(str, rules))
+        return Answer("proposal", f"{best.setting.words} meets the limits that were given: {limits}.", best)
+    nearest = tuple(sorted(findings, key=lambda one: (_miss(one, rules), -one.score))[:3])
+    blind = [rule for rule in rules if any(status(rule, one, controls) is Status.BLIND for one in confirmed)]
+    if blind:
+        text = (
+            f"Cannot tell: on unprotected images the attack itself does not reach {blind[0].words} above "
+            f"{blind[0].bound:g}, so its failure on releases shows nothing. More images, more groups or more time help"
+            f"{', and so does a recogniser (--recogniser)' if blind[0].metric != 'ssim' else ''}."
+        )
+        return Answer("cannot tell", text, nearest=nearest)
+    which = {1: "the limit", 2: "both limits"}.get(len(rules), "all limits")
+    return Answer("none", f"No setting that was tried meets {which}.", nearest=nearest)
+
+
+def _miss(one: Finding, rules: Sequence[Rule]) -> float:
+    """By how much a setting misses the limits in total, counted at the unfavourable ends of the intervals."""
+    total = 0.0
+    for rule in rules:
+        found = one.worst(rule.metric) if rule.is_risk else one.utility.get(rule.metric)
+        total += 1.0 if found is None else rule.shortfall(found.high if rule.is_risk else found.low)
+    return total
+
+
+def committed(setting: Setting, risks: Mapping[str, Estimate]) -> dict[str, Known]:
+    """Committed results that are stronger, for the same view and plan with at most its eps and at most its pixels.
+
+    An attacker who got more from less is the better guide, even on other images.
+    """
+    pixels = setting.size[0] * setting.size[1]
+    like = [
+        one
+        for one in entries(table_version())
+        if one.prune == setting.prune
+        and one.epsilon <= setting.epsilon
+        and one.pixels <= pixels
+        and one.is_family_of(setting.plan)
+    ]
+    found = dict[str, Known]()
+    for metric, own in risks.items():
+        best = max(like, key=lambda one: _number(one, metric), default=None)
+        if best is not None and _number(best, metric) > own.value:
+            found[metric] = Known(metric, _number(best, metric), best.name, best.data)
+    return found
+
+
+def _number(entry: Measured, metric: str) -> float:
+    return entry.numbers.get(COMMITTED[metric], -1.0)

@@ -1,0 +1,104 @@
+"""Findings from the records of a run. It needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ldp_slicing.lab.advise.findings import RISKS, UTILITY, Finding, committed
+from ldp_slicing.lab.advise.grid import Setting
+from ldp_slicing.lab.advise.intervals import Estimate
+
+OTHERS = ("psnr_db", "rmse_at_most_0.1", "ssim_at_least_0.7")
+Records = Mapping[str, Mapping[str, Any]]
+
+
+def gather(records: Records, settings: Sequence[Setting]) -> list[Finding]:
+    """What was measured for each of the settings that were measured at all."""
+    found = []
+    for setting in settings:
+        learned = _learned(records, setting.name)
+        attacked = _attacked(records, setting.name)
+        confirmed = [content for seed, content in learned if seed] or []
+        seeds = {seed for seed, _ in (*learned, *attacked) if seed}
+        if not learned and not attacked:
+            continue
+        risks = {name: strongest(values) for name in RISKS if (values := _metric(attacked, name))}
+        found.append(
+            Finding(
+                setting,
+                utility=_utility(confirmed or [content for _, content in learned[-1:]]),
+                risks=risks,
+                others={name: strongest(values) for name in OTHERS if (values := _metric(attacked, name))},
+                known=committed(setting, risks),
+                rounds=len({content["steps"] for seed, content in (learned or attacked) if not seed}),
+                confirmations=len(seeds),
+            )
+        )
+    return found
+
+
+def controls(records: Records) -> dict[str, Estimate]:
+    """What the attacks get from unprotected images: the weakest of all seeds that were measured."""
+    rebuilt = [content["control"]["ssim"] for content in records.values() if "control" in content]
+    judged = [content for name, content in records.items() if name.startswith("judge |")]
+    found = {"ssim": rebuilt} | {
+        name: [one[name] for one in judged if name in one] for name in ("rank_1", "verification")
+    }
+    return {name: weakest(Estimate(**one) for one in each) for name, each in found.items() if each}
+
+
+def unprotected(records: Records) -> dict[str, Estimate]:
+    """The utility of unprotected images."""
+    return _utility([content for _, content in _learned(records, "unprotected")])
+
+
+def strongest(values: Sequence[Estimate]) -> Estimate:
+    """Of several attacks on one setting: every end at its highest, because each attack is a lower bound."""
+    return Estimate(
+        max(one.value for one in values),
+        max(one.low for one in values),
+        max(one.high for one in values),
+        max(one.count for one in values),
+    )
+
+
+def weakest(values: Iterable[Estimate]) -> Estimate:
+    """The one with the lowest lower end."""
+    return min(values, key=lambda one: one.low)
+
+
+def _utility(runs: Sequence[Mapping[str, Any]]) -> dict[str, Estimate]:
+    """The mean of several runs. The interval reaches from the lowest to the highest end of all."""
+    if not runs:
+        return {}
+    found = {name: [Estimate(**run[name]) for run in runs] for name in UTILITY}
+    return {
+        name: Estimate(
+            sum(one.value for one in each) / len(each),
+            min(one.low for one in each),
+            max(one.high for one in each),
+            each[0].count,
+        )
+        for name, each in found.items()
+    }
+
+
+def _learned(records: Records, setting: str) -> list[tuple[int, Mapping[str, Any]]]:
+    """Seeds and records of the learners of a setting, in the order in which they were trained."""
+    mine = [(name.split(" | "), content) for name, content in records.items() if name.startswith("learner |")]
+    return [(int(parts[2].removeprefix("seed ")), content) for parts, content in mine if parts[1] == setting]
+
+
+def _attacked(records: Records, setting: str) -> list[tuple[int, Mapping[str, Any]]]:
+    found = []
+    for name, content in records.items():
+        if name.startswith("attack |") and setting in content["settings"]:
+            seed = int(name.split(" | ")[3].removeprefix("seed "))
+            found.append((seed, content["settings"][setting] | {"steps": content["steps"]}))
+    return found
+
+
+def _metric(attacked: Sequence[tuple[int, Mapping[str, Any]]], name: str) -> list[Estimate]:
+    found = [one.get(part, {}).get(name) for _, one in attacked for part in ("reconstruction", "linkage")]
+    return [Estimate(**one) for one in found if one is not None]

@@ -1,0 +1,231 @@
+"""The report as one HTML file: no script, no font and no image from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+
+from ldp_slicing.lab.advise.figures import axis, legend, scatter
+from ldp_slicing.lab.advise.findings import Finding, Status, status
+from ldp_slicing.lab.advise.grid import FAMILIES
+from ldp_slicing.lab.advise.intervals import Estimate
+from ldp_slicing.lab.advise.methods import describe_methods
+from ldp_slicing.lab.advise.style import STYLE
+from ldp_slicing.lab.plans import VIEW_NAMES
+from ldp_slicing.wording import counted
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ldp_slicing.lab.advise.run import Result
+
+SHOWN = 5  # settings whose samples are shown
+TILE = 96  # CSS pixels of a sample
+
+
+def make_page(result: Result) -> str:
+    """Return the text of report.html."""
+    parts = [
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Advice on a setting</title>',
+        '<meta name="viewport" content="width=device-width"><meta http-equiv="Content-Security-Policy" ',
+        "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">",
+        f"<style>{STYLE}</style></head><body><main>",
+        *_head(result),
+        *_answer(result),
+        *_figures(result),
+        *_table(result),
+        *_samples(result),
+        *_methods(result),
+        "</main></body></html>\n",
+    ]
+    return "".join(parts)
+
+
+def _head(result: Result) -> Iterator[str]:
+    sources, request = result.sources, result.request
+    shows = "these samples were named for the report" if request.samples else "it shows sources"
+    yield f'<div class="owner">For the owner only: the numbers were measured on the sources, and {shows}.</div>'
+    yield "<h1>Which setting for these images?</h1>"
+    classes = f", {counted(len(sources.classes), 'class', 'classes')}" if sources.classes else ", no labels"
+    groups = "" if sources.groups is None else f", {counted(len(np.unique(sources.groups)), 'group')}"
+    width, height = sources.shape
+    yield (
+        f'<p class="soft">{len(sources.labels):,} of {counted(sources.total, "image")} at {width} x {height}'
+        f"{', grey' if sources.is_grey else ''}{classes}{groups}. "
+        f"{result.tried} of {counted(result.grid, 'setting')} in {result.minutes:.0f} minutes on "
+        f"{escape(result.origin['machine'])}{'' if result.finished else '; stopped before it was finished'}.</p>"
+    )
+
+
+def _answer(result: Result) -> Iterator[str]:
+    answer = result.answer
+    kind = {"cannot tell": "cannot", "no limits": "open"}.get(answer.kind, answer.kind)
+    yield f'<div class="answer {kind}"><strong>{escape(answer.sentence)}</strong>'
+    if answer.proposal is not None:
+        one = answer.proposal.setting
+        preset = "ldp-slicing privatize SRC DST --preset preset.json"
+        yield f"<pre>{escape(one.command)}\n{escape(one.code)}\n{preset}</pre>"
+    if answer.nearest:
+        title = "The nearest ones" if result.request.rules else "Settings that no other one beats"
+        words = "".join(f"<li>{escape(one.setting.words)}{_misses(one, result)}</li>" for one in answer.nearest)
+        yield f"<p>{title}:</p><ul>{words}</ul>"
+    yield (
+        "<p>Risks are lower bounds: they are what these attacks got in this time. More images, more time and better "
+        "networks get more.</p></div>"
+    )
+
+
+def _misses(finding: Finding, result: Result) -> str:
+    found = [(rule, status(rule, finding, result.controls)) for rule in result.request.rules]
+    missed = [f"{rule.words} {_interval(finding, rule.metric)}: {how}" for rule, how in found if how is not Status.MET]
+    return f" <span class='soft'>({escape('; '.join(missed))})</span>" if missed else ""
+
+
+def _interval(finding: Finding, metric: str) -> str:
+    one = finding.worst(metric) or finding.utility.get(metric)
+    return "" if one is None else f"{one.value:.3f}, {one.low:.3f} to {one.high:.3f}"
+
+
+def _figures(result: Result) -> Iterator[str]:
+    limits = {rule.metric: rule.bound for rule in result.request.rules}
+    views = sorted({one.setting.prune or "none" for one in result.findings}, key=lambda name: (name != "none", name))
+    names = {view: VIEW_NAMES.get(None if view == "none" else view, f"pruned ({view})") for view in views}
+    useful = "accuracy" if "accuracy" in limits or "roc_auc" not in limits else "roc_auc"
+    pairs = [("ssim", useful), ("rank_1", useful)] if result.sources.classes else [("ssim", "rank_1")]
+    labels = {
+        "accuracy": "test accuracy",
+        "roc_auc": "ROC AUC",
+        "ssim": "SSIM of reconstructions (lower bound)",
+        "rank_1": "rank-1 identification rate (lower bound)",
+    }
+    pairs = [(a, b) for a, b in pairs if any(a in one.risks for one in result.findings)]
+    if not pairs:
+        return
+    control = {name: one.value for name, one in {**result.controls, **result.unprotected}.items()}
+    yield "<h2>Utility and risk</h2><div class='figures'>"
+    for across, up in pairs:
+        ends = [axis(result.findings, one, labels[one], limits.get(one), control.get(one)) for one in (across, up)]
+        yield f"<figure>{scatter(result.findings, ends[0], ends[1], result.answer.proposal, views)}</figure>"
+    families = list(dict.fromkeys(one.setting.family for one in result.findings))
+    yield f"</div>{legend(views, names, families, dict(FAMILIES))}"  # type: ignore[arg-type]
+    yield (
+        '<p class="soft">Each point is a setting, with 95 % intervals; larger points are larger releases. Pale points '
+        "had the least training. The circled point is the proposal. Hover over a point for its numbers.</p>"
+    )
+
+
+COLUMNS: Sequence[tuple[str, str]] = (
+    ("accuracy", "accuracy"),
+    ("balanced_accuracy", "balanced<br>accuracy"),
+    ("roc_auc", "ROC AUC"),
+    ("ssim", "SSIM"),
+    ("psnr_db", "PSNR (dB)"),
+    ("ssim_at_least_0.7", "rebuilt to<br>SSIM 0.7"),
+    ("rank_1", "rank-1"),
+    ("verification", "verification"),
+)
+
+
+def _table(result: Result) -> Iterator[str]:
+    rows = [(one, {**one.utility, **one.risks, **one.others}) for one in result.findings]
+    columns = [(name, title) for name, title in COLUMNS if any(name in found for _, found in rows)]
+    yield "<h2>All settings that were tried</h2><div class='scroll'><table><thead><tr>"
+    yield "<th class='l'>size</th><th class='l'>view</th><th class='l'>plan</th><th>eps</th>"
+    yield "".join(f"<th>{title}</th>" for _, title in columns)
+    yield f"{'<th class=l>limits</th>' if result.request.rules else ''}<th class='l'>measured</th></tr></thead><tbody>"
+    plain: Mapping[str, Estimate] = {**result.unprotected, **result.controls}
+    yield "<tr><td class='l' colspan='4'>unprotected images</td>"
+    yield "".join(f"<td>{_cell(plain.get(name))}</td>" for name, _ in columns)
+    yield f"{'<td></td>' if result.request.rules else ''}<td class='l'>control</td></tr>"
+    for one, found in rows:
+        setting = one.setting
+        kind = "chosen" if one is result.answer.proposal else "" if one.confirmations else "quiet"
+        yield f"<tr class='{kind}'><td class='l'>{setting.size[0]} x {setting.size[1]}</td>"
+        yield f"<td class='l'>{escape(VIEW_NAMES.get(setting.prune, str(setting.prune)))}</td>"
+        yield f"<td class='l'>{setting.family}</td><td>{setting.epsilon:g}</td>"
+        yield "".join(f"<td>{_cell(found.get(name))}{_known(one, name)}</td>" for name, _ in columns)
+        yield _limits(one, result)
+        yield f"<td class='l'>{_measured(one)}</td></tr>"
+    yield "</tbody></table></div><p class='soft'>95 % intervals in small print. SSIM, PSNR, rebuilt, rank-1 and "
+    yield "verification are what the strongest attack got that was run: lower bounds on what releases reveal.</p>"
+
+
+def _cell(one: Estimate | None) -> str:
+    if one is None:
+        return ""
+    digits = 1 if one.value > 2 else 3
+    return f"{one.value:.{digits}f}<br><small>{one.low:.{digits}f} to {one.high:.{digits}f}</small>"
+
+
+def _known(finding: Finding, metric: str) -> str:
+    known = finding.known.get(metric)
+    return (
+        f"<br><small title='{escape(known.entry)}'>{known.value:.3f} on {escape(known.data)}</small>" if known else ""
+    )
+
+
+def _limits(finding: Finding, result: Result) -> str:
+    if not result.request.rules:
+        return ""
+    classes = {Status.MET: "met", Status.MISSED: "missed"}
+    found = [(rule, status(rule, finding, result.controls)) for rule in result.request.rules]
+    lines = [f"<span class='{classes.get(how, 'open')}'>{rule.metric}: {how}</span>" for rule, how in found]
+    return f"<td class='l'>{'<br>'.join(lines)}</td>"
+
+
+def _measured(one: Finding) -> str:
+    rounds = counted(one.rounds, "round")
+    return f"{rounds}, {counted(one.confirmations, 'other seed')}" if one.confirmations else rounds
+
+
+def _samples(result: Result) -> Iterator[str]:
+    chosen = [result.answer.proposal, *result.answer.nearest, *result.findings]
+    shown = list(dict.fromkeys(one.setting.name for one in chosen if one is not None))
+    words = {one.setting.name: one.setting.words for one in result.findings}
+    drawn = [name for name in shown if result.work.sample(name).is_file()][:SHOWN]
+    if not drawn:
+        return
+    whose = "Samples that were named for this report" if result.request.samples else "Sources. For the owner only"
+    yield f"<h2>Samples</h2><p>{whose}. Beside each release is what the attacker's network makes of it.</p>"
+    count, wide = len(result.samples), TILE * result.sources.shape[0] // max(result.sources.shape)
+    yield "<div class='samples'>"
+    yield _figure("before release", _png(result.samples), count * wide)
+    for name in drawn:
+        yield _figure(words[name], result.work.sample(name).read_bytes(), 2 * count * wide)
+    yield "</div>"
+
+
+def _figure(caption: str, png: bytes, width: int) -> str:
+    data = base64.b64encode(png).decode()
+    return (
+        f"<figure><figcaption>{escape(caption)}</figcaption>"
+        f'<img alt="{escape(caption)}" width="{width}" src="data:image/png;base64,{data}"></figure>'
+    )
+
+
+def _png(tiles: Tensor) -> bytes:
+    row = np.concatenate(list(tiles.permute(0, 2, 3, 1).cpu().numpy()), axis=1)
+    file = io.BytesIO()
+    Image.fromarray(row[..., 0] if row.shape[2] == 1 else row).save(file, format="PNG")
+    return file.getvalue()
+
+
+def _methods(result: Result) -> Iterator[str]:
+    sources, origin = result.sources, result.origin
+    points = describe_methods(
+        grouped=sources.groups is not None,
+        learns=bool(sources.classes),
+        chance=result.judge.get("chance"),
+        recogniser=result.request.recogniser is not None,
+        stages=result.stages,
+    )
+    yield "<h2>Methods</h2><ul>"
+    yield "".join(f"<li><b>{escape(title)}</b> {escape(text)}</li>" for title, text in points.items())
+    yield f"</ul><p class='soft'>{escape(origin['software'])}, commit {escape(origin['commit'][:20])}, PyTorch "
+    yield f"{escape(origin['torch'])}, {escape(origin['machine'])}.</p>"

@@ -1,0 +1,108 @@
+"""Reconstruction: one network for all plans of a view, told the flip probability of every bit (the white box)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ldp_slicing.lab.advise.grid import ViewKey
+from ldp_slicing.lab.advise.intervals import Estimate, mean_of, share_of
+from ldp_slicing.lab.advise.learning import Bench, in_parts
+from ldp_slicing.lab.advise.networks import Batches, fit
+from ldp_slicing.lab.advise.splits import Parts
+from ldp_slicing.lab.bits import repeat_pixels, to_bits
+from ldp_slicing.lab.learners.models.adversaries import WhiteBox
+from ldp_slicing.lab.learners.objectives import reconstruction_loss
+from ldp_slicing.lab.metrics.images import CRITERIA, psnr, ssim
+from ldp_slicing.lab.peers.training import channels_last, half_precision, seeded
+from ldp_slicing.plan import Plan
+from ldp_slicing.torch.simulate import apply_view, simulate
+from ldp_slicing.view import gain_of
+
+
+@dataclass(frozen=True)
+class Rebuilder:
+    """A trained network, and the view whose releases it reads."""
+
+    network: WhiteBox
+    view: ViewKey
+    seconds: float  # of training
+
+    def release(self, sources: Tensor, plans: Plan | Sequence[Plan], generator: torch.Generator) -> Tensor:
+        """uint8 [N, C, h, w] words: one release of each source."""
+        size, prune = self.view
+        return simulate(sources, plans, generator, prune=prune, size=size, output="ycbcr")
+
+    @torch.inference_mode()
+    def rebuild(self, words: Tensor, plan: Plan, shape: Sequence[int]) -> Tensor:
+        """Released words to float32 [N, C, H, W], 0..255, in the size ``shape`` of the sources."""
+        known = torch.tensor([self.network.plan_features(plan)], device=words.device)
+
+        def guess(part: Tensor) -> Tensor:
+            large = repeat_pixels(part, shape).contiguous(memory_format=torch.channels_last)
+            with half_precision(words.device):
+                guessed: Tensor = self.network(large, known.expand(len(part), -1))[0]
+            return guessed.float().clamp(0, 255)
+
+        return torch.cat([guess(part) for part in torch.split(words, 100)])
+
+
+def train_rebuilder(
+    bench: Bench, view: ViewKey, plans: Sequence[Plan], parts: Parts, steps: int, seed: int
+) -> Rebuilder:
+    """Train on the images of ``parts.train``, which the adversary may release as often as it likes."""
+    size, prune = view
+    device, train = bench.device, torch.from_numpy(parts.train).to(bench.device)
+    channels, height, width = bench.images.shape[1:]
+    with seeded(seed):
+        network = channels_last(WhiteBox(channels, gain_of(prune), width=bench.effort.width).to(device)).train()
+    count = bench.effort.batch_of(4 * height * width, len(train))  # the network has more to keep than a learner
+    batches = Batches(len(train), count, seed, device)
+    shares = [plans[i % len(plans)] for i in range(count)]
+    known = torch.tensor([network.plan_features(plan) for plan in shares], device=device)
+    rebuilder = Rebuilder(network, view, 0.0)
+
+    def loss() -> Tensor:
+        images = batches.vary(bench.images[train[batches.draw()]])
+        words = rebuilder.release(images, shares, batches.generator)
+        with half_precision(device):
+            large = repeat_pixels(words, (height, width)).contiguous(memory_format=torch.channels_last)
+            guessed, bits = network(large, known)
+        view = repeat_pixels(apply_view(images, prune, colour=channels == 3, size=size), (height, width))
+        return reconstruction_loss(images, guessed, bits, to_bits(view.to(torch.uint8)))
+
+    seconds = fit(loss, network.parameters(), steps, rate=1e-3, decay=0.01, device=device, stop=bench.stop)
+    return Rebuilder(network.eval(), view, seconds)
+
+
+def attacked(bench: Bench, parts: Parts) -> NDArray[np.int64]:
+    """The held-out images that reconstructions are scored on."""
+    places = np.linspace(0, len(parts.test) - 1, min(bench.effort.attacked, len(parts.test)))
+    return np.asarray(parts.test[places.astype(np.int64)])
+
+
+def score(bench: Bench, rebuilder: Rebuilder, plan: Plan, parts: Parts, seed: int) -> dict[str, Any]:
+    """SSIM, PSNR and the share that is rebuilt within r, from one release of each attacked image."""
+    which = attacked(bench, parts)
+    sources = bench.images[torch.from_numpy(which).to(bench.device)]
+    generator = torch.Generator(bench.device).manual_seed(2000 + seed)
+    words = in_parts(sources, lambda part: rebuilder.release(part, plan, generator))
+    rebuilt = rebuilder.rebuild(words, plan, sources.shape[2:])
+    groups = None if bench.sources.groups is None else bench.sources.groups[which]
+    pairs = list(zip(torch.split(rebuilt, 250), torch.split(sources, 250), strict=True))
+
+    def over(measure: Any) -> Any:  # noqa: ANN401 - a function of two tensors, to float64 [N]
+        return torch.cat([measure(a, b) for a, b in pairs]).double().cpu().numpy()
+
+    within: dict[str, Estimate] = {one.name: share_of(over(one.distance) <= one.radius, groups) for one in CRITERIA}
+    return {
+        "ssim": mean_of(over(ssim), groups, least=-1.0).to_dict(),
+        "psnr_db": mean_of(over(psnr), groups, most=100.0).to_dict(),
+        **{name: share.to_dict() for name, share in within.items()},
+    }

@@ -1,0 +1,148 @@
+"""The report as JSON, the preset file, and the lines that the command prints."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ldp_slicing.files import make_folder, write_atomically
+from ldp_slicing.lab.advise.findings import Finding, Rule, Status, status
+from ldp_slicing.lab.advise.intervals import Estimate
+from ldp_slicing.lab.advise.page import make_page
+from ldp_slicing.lab.advise.run import Result
+from ldp_slicing.presets import Preset
+
+REPORT_VERSION = 1
+METRICS = {
+    "accuracy": "test accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "roc_auc": "ROC AUC",
+    "ssim": "SSIM of reconstructions",
+    "rank_1": "rank-1 identification rate",
+    "verification": "verification accuracy",
+}
+
+
+def write_report(result: Result) -> list[str]:
+    """Write report.html and report.json, and preset.json if a setting is proposed. Return the names of the files."""
+    make_folder(result.request.out)
+    files = {"report.html": make_page(result), "report.json": json.dumps(to_dict(result), indent=1) + "\n"}
+    preset = make_preset(result)
+    if preset is not None:
+        files["preset.json"] = preset.to_json()
+    else:
+        (result.request.out / "preset.json").unlink(missing_ok=True)  # of an earlier run with other limits
+    for name, text in files.items():
+        write_atomically(result.request.out / name, [text.encode()])
+    return list(files)
+
+
+def make_preset(result: Result) -> Preset | None:
+    """The proposal as a preset. Its numbers are for the owner: they depend on the sources, and no card has them."""
+    chosen = result.answer.proposal
+    if chosen is None:
+        return None
+    sentences = [
+        f"{METRICS[name]} {in_words(one)}, measured by `advise` on {len(result.sources.labels):,} sources"
+        for name, one in {**chosen.utility, **chosen.risks}.items()
+    ]
+    name = re.sub(r"[^\w.-]+", "-", f"advice-{chosen.setting.name}")
+    about = "Proposed by `ldp-slicing advise` for these sources. For the owner: the numbers depend on the sources."
+    return chosen.setting.preset(name, about, sentences)
+
+
+def to_dict(result: Result) -> dict[str, Any]:
+    """The report as JSON values. It names no file and holds no pixel of the sources."""
+    request, sources = result.request, result.sources
+    return {
+        "report": REPORT_VERSION,
+        "for": "the owner of the sources",
+        "answer": {"kind": result.answer.kind, "sentence": result.answer.sentence},
+        "limits": [{"option": rule.option, "metric": rule.metric, "bound": rule.bound} for rule in request.rules],
+        "proposal": None if result.answer.proposal is None else _setting(result.answer.proposal),
+        "nearest": [one.setting.name for one in result.answer.nearest],
+        "sources": {
+            "images": len(sources.labels),
+            "of": sources.total,
+            "width": sources.shape[0],
+            "height": sources.shape[1],
+            "grey": sources.is_grey,
+            "classes": len(sources.classes),
+            "groups": None if sources.groups is None else len(set(sources.groups.tolist())),
+        },
+        "unprotected": {
+            "utility": _estimates(result.unprotected),
+            "attacks": _estimates(result.controls),
+            "linkage": {key: result.judge[key] for key in ("chance", "steps") if key in result.judge},
+        },
+        "settings": [_finding(one, request.rules, result.controls) for one in result.findings],
+        "grid": result.grid,
+        "tried": result.tried,
+        "stages": result.stages,
+        "finished": result.finished,
+        "minutes": round(result.minutes, 2),
+        **result.origin,
+    }
+
+
+def _setting(finding: Finding) -> dict[str, Any]:
+    one = finding.setting
+    return {"name": one.name, "words": one.words, "command": one.command, "code": one.code}
+
+
+def _finding(finding: Finding, rules: tuple[Rule, ...], controls: Mapping[str, Estimate]) -> dict[str, Any]:
+    one = finding.setting
+    return {
+        **_setting(finding),
+        "width": one.size[0],
+        "height": one.size[1],
+        "prune": one.prune or "none",
+        "plan": one.family,
+        "slices": one.slices,
+        "epsilon": one.epsilon,
+        "epsilon_realised": one.plan.realised_epsilon,
+        "rounds": finding.rounds,
+        "confirmations": finding.confirmations,
+        "utility": _estimates(finding.utility),
+        "risks_lower_bounds": _estimates(finding.risks),
+        "reconstruction": _estimates(finding.others),
+        "committed": {
+            name: {"value": known.value, "entry": known.entry, "data": known.data}
+            for name, known in finding.known.items()
+        },
+        "limits": {rule.option: str(status(rule, finding, controls)) for rule in rules},
+    }
+
+
+def _estimates(found: Mapping[str, Estimate]) -> dict[str, Any]:
+    return {name: {key: round(value, 5) for key, value in one.to_dict().items()} for name, one in found.items()}
+
+
+def in_words(one: Estimate) -> str:
+    return f"{one.value:.3f} ({one.low:.3f} to {one.high:.3f})"
+
+
+def summary(result: Result) -> list[str]:
+    """What the command prints at the end."""
+    lines = [result.answer.sentence]
+    if result.answer.proposal is not None:
+        lines += [result.answer.proposal.setting.command, result.answer.proposal.setting.code]
+    shown = [result.answer.proposal] if result.answer.proposal else [*result.answer.nearest]
+    for one in shown:
+        if result.answer.proposal is None:
+            lines.append(f"{'nearest' if result.request.rules else 'not beaten'}: {one.setting.words}")
+        for name, value in {**one.utility, **one.risks}.items():
+            if name in METRICS:
+                lines.append(f"  {METRICS[name]} {in_words(value)}{_marks(one, name, result)}")
+    return lines
+
+
+def _marks(finding: Finding, metric: str, result: Result) -> str:
+    rules = [rule for rule in result.request.rules if rule.metric == metric]
+    found = [str(status(rule, finding, result.controls)) for rule in rules]
+    bound = "" if metric not in finding.risks else ", a lower bound"
+    known = finding.known.get(metric)
+    stronger = f"; an attack on {known.data} got {known.value:.3f}" if known else ""
+    return f"{bound}{stronger}" + "".join(f": {one}" for one in found if one != Status.UNKNOWN)

@@ -1,0 +1,81 @@
+"""What an owner asks for, and how a run speaks to the owner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ldp_slicing.errors import DataError, LdpSlicingError
+from ldp_slicing.lab.advise.findings import Rule
+from ldp_slicing.lab.advise.grid import Family
+from ldp_slicing.lab.advise.work import SUFFIX
+from ldp_slicing.view import Prune
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of ``advise``. sizes: longest sides, empty for the default. epsilons: empty for the default.
+
+    samples: images for the report instead of sources.
+    """
+
+    source: Path
+    out: Path
+    labels: str | None = None
+    groups: str | None = None
+    minutes: float = 15.0
+    sizes: tuple[int, ...] = ()
+    views: tuple[Prune, ...] = (None, "haar")
+    families: tuple[Family, ...] = ("paper", "thick", "grey")
+    epsilons: tuple[float, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    samples: tuple[Path, ...] = ()
+    recogniser: Path | None = None
+    images: int | None = None
+    device: str = ""
+
+    @property
+    def work(self) -> Path:
+        """The work folder, beside the folder of the report."""
+        return self.out.with_name(self.out.name + SUFFIX)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What a resumed run must agree in. The time, the limits and the samples may change."""
+        return {
+            "source": str(self.source.resolve()),
+            "labels": self.labels,
+            "groups": self.groups,
+            "sizes": list(self.sizes),
+            "views": [one or "none" for one in self.views],
+            "plans": list(self.families),
+            "epsilons": list(self.epsilons),
+            "recogniser": None if self.recogniser is None else str(self.recogniser.resolve()),
+        }
+
+    def check(self) -> None:
+        """Refuse what would write into the sources, or cannot be measured."""
+        out, source = self.out.resolve(), self.source.resolve()
+        if not source.exists():
+            raise DataError(f"{self.source} does not exist")
+        if out == source or out.is_relative_to(source) or source.is_relative_to(out):
+            raise LdpSlicingError(f"--out {self.out} and the sources {self.source} overlap: name another --out")
+        if self.minutes <= 0:
+            raise LdpSlicingError(f"--minutes must be more than 0; got {self.minutes:g}")
+        if self.recogniser is not None and self.groups is None:
+            raise LdpSlicingError("--recogniser links images to groups: name them with --groups")
+        if self.groups is None and any(rule.metric in ("rank_1", "verification") for rule in self.rules):
+            raise LdpSlicingError("a limit on linkage needs --groups: who or what must not be linked")
+        if self.labels == "none" and any(not rule.is_risk for rule in self.rules):
+            raise LdpSlicingError("a limit on accuracy needs labels: leave out --labels none")
+
+
+@dataclass(frozen=True)
+class Talk:
+    """Lines of text, a progress bar (seconds done, seconds in all, what is being done), and whether to stop."""
+
+    say: Callable[[str], None] = lambda text: None
+    progress: Callable[[float, float, str], None] = lambda done, total, text: None
+    interrupted: Callable[[], bool] = lambda: False

@@ -1,0 +1,253 @@
+"""The whole run: read, plan the time, measure in rounds of successive halving, confirm, answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ldp_slicing.images import read_image
+from ldp_slicing.lab.advise.budget import (
+    CONFIRMED,
+    FEWEST,
+    MOST,
+    RESERVE,
+    SEEDS,
+    Costs,
+    Shares,
+    most_settings,
+    rounds_of,
+    stage_steps,
+)
+from ldp_slicing.lab.advise.findings import Answer, Finding, answer, by_promise
+from ldp_slicing.lab.advise.gather import controls, gather, unprotected
+from ldp_slicing.lab.advise.grid import BUDGETS, Setting, default_sides, make_grid
+from ldp_slicing.lab.advise.intervals import Estimate
+from ldp_slicing.lab.advise.learning import Bench
+from ldp_slicing.lab.advise.measuring import Measurer
+from ldp_slicing.lab.advise.networks import Stopped
+from ldp_slicing.lab.advise.request import Request, Talk
+from ldp_slicing.lab.advise.sources import Sources, check_enough, list_sources, read_sources, to_shape
+from ldp_slicing.lab.advise.work import Work, begun, open_work
+from ldp_slicing.lab.learners.training import find_device
+from ldp_slicing.lab.provenance import commit, hardware
+from ldp_slicing.plan import COLOUR_BITS
+from ldp_slicing.version import __version__
+from ldp_slicing.wording import counted
+
+LARGEST = {"cuda": 224, "cpu": 64}  # the longest side that is measured unless the owner names others
+MOST_IMAGES = {"cuda": 20_000, "cpu": 4_000}
+READING = 0.2  # the share of the time for reading images
+SAMPLES = 3
+
+
+@dataclass(frozen=True)
+class Result:
+    """Everything that a report needs.
+
+    findings: of the settings that were measured. controls, unprotected: attacks and learner on unprotected images.
+    tried: settings that there was time for. stages: the records of the stages. samples: uint8 [K, C, H, W].
+    """
+
+    request: Request
+    sources: Sources
+    findings: tuple[Finding, ...]
+    controls: Mapping[str, Estimate]
+    unprotected: Mapping[str, Estimate]
+    answer: Answer
+    grid: int
+    tried: int
+    stages: Mapping[str, Mapping[str, Any]]
+    judge: Mapping[str, Any]
+    finished: bool
+    minutes: float
+    origin: Mapping[str, str]
+    samples: Tensor
+    work: Work
+
+
+def advise(request: Request, talk: Talk) -> Result:
+    """Measure within the time, and return what was found: all of it, or what there is when the run is stopped."""
+    request.check()
+    began = time.monotonic()
+    deadline, doing = began + 60 * request.minutes, ["reading images"]
+
+    def stop() -> bool:
+        now = time.monotonic()
+        talk.progress(min(now, deadline) - began, 60 * request.minutes, doing[0])
+        return talk.interrupted() or now > deadline
+
+    device = find_device(request.device)
+    sources = _read(request, device, began, stop, talk)
+    parameters = request.parameters | {"images": len(sources.labels), "digest": sources.digest}
+    with open_work(request.work, parameters) as work:
+        run = _Run(request, Bench.on(sources, device, stop), work, talk, deadline, doing)
+        try:
+            run.measure()
+            finished = True
+        except Stopped:
+            finished = False
+        return run.result(finished, (time.monotonic() - began) / 60)
+
+
+def _read(request: Request, device: torch.device, began: float, stop: Callable[[], bool], talk: Talk) -> Sources:
+    items = list_sources(request.source, request.labels, request.groups)
+    earlier = begun(request.work).get("images")  # a resumed run reads the same images
+    until = began + READING * 60 * request.minutes
+    found = read_sources(
+        items,
+        largest=max(request.sizes) if request.sizes else LARGEST[device.type],
+        limit=earlier or request.images or MOST_IMAGES[device.type],
+        stop=lambda: stop() or (earlier is None and time.monotonic() > until),
+    )
+    check_enough(found)
+    classes = f", {counted(len(found.classes), 'class', 'classes')}" if found.classes else ", no labels"
+    groups = "" if found.groups is None else f", {counted(len(np.unique(found.groups)), 'group')}"
+    width, height = found.shape
+    talk.say(f"{len(found.labels):,} of {counted(found.total, 'image')} read at {width} x {height}{classes}{groups}")
+    return found
+
+
+class _Run:
+    """The stages of one run. What was measured is in the records of the work folder."""
+
+    def __init__(
+        self, request: Request, bench: Bench, work: Work, talk: Talk, deadline: float, doing: list[str]
+    ) -> None:
+        self.request, self.bench, self.work, self.talk = request, bench, work, talk
+        self.deadline, self.doing = deadline, doing
+        self.measurer = Measurer(bench, work, Costs(), _samples(request, bench), request.recogniser)
+        self.grid = _grid(request, bench.sources)
+        self.learns, self.links = bool(bench.sources.classes), self.measurer.test(0) is not None
+        self.trains_judge = self.links and request.recogniser is None
+
+    def remaining(self) -> float:
+        return max(0.0, RESERVE * (self.deadline - time.monotonic()))
+
+    def measure(self) -> None:
+        plan = self.work.get("plan") or self._plan()
+        self.measurer.costs.known = {name: (fixed, step) for name, (fixed, step) in plan["costs"].items()}
+        counts, alive = plan["rounds"], self.grid[: plan["settings"]]
+        shares = Shares.of(len(counts), judge=self.trains_judge)
+        self._judge(0, plan["judge"])
+        for number, count in enumerate(counts):
+            left = (len(counts) - number) * shares.round + shares.confirmation + len(SEEDS) * shares.judge
+            alive = self._best(alive, count) if number else alive
+            self._stage(f"round {number + 1}", alive, shares.round / left, (0,), control=number == 0)
+        alive = self._best(alive, CONFIRMED)
+        for seed in SEEDS:
+            self._judge(seed, plan["judge"])
+        self._stage("confirmation", alive, 1.0, SEEDS, control=True)
+
+    def _best(self, settings: Sequence[Setting], count: int) -> list[Setting]:
+        found = by_promise(gather(self.work.records, settings), self.request.rules)
+        return [one.setting for one in found][:count]
+
+    def _judge(self, seed: int, steps: int) -> None:
+        if self.links:
+            self.doing[0] = "training the judge of linkage"
+            self.measurer.judge(seed, steps)
+
+    def _plan(self) -> dict[str, Any]:
+        """Time a few steps of everything, choose what can be afforded, and say so."""
+        self.doing[0] = "timing a few steps"
+        step = self.measurer.time_everything(self.grid, learns=self.learns)
+        costs, seconds = self.measurer.costs, self.remaining()
+        first = Shares.of(3, judge=self.trains_judge).round * seconds
+        count = most_settings(costs, self.grid, first, learns=self.learns)
+        rounds = rounds_of(count)
+        shares = Shares.of(len(rounds), judge=self.trains_judge)
+        judge = max(FEWEST, min(MOST, round(shares.judge * seconds / step))) if self.trains_judge and step else 1
+        learning, attacking = stage_steps(costs, self.grid[:count], shares.round * seconds, learns=self.learns, seeds=1)
+        views = len({one.view for one in self.grid[:count]})
+        self.talk.say(
+            f"{self.request.minutes:g} minutes on {hardware(self.bench.device)} are enough for {count} of "
+            f"{counted(len(self.grid), 'setting')}: {counted(len(rounds), 'round')} of successive halving "
+            f"({', '.join(map(str, rounds))} settings), then {min(CONFIRMED, rounds[-1])} confirmed on "
+            f"{len(SEEDS)} other seeds"
+        )
+        learners = f"{counted(count, 'learner')} of {learning:,} steps and " if self.learns else ""
+        attacks = f"{counted(views, 'attack')} of {attacking:,} steps"
+        self.talk.say(f"the first round: {learners}{attacks}{', and the judge of linkage' if self.links else ''}")
+        if min(attacking, learning or attacking) < FEWEST:
+            self.talk.say("this is too little training to learn much: use more --minutes, or fewer settings")
+        plan = {"settings": count, "rounds": rounds, "costs": costs.known, "judge": judge}
+        return self.work.put("plan", plan)
+
+    def _stage(
+        self, name: str, settings: Sequence[Setting], share: float, seeds: Sequence[int], *, control: bool
+    ) -> None:
+        """Measure settings with every seed. The steps are chosen when the stage begins, and kept if it is resumed."""
+        stage = self.work.get(name)
+        if stage is None:
+            costs = self.measurer.costs
+            steps = stage_steps(costs, settings, share * self.remaining(), learns=self.learns, seeds=len(seeds))
+            names = [one.name for one in settings]
+            stage = self.work.put(name, {"settings": names, "learning": steps[0], "attacking": steps[1]})
+        chosen = [one for one in self.grid if one.name in stage["settings"]]
+        for seed in seeds:
+            views = dict.fromkeys(one.view for one in chosen)
+            if control:
+                views[self.measurer.whole] = None
+            for view in views:
+                mine = [one for one in chosen if one.view == view]
+                self.doing[0] = f"{name}: attacking {counted(len(mine), 'setting')}"
+                self.measurer.attack(
+                    view, mine, seed, stage["attacking"], control=control and view == self.measurer.whole
+                )
+            for one in [*chosen, *([None] if control else [])] if self.learns else []:
+                self.doing[0] = f"{name}: learning from {one.words if one else 'unprotected images'}"
+                self.measurer.learner(one, seed, stage["learning"])
+
+    def result(self, finished: bool, minutes: float) -> Result:
+        records = self.work.records
+        found, control = gather(records, self.grid), controls(records)
+        ordered = sorted(found, key=lambda one: (-one.confirmations, -one.rounds, -one.score))
+        return Result(
+            self.request,
+            self.bench.sources,
+            tuple(ordered),
+            control,
+            unprotected(records),
+            answer(ordered, self.request.rules, control),
+            len(self.grid),
+            records["plan"]["settings"] if "plan" in records else 0,
+            {name: one for name, one in records.items() if name.startswith(("round ", "confirmation"))},
+            records.get("judge | seed 0", {}),
+            finished,
+            minutes,
+            {
+                "software": f"ldp-slicing {__version__}",
+                "commit": commit(),
+                "machine": hardware(self.bench.device),
+                "torch": torch.__version__,
+            },
+            self.measurer.samples,
+            self.work,
+        )
+
+
+def _grid(request: Request, sources: Sources) -> list[Setting]:
+    width, height = sources.shape
+    longest = max(width, height)
+    sides = [side for side in request.sizes or default_sides(longest) if side <= longest]
+    sizes = [(max(1, width * side // longest), max(1, height * side // longest)) for side in sides]
+    budgets = {family: request.epsilons or BUDGETS[family] for family in request.families}
+    bits = 8 if sources.is_grey else COLOUR_BITS
+    return make_grid(sizes, request.views, request.families, budgets, source=sources.size, word_bits=bits)
+
+
+def _samples(request: Request, bench: Bench) -> Tensor:
+    """uint8 [K, C, H, W]: the images that the owner named, or some of the sources."""
+    if not request.samples:
+        return bench.images[:SAMPLES]
+    shaped = [
+        to_shape(np.asarray(read_image(path).pixels, np.uint8), bench.sources.shape, bench.sources.is_grey, str(path))
+        for path in request.samples
+    ]
+    return torch.from_numpy(np.stack(shaped)).permute(0, 3, 1, 2).contiguous().to(bench.device)

@@ -1,0 +1,274 @@
+"""Read an owner's images with their labels and groups: a folder by class, a table in CSV, or Parquet files."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from ldp_slicing.errors import DataError, LdpSlicingError
+from ldp_slicing.images import decode_image, read_image
+from ldp_slicing.lab.data.folders import list_images
+from ldp_slicing.view import shrink
+
+SMALLEST = 12  # pixels of a side: the window of SSIM has 11
+PATH_COLUMNS = ("file", "path", "image", "file_name", "filename", "name")
+LABEL_COLUMNS = ("label", "class", "target")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One image that is not read yet. label, group: as text; "" if there is none."""
+
+    name: str
+    load: Callable[[], NDArray[np.uint8]]
+    label: str
+    group: str
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Images of one shape, uint8 [N, H, W, C], with int64 [N] labels and groups.
+
+    classes: the names of the labels; empty if there are none. groups: None if none were named.
+    size: width and height of all image files; None if they differ. total: how many images there were to read.
+    """
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    classes: tuple[str, ...]
+    groups: NDArray[np.int64] | None
+    size: tuple[int, int] | None
+    total: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Width and height of the images as they were read."""
+        return int(self.images.shape[2]), int(self.images.shape[1])
+
+    @property
+    def is_grey(self) -> bool:
+        return int(self.images.shape[3]) == 1
+
+    @property
+    def digest(self) -> str:
+        """Changes with every pixel, label and group. It is for the work folder only: it would confirm a guess."""
+        digest = hashlib.sha256()
+        for array in (self.images, self.labels, np.zeros(0) if self.groups is None else self.groups):
+            digest.update(f"{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+
+def list_sources(source: Path, labels: str | None = None, groups: str | None = None) -> list[Item]:
+    """The images of SRC in a fixed order.
+
+    labels: None for a folder by class, "none", a CSV file (``FILE`` or ``FILE:COLUMN``), or a column of Parquet files.
+    groups: None, "folder", "name:REGEX" for a part of the file's name, or a column of the same table.
+    """
+    tables = _parquet_files(source)
+    if tables:
+        if labels is None:
+            raise DataError(f"{source} is a table: name the column of labels with --labels COLUMN, or --labels none")
+        return _from_parquet(tables, None if labels == "none" else labels, groups)
+    if not source.is_dir():
+        raise DataError(f"{source} is neither a folder of images nor a Parquet file")
+    if labels is not None and labels != "none":
+        return _from_csv(source, labels, groups)
+    found = list_images(source)
+    if not found:
+        raise DataError(f"{source} has no images: .jpg, .png, .webp, .bmp or .tif of 8 bits")
+    items = []
+    for path in found:
+        inside = path.relative_to(source)
+        if labels is None and len(inside.parts) < 2:
+            raise DataError(f"{path} is in no class folder: use SRC/CLASS/IMAGE, --labels FILE.csv, or --labels none")
+        label = "" if labels == "none" else inside.parts[0]
+        items.append(Item(str(inside), _loader(path), label, _group(inside, groups, {})))
+    return items
+
+
+def read_sources(
+    items: Sequence[Item],
+    *,
+    largest: int,
+    stop: Callable[[], bool] = lambda: False,
+    seen: Callable[[int, int], None] = lambda done, total: None,
+    limit: int | None = None,
+    seed: int = 0,
+) -> Sources:
+    """Read images in a random order, until there are no more, ``limit`` were read, or ``stop`` says so.
+
+    Images are shrunk as ``privatize --fit`` does it: all to one size, whose longest side is at most ``largest``.
+    """
+    chosen = np.random.default_rng(seed).permutation(len(items))[:limit].tolist()
+    first = [items[i].load() for i in chosen[:64]]
+    shapes = {one.shape[:2] for one in first}
+    target = _common_size(shapes, largest)
+    grey = all(one.ndim == 2 for one in first)
+    images, kept, sizes = list[NDArray[np.uint8]](), list[Item](), set[tuple[int, int]]()
+
+    def load(i: int) -> tuple[NDArray[np.uint8], tuple[int, int]]:
+        pixels = items[i].load()
+        return to_shape(pixels, target, grey, items[i].name), (pixels.shape[1], pixels.shape[0])
+
+    with ThreadPoolExecutor() as pool:
+        for start in range(0, len(chosen), 64):
+            part = chosen[start : start + 64]
+            for i, (image, size) in zip(part, pool.map(load, part), strict=True):
+                images.append(image)
+                kept.append(items[i])
+                sizes.add(size)
+            seen(len(images), len(chosen))
+            if stop():
+                break
+    names = sorted({one.label for one in kept if one.label})
+    number = {label: i for i, label in enumerate(names)}
+    groups = None
+    if kept and kept[0].group:
+        groups = np.unique([one.group for one in kept], return_inverse=True)[1].astype(np.int64)
+    labels = np.array([number.get(one.label, 0) for one in kept], np.int64)
+    one_size = next(iter(sizes)) if len(sizes) == 1 else None
+    return Sources(np.stack(images), labels, tuple(names), groups, one_size, len(items))
+
+
+def check_enough(sources: Sources) -> None:
+    """Refuse sources from which nothing can be learned."""
+    counts = Counter(sources.labels.tolist())
+    if sources.classes and len(sources.classes) < 2:
+        raise DataError(f"all images are of the class {sources.classes[0]!r}: there is nothing to learn; see --labels")
+    if sources.classes and min(counts.values()) < 4:
+        rare = sources.classes[min(counts, key=lambda kind: counts[kind])]
+        raise DataError(f"the class {rare!r} has {min(counts.values())} images: every class needs 4 or more")
+    if len(sources.labels) < 16:
+        raise DataError(f"{len(sources.labels)} images are too few to measure anything: use 16 or more")
+
+
+def _common_size(shapes: set[tuple[int, int]], largest: int) -> tuple[int, int]:
+    """(width, height) of all images: their own if it is one and not too large, else a common part of it."""
+    if len(shapes) == 1:
+        ((height, width),) = shapes
+    else:
+        height = width = min(min(shape) for shape in shapes)
+    longest = max(height, width)
+    if longest > largest:
+        height, width = max(1, height * largest // longest), max(1, width * largest // longest)
+    if min(height, width) < SMALLEST:
+        raise DataError(f"images of {width} x {height} pixels are too small: {SMALLEST} pixels a side are needed")
+    return width, height
+
+
+def to_shape(pixels: NDArray[np.uint8], target: tuple[int, int], grey: bool, name: str) -> NDArray[np.uint8]:
+    """uint8 [H, W] or [H, W, 3] to [h, w, 1] or [h, w, 3]: shrunk as ``--fit`` does it."""
+    try:
+        small = np.asarray(shrink(pixels, target), np.uint8) if pixels.shape[1::-1] != target else pixels
+    except LdpSlicingError as error:
+        raise DataError(f"{name}: {error}; name a smaller size with --sizes") from None
+    if grey and small.ndim == 3:
+        return np.asarray(Image.fromarray(small).convert("L"))[..., None]
+    if not grey and small.ndim == 2:
+        return np.repeat(small[..., None], 3, axis=2)
+    return small.reshape(*small.shape[:2], -1)
+
+
+def _loader(path: Path) -> Callable[[], NDArray[np.uint8]]:
+    return lambda: _eight_bits(read_image(path).pixels, str(path))
+
+
+def _eight_bits(pixels: NDArray[Any], name: str) -> NDArray[np.uint8]:
+    if pixels.dtype != np.uint8:
+        raise DataError(f"{name} has more than 8 bits per channel: convert it to 8 bits to measure it")
+    return np.asarray(pixels, np.uint8)
+
+
+def _group(inside: Path, groups: str | None, row: dict[str, str]) -> str:
+    if groups is None:
+        return ""
+    if groups == "folder":
+        return inside.parent.as_posix()
+    if groups.startswith("name:"):
+        try:
+            found = re.search(groups.removeprefix("name:"), inside.name)
+        except re.error as error:
+            raise DataError(f"--groups {groups} is not a regular expression: {error}") from None
+        return found[0] if found else str(inside)  # a group of its own
+    if groups not in row:
+        known = f"; the table has {', '.join(row)}" if row else ""
+        raise DataError(f"--groups {groups!r} is not folder, name:REGEX or a column of the table of labels{known}")
+    return row[groups]
+
+
+def _from_csv(source: Path, labels: str, groups: str | None) -> list[Item]:
+    name, _, wanted = labels.partition(":")
+    path = Path(name)
+    if not path.is_file():
+        raise DataError(f"{path} does not exist: --labels takes FILE.csv, FILE.csv:COLUMN or none")
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.DictReader(file))
+    columns = list(rows[0]) if rows else []
+    place = next((one for one in columns if one.lower() in PATH_COLUMNS), columns[0] if columns else "")
+    label = wanted or next((one for one in columns if one.lower() in LABEL_COLUMNS), "")
+    if label not in columns:
+        raise DataError(f"{path} has no column {label or 'label'!r}; it has {', '.join(columns) or 'no rows'}")
+    items = []
+    for row in rows:
+        file_path = (source / row[place]).resolve()
+        if not file_path.is_relative_to(source.resolve()):
+            raise DataError(f"{path}: {row[place]!r} is outside {source}")
+        items.append(Item(row[place], _loader(file_path), row[label] or "", _group(Path(row[place]), groups, row)))
+    return items
+
+
+def _parquet_files(source: Path) -> list[Path]:
+    if source.is_file() and source.suffix == ".parquet":
+        return [source]
+    return sorted(source.rglob("*.parquet")) if source.is_dir() else []
+
+
+def _from_parquet(files: Sequence[Path], labels: str | None, groups: str | None) -> list[Item]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    items = list[Item]()
+    for path in files:
+        table = pq.read_table(path)
+        column = next((one.name for one in table.schema if _holds(one.type)), None)
+        wanted = [one for one in (labels, groups) if one is not None]
+        missing = [one for one in wanted if one not in table.schema.names]
+        if column is None or missing:
+            what = "no column of images" if column is None else f"no column {missing[0]!r}"
+            raise DataError(f"{path} has {what}; it has {', '.join(table.schema.names)}")
+        kept = {one: [str(value) for value in table[one].to_pylist()] for one in wanted}
+        pictures = table[column].combine_chunks()
+        pictures = pictures.field("bytes") if pa.types.is_struct(pictures.type) else pictures
+        for row in range(table.num_rows):
+            items.append(
+                Item(
+                    f"{path.name}, row {row}",
+                    _bytes_loader(pictures, row, f"{path}, row {row}"),
+                    "" if labels is None else kept[labels][row],
+                    "" if groups is None else kept[groups][row],
+                )
+            )
+    return items
+
+
+def _holds(kind: Any) -> bool:  # noqa: ANN401 - a type of pyarrow
+    import pyarrow as pa
+
+    is_struct = pa.types.is_struct(kind) and any(field.name == "bytes" for field in kind)
+    return is_struct or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+
+def _bytes_loader(column: Any, row: int, name: str) -> Callable[[], NDArray[np.uint8]]:  # noqa: ANN401 - of pyarrow
+    return lambda: _eight_bits(decode_image(column[row].as_py()).pixels, name)

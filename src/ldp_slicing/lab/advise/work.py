@@ -1,0 +1,66 @@
+"""The work folder: what was measured so far, so that a run can be stopped and resumed. It belongs to the owner."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.files import make_folder, write_atomically
+from ldp_slicing.lab.run_folder import bind_folder, lock_folder
+
+SUFFIX = ".owner"
+MARK = "FOR THE OWNER ONLY.txt"
+NOTE = """This folder belongs to the owner of the sources. It holds what `ldp-slicing advise` has measured on them so
+far, and samples. Do not hand it on. After the last run you can delete it; the next run then begins anew.
+"""
+
+
+@dataclass
+class Work:
+    """Records by name, each a JSON object, appended to a file as they are made."""
+
+    folder: Path
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def get(self, name: str) -> dict[str, Any] | None:
+        return self.records.get(name)
+
+    def put(self, name: str, content: dict[str, Any]) -> dict[str, Any]:
+        self.records[name] = content
+        with open(self.folder / "records.jsonl", "a", encoding="utf-8") as file:
+            file.write("\n" + json.dumps({"name": name, "content": content}) + "\n")  # the last line may be cut off
+        return content
+
+    def sample(self, setting: str) -> Path:
+        """Where the samples of a setting are kept."""
+        return self.folder / f"sample {setting}.png"
+
+
+def begun(folder: Path) -> dict[str, Any]:
+    """The parameters with which a work folder was begun; empty if it was not."""
+    path = folder / "task.json"
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+
+@contextmanager
+def open_work(folder: Path, parameters: dict[str, Any]) -> Iterator[Work]:
+    """Open the folder of this run, or begin it. Other parameters and other processes are refused."""
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file():
+        raise LdpSlicingError(f"{folder} is not a work folder of `advise`: name another --out")
+    make_folder(folder)
+    with lock_folder(folder):
+        write_atomically(folder / MARK, [NOTE.encode()])
+        bind_folder(folder, parameters)
+        work, path = Work(folder), folder / "records.jsonl"
+        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+            try:
+                one = json.loads(line)
+                work.records[one["name"]] = one["content"]
+            except (ValueError, KeyError, TypeError):
+                continue  # a line that was cut off is measured again
+        yield work
