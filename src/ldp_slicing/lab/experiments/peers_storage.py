@@ -100,10 +100,10 @@ EXPERIMENT = Experiment(
     "peers-storage",
     """
 Size of a release, and time to make one from a 112 x 112 image in memory: the shortest of up to five rounds, as
-processor time of one CPU thread, and on the GPU where there is one. A dash means that a batch would take more than five seconds. Other systems
-count values: a 32-bit map of the image's size counts as much as an 8-bit channel. Networks are not trained for this,
-because that changes no time. On the GPU, LDP-Slicing is simulated: masks come from PyTorch's generator and not from a
-cipher.
+processor time of one CPU thread, and on the GPU where there is one. A dash means that a batch would take more than five
+seconds. Other systems count values: a 32-bit map of the image's size counts as much as an 8-bit channel. Networks are
+not trained for this, because that changes no time. On the GPU, LDP-Slicing is simulated: masks come from PyTorch's
+generator and not from a cipher.
 """,
     measure,
     table,
