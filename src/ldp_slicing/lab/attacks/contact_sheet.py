@@ -33,7 +33,8 @@ def contact_sheet(columns: Mapping[str, Tensor], banner: str = "") -> Image.Imag
     across, down = times * width + GAP, times * height + GAP
     font, top = ImageFont.load_default(TEXT - 2), 2 * TEXT if banner else 0
     room = max(GAP + len(tiles) * across, int(font.getlength(banner)) + 2 * GAP)
-    sheet = Image.new("RGB", (room, top + GAP + 2 * TEXT + rows * down), (250, 250, 248))
+    titles = TEXT * max(2, *(title.count("\n") + 1 for title in tiles))
+    sheet = Image.new("RGB", (room, top + GAP + titles + rows * down), (250, 250, 248))
     draw = ImageDraw.Draw(sheet)
     if banner:
         draw.rectangle((0, 0, room, top - 1), fill=RED)
@@ -43,7 +44,7 @@ def contact_sheet(columns: Mapping[str, Tensor], banner: str = "") -> Image.Imag
             draw.text((GAP + column * across, top + 2 + number * TEXT), line, fill=(30, 30, 34), font=font)
         for row, image in enumerate(images):
             tile = Image.fromarray(image).resize((times * width, times * height), Image.Resampling.NEAREST)
-            sheet.paste(tile, (GAP + column * across, top + GAP + 2 * TEXT + row * down))
+            sheet.paste(tile, (GAP + column * across, top + GAP + titles + row * down))
     return sheet
 
 

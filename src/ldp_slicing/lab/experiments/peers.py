@@ -71,7 +71,8 @@ def _draw_examples(rows: Sequence[Row], source: Tensor, results: Path) -> None:
     for row in systems_first(select(rows, method="peer"), lambda row: str(row.options["peer"])):
         name = str(row.options["peer"])
         if (images := read_example(name, results / EXAMPLES, 2)) is not None:
-            columns[f"{name}\n{WORDS[row.metrics['best_reconstruction']]}"] = images
+            system, _, setting = name.partition(":")
+            columns[f"{system}\n{setting}\n{WORDS[row.metrics['best_reconstruction']]}"] = images
     write_sheet(columns, results / SHEET)
 
 
