@@ -23,7 +23,7 @@ SUBSETS = (
 )
 ORDERS = ((0, 1, 2, 3, 4, 5, 6, 7, 8), (7, 3, 0, 6, 5, 4, 1, 2, 8), (4, 8, 6, 0, 2, 5, 3, 7, 1))
 RANKS = tuple(itertools.product(range(len(SUBSETS)), range(len(ORDERS))))
-SEARCH_STEPS = 40  # of least squares for each rank, to compare the residuals
+SEARCH_STEPS = 15  # of least squares for each rank, to compare the residuals
 TRIPLES = tuple(itertools.combinations(range(len(SUBSETS)), 3))  # the subsets that a person's training images may use
 
 

@@ -1,0 +1,50 @@
+"""Sentences about the peers follow from the numbers, and from those alone."""
+
+from __future__ import annotations
+
+from ldp_slicing.lab.experiments.peer_findings import findings, linked, published
+from ldp_slicing.lab.rows import Row
+
+
+def _row(peer: str, accuracy: float, student: float, rebuilt: float, ssim: float = 0.5) -> Row:
+    metrics = {
+        "utility": {"accuracy": accuracy},
+        "linkage": {"rank_1": {"share": student}},
+        "decoded": None,
+        "release": {"rank_1": {"share": 0.0}, "ssim": 0.0},
+        "reconstruction": {"rank_1": {"share": rebuilt}, "ssim": ssim},
+    }
+    return Row("peers", "lfw", method="peer", options={"peer": peer}, metrics=metrics)
+
+
+def test_linkage_is_that_of_the_strongest_attack() -> None:
+    assert linked(_row("none", 0.9, 0.2, 0.7)) == 0.7
+    assert linked(_row("none", 0.9, 0.8, 0.7)) == 0.8
+
+
+def test_a_system_that_does_better_than_ours_is_named_and_one_that_does_worse() -> None:
+    rows = [
+        _row("none", 0.98, 0.9, 0.9),
+        _row("ldp-slicing:eps20", 0.8, 0.5, 0.6),
+        _row("cloak:10", 0.85, 0.4, 0.4),
+        _row("duetface", 0.79, 0.89, 0.6, ssim=0.9),
+        _row("partialface", 0.97, 0.7, 0.7, ssim=0.58),
+    ]
+    text = "\n".join(findings(rows))
+    assert "as often as without protection in releases of duetface (89.0 %)." in text
+    assert "than the published attacks for duetface (0.900, published 0.866 and 0.84)." in text
+    better = "At least as accurate as ldp-slicing:eps20 (accuracy 80.0 %, linked 60.0 %), and not linked more often: "
+    assert better + "cloak:10 (85.0 % and 40.0 %)." in text
+    assert "and linked at least as often: duetface (79.0 % and 89.0 %)." in text
+    assert "partialface (" not in text
+
+
+def test_without_a_row_for_no_protection_nothing_is_said() -> None:
+    assert findings([_row("duetface", 0.9, 0.9, 0.9)]) == []
+
+
+def test_published_numbers_belong_to_a_system_or_to_one_setting() -> None:
+    assert published("instahide:k4") is None
+    found = published("cloak:100")
+    assert found is not None
+    assert found.accuracy == 98.91
