@@ -259,7 +259,7 @@ def test_a_folder_of_grey_images_is_grey(data: Path) -> None:
     assert images.is_grey
     task = make_task(images, epsilon=20.0)
     assert task.plan == Plan.grey(20.0)
-    assert task.recipe.model == "resnet50-grey"
+    assert task.recipe.model == "five-blocks-grey"
 
 
 @pytest.fixture
@@ -410,7 +410,7 @@ def test_grey_images_get_a_grey_plan_and_recipe() -> None:
     task = make_task(ImageSet("grey", 2, split, split), epsilon=5.2)
     assert task.plan is not None
     assert task.plan.word_bits == 8
-    assert (task.recipe.name, task.validation) == ("chest", 2)
+    assert (task.recipe.name, task.validation) == ("chest-small", 2)
 
 
 def test_named_sets_are_read_from_their_usual_folders(tmp_path: Path) -> None:

@@ -65,7 +65,16 @@ def only(task: TrainingTask, folder: Path, limits: Limits | None = None) -> Trai
 
 
 def test_networks_have_their_published_sizes() -> None:
-    assert {"resnet56", "resnet9", "wrn28", "resnet50-grey", "ir50", "tiny"} == set(MODELS)
+    assert {
+        "resnet56",
+        "resnet9",
+        "resnet9-narrow",
+        "wrn28",
+        "resnet50-grey",
+        "five-blocks-grey",
+        "ir50",
+        "tiny",
+    } == set(MODELS)
     assert (
         sum(p.numel() for p in build("resnet56", 10).parameters()) == 853_018
     )  # 0.85 million, no parameters in the shortcuts
