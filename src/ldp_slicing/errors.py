@@ -53,6 +53,10 @@ class LdpSlicingError(ValueError):
             self.reason = reason
 
 
+class DivergedError(LdpSlicingError):
+    """The loss of a network in training diverged."""
+
+
 class PlanError(LdpSlicingError):
     """The plan is invalid."""
 

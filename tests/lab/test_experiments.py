@@ -28,6 +28,7 @@ from ldp_slicing.lab.experiment import ExperimentContext
 from ldp_slicing.lab.experiments import (
     MODULES,
     ablation,
+    chest,
     curves,
     decoding,
     face_sets,
@@ -36,6 +37,8 @@ from ldp_slicing.lab.experiments import (
     identity_people,
     load_experiment,
     overhead,
+    rebuilding,
+    small_sets,
     throughput,
     tradeoff,
     tuning,
@@ -66,7 +69,16 @@ class FewBits(Plan):
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small networks under the names of the recipes, one epoch, few images held out."""
     monkeypatch.setitem(MODELS, "resnet56", tiny)
-    monkeypatch.setitem(MODELS, "resnet50-grey", lambda classes: tiny(classes, channels=1))
+    monkeypatch.setitem(MODELS, "resnet9-narrow", tiny)
+    for name in ("resnet50-grey", "five-blocks-grey"):
+        monkeypatch.setitem(MODELS, name, lambda classes: tiny(classes, channels=1))
+    monkeypatch.setattr(chest, "SEEDS", 1)
+    for module in (rebuilding, small_sets):
+        monkeypatch.setattr(module, "Plan", FewBits)
+    for name, values in {"STEPS": (1,), "BUDGETS": (20.0,), "HELD_OUT": 10}.items():
+        monkeypatch.setattr(rebuilding, name, values)
+    for name, values in {"SIZES": (20, 50), "SEEDS": 1, "PLAIN_EPOCHS": 1}.items():
+        monkeypatch.setattr(small_sets, name, values)
     for embedder in ("dlib", "ir50", "wrn28-2"):
         monkeypatch.setitem(EMBEDDERS, embedder, (lambda: tiny(128), 128))
     monkeypatch.setattr(curves, "HELD_OUT", 10)
@@ -139,9 +151,11 @@ MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are ma
     "curves": (write_cifar, 2 * 2 * (7 + 1 + 1) + 2 + 2 + 2 * 2 * 2),
     "decoding": (write_cifar, 2 * 2 + 1),
     "tuning": (write_cifar, 6),
+    "rebuilding": (write_cifar, 1 + 2),
+    "small-sets": (write_cifar, 2 * 2),
     "dp-sgd": (write_cifar, 2 * 3 * (7 + 1)),
     "ablation": (write_cifar, 2 * 7 * 3),
-    "chest": (write_chest, 2 * 7 + 2),
+    "chest": (write_chest, 2 * 7 + 2 + 7 + 2),
     "faces": (write_lfw, 2 * (3 * 4 + 1 + 6 + 1 + 2)),  # methods, second seed, variants, reconstructed, IR-50
     "face-sets": (write_face_set, 1 + 2 + 2 + 1),  # sources, releases, reconstructed; the network that reconstructs
     "psnr": (write_both, 2 * 2 * 7),
@@ -278,7 +292,7 @@ def test_an_experiment_is_loaded_only_when_named() -> None:
     assert ran.stdout.strip() == "['ldp_slicing.lab.experiments.psnr']"
 
 
-@pytest.mark.parametrize("name", ["fidelity", "curves", "ablation", "tradeoff", "faces", "chest"])
+@pytest.mark.parametrize("name", ["fidelity", "curves", "ablation", "tradeoff", "faces", "chest", "small-sets"])
 def test_figures_can_be_drawn_before_anything_is_measured(name: str) -> None:
     draw = load_experiment(name).figure
     assert draw is not None

@@ -10,6 +10,7 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from ldp_slicing.lab.metrics.images import CRITERIA, psnr, rmse, ssim
 from ldp_slicing.lab.metrics.shares import Share, share_within
+from ldp_slicing.lab.metrics.thresholds import balanced_threshold, rates, roc_auc
 from tests.lab.attacks.images import disc_images
 
 
@@ -55,3 +56,15 @@ def test_intervals_are_clopper_pearson_intervals(hits: int, count: int) -> None:
         "count": count,
     }
     assert math.isclose(share.value, hits / count)
+
+
+def test_the_threshold_balances_sensitivity_and_specificity() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = (torch.rand(200, generator=generator) < 0.7).long()
+    scores = torch.randn(200, generator=generator).mul(4).round() + 3 * labels  # with ties
+    threshold = balanced_threshold(scores, labels)
+    found = [sum(rates(scores, labels, float(one))) for one in torch.arange(-20, 20, 0.5)]
+    assert sum(rates(scores, labels, threshold)) == pytest.approx(max(found))
+    assert balanced_threshold(torch.tensor([0.0, 1.0, 5.0, 9.0]), torch.tensor([0, 0, 1, 1])) == 3.0
+    pairs = [float(a > b) + float(a == b) / 2 for a in scores[labels == 1] for b in scores[labels == 0]]
+    assert roc_auc(scores, labels) == pytest.approx(sum(pairs) / len(pairs))

@@ -10,6 +10,8 @@ import shutil
 import signal
 import threading
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from typer.testing import CliRunner, Result
 from ldp_slicing.cli import app
 from ldp_slicing.errors import DataError, LdpSlicingError
 from ldp_slicing.lab import train_command
-from ldp_slicing.lab.data.sets import ImageSet, Split
+from ldp_slicing.lab.data.sets import ImageSet, ReleaseInfo, Split, shrunk
 from ldp_slicing.lab.learners.accounting import epsilon_per_source
 from ldp_slicing.lab.learners.models import EMBEDDERS, MODELS
 from ldp_slicing.lab.learners.recipes import recipe
@@ -32,7 +34,7 @@ from ldp_slicing.lab.learners.run import Epoch
 from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.lab.learners.training import checkpoint_path
 from ldp_slicing.lab.run_folder import lock_folder
-from ldp_slicing.lab.train_command import make_task, open_set
+from ldp_slicing.lab.train_command import default_recipe, make_task, open_set
 from ldp_slicing.lab.train_faces_command import open_people
 from ldp_slicing.plan import Plan
 from tests.release.helpers import plant
@@ -50,7 +52,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             for i in range(count):
                 Image.fromarray(RNG.integers(low, low + 130, (16, 16, 3), dtype=np.uint8)).save(place / f"{i}.png")
     network = (nn.Conv2d(3, 8, 3, 4), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    monkeypatch.setitem(MODELS, "tiny", lambda classes: nn.Sequential(*network, nn.Linear(8, classes)))
+    monkeypatch.setitem(MODELS, "tiny", lambda classes: nn.Sequential(*deepcopy(network), nn.Linear(8, classes)))
     return tmp_path / "data"
 
 
@@ -259,7 +261,7 @@ def test_a_folder_of_grey_images_is_grey(data: Path) -> None:
     assert images.is_grey
     task = make_task(images, epsilon=20.0)
     assert task.plan == Plan.grey(20.0)
-    assert task.recipe.model == "resnet50-grey"
+    assert task.recipe.model == "five-blocks-grey"
 
 
 @pytest.fixture
@@ -410,7 +412,40 @@ def test_grey_images_get_a_grey_plan_and_recipe() -> None:
     task = make_task(ImageSet("grey", 2, split, split), epsilon=5.2)
     assert task.plan is not None
     assert task.plan.word_bits == 8
-    assert (task.recipe.name, task.validation) == ("chest", 2)
+    assert (task.recipe.name, task.validation) == ("chest-small", 2)
+
+
+@pytest.mark.parametrize(
+    ("count", "name"), [(5_000, "small-set"), (5_001, "medium-set"), (25_000, "medium-set"), (25_001, "cifar-decoded")]
+)
+def test_the_recipe_depends_on_the_number_of_images(count: int, name: str) -> None:
+    split = Split(np.zeros((count, 2, 2, 3), np.uint8), np.arange(count) % 2)
+    assert default_recipe(ImageSet("set", 2, split, split), "decoded") == name
+
+
+def test_a_recipe_may_shrink_sources_and_leaves_releases_alone() -> None:
+    values = np.arange(2 * 6 * 4, dtype=np.uint8).reshape(2, 6, 4, 1)
+    images = ImageSet("grey", 2, Split(values, np.arange(2), np.arange(2)), Split(values, np.arange(2)))
+    small = shrunk(images, 3)
+    assert small.train.images.shape == small.test.images.shape == (2, 3, 2, 1)
+    assert small.train.images[0, 0, 0, 0] == 3  # the mean of 0, 1, 4 and 5, rounded half up
+    assert small.train.groups is not None
+    assert shrunk(images, 6) is images
+    released = replace(images, release_info=ReleaseInfo(Plan.grey(5.0), "haar", 5.0))
+    assert shrunk(released, 3) is released
+
+
+def test_a_run_that_diverged_is_repeated_with_the_same_releases(data: Path, tmp_path: Path) -> None:
+    options = ("--epsilon", "5.2", "--slices", "Y7,Y6")
+    ran = run(data, tmp_path / "out", *options, "--lr", "1e30")
+    assert ran.exit_code == 2
+    told = " ".join(ran.output.split())
+    assert "the loss diverged in epoch" in told
+    assert "run the same command with another --lr" in told
+    [before] = [path.read_bytes() for path in (tmp_path / "out").glob("*.releases.npz")]
+    again = run(data, tmp_path / "out", *options, "--lr", "0.01")
+    assert again.exit_code == 0, again.output
+    assert [path.read_bytes() for path in (tmp_path / "out").glob("*.releases.npz")] == [before]
 
 
 def test_named_sets_are_read_from_their_usual_folders(tmp_path: Path) -> None:

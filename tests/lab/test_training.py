@@ -12,13 +12,14 @@ from typer.testing import CliRunner
 
 from ldp_slicing import Plan
 from ldp_slicing.cli import app
-from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.errors import DivergedError, LdpSlicingError
 from ldp_slicing.lab.data.sets import ImageSet, ReleaseInfo, Split, hold_out
 from ldp_slicing.lab.describe import describe, row_of
 from ldp_slicing.lab.learners.accounting import epsilon_per_source
 from ldp_slicing.lab.learners.checkpoint import load_checkpoint, save_checkpoint
 from ldp_slicing.lab.learners.models import EMBEDDERS, MODELS, build
 from ldp_slicing.lab.learners.models.face_networks import Dropout
+from ldp_slicing.lab.learners.objectives import ClassificationObjective, classification_loss
 from ldp_slicing.lab.learners.recipes import recipe, recipes
 from ldp_slicing.lab.learners.releases import release_images, stored_splits
 from ldp_slicing.lab.learners.run import Epoch, TrainingRun
@@ -65,7 +66,16 @@ def only(task: TrainingTask, folder: Path, limits: Limits | None = None) -> Trai
 
 
 def test_networks_have_their_published_sizes() -> None:
-    assert {"resnet56", "resnet9", "wrn28", "resnet50-grey", "ir50", "tiny"} == set(MODELS)
+    assert {
+        "resnet56",
+        "resnet9",
+        "resnet9-narrow",
+        "wrn28",
+        "resnet50-grey",
+        "five-blocks-grey",
+        "ir50",
+        "tiny",
+    } == set(MODELS)
     assert (
         sum(p.numel() for p in build("resnet56", 10).parameters()) == 853_018
     )  # 0.85 million, no parameters in the shortcuts
@@ -412,6 +422,58 @@ def test_a_loss_that_diverges_is_reported(tmp_path: Path) -> None:
     task = TrainingTask("halves", bright_or_dark(), replace(TINY, learning_rate=1e30), Plan.paper(20.0))
     with pytest.raises(LdpSlicingError, match=r"diverged in epoch .* smaller learning rate than 1e.30"):
         only(task, tmp_path)
+
+
+def test_a_finite_loss_far_above_that_of_guessing_has_diverged() -> None:
+    run = TrainingRun(TrainingTask("halves", bright_or_dark(), TINY, release="none"), CPU)
+    run._check_loss(5.0)  # the first epoch may begin anywhere
+    run.history.append(Epoch(0, 0.1, 5.0, None, None, None, 1.0))
+    run._check_loss(1.3)
+    with pytest.raises(DivergedError, match=r"\(loss 1.5; guessing has 0.693\): .* than 0.01, such as 0.0025"):
+        run._check_loss(1.5)
+
+
+def test_averaged_weights_are_measured_kept_and_resumed(tmp_path: Path) -> None:
+    how = replace(TINY, average=0.5, epochs=2)
+    run = TrainingRun(TrainingTask("halves", bright_or_dark(), how, release="none"), CPU)
+    weight, seen = run.model.state_dict()["0.weight"], []
+    expected, step = weight.clone(), run._step
+
+    def watched() -> None:
+        step()
+        seen.append(weight.clone())
+
+    run._step = watched  # type: ignore[method-assign]
+    run.begin_epoch()
+    while not run.epoch_is_over:
+        run.advance()
+    for trained in seen:
+        expected.lerp_(trained, 0.5)
+    with run.averaged():
+        assert torch.allclose(weight, expected)
+    assert torch.equal(weight, seen[-1])  # training goes on from there
+    run.end_epoch(look=True)
+    save_checkpoint(run, tmp_path / "run.pt")
+    again = TrainingRun(run.task, CPU)
+    load_checkpoint(again, tmp_path / "run.pt")
+    again.choose()
+    assert torch.allclose(again.model.state_dict()["0.weight"], expected)
+
+
+def test_rare_classes_weigh_as_much_as_common_ones() -> None:
+    data = bright_or_dark()
+    labels = (np.arange(64) % 8 == 0).astype(np.int64)
+    data = replace(data, train=replace(data.train, labels=labels))
+    how = replace(TINY, class_weights=True, smoothing=0.1)
+    objective = TrainingRun(TrainingTask("rare", data, how, release="none"), CPU).objective
+    assert isinstance(objective, ClassificationObjective)
+    assert objective.class_weights is not None
+    assert (objective.class_weights[torch.from_numpy(labels)]).sum() == pytest.approx(64)
+    assert objective.class_weights.tolist() == pytest.approx([64 / (2 * 56), 64 / (2 * 8)])
+    outputs, answers = torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1])
+    plain = classification_loss(outputs, answers).value
+    weighted = classification_loss(outputs, answers, weights=objective.class_weights).value
+    assert weighted > plain  # the rare class is the one that is wrong
 
 
 def test_public_images_belong_to_their_mode() -> None:

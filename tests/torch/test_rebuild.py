@@ -12,7 +12,7 @@ from ldp_slicing.torch import Decoder, Rebuilder, simulate
 from ldp_slicing.torch.decode import posterior_mean
 from ldp_slicing.torch.likelihood import likelihood
 from ldp_slicing.torch.posterior import CANDIDATES, PixelPosterior
-from ldp_slicing.torch.rebuild import LATTICE, _hidden
+from ldp_slicing.torch.rebuild import LATTICE, _hidden, _pick
 from ldp_slicing.torch.simulate import to_rgb
 
 GREY = Plan.grey(5.0, 8)
@@ -70,6 +70,27 @@ def test_the_gain_is_the_logarithm_of_a_ratio_of_likelihoods(plan: Plan) -> None
     found = pixels.log_gain(predicted.float()[:, None].expand(-1, len(released), -1), released[None, None])
     expected = (table @ predicted[0]).log() - (table @ pixels.prior[0].double()).log()
     assert torch.allclose(found, expected[released].float(), atol=1e-4)
+
+
+@each_plan
+def test_training_uses_the_likelihood_of_the_predicted_distribution(plan: Plan) -> None:
+    images = torch.randint(256, (2, channels_of(plan), 8, 8), dtype=torch.uint8)
+    released = simulate(images, plan, torch.Generator().manual_seed(0), prune=None)
+    rebuilder = Rebuilder(Decoder(plan, some_prior(plan), prune=None), width=4)
+    for parameter in rebuilder.network.head.parameters():
+        torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(1))
+    hidden = _hidden(released, 2)
+    words = rebuilder._pixels.draw(released, torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        predicted, picked = rebuilder._predict(words, hidden), _pick(words, hidden)
+        expected = rebuilder._pixels.log_gain(predicted, picked)
+        found = rebuilder._loss_of_releases(released, hidden, torch.Generator().manual_seed(3))
+        assert float(found) == pytest.approx(-float(expected.mean()), abs=1e-4)
+        values = torch.randint(256, predicted.shape[:2], generator=torch.Generator().manual_seed(4))
+        values[:, :2] = torch.tensor([0, 255])
+        chances = rebuilder._log_chance(values, *rebuilder._parameters(words, hidden))
+        assert torch.allclose(chances.exp(), predicted.gather(2, values[..., None])[..., 0], atol=1e-6)
+    assert torch.allclose(predicted.sum(2), torch.ones(()), atol=1e-4)
 
 
 @each_plan

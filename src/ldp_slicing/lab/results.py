@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -58,9 +59,31 @@ def page(experiment: Experiment, rows: Sequence[Row]) -> str:
     if experiment.figure:
         parts.append(f"![{name}]({name}.png)\n")
     parts += [f"![{file}]({file})\n" for file in _files(rows)]
+    parts += [note] if (note := test_set_note(rows)) else []
     if missing := sorted({row.label for row in rows if not row.finished}):
         parts.append(f"Not finished: {'; '.join(missing)}.\n")
     return "\n".join([*parts, f"Measured by `ldp-slicing lab reproduce {name}` on {' and '.join(_origins(rows))}.\n"])
+
+
+def test_set_note(rows: Sequence[Row]) -> str:
+    """How often each network of a recipe, or of a method without one, was evaluated on the test set; "" if none was."""
+    counts = dict[str, Counter[int]]()
+    for row in rows:
+        history = row.training.history.get("test_accuracy", ()) if row.training else ()
+        looks = sum(value is not None for value in history) + ("test_accuracy" in row.metrics)
+        if row.finished and looks:
+            name = f"`{row.recipe['name']}`" if row.recipe else row.method or row.experiment
+            counts.setdefault(name, Counter())[looks] += 1
+    told = [
+        f"{name}: {' and '.join(_evaluated(networks, looks) for looks, networks in sorted(found.items()))}"
+        for name, found in sorted(counts.items())
+    ]
+    return f"Evaluations on the test set, by recipe: {'; '.join(told)}.\n" if told else ""
+
+
+def _evaluated(networks: int, looks: int) -> str:
+    times = {1: "once", 2: "twice"}.get(looks, f"{looks} times")
+    return f"{networks} networks, {times} each" if networks > 1 else f"1 network, {times}"
 
 
 def section(experiment: Experiment, rows: Sequence[Row]) -> str:

@@ -30,6 +30,11 @@ def bind_folder(folder: Path, parameters: dict[str, Any]) -> None:
             )
 
 
+def unbind_folder(folder: Path) -> None:
+    """Let the next run in the folder have other parameters. Releases stay: their files are named by what they show."""
+    (folder / "task.json").unlink(missing_ok=True)
+
+
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """Refuse a second process: it would release every image again, and overwrite the checkpoints."""

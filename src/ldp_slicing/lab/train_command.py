@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.errors import DivergedError, LdpSlicingError
 from ldp_slicing.lab.data.chest import load_chest
 from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.data.folders import load_folder
-from ldp_slicing.lab.data.sets import ImageSet, draw_held_out
+from ldp_slicing.lab.data.sets import ImageSet, draw_held_out, shrunk
 from ldp_slicing.lab.describe import describe, row_of
 from ldp_slicing.lab.learners.logs import LogFormat, check_log, write_log
 from ldp_slicing.lab.learners.models import build, build_embedder, load_weights
@@ -24,16 +24,17 @@ from ldp_slicing.lab.learners.task import InputMode, ReleaseMode, TrainingTask
 from ldp_slicing.lab.learners.training import Limits, Report, find_device, train
 from ldp_slicing.lab.provenance import provenance, stamped
 from ldp_slicing.lab.rows import Row
-from ldp_slicing.lab.run_folder import bind_folder, lock_folder, write_result
+from ldp_slicing.lab.run_folder import bind_folder, lock_folder, unbind_folder, write_result
 from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, Plan, plan_for
 from ldp_slicing.view import Prune
 
-COLOUR_RECIPES: dict[InputMode, str] = {
+COLOUR_RECIPES: dict[InputMode, str] = {  # for sets of more images than those of SMALL_SETS
     "raw": "cifar-once",
     "decoded": "cifar-decoded",
     "rebuilt": "cifar-rebuilt",
     "rebuilt-public": "cifar-rebuilt",
 }
+SMALL_SETS = {5_000: "small-set", 25_000: "medium-set"}  # recipes by the largest number of training images
 Measure = Callable[[TrainingRun, Row], Row]  # adds metrics to the row of a finished run
 
 
@@ -45,7 +46,11 @@ def open_set(name: str, data: Path) -> ImageSet:
 
 
 def default_recipe(images: ImageSet, mode: InputMode) -> str:
-    return "chest" if images.is_grey else COLOUR_RECIPES[mode]
+    """The recipe for the set's channels, number of training images and mode."""
+    if images.is_grey:
+        return "chest-small"
+    count = len(images.train.labels)
+    return next((name for most, name in SMALL_SETS.items() if count <= most), COLOUR_RECIPES[mode])
 
 
 def plan_for_set(
@@ -91,6 +96,7 @@ def make_task(
     held_out = max(1, round(validation * len(images.train.labels)))
     chosen = with_overrides(chosen, model=model, epochs=epochs, learning_rate=learning_rate)
     chosen = replace(chosen, look_every=1)  # the log has every epoch
+    images = shrunk(images, chosen.size) if chosen.size else images
     return TrainingTask("run", images, chosen, plan, prune, release, seed, held_out, mode=mode, public=public)
 
 
@@ -135,7 +141,14 @@ def train_in_folder(
     bind_folder(folder, _parameters(task))
     with lock_folder(folder):
         made_by, began = provenance(place), time.monotonic()
-        for run in train([task], place, folder, limits, write_and_report):
+        try:
+            ended = [*train([task], place, folder, limits, write_and_report)]
+        except DivergedError as error:
+            unbind_folder(folder)
+            kept = "; its releases are used again" if task.release == "once" else ""
+            advice = f"run the same command with another --lr, in the same folder {folder}{kept}"
+            raise LdpSlicingError(f"{error} ({advice})") from None
+        for run in ended:
             row = stamped(describe(run, row_of(task, "train")), made_by, time.monotonic() - began)
             if run.finished:
                 run.choose()

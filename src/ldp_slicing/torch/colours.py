@@ -44,10 +44,11 @@ def _cached_colour_rows(bits: tuple[tuple[int, int], ...], device: torch.device)
     return rows, rows[packed]
 
 
-def look_up_colours(released: Tensor, plan: Plan, rows: Tensor) -> Tensor:
+def look_up_colours(released: Tensor, plan: Plan, rows: Tensor, *, known: bool = False) -> Tensor:
     """Return int32 [N, H, W]: the rows of the colours of uint8 [N, C, H, W].
 
-    Raises an error if the images cannot be releases of the plan. rows: the first result of ``colour_rows``.
+    Raises an error if the images cannot be releases of the plan. rows: the first result of ``colour_rows``. known: the
+    colours were looked up before. Checking them would make the host wait for a GPU.
     """
     channels = channel_count(plan)
     if not isinstance(released, Tensor):
@@ -57,7 +58,7 @@ def look_up_colours(released: Tensor, plan: Plan, rows: Tensor) -> Tensor:
             f"a release must be a uint8 tensor [N, {channels}, H, W]; got {released.dtype} {tuple(released.shape)}"
         )
     found = rows[_pack(released.transpose(0, 1))]
-    if bool((found < 0).any()):
+    if not known and bool((found < 0).any()):
         raise LdpSlicingError(
             f"the images have colours that {plan!r} never releases: they were released by another plan, or changed "
             "after their release"

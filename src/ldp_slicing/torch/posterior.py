@@ -6,6 +6,7 @@ from math import log
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.colours import colour_rows, look_up_colours, sum_by_row
@@ -32,7 +33,10 @@ class PixelPosterior:
         self._log_weights = torch.tensor([weight for weight, _ in terms], device=device).log()[:, None, None]
         # float32 [T, C, 256, 256] by value of the view and released value
         self._likelihood = torch.stack([torch.stack(tables).mT for _, tables in terms]).float()
-        self._log_prior_terms = (self.prior[:, None] @ self._likelihood)[:, :, 0].clamp_min(TINY).log()  # [T, C, 256]
+        self._prior_terms = (self.prior[:, None] @ self._likelihood)[:, :, 0].clamp_min(TINY)  # [T, C, 256]
+        self._log_prior_terms = self._prior_terms.log()
+        # float32 [T, C, 256, 256]: how much the likelihood changes from one value of the view to the next
+        self._slopes = functional.pad(self._likelihood.diff(dim=2), (0, 0, 1, 0))
         self._channel_values = [released_values(bits, device) for bits in channel_bits(plan)]
         self._rows, rows = colour_rows(plan, device)
         chances = word_moments(plan, mixed)
@@ -43,13 +47,15 @@ class PixelPosterior:
         self._below = shares[self._order].cumsum(0)  # and how probable the words up to each are, added up
         self._base = self._below[self._first] - shares[self._order[self._first]]
 
-    def draw(self, released: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def draw(self, released: Tensor, generator: torch.Generator | None = None, *, known: bool = False) -> Tensor:
         """Return uint8 [K, N, C, H, W]: K words for each pixel of uint8 [N, C, H, W], drawn given its colour.
+
+        known: as in ``look_up_colours``.
 
         The draws of a pixel are spread evenly over the distribution (systematic sampling), beginning at a random place
         or, without a generator, in the middle. Each draw alone has the distribution s(r | x) of ``rebuild``.
         """
-        rows = look_up_colours(released, self.plan, self._rows).long()
+        rows = look_up_colours(released, self.plan, self._rows, known=known).long()
         if released.shape[1] == 1:  # a grey value stands for itself
             return released[None]
         start = torch.full(rows.shape, 0.5, dtype=torch.float64, device=rows.device)
@@ -70,19 +76,29 @@ class PixelPosterior:
 
         predicted: float32 [C, M, 256], the distributions of the values of the view. words: int64 [C, K, M], r_k.
         """
-        gains = self._log_evidence(predicted, words).logsumexp(0) - self._log_prior(words)
+        return self._log_gain(self._moment(predicted, words), words)
+
+    def log_gain_of_mixture(self, below: Tensor, share: Tensor, words: Tensor) -> Tensor:
+        """Return ``log_gain`` of the prediction share D + (1 - share) prior, without the distribution D itself.
+
+        below: float32 [C, M, 256], the probability under D of less than each value. share: float32 [C, M]. Summing by
+        parts gives the probability of a release: sum_v D(v) L(v) = L(255) - sum_v below(v) (L(v) - L(v - 1)).
+        """
+        found = self._likelihood[:, :, -1:] - below @ self._slopes  # [T, C, M, 256] by released value
+        chances = _pick(found, words).clamp_min(0)  # rounding may take it below
+        prior = _pick(self._prior_terms[:, :, None].expand(found.shape), words)
+        return self._log_gain(torch.lerp(prior, chances, share[:, None]), words)
+
+    def _log_gain(self, chances: Tensor, words: Tensor) -> Tensor:
+        gains = self._log_evidence(chances).logsumexp(0) - self._log_prior(words)
         return gains.logsumexp(0) - log(len(gains))
 
     def combine(self, predicted: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
         """Return float32 [C, M] twice: mean and variance of each value of the view, given prediction and release."""
-        chances = self._log_evidence(predicted, words) - self._log_prior(words)  # [T, K, M]
-        weights = chances.flatten(0, 1).softmax(0).view(chances.shape)[:, None]
-        moments = [
-            (self._moment(predicted, words, power) / self._moment(predicted, words).clamp_min(TINY) * weights).sum(
-                (0, 2)
-            )
-            for power in (1, 2)
-        ]
+        chances = self._moment(predicted, words)
+        logarithms = self._log_evidence(chances) - self._log_prior(words)  # [T, K, M]
+        weights = logarithms.flatten(0, 1).softmax(0).view(logarithms.shape)[:, None] / chances.clamp_min(TINY)
+        moments = [(self._moment(predicted, words, power) * weights).sum((0, 2)) for power in (1, 2)]
         return 128 + moments[0], (moments[1] - moments[0].square()).clamp_min(0)
 
     def _log_prior(self, words: Tensor) -> Tensor:
@@ -92,11 +108,15 @@ class PixelPosterior:
             terms = terms + self._log_prior_terms[:, channel, values]
         return terms.logsumexp(0)
 
-    def _log_evidence(self, predicted: Tensor, words: Tensor) -> Tensor:
-        """Return float32 [T, K, M]: the logarithm of each term of P(r_k | predicted)."""
-        return self._log_weights + self._moment(predicted, words).clamp_min(TINY).log().sum(1)
+    def _log_evidence(self, chances: Tensor) -> Tensor:
+        """Return float32 [T, K, M]: the logarithm of each term of P(r_k | predicted), of float32 [T, C, K, M]."""
+        return self._log_weights + chances.clamp_min(TINY).log().sum(1)
 
     def _moment(self, predicted: Tensor, words: Tensor, power: int = 0) -> Tensor:
         """Return float32 [T, C, K, M]: sum_v (v - 128)^power q(v) L_t(r_k | v) of each term and channel."""
-        terms = (predicted * self._values**power) @ self._likelihood  # [T, C, M, 256] by released value
-        return terms.gather(3, words.mT.expand(len(terms), -1, -1, -1)).mT
+        return _pick((predicted * self._values**power if power else predicted) @ self._likelihood, words)
+
+
+def _pick(found: Tensor, words: Tensor) -> Tensor:
+    """Return [T, C, K, M]: the entries of [T, C, M, 256] at the released values int64 [C, K, M]."""
+    return found.gather(3, words.mT.expand(len(found), -1, -1, -1)).mT

@@ -60,6 +60,7 @@ PIXELS_AT_ONCE = 1 << 18
 IMAGES_FOR_SCALE = 1000  # by which the scale of the rebuilt channels is chosen
 MIN_PRIOR, MIN_SCALE = 0.001, 0.25  # the smallest share of the prior in a prediction, and the smallest scale of D
 LOGISTIC_SCALE = 3**0.5 / pi  # of a logistic distribution whose standard deviation is 1
+FAR = 1e4  # in units of the scale: where D has no more mass
 MAX_STRETCH = 4.0  # of the scale relative to the prior's, as a logarithm
 Report = Callable[[int, float], None]
 
@@ -131,15 +132,15 @@ class Rebuilder:
         if not isinstance(images, Tensor) or images.ndim != 4 or not len(images):
             raise ImageError(f"a rebuilder is trained on uint8 [N, C, H, W]; got shape {tuple(images.shape)}")
 
-        def loss(index: Tensor, shift: int) -> Tensor:
+        def loss(index: Tensor, hidden: Tensor) -> Tensor:
             chosen, flip = images[index], torch.rand((), generator=generator, device=images.device) < 0.5
             if public is not None or not chosen.shape[3] % block_of(prune):  # a flip must keep the blocks
                 chosen = torch.where(flip, chosen.flip(3), chosen)
             if public is None:
-                return rebuilder._loss_of_releases(chosen, shift, generator)
-            return rebuilder._loss_of_sources(chosen, shift, generator)
+                return rebuilder._loss_of_releases(chosen, hidden, generator)
+            return rebuilder._loss_of_sources(chosen, hidden, generator)
 
-        rebuilder._train(loss, len(images), steps, batch, learning_rate, generator, report)
+        rebuilder._train(loss, images, steps, batch, learning_rate, generator, report)
         some = rebuilder.expect(released[:IMAGES_FOR_SCALE])
         rebuilder._spread = some.std((0, 2, 3))
         if block_of(prune) == 1:
@@ -148,16 +149,18 @@ class Rebuilder:
 
     def _train(
         self,
-        loss_of: Callable[[Tensor, int], Tensor],
-        count: int,
+        loss_of: Callable[[Tensor, Tensor], Tensor],
+        images: Tensor,
         steps: int,
         batch: int,
         learning_rate: float,
         generator: torch.Generator,
         report: Report | None,
     ) -> None:
-        parameters, every = list(self.network.parameters()), max(1, steps // 100)
-        optimiser = torch.optim.AdamW(parameters, learning_rate, weight_decay=0.01)
+        """Train on batches of ``images``. Between reports, the host does not wait for the device."""
+        parameters, every, count = list(self.network.parameters()), max(1, steps // 100), len(images)
+        lattice = [_hidden(images, shift) for shift in range(LATTICE)]
+        optimiser = torch.optim.AdamW(parameters, learning_rate, weight_decay=0.01, fused=images.is_cuda)
         schedule = torch.optim.lr_scheduler.OneCycleLR(
             optimiser, learning_rate, total_steps=steps + 1, pct_start=WARM_UP, cycle_momentum=False
         )
@@ -165,7 +168,7 @@ class Rebuilder:
         self.network.train()
         for step in range(steps):
             index = torch.randint(count, (min(batch, count),), device=generator.device, generator=generator)
-            loss = loss_of(index, step % LATTICE)
+            loss = loss_of(index, lattice[step % LATTICE])
             optimiser.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(parameters, CLIP)
@@ -230,34 +233,49 @@ class Rebuilder:
         rebuilder._centre, rebuilder._spread = state["centre"].to(device), state["spread"].to(device)
         return rebuilder
 
-    def _loss_of_releases(self, released: Tensor, shift: int, generator: torch.Generator) -> Tensor:
-        words, hidden = self._pixels.draw(released, generator), _hidden(released, shift)
-        return -self._pixels.log_gain(self._predict(words, hidden), _pick(words, hidden)).mean()
+    def _loss_of_releases(self, released: Tensor, hidden: Tensor, generator: torch.Generator) -> Tensor:
+        words = self._pixels.draw(released, generator, known=True)  # the decoder was fitted to them
+        mean, scale, share = self._parameters(words, hidden)
+        steepness = scale.reciprocal()[..., None]
+        below = torch.sigmoid(torch.addcmul(-mean[..., None] * steepness, self._values - 0.5, steepness))
+        return -self._pixels.log_gain_of_mixture(below, share, _pick(words, hidden)).mean()
 
-    def _loss_of_sources(self, sources: Tensor, shift: int, generator: torch.Generator) -> Tensor:
+    def _loss_of_sources(self, sources: Tensor, hidden: Tensor, generator: torch.Generator) -> Tensor:
         released = simulate(sources, self.plan, generator, prune=self.prune)
-        words, hidden = self._pixels.draw(released, generator), _hidden(released, shift)
+        words = self._pixels.draw(released, generator, known=True)
         view = apply_view(sources, self.prune, colour=self.plan.is_colour)
-        predicted = self._predict(words, hidden)
-        return -predicted.gather(2, _pick(view[None], hidden).mT).log().sum(0).mean()
+        return -self._log_chance(_pick(view[None], hidden)[:, 0], *self._parameters(words, hidden)).sum(0).mean()
+
+    def _log_chance(self, values: Tensor, mean: Tensor, scale: Tensor, share: Tensor) -> Tensor:
+        """Return float32 [C, M]: log q(v) of one value each, int64 [C, M]."""
+        side = torch.where(values > mean, -1.0, 1.0)  # sigmoid is precise near 0 only: D is symmetric
+        low = torch.where(values > 0, (values - 0.5 - mean) / scale, -FAR)
+        high = torch.where(values < 255, (values + 0.5 - mean) / scale, FAR)
+        logistic = (torch.sigmoid(side * high) - torch.sigmoid(side * low)).abs()
+        return torch.lerp(self._prior.gather(1, values), logistic, share).log()
 
     def _predict(self, words: Tensor, hidden: Tensor) -> Tensor:
         """Return float32 [C, M, 256]: the distribution of each value at the hidden pixels of uint8 [K, N, C, H, W]."""
+        mean, scale, share = (values[..., None] for values in self._parameters(words, hidden))
+        below = functional.pad(torch.sigmoid((self._values[1:] - 0.5 - mean) / scale), (1, 0))
+        logistic = functional.pad(below, (0, 1), value=1.0).diff(dim=-1)
+        return torch.lerp(self._prior[:, None], logistic, share)
+
+    def _parameters(self, words: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return float32 [C, M] each: mean and scale of D, and its share, at the hidden pixels of [K, N, C, H, W]."""
         visible = torch.ones(words.shape[3] * words.shape[4], device=words.device).index_fill_(0, hidden, 0.0)
         visible = visible.view(1, 1, *words.shape[3:]).expand(words.shape[1], -1, -1, -1)
         shifts = torch.arange(7, -1, -1, device=words.device, dtype=torch.uint8).view(1, 1, 1, 8, 1, 1)
-        bits = (words[:, :, :, None] >> shifts & 1).float().mean(0).flatten(1, 2)
-        inputs = torch.cat(((2 * bits - 1) * self._bit_weights * visible, 1 - visible), 1)
+        ones = (words[:, :, :, None] >> shifts & 1).sum(0, dtype=torch.float32).flatten(1, 2)  # of K bits
+        inputs = torch.cat(((2 / len(words) * ones - 1) * self._bit_weights * visible, 1 - visible), 1)
         with torch.autocast(words.device.type, torch.bfloat16, enabled=words.is_cuda):
             outputs = self.network(inputs.contiguous(memory_format=torch.channels_last))
-        chosen = outputs.float().flatten(2)[:, :, hidden].transpose(0, 1).flatten(1)  # [3 C, M]
-        shift, stretch, share = chosen.unflatten(0, (3, -1))[..., None].unbind()
-        mean = self._mean[:, None, None] + self._deviation[:, None, None] * shift
-        scale = self._deviation[:, None, None] * LOGISTIC_SCALE * stretch.clamp(-MAX_STRETCH, MAX_STRETCH).exp()
-        edges = self._values[1:] - 0.5
-        below = functional.pad(torch.sigmoid((edges - mean) / scale.clamp_min(MIN_SCALE)), (1, 0))
-        logistic = functional.pad(below, (0, 1), value=1.0).diff(dim=-1)
-        return torch.lerp(self._prior[:, None], logistic, (1 - MIN_PRIOR) * torch.sigmoid(share))
+        chosen = outputs.flatten(2).index_select(2, hidden).float().transpose(0, 1).flatten(1)  # [3 C, M]
+        shift, stretch, share = chosen.unflatten(0, (3, -1)).unbind()
+        deviation = self._deviation[:, None]
+        scale = deviation * LOGISTIC_SCALE * stretch.clamp(-MAX_STRETCH, MAX_STRETCH).exp()
+        mean = self._mean[:, None] + deviation * shift
+        return mean, scale.clamp_min(MIN_SCALE), (1 - MIN_PRIOR) * torch.sigmoid(share)
 
 
 def _hidden(images: Tensor, shift: int) -> Tensor:

@@ -70,11 +70,17 @@ def train(
         typer.Option(
             "--recipe",
             help=f"How to train: {', '.join(recipes_for('classes'))}.",
-            show_default="cifar-decoded, cifar-rebuilt or cifar-once, by mode; chest for grey images",
+            show_default="small-set for up to 5,000 training images, medium-set for up to 25,000; for more "
+            "cifar-decoded, cifar-rebuilt or cifar-once, by mode; chest-small for grey images",
         ),
     ] = "",
     model: Annotated[
-        str, typer.Option("--model", help="resnet56, resnet9, wrn28 or resnet50-grey.", show_default="the recipe's")
+        str,
+        typer.Option(
+            "--model",
+            help="resnet56, resnet9, resnet9-narrow, wrn28, resnet50-grey or five-blocks-grey.",
+            show_default="the recipe's",
+        ),
     ] = "",
     epochs: Epochs = None,
     learning_rate: Annotated[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ldp_slicing.errors import DataError
 from ldp_slicing.plan import Plan
-from ldp_slicing.view import Prune
+from ldp_slicing.view import Prune, shrink
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,14 @@ class ImageSet:
                     digest.update(np.ascontiguousarray(array).data)
                 digest.update(b";")
         return digest.hexdigest()[:32]
+
+
+def shrunk(images: ImageSet, side: int) -> ImageSet:
+    """Sources whose longest side is ``side`` or less, as ``--max-side`` shrinks them. Releases keep their size."""
+    if images.release_info is not None or max(images.train.images.shape[1:3]) <= side:
+        return images
+    train, test = (replace(part, images=shrink(part.images, side)) for part in (images.train, images.test))
+    return replace(images, train=train, test=test)
 
 
 def _split_of(what: str, images: NDArray[np.uint8], labels: ArrayLike, groups: ArrayLike | None) -> Split:

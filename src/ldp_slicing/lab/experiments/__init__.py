@@ -12,6 +12,8 @@ MODULES = {
     "curves": "curves",
     "decoding": "decoding",
     "tuning": "tuning",
+    "rebuilding": "rebuilding",
+    "small-sets": "small_sets",
     "dp-sgd": "dpsgd",
     "ablation": "ablation",
     "chest": "chest",

@@ -80,7 +80,7 @@ class Objective:
 
     def loss(self, index: Tensor) -> Loss:
         """int64 [B], the training images of a batch, to their loss."""
-        return classification_loss(self._outputs(index), self.inputs.labels[index])
+        raise NotImplementedError
 
     def _outputs(self, index: Tensor) -> Tensor:
         return self.forward(self.inputs.noise(self.inputs.crop(index)))
@@ -98,6 +98,17 @@ class Objective:
 
 class ClassificationObjective(Objective):
     """Cross-entropy of the labels."""
+
+    def __init__(self, task: TrainingTask, inputs: Inputs) -> None:
+        super().__init__(task, inputs)
+        self.class_weights: Tensor | None = None
+        if task.recipe.class_weights:
+            counts = torch.bincount(inputs.labels, minlength=task.data.classes)
+            self.class_weights = len(inputs) / (task.data.classes * counts.clamp_min(1))
+
+    def loss(self, index: Tensor) -> Loss:
+        labels, smoothing = self.inputs.labels[index], self.task.recipe.smoothing
+        return classification_loss(self._outputs(index), labels, weights=self.class_weights, smoothing=smoothing)
 
 
 class ArcFaceObjective(Objective):
@@ -278,9 +289,12 @@ def reconstruction_loss(
     return loss + (each * weights).sum(1).mean()
 
 
-def classification_loss(outputs: Tensor, labels: Tensor) -> Loss:
-    """Logits [B, classes] and int64 [B] to their cross-entropy."""
-    return Loss(functional.cross_entropy(outputs, labels), (outputs.detach().argmax(1) == labels).sum())
+def classification_loss(
+    outputs: Tensor, labels: Tensor, *, weights: Tensor | None = None, smoothing: float = 0.0
+) -> Loss:
+    """Logits [B, classes] and int64 [B] to their cross-entropy. weights: float32 [classes], 1 on average."""
+    value = functional.cross_entropy(outputs, labels, weights, label_smoothing=smoothing)
+    return Loss(value, (outputs.detach().argmax(1) == labels).sum())
 
 
 def distillation_loss(outputs: Tensor, targets: Tensor, temperature: float) -> Tensor:

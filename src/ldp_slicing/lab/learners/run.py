@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.errors import DivergedError, LdpSlicingError
 from ldp_slicing.lab.learners.graph import capture
 from ldp_slicing.lab.learners.inputs import Inputs
 from ldp_slicing.lab.learners.models.face_networks import Dropout
@@ -23,6 +24,7 @@ from ldp_slicing.lab.learners.releases import Splits, release_splits
 from ldp_slicing.lab.learners.task import TrainingTask
 
 QUEUED_STEPS = 24  # that wait on the device, so that it has work while the host looks after another run
+DIVERGED = 2.0  # a classifier has diverged if, after its first epoch, its loss is so many times that of guessing
 
 
 @dataclass
@@ -68,6 +70,10 @@ class TrainingRun:
         self.parameters = [each for module in trained for each in module.parameters() if each.requires_grad]
         self.learning_rate = torch.tensor(task.recipe.learning_rate, device=device)  # there: one graph for all epochs
         self.optimiser = _make_optimiser(task, self.parameters, self.learning_rate)
+        self._live = [value for value in self.model.state_dict().values() if value.is_floating_point()]
+        decay = task.recipe.average
+        self.average = [value.clone() for value in self._live] if decay else []  # of the weights, see the recipe
+        self._update_average = get_ema_multi_avg_fn(decay)
         self.history: list[Epoch] = []
         self.best: dict[str, Tensor] | None = None  # the network at the epoch with the best validation accuracy
         self.order = torch.zeros(len(self.inputs), dtype=torch.int64, device=device)
@@ -127,7 +133,7 @@ class TrainingRun:
         rate = self.task.recipe.learning_rate_at(self.epoch)
         self._began = time.monotonic()
         if self.stream is not None and self._graph is None:
-            counters = [*self.parameters, *self.model.buffers(), self.at, self.loss_sum, self.correct]
+            counters = [*self.parameters, *self.model.buffers(), *self.average, self.at, self.loss_sum, self.correct]
             self._graph = capture(self._step, counters, self.optimiser, self.inputs.generator, self.stream)
         with self.on_stream():
             self.learning_rate.fill_(rate)
@@ -166,6 +172,8 @@ class TrainingRun:
         if clip:
             nn.utils.clip_grad_norm_(self.parameters, clip)
         self.optimiser.step()
+        if self.average:
+            self._update_average(self.average, self._live, self.at)
         self.loss_sum += loss.value.detach()
         if loss.correct is not None:
             self.correct += loss.correct
@@ -175,14 +183,15 @@ class TrainingRun:
         """Record the epoch, with accuracies if ``look``, and keep the network with the best validation accuracy."""
         with self.on_stream():
             loss, correct = self.loss_sum.item() / self.steps, self.correct.item() / (self.steps * self.batch)
-            if not math.isfinite(loss):
-                raise LdpSlicingError(
-                    f"task {self.task.name!r}: the loss diverged in epoch {self.epoch}; use a smaller learning "
-                    f"rate than {self.task.recipe.learning_rate:g} (`lab train --lr`)"
-                )
+            self._check_loss(loss)
             has_validation = len(self.inputs.validation[1]) > 0
-            validated = self.validation_accuracy() if look and has_validation else None
-            tested = self.test_accuracy() if look and not has_validation and self.objective.tests_every_epoch else None
+            with self.averaged():
+                validated = self.validation_accuracy() if look and has_validation else None
+                looks_at_test = look and not has_validation and self.objective.tests_every_epoch
+                tested = self.test_accuracy() if looks_at_test else None
+                best_before = max((epoch.validation_accuracy or 0.0 for epoch in self.history), default=0.0)
+                if validated is not None and validated > best_before:
+                    self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
             done = Epoch(
                 epoch=self.epoch,
                 learning_rate=self.task.recipe.learning_rate_at(self.epoch),
@@ -192,11 +201,31 @@ class TrainingRun:
                 test_accuracy=tested,
                 seconds=time.monotonic() - self._began,
             )
-            best_before = max((epoch.validation_accuracy or 0.0 for epoch in self.history), default=0.0)
-            if validated is not None and validated > best_before:
-                self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         self.history.append(done)
         return done
+
+    def _check_loss(self, loss: float) -> None:
+        """Raise DivergedError if the mean loss of an epoch shows that training leads nowhere."""
+        recipe, guessing = self.task.recipe, math.log(self.task.data.classes)
+        too_large = recipe.loss == "classes" and self.epoch > 0 and loss > DIVERGED * guessing
+        if not math.isfinite(loss) or too_large:
+            compared = f" (loss {loss:.3g}; guessing has {guessing:.3g})" if too_large else f" (loss {loss})"
+            raise DivergedError(
+                f"task {self.task.name!r}: the loss diverged in epoch {self.epoch}{compared}: use a smaller learning "
+                f"rate than {recipe.learning_rate:g}, such as {recipe.learning_rate / 4:.2g}"
+            )
+
+    @contextlib.contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Within this context the network has the average of its weights, if the recipe asks for one."""
+        trained = [value.clone() for value in self._live] if self.average else []
+        self._copy(self.average)
+        yield
+        self._copy(trained)
+
+    def _copy(self, values: list[Tensor]) -> None:
+        for live, value in zip(self._live, values, strict=bool(values)):
+            live.copy_(value)
 
     def validation_accuracy(self) -> float:
         return self.objective.accuracy(*self.inputs.validation)
@@ -205,9 +234,11 @@ class TrainingRun:
         return self.objective.accuracy(*self.inputs.test)
 
     def choose(self) -> None:
-        """Restore the network of the epoch with the best validation accuracy."""
+        """Restore the network of the epoch with the best validation accuracy; without one, average the weights."""
         if self.best is not None:
             self.model.load_state_dict(self.best)
+        else:
+            self._copy(self.average)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that is needed to continue."""
@@ -217,6 +248,7 @@ class TrainingRun:
             "model": self.model.state_dict(),
             "head": head.state_dict() if head else None,
             "best": self.best,
+            "average": self.average,
             "optimiser": self.optimiser.state_dict(),
             "generator": self.inputs.generator.get_state(),
             "history": [asdict(epoch) for epoch in self.history],
@@ -233,6 +265,7 @@ class TrainingRun:
         if self.objective.head:
             self.objective.head.load_state_dict(state["head"])
         self.best = state["best"]
+        self.average = state["average"]
         self.optimiser.load_state_dict(state["optimiser"])
         if self.stream is not None:
             for group in self.optimiser.param_groups:

@@ -9,15 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.learners.models.cifar import resnet9, resnet56
-from ldp_slicing.lab.learners.models.classify import resnet50_grey, wide_resnet28
+from ldp_slicing.lab.learners.models.cifar import narrow_resnet9, resnet9, resnet56
+from ldp_slicing.lab.learners.models.classify import five_blocks_grey, resnet50_grey, wide_resnet28
 from ldp_slicing.lab.learners.models.face_networks import EMBEDDING, DlibOfCrop, ir50
 
 MODELS: dict[str, Callable[[int], nn.Module]] = {
     "resnet56": resnet56,
     "resnet9": resnet9,
+    "resnet9-narrow": narrow_resnet9,
     "wrn28": wide_resnet28,
     "resnet50-grey": resnet50_grey,
+    "five-blocks-grey": five_blocks_grey,
     "ir50": ir50,
 }
 EMBEDDERS: dict[str, tuple[Callable[[], nn.Module], int]] = {
@@ -30,7 +32,7 @@ EMBEDDERS: dict[str, tuple[Callable[[], nn.Module], int]] = {
 def build(name: str, classes: int) -> nn.Module:
     """A new network from images to logits [N, classes].
 
-    It takes [N, 3, 32, 32]; ir50 takes [N, 3, 112, 112] and resnet50-grey [N, 1, H, W].
+    It takes [N, 3, 32, 32]; ir50 takes [N, 3, 112, 112], resnet50-grey and five-blocks-grey take [N, 1, H, W].
     """
     if name not in MODELS:
         raise LdpSlicingError(f"no classifier {name!r}; available: {', '.join(sorted(MODELS))}")

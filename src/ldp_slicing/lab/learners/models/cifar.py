@@ -68,16 +68,21 @@ class _Residual(nn.Module):
         return out
 
 
-def resnet9(classes: int) -> nn.Module:
-    """A small, fast residual network, to compare many plans."""
+def resnet9(classes: int, width: int = 64) -> nn.Module:
+    """A small, fast residual network, to compare many plans; 2.4 million parameters at width 64, 0.6 at 32."""
     return nn.Sequential(
-        _unit(3, 64, False),
-        _unit(64, 128, True),
-        _Residual(128),
-        _unit(128, 256, True),
-        _unit(256, 256, True),
-        _Residual(256),
+        _unit(3, width, False),
+        _unit(width, 2 * width, True),
+        _Residual(2 * width),
+        _unit(2 * width, 4 * width, True),
+        _unit(4 * width, 4 * width, True),
+        _Residual(4 * width),
         nn.AdaptiveMaxPool2d(1),
         nn.Flatten(),
-        nn.Linear(256, classes),
+        nn.Linear(4 * width, classes),
     )
+
+
+def narrow_resnet9(classes: int) -> nn.Module:
+    """``resnet9`` of half the width, for small sets and processors."""
+    return resnet9(classes, 32)

@@ -1,10 +1,12 @@
-"""Larger classifiers: Wide ResNet for small colour images, ResNet-50 for grey ones."""
+"""Classifiers other than those of ``cifar``: Wide ResNet for small colour images, and networks for grey ones."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 from torch.nn import functional
 from torchvision.models import resnet50  # type: ignore[import-untyped]
+
+from ldp_slicing.lab.learners.models.face_networks import Dropout
 
 
 class _WideBlock(nn.Module):
@@ -53,3 +55,21 @@ def resnet50_grey(classes: int = 2) -> nn.Module:
     nn.init.kaiming_normal_(stem.weight, mode="fan_out")
     network.conv1 = stem
     return network
+
+
+def five_blocks_grey(classes: int = 2, *, dropout: float = 0.3) -> nn.Module:
+    """float32 [N, 1, H, W], made for 112 x 112, to float32 [N, classes] logits.
+
+    Five blocks of two 3 x 3 convolutions, each but the last followed by pooling; 5.3 million parameters. Features are
+    averaged over 3 x 3 parts of the image, so that the network knows where it has found something.
+    """
+    widths, layers = (48, 96, 192, 384, 384), list[nn.Module]()
+    inside = 1
+    for i, outside in enumerate(widths):
+        for _ in range(2):
+            layers += [nn.Conv2d(inside, outside, 3, padding=1, bias=False), nn.BatchNorm2d(outside), nn.ReLU()]
+            inside = outside
+        if i + 1 < len(widths):
+            layers.append(nn.MaxPool2d(2, ceil_mode=True))
+    layers += [nn.AdaptiveAvgPool2d(3), nn.Flatten(), Dropout(dropout), nn.Linear(9 * inside, classes)]
+    return nn.Sequential(*layers)

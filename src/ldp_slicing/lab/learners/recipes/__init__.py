@@ -36,6 +36,10 @@ class Recipe:
     clip_private: float = 0.0  # the same, for runs with noise only
     pad: int = 0  # pixels of padding before a random crop
     flip: bool = False
+    size: int = 0  # the longest side to which sources are shrunk before the noise; 0 keeps their size
+    average: float = 0.0  # the decay, per step, of the moving average of the weights that is measured; 0 means none
+    smoothing: float = 0.0  # of the labels, for "classes"
+    class_weights: bool = False  # whether every class has the same weight in the loss, however rare; for "classes"
     loss: Literal["classes", "arcface", "teacher", "pairs", "source"] = "classes"  # see ``objectives``
     margin: float = 0.4  # of "arcface"
     width: int = 10  # of a Wide ResNet for "pairs"
