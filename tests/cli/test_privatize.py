@@ -552,5 +552,5 @@ def test_a_line_of_progress_every_thirty_seconds() -> None:
 @pytest.mark.parametrize("name", ["a.png", "a.mp4"])
 def test_keep_that_applies_to_nothing_is_refused(name: str, tmp_path: Path) -> None:
     status, _, err = privatize(plant(tmp_path / "in", {name: PNG}), tmp_path / "out", "--keep", "label")
-    assert (status, "leave out --keep label" in err) == (2, True)
+    assert (status, "--keep label: there is no such data" in err) == (2, True)
     assert not (tmp_path / "out").exists()

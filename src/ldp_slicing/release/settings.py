@@ -64,14 +64,8 @@ class ReleaseSettings:
                 f"is {kind}, and these slices are for {other} pixels: release it in a run of its own, "
                 "with other slices or none"
             )
-        slicer = _slicer(self.epsilon, self.weights, self.slices, self.prune, self.size, word_bits)
-        if not self.force and (rare := slicer.plan.rarely_changed):
-            name = min(rare, key=lambda one: rare[one])
-            raise PlanError(
-                f"epsilon {self.epsilon:g} makes the noise pointless: it changes {name} less than once in 10^6 pixels, "
-                "so releases show the source. Choose a smaller --epsilon, or go on with --force"
-            )
-        return slicer
+        plan = (self.epsilon, self.weights, self.slices, word_bits)
+        return _slicer(*plan, self.prune, self.size, force=self.force)
 
     @property
     def _is_for_grey(self) -> bool:
@@ -128,8 +122,22 @@ class ReleaseSettings:
         return cls(**values)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=16)  # it is asked for several times for each image
 def _slicer(
-    epsilon: float, weights: tuple[float, float, float], slices: str | None, prune: Prune, size: Size, word_bits: int
+    epsilon: float,
+    weights: tuple[float, float, float],
+    slices: str | None,
+    word_bits: int,
+    prune: Prune,
+    size: Size,
+    *,
+    force: bool,
 ) -> Slicer:
-    return Slicer(plan_for(word_bits, epsilon, weights, slices), prune=prune, size=size)
+    plan = plan_for(word_bits, epsilon, weights, slices)
+    if not force and (rare := plan.rarely_changed):
+        name = min(rare, key=lambda one: rare[one])
+        raise PlanError(
+            f"epsilon {epsilon:g} makes the noise pointless: it changes {name} less than once in 10^6 pixels, "
+            "so releases show the source. Choose a smaller --epsilon, or go on with --force"
+        )
+    return Slicer(plan, prune=prune, size=size)
