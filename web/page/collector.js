@@ -6,8 +6,12 @@ const told = COLLECTS ? JSON.parse(inlined("collector") ?? "{}") : {};
 
 export function setUpCollector() {
   $("send").hidden = false;
+  $("download").classList.remove("primary");
   $("token-field").hidden = !told.needs_token;
 }
+
+/** Whether the collector needs a token that is not there yet. */
+export const lacksToken = () => Boolean(told.needs_token) && !input("token").value;
 
 /** Whether the collector has a network for the attack view. */
 export const hasNetwork = () => Boolean(told.has_network);

@@ -7,8 +7,8 @@ export function showPromise(promise, settings) {
   const pixel = promise.levels[1];
   const spread = promise.dependents > 1 ? ` Pruning spreads each source pixel over ${promise.dependents} released pixels.` : "";
   $("promise").textContent = pixel.isVacuous
-    ? `At epsilon ${promise.realised} per pixel, the noise alone does not stop anybody from telling two colours of a pixel apart.${spread}`
-    : `At epsilon ${promise.realised} per pixel, somebody who must choose between two colours of a released pixel is right ${pixel.limit} of the time.${spread}`;
+    ? `At epsilon ${promise.realised} per pixel, the noise alone does not stop anybody from telling two values of a pixel apart.${spread}`
+    : `At epsilon ${promise.realised} per pixel, somebody who must choose between two values of a released pixel is right ${pixel.limit} of the time.${spread}`;
   $("risk").textContent = promise.risk;
   $("remark").textContent = promise.remark ? `This plan ${promise.remark}.` : "";
   $("remark").hidden = !promise.remark;

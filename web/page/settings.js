@@ -1,6 +1,7 @@
 /** The settings: a preset, or a budget, a size, a plan and a pruning. */
 
 import { $, inlined, input } from "./dom.js";
+import { sizing } from "../src/view.js";
 import { PRESETS } from "../src/words.js";
 
 /** @typedef {import("./worker/worker.js").Settings} Settings */
@@ -21,7 +22,7 @@ const fixed = COLLECTS ? (JSON.parse(inlined("collector") ?? "{}").settings ?? n
 export function setUpSettings(changed) {
   if (fixed) {
     $("settings").hidden = true;
-    const view = `pruning: ${fixed.prune ?? "none"}; size: ${fixed.size === null ? "that of the source" : JSON.stringify(fixed.size)}`;
+    const view = `pruning: ${fixed.prune ?? "none"}; size: ${sizing(fixed.size)}`;
     const text = `The collector decides: it takes releases at epsilon ${fixed.epsilon} per pixel only; ${view}.`;
     $("settings").after(Object.assign(document.createElement("p"), { textContent: text, id: "fixed" }));
     return;

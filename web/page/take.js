@@ -1,7 +1,7 @@
 /** Downloads, and uploads to the collector: each is a new release with a fresh key. */
 
 import { ask } from "./client.js";
-import { send, setUpCollector } from "./collector.js";
+import { lacksToken, send, setUpCollector } from "./collector.js";
 import { $ } from "./dom.js";
 import { readSettings } from "./settings.js";
 
@@ -62,6 +62,7 @@ export function setUpTaking({ opened, currentId }) {
       run(async (settings, options) => {
         const id = currentId();
         if (id === null) return;
+        if (lacksToken()) throw new Error("the collector needs a token");
         const { png, card } = await ask("release", { id, settings }, options);
         const outcome = await send(png, card).then(
           (name) => `Sent; the collector stored it as ${name}.`,
