@@ -109,9 +109,11 @@ def test_verify_faces_measures_any_set_and_adds_to_its_rows(tmp_path: Path, monk
     said = verify(str(tmp_path / "agedb_30.bin"), str(tmp_path / "people"), "--epsilon", "20")
     assert said.count("verification accuracy") == 2  # of the new set
     page = (tmp_path / "out" / "face-sets.md").read_text()
-    assert "| 20 |" in page
+    assert "| 20, pruned |" in page
     assert "96.68" in page
-    assert "**people** (40 pairs" in page
+    assert "**people** (40 drawn pairs" in page
+    assert verify(str(tmp_path / "people"), "--epsilon", "20", "--prune", "none").count("verification accuracy") == 1
+    assert "| 20, not pruned |" in (tmp_path / "out" / "face-sets.md").read_text()
     refused = CliRunner().invoke(
         app, ["lab", "verify-faces", str(tmp_path / "people"), "--recogniser", str(tmp_path / "out")]
     )

@@ -6,7 +6,7 @@ No code in a file is run.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, product
 from pathlib import Path
 
@@ -35,11 +35,12 @@ class FacePairs:
 
 @dataclass(frozen=True, eq=False)
 class VerificationSet:
-    """uint8 [N, 112, 112, 3] faces, and pairs of them."""
+    """uint8 [N, 112, 112, 3] faces, and pairs of them. drawn: how many matching pairs of a fold, if they were drawn."""
 
     name: str
     images: NDArray[np.uint8]
     pairs: FacePairs
+    drawn: int | None = None
 
 
 def open_face_set(path: Path, *, count: int = PAIRS, seed: int = 0) -> VerificationSet:
@@ -69,7 +70,7 @@ def open_face_set(path: Path, *, count: int = PAIRS, seed: int = 0) -> Verificat
         pairs = draw_face_pairs(np.asarray(people, np.int64), count=count, seed=seed)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
-    return _with_files(path, files, pairs)
+    return replace(_with_files(path, files, pairs), drawn=count)
 
 
 def _from_bin(path: Path) -> VerificationSet:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ldp_slicing.errors import DataError
-from ldp_slicing.lab.attacks.recognition import WEIGHTS, load_recogniser
+from ldp_slicing.lab.attacks.recognition import load_recogniser
 from ldp_slicing.lab.attacks.reconstruct import reconstruct_sources
 from ldp_slicing.lab.data.face_sets import VerificationSet, open_face_set
 from ldp_slicing.lab.data.folders import list_images, read_images
@@ -26,6 +26,7 @@ from ldp_slicing.lab.learners.models import build_embedder, load_weights
 from ldp_slicing.lab.learners.recipes import recipe
 from ldp_slicing.lab.learners.run import TrainingRun
 from ldp_slicing.lab.metrics.verification import fold_accuracy, squared_distances
+from ldp_slicing.lab.plans import VIEW_NAMES
 from ldp_slicing.lab.rows import Row, select
 from ldp_slicing.lab.tables import markdown
 from ldp_slicing.plan import BUDGETS, Plan
@@ -83,6 +84,10 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
     yield from verify_reconstructed(sets, recogniser, plans, "haar", public, context)
 
 
+def _row(one: VerificationSet, method: str) -> Row:
+    return Row(NAME, one.name, method, options={"drawn pairs": one.drawn} if one.drawn else {})
+
+
 def verify_set(
     one: VerificationSet,
     recogniser: Recogniser,
@@ -92,7 +97,7 @@ def verify_set(
 ) -> Iterator[Row]:
     """A row for each plan that is pending, from one release of each face; None stands for the sources themselves."""
     for plan in plans:
-        row = Row(NAME, one.name, recogniser.name)
+        row = _row(one, recogniser.name)
         if plan is not None:
             row = replace(row, plans=(plan,), prune=prune, release="once", epsilon_spent=plan.realised_epsilon)
         if context.pending(row):
@@ -110,7 +115,7 @@ def verify_reconstructed(
 ) -> Iterator[Row]:
     """The same, with every face reconstructed from its release by a white box that is trained on public faces."""
     rows = [
-        (one, Row(NAME, one.name, f"{recogniser.name}-reconstructed", (plan,), prune, "once"))
+        (one, replace(_row(one, f"{recogniser.name}-reconstructed"), plans=(plan,), prune=prune, release="once"))
         for one in sets
         for plan in plans
     ]
@@ -162,25 +167,27 @@ def images_below(path: Path) -> Callable[[], NDArray[np.uint8]]:
 def table(rows: Sequence[Row]) -> str:
     parts = []
     methods = sorted({row.method for row in rows if row.metrics})
-    for name in sorted({row.dataset for row in rows if row.dataset}):
-        mine = select(rows, dataset=name)
-        plans = dict.fromkeys(row.plan for row in sorted(mine, key=lambda row: row.plan.epsilon if row.plan else 1e9))
+    sets = dict.fromkeys((row.dataset, row.options.get("drawn pairs")) for row in rows if row.metrics)
+    for name, drawn in sorted(sets, key=str):
+        mine = [row for row in select(rows, dataset=name) if row.options.get("drawn pairs") == drawn]
+        mine = sorted(mine, key=lambda row: (row.plan.epsilon if row.plan else 1e9, row.prune or ""))
         lines = []
-        for plan in plans:
-            cells = [_cell(select(mine, method=method, plan=plan)) for method in methods]
-            lines.append([f"{plan.epsilon:g}" if plan else "without privacy", *cells, _paper(name, plan)])
-        counts = next(row.metrics for row in mine)
-        title = f"**{name}** ({counts['pairs']:,} pairs of {counts['images']:,} images)"
+        for plan, prune in dict.fromkeys((row.plan, row.prune) for row in mine):
+            cells = [_cell(select(mine, method=method, plan=plan, prune=prune)) for method in methods]
+            what = f"{plan.epsilon:g}, {VIEW_NAMES[prune]}" if plan else "without privacy"
+            lines.append([what, *cells, _paper(name, plan, prune)])
+        counts = mine[0].metrics
+        title = f"**{name}** ({counts['pairs']:,} {'drawn ' if drawn else ''}pairs of {counts['images']:,} images)"
         heads = ["eps per released pixel", *(f"{method}, %" for method in methods), "paper (IR-50, MS1MV2), %"]
         parts.append(f"{title}\n\n{markdown(heads, lines)}")
     return "\n".join(parts)
 
 
-def _paper(name: str, plan: Plan | None) -> str:
+def _paper(name: str, plan: Plan | None, prune: Prune) -> str:
     if plan is None:
-        return f"{PAPER_CLEAN[name]:g}" if name in PAPER_CLEAN else "-"
+        return f"{PAPER_CLEAN[name]:.2f}" if name in PAPER_CLEAN else "-"
     found = dict(zip(BUDGETS, PAPER.get(name, ()), strict=False))
-    return f"{found[plan.epsilon]:g}" if plan.epsilon in found else "-"
+    return f"{found[plan.epsilon]:.2f}" if prune == "haar" and plan.epsilon in found else "-"
 
 
 def _cell(rows: Sequence[Row]) -> str:
@@ -191,13 +198,13 @@ def _cell(rows: Sequence[Row]) -> str:
 
 EXPERIMENT = Experiment(
     NAME,
-    f"""
+    """
 Verification of pairs of faces in sets that no network was trained on, from one release of every face. Mean and standard
 error over ten folds; the threshold of a fold comes from the others.
 
-- untuned: dlib's recogniser (`{WEIGHTS}`), never trained on releases. untuned-reconstructed: the same, on faces that a
-  white box trained on public faces has reconstructed. Others: networks of `lab train-faces`, by their recipe.
-- Where a set has no list of pairs, they are drawn: 300 of one person and 300 of two in each fold, nobody in two folds.
+- untuned: dlib's recogniser, never trained on releases. untuned-reconstructed: the same, on faces that a white box
+  trained on public faces has reconstructed. Others: networks of `lab train-faces`, by their recipe.
+- Where a set has no list of pairs, they are drawn: as many of one person as of two in each fold, nobody in two folds.
 - The sets may share people with the public faces and with the training set of dlib's recogniser.
 """,
     measure,
