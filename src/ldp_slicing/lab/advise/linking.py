@@ -8,7 +8,7 @@ the judge's embeddings of their sources. The stronger one counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,13 @@ from torch.nn import functional
 from ldp_slicing.lab.advise.grid import ViewKey
 from ldp_slicing.lab.advise.intervals import Estimate
 from ldp_slicing.lab.advise.learning import Bench, in_parts
-from ldp_slicing.lab.advise.networks import EMBEDDING, Batches, build, evidence, fit, odds_of
+from ldp_slicing.lab.advise.networks import EMBEDDING, Batches, build, evidence, fit, half_precision, odds_of
 from ldp_slicing.lab.advise.rebuilding import Rebuilder
 from ldp_slicing.lab.advise.splits import LinkageTest, Parts
 from ldp_slicing.lab.learners.models import build_embedder, load_weights
 from ldp_slicing.lab.learners.objectives import distillation_loss
 from ldp_slicing.lab.metrics.shares import Share
 from ldp_slicing.lab.metrics.verification import fold_accuracy
-from ldp_slicing.lab.peers.training import half_precision
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.simulate import simulate
 
@@ -41,10 +40,18 @@ Embed = Callable[[Tensor], Tensor]  # [N, C, H, W] of 0..255 to float32 [N, D]
 
 @dataclass(frozen=True)
 class Judge:
-    """Embeds unprotected images. seconds: of training; 0 for a recogniser."""
+    """Embeds unprotected images. seconds: of training; 0 for a recogniser. known: embeddings of all sources."""
 
     embed: Embed
     seconds: float = 0.0
+    known: list[Tensor] = field(default_factory=list)
+
+    @torch.inference_mode()
+    def of(self, images: Tensor) -> Tensor:
+        """float32 [N, D]: the embeddings of all sources, computed once."""
+        if not self.known:
+            self.known.append(in_parts(images, self.embed))
+        return self.known[0]
 
 
 def load_judge(path: Path, device: torch.device) -> Judge:
@@ -91,7 +98,7 @@ def train_judge(bench: Bench, parts: Parts, steps: int, seed: int) -> Judge | No
         alike = alike.masked_fill(repeated, -1e4)  # a group that was drawn twice is no impostor
         return functional.cross_entropy(alike, answers) + functional.cross_entropy(alike.T, answers)
 
-    seconds = fit(loss, network.parameters(), steps, rate=1e-3, decay=0.05, device=bench.device, stop=bench.stop)
+    seconds = fit(loss, network, steps, drawn.batches, rate=1e-3, decay=0.05, stop=bench.stop, graph=False)
     network.eval()
     return Judge(embed, seconds)
 
@@ -150,10 +157,8 @@ def train_student(
     """Teach the judge's embeddings of the images to train on, from releases of theirs that are drawn in every step."""
     size, prune = view
     device, train = bench.device, torch.from_numpy(parts.train).to(bench.device)
-    with torch.inference_mode():
-        wanted = in_parts(bench.images[train], judge.embed)
-    wanted = functional.normalize(wanted)
-    wanted = (wanted - wanted.mean(0)).clone()
+    wanted = functional.normalize(judge.of(bench.images)[train].clone())
+    wanted = wanted - wanted.mean(0)
     channels = 16 * bench.images.shape[1]
     network = build(channels, wanted.shape[1], max(size), bench.effort, seed, device)
     batches = Batches(len(train), bench.effort.batch_of(size[0] * size[1], len(train)), seed, device)
@@ -166,7 +171,7 @@ def train_student(
         words = simulate(bench.images[train[where]], shares, batches.generator, prune=prune, size=size, output="ycbcr")
         return distillation_loss(student.embed(batches.vary(words), odds), wanted[where], TEMPERATURE)
 
-    seconds = fit(loss, network.parameters(), steps, rate=2e-3, decay=0.05, device=device, stop=bench.stop)
+    seconds = fit(loss, network, steps, batches, rate=2e-3, decay=0.05, stop=bench.stop)
     return Student(network.eval(), view, seconds)
 
 
@@ -186,7 +191,7 @@ def link(
     With ``plan`` None the images are unprotected: the judge compares them as they are.
     """
     sources = bench.images[torch.from_numpy(parts.test).to(bench.device)]
-    gallery = _ready(in_parts(sources, judge.embed))
+    gallery = _ready(judge.of(bench.images)[torch.from_numpy(parts.test).to(bench.device)])
     if plan is None or student is None or rebuilder is None:
         return {"attack": "judge on unprotected images", **_scores(gallery, gallery, test)}
     generator = torch.Generator(bench.device).manual_seed(3000 + seed)

@@ -16,7 +16,7 @@ from ldp_slicing.lab.advise.budget import Costs, attack_kind, learner_kind, scor
 from ldp_slicing.lab.advise.grid import Setting, ViewKey, size_name
 from ldp_slicing.lab.advise.learning import Bench, learn
 from ldp_slicing.lab.advise.linking import Judge, link, load_judge, train_judge, train_student
-from ldp_slicing.lab.advise.networks import clock
+from ldp_slicing.lab.advise.networks import FEW, clock
 from ldp_slicing.lab.advise.rebuilding import Rebuilder, score, train_rebuilder
 from ldp_slicing.lab.advise.splits import LinkageTest, Parts, linkage_test, split
 from ldp_slicing.lab.advise.work import Work
@@ -123,7 +123,7 @@ class Measurer:
 
     def time_everything(self, settings: Sequence[Setting], *, learns: bool) -> float:
         """Time a few steps of every kind of measurement, and return the seconds of one step of the judge."""
-        step, few = 0.0, (2, 4)  # the first steps of a kind are slow
+        step, few = 0.0, FEW[self.bench.device.type]
         if self.test(0) is not None:
             for steps in few:
                 judge = self.make_judge(0, steps)

@@ -14,13 +14,13 @@ from torch import Tensor
 from ldp_slicing.lab.advise.grid import ViewKey
 from ldp_slicing.lab.advise.intervals import Estimate, mean_of, share_of
 from ldp_slicing.lab.advise.learning import Bench, in_parts
-from ldp_slicing.lab.advise.networks import Batches, fit
+from ldp_slicing.lab.advise.networks import Batches, fit, half_precision
 from ldp_slicing.lab.advise.splits import Parts
 from ldp_slicing.lab.bits import repeat_pixels, to_bits
 from ldp_slicing.lab.learners.models.adversaries import WhiteBox
 from ldp_slicing.lab.learners.objectives import reconstruction_loss
 from ldp_slicing.lab.metrics.images import CRITERIA, psnr, ssim
-from ldp_slicing.lab.peers.training import channels_last, half_precision, seeded
+from ldp_slicing.lab.peers.training import channels_last, seeded
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.simulate import apply_view, simulate
 from ldp_slicing.view import gain_of
@@ -77,7 +77,7 @@ def train_rebuilder(
         view = repeat_pixels(apply_view(images, prune, colour=channels == 3, size=size), (height, width))
         return reconstruction_loss(images, guessed, bits, to_bits(view.to(torch.uint8)))
 
-    seconds = fit(loss, network.parameters(), steps, rate=1e-3, decay=0.01, device=device, stop=bench.stop)
+    seconds = fit(loss, network, steps, batches, rate=1e-3, decay=0.01, stop=bench.stop)
     return Rebuilder(network.eval(), view, seconds)
 
 
