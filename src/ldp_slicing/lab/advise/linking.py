@@ -22,7 +22,7 @@ from ldp_slicing.lab.advise.grid import ViewKey
 from ldp_slicing.lab.advise.intervals import Estimate
 from ldp_slicing.lab.advise.learning import Bench, in_parts
 from ldp_slicing.lab.advise.networks import EMBEDDING, Batches, build, evidence, fit, half_precision, odds_of
-from ldp_slicing.lab.advise.rebuilding import Rebuilder
+from ldp_slicing.lab.advise.rebuilding import Attacked
 from ldp_slicing.lab.advise.splits import LinkageTest, Parts
 from ldp_slicing.lab.learners.models import build_embedder, load_weights
 from ldp_slicing.lab.learners.objectives import distillation_loss
@@ -177,31 +177,14 @@ def train_student(
 
 @torch.inference_mode()
 def link(
-    bench: Bench,
-    judge: Judge,
-    student: Student | None,
-    rebuilder: Rebuilder | None,
-    plan: Plan | None,
-    parts: Parts,
-    test: LinkageTest,
-    seed: int,
+    bench: Bench, judge: Judge, student: Student, plan: Plan, attacked: Attacked, parts: Parts, test: LinkageTest
 ) -> dict[str, Any]:
-    """Rank-1 identification and verification accuracy from one release of each held-out image.
-
-    With ``plan`` None the images are unprotected: the judge compares them as they are.
-    """
-    sources = bench.images[torch.from_numpy(parts.test).to(bench.device)]
+    """Rank-1 identification and verification accuracy from one release of each attacked image."""
     gallery = _ready(judge.of(bench.images)[torch.from_numpy(parts.test).to(bench.device)])
-    if plan is None or student is None or rebuilder is None:
-        return {"attack": "judge on unprotected images", **_scores(gallery, gallery, test)}
-    generator = torch.Generator(bench.device).manual_seed(3000 + seed)
-    words = in_parts(sources, lambda part: rebuilder.release(part, plan, generator))
     odds = odds_of(plan, bench.device)
     seen = {
-        "student": in_parts(words, lambda part: student.embed(part, odds.expand(len(part), -1))),
-        "judge on rebuilt images": in_parts(
-            words, lambda part: judge.embed(rebuilder.rebuild(part, plan, sources.shape[2:]))
-        ),
+        "student": in_parts(attacked.words, lambda part: student.embed(part, odds.expand(len(part), -1))),
+        "judge on rebuilt images": in_parts(attacked.rebuilt, judge.embed),
     }
     found = [{"attack": name, **_scores(_ready(one), gallery, test)} for name, one in seen.items()]
     best = {  # an attacker would choose the better one
@@ -211,18 +194,27 @@ def link(
     return {"all": found, **{metric: one for metric, one in best.items() if one is not None}}
 
 
+def link_unprotected(bench: Bench, judge: Judge, parts: Parts, test: LinkageTest) -> dict[str, Any]:
+    """The same for unprotected images: the control."""
+    gallery = _ready(judge.of(bench.images)[torch.from_numpy(parts.test).to(bench.device)])
+    return _scores(gallery[test.released], gallery, test)
+
+
 def _ready(embeddings: Tensor) -> Tensor:
     """Centred and of length 1, on the CPU."""
     return functional.normalize(embeddings - embeddings.mean(0)).double().cpu()
 
 
 def _scores(seen: Tensor, gallery: Tensor, test: LinkageTest) -> dict[str, Any]:
-    probes, own = seen[test.probes], gallery[test.gallery]
+    """seen: [M, D] of the released images, in the order of ``test.released``. gallery: [N, D] of all held-out ones."""
+    row = {position: i for i, position in enumerate(test.released.tolist())}
+    probes, own = seen[[row[i] for i in test.probes.tolist()]], gallery[test.gallery]
     alike = (probes @ own.T).numpy()
     right = alike.diagonal().copy()
     others = np.where(test.candidates & ~np.eye(len(right), dtype=bool), alike, -np.inf)
     hits = right > others.max(1)  # a tie is a miss, so that a constant embedding scores 0
-    distances = (seen[test.first] - gallery[test.second]).square().sum(1).numpy()
+    firsts = seen[[row[i] for i in test.first.tolist()]]
+    distances = (firsts - gallery[test.second]).square().sum(1).numpy()
     found = {"rank_1": Estimate.from_share(Share(int(hits.sum()), len(hits))).to_dict(), "chance": test.chance}
     if len(distances) >= FEWEST_PAIRS:
         accuracy = fold_accuracy(distances, test.same, np.arange(len(distances)) // 2 % FOLDS).accuracy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,24 +81,39 @@ def train_rebuilder(
     return Rebuilder(network.eval(), view, seconds)
 
 
-def attacked(bench: Bench, parts: Parts) -> NDArray[np.int64]:
-    """The held-out images that reconstructions are scored on."""
-    places = np.linspace(0, len(parts.test) - 1, min(bench.effort.attacked, len(parts.test)))
-    return np.asarray(parts.test[places.astype(np.int64)])
+@dataclass(frozen=True)
+class Attacked:
+    """One release of each attacked image, and what the network makes of it.
+
+    which: int64 [M], their positions among all sources. words: uint8 [M, C, h, w]. rebuilt: float32 [M, C, H, W].
+    """
+
+    which: NDArray[np.int64]
+    words: Tensor
+    rebuilt: Tensor
 
 
-def score(bench: Bench, rebuilder: Rebuilder, plan: Plan, parts: Parts, seed: int) -> dict[str, Any]:
-    """SSIM, PSNR and the share that is rebuilt within r, from one release of each attacked image."""
-    which = attacked(bench, parts)
+def attack_images(bench: Bench, rebuilder: Rebuilder, plan: Plan, which: NDArray[np.int64], seed: int) -> Attacked:
     sources = bench.images[torch.from_numpy(which).to(bench.device)]
     generator = torch.Generator(bench.device).manual_seed(2000 + seed)
     words = in_parts(sources, lambda part: rebuilder.release(part, plan, generator))
-    rebuilt = rebuilder.rebuild(words, plan, sources.shape[2:])
-    groups = None if bench.sources.groups is None else bench.sources.groups[which]
-    pairs = list(zip(torch.split(rebuilt, 250), torch.split(sources, 250), strict=True))
+    return Attacked(which, words, rebuilder.rebuild(words, plan, sources.shape[2:]))
 
-    def over(measure: Any) -> Any:  # noqa: ANN401 - a function of two tensors, to float64 [N]
-        return torch.cat([measure(a, b) for a, b in pairs]).double().cpu().numpy()
+
+def some_of(held_out: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Up to ``most`` of the held-out images, evenly spread."""
+    places = np.linspace(0, len(held_out) - 1, min(most, len(held_out)))
+    return np.asarray(held_out[places.astype(np.int64)])
+
+
+def score(bench: Bench, attacked: Attacked) -> dict[str, Any]:
+    """SSIM, PSNR and the share that is rebuilt within r."""
+    sources = bench.images[torch.from_numpy(attacked.which).to(bench.device)]
+    groups = None if bench.sources.groups is None else bench.sources.groups[attacked.which]
+    pairs = list(zip(torch.split(attacked.rebuilt, 250), torch.split(sources, 250), strict=True))
+
+    def over(measure: Callable[[Tensor, Tensor], Tensor]) -> NDArray[np.float64]:
+        return np.asarray(torch.cat([measure(a, b) for a, b in pairs]).double().cpu().numpy())
 
     within: dict[str, Estimate] = {one.name: share_of(over(one.distance) <= one.radius, groups) for one in CRITERIA}
     return {

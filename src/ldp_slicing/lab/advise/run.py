@@ -147,7 +147,8 @@ class _Run:
         alive = self._best(alive, CONFIRMED)
         for seed in SEEDS:
             self._judge(seed, plan["judge"])
-        self._stage("confirmation", alive, 1.0, SEEDS, control=True)
+        checked = any(rule.metric == "ssim" for rule in self.request.rules)
+        self._stage("confirmation", alive, 1.0, SEEDS, control=checked)
 
     def _best(self, settings: Sequence[Setting], count: int) -> list[Setting]:
         found = by_promise(gather(self.work.records, settings), self.request.rules)
@@ -206,7 +207,7 @@ class _Run:
                 self.measurer.attack(
                     view, mine, seed, stage["attacking"], control=control and view == self.measurer.whole
                 )
-            for one in [*chosen, *([None] if control else [])] if self.learns else []:
+            for one in (*chosen, *([None] if seed else [])) if self.learns else ():
                 self.doing[0] = f"{name}: learning from {one.words if one else 'unprotected images'}"
                 self.measurer.learner(one, seed, stage["learning"])
 
