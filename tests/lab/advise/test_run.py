@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from ldp_slicing.lab.advise import budget, networks
+from ldp_slicing.lab.advise import budget, networks, run
 from ldp_slicing.lab.advise.findings import make_rules
 from ldp_slicing.lab.advise.report import summary, to_dict, write_report
 from ldp_slicing.lab.advise.request import Request, Talk
@@ -27,8 +27,9 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks and steps so few that a run takes seconds."""
     effort = networks.Effort(width=4, batch=16, pixels=16_384, attacked=8, tested=100)
     monkeypatch.setattr(networks.Effort, "on", classmethod(lambda cls, device: effort))
-    monkeypatch.setattr(budget, "MOST", 6)
-    monkeypatch.setattr(budget, "FEWEST", 4)
+    for module in (budget, run):
+        monkeypatch.setattr(module, "MOST", 6)
+        monkeypatch.setattr(module, "FEWEST", 4)
 
 
 def request(tmp_path: Path, **changes: object) -> Request:

@@ -90,10 +90,21 @@ def most_settings(costs: Costs, settings: Sequence[Setting], seconds: float, *, 
 
 
 def stage_steps(
-    costs: Costs, settings: Sequence[Setting], seconds: float, *, learns: bool, seeds: int
+    costs: Costs,
+    settings: Sequence[Setting],
+    seconds: float,
+    *,
+    learns: bool,
+    seeds: int = 1,
+    control: ViewKey | None = None,
 ) -> tuple[int, int]:
-    """Steps of every learner and of every attack of a stage: learners get half of the time, attacks the rest."""
-    learners, attacks = (kinds * seeds for kinds in kinds_of(settings, learns=learns))
-    learning = costs.steps(learners, seconds / 2) if learners else 0
-    spent = costs.seconds(learners, learning) if learners else 0.0
-    return learning, costs.steps(attacks, max(seconds / 2, seconds - spent))
+    """Steps of every learner and of every attack of a stage: learners get half of the time, attacks the rest.
+
+    control: the view of unprotected images, if they are measured too.
+    """
+    learners, attacks = kinds_of(settings, learns=learns)
+    if control is not None:
+        learners, attacks = learners + learners[:1], [*attacks, attack_kind(control)]
+    learners, attacks = ([kind for kind in kinds if kind in costs.known] * seeds for kinds in (learners, attacks))
+    learning = costs.steps(learners, seconds / 2)
+    return learning, costs.steps(attacks, max(seconds / 2, seconds - costs.seconds(learners, learning)))

@@ -13,10 +13,9 @@ from torch.nn import functional
 
 from ldp_slicing.lab.advise.grid import Setting
 from ldp_slicing.lab.advise.intervals import balanced_accuracy, roc_auc, share_of
-from ldp_slicing.lab.advise.networks import Batches, Effort, build, fit
+from ldp_slicing.lab.advise.networks import Batches, Effort, build, fit, half_precision
 from ldp_slicing.lab.advise.sources import Sources
 from ldp_slicing.lab.advise.splits import Parts
-from ldp_slicing.lab.peers.training import half_precision
 from ldp_slicing.torch.decode import Decoder
 from ldp_slicing.torch.simulate import simulate
 
@@ -71,7 +70,7 @@ def learn(bench: Bench, setting: Setting | None, parts: Parts, steps: int, seed:
         where = train[batches.draw()]
         return functional.cross_entropy(outputs(batches.vary(inputs[where])), labels[where], label_smoothing=0.05)
 
-    seconds = fit(loss, network.parameters(), steps, rate=2e-3, decay=0.05, device=device, stop=bench.stop)
+    seconds = fit(loss, network, steps, batches, rate=2e-3, decay=0.05, stop=bench.stop)
     network.eval()
     with torch.inference_mode():
         scores = in_parts(inputs[test], outputs).softmax(1).double().cpu().numpy()

@@ -8,7 +8,7 @@ the judge's embeddings of their sources. The stronger one counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,13 @@ from torch.nn import functional
 from ldp_slicing.lab.advise.grid import ViewKey
 from ldp_slicing.lab.advise.intervals import Estimate
 from ldp_slicing.lab.advise.learning import Bench, in_parts
-from ldp_slicing.lab.advise.networks import EMBEDDING, Batches, build, evidence, fit, odds_of
-from ldp_slicing.lab.advise.rebuilding import Rebuilder
+from ldp_slicing.lab.advise.networks import EMBEDDING, Batches, build, evidence, fit, half_precision, odds_of
+from ldp_slicing.lab.advise.rebuilding import Attacked
 from ldp_slicing.lab.advise.splits import LinkageTest, Parts
 from ldp_slicing.lab.learners.models import build_embedder, load_weights
 from ldp_slicing.lab.learners.objectives import distillation_loss
 from ldp_slicing.lab.metrics.shares import Share
 from ldp_slicing.lab.metrics.verification import fold_accuracy
-from ldp_slicing.lab.peers.training import half_precision
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.simulate import simulate
 
@@ -41,10 +40,18 @@ Embed = Callable[[Tensor], Tensor]  # [N, C, H, W] of 0..255 to float32 [N, D]
 
 @dataclass(frozen=True)
 class Judge:
-    """Embeds unprotected images. seconds: of training; 0 for a recogniser."""
+    """Embeds unprotected images. seconds: of training; 0 for a recogniser. known: embeddings of all sources."""
 
     embed: Embed
     seconds: float = 0.0
+    known: list[Tensor] = field(default_factory=list)
+
+    @torch.inference_mode()
+    def of(self, images: Tensor) -> Tensor:
+        """float32 [N, D]: the embeddings of all sources, computed once."""
+        if not self.known:
+            self.known.append(in_parts(images, self.embed))
+        return self.known[0]
 
 
 def load_judge(path: Path, device: torch.device) -> Judge:
@@ -91,7 +98,7 @@ def train_judge(bench: Bench, parts: Parts, steps: int, seed: int) -> Judge | No
         alike = alike.masked_fill(repeated, -1e4)  # a group that was drawn twice is no impostor
         return functional.cross_entropy(alike, answers) + functional.cross_entropy(alike.T, answers)
 
-    seconds = fit(loss, network.parameters(), steps, rate=1e-3, decay=0.05, device=bench.device, stop=bench.stop)
+    seconds = fit(loss, network, steps, drawn.batches, rate=1e-3, decay=0.05, stop=bench.stop, graph=False)
     network.eval()
     return Judge(embed, seconds)
 
@@ -150,10 +157,8 @@ def train_student(
     """Teach the judge's embeddings of the images to train on, from releases of theirs that are drawn in every step."""
     size, prune = view
     device, train = bench.device, torch.from_numpy(parts.train).to(bench.device)
-    with torch.inference_mode():
-        wanted = in_parts(bench.images[train], judge.embed)
-    wanted = functional.normalize(wanted)
-    wanted = (wanted - wanted.mean(0)).clone()
+    wanted = functional.normalize(judge.of(bench.images)[train].clone())
+    wanted = wanted - wanted.mean(0)
     channels = 16 * bench.images.shape[1]
     network = build(channels, wanted.shape[1], max(size), bench.effort, seed, device)
     batches = Batches(len(train), bench.effort.batch_of(size[0] * size[1], len(train)), seed, device)
@@ -166,37 +171,20 @@ def train_student(
         words = simulate(bench.images[train[where]], shares, batches.generator, prune=prune, size=size, output="ycbcr")
         return distillation_loss(student.embed(batches.vary(words), odds), wanted[where], TEMPERATURE)
 
-    seconds = fit(loss, network.parameters(), steps, rate=2e-3, decay=0.05, device=device, stop=bench.stop)
+    seconds = fit(loss, network, steps, batches, rate=2e-3, decay=0.05, stop=bench.stop)
     return Student(network.eval(), view, seconds)
 
 
 @torch.inference_mode()
 def link(
-    bench: Bench,
-    judge: Judge,
-    student: Student | None,
-    rebuilder: Rebuilder | None,
-    plan: Plan | None,
-    parts: Parts,
-    test: LinkageTest,
-    seed: int,
+    bench: Bench, judge: Judge, student: Student, plan: Plan, attacked: Attacked, parts: Parts, test: LinkageTest
 ) -> dict[str, Any]:
-    """Rank-1 identification and verification accuracy from one release of each held-out image.
-
-    With ``plan`` None the images are unprotected: the judge compares them as they are.
-    """
-    sources = bench.images[torch.from_numpy(parts.test).to(bench.device)]
-    gallery = _ready(in_parts(sources, judge.embed))
-    if plan is None or student is None or rebuilder is None:
-        return {"attack": "judge on unprotected images", **_scores(gallery, gallery, test)}
-    generator = torch.Generator(bench.device).manual_seed(3000 + seed)
-    words = in_parts(sources, lambda part: rebuilder.release(part, plan, generator))
+    """Rank-1 identification and verification accuracy from one release of each attacked image."""
+    gallery = _ready(judge.of(bench.images)[torch.from_numpy(parts.test).to(bench.device)])
     odds = odds_of(plan, bench.device)
     seen = {
-        "student": in_parts(words, lambda part: student.embed(part, odds.expand(len(part), -1))),
-        "judge on rebuilt images": in_parts(
-            words, lambda part: judge.embed(rebuilder.rebuild(part, plan, sources.shape[2:]))
-        ),
+        "student": in_parts(attacked.words, lambda part: student.embed(part, odds.expand(len(part), -1))),
+        "judge on rebuilt images": in_parts(attacked.rebuilt, judge.embed),
     }
     found = [{"attack": name, **_scores(_ready(one), gallery, test)} for name, one in seen.items()]
     best = {  # an attacker would choose the better one
@@ -206,18 +194,27 @@ def link(
     return {"all": found, **{metric: one for metric, one in best.items() if one is not None}}
 
 
+def link_unprotected(bench: Bench, judge: Judge, parts: Parts, test: LinkageTest) -> dict[str, Any]:
+    """The same for unprotected images: the control."""
+    gallery = _ready(judge.of(bench.images)[torch.from_numpy(parts.test).to(bench.device)])
+    return _scores(gallery[test.released], gallery, test)
+
+
 def _ready(embeddings: Tensor) -> Tensor:
     """Centred and of length 1, on the CPU."""
     return functional.normalize(embeddings - embeddings.mean(0)).double().cpu()
 
 
 def _scores(seen: Tensor, gallery: Tensor, test: LinkageTest) -> dict[str, Any]:
-    probes, own = seen[test.probes], gallery[test.gallery]
+    """seen: [M, D] of the released images, in the order of ``test.released``. gallery: [N, D] of all held-out ones."""
+    row = {position: i for i, position in enumerate(test.released.tolist())}
+    probes, own = seen[[row[i] for i in test.probes.tolist()]], gallery[test.gallery]
     alike = (probes @ own.T).numpy()
     right = alike.diagonal().copy()
     others = np.where(test.candidates & ~np.eye(len(right), dtype=bool), alike, -np.inf)
     hits = right > others.max(1)  # a tie is a miss, so that a constant embedding scores 0
-    distances = (seen[test.first] - gallery[test.second]).square().sum(1).numpy()
+    firsts = seen[[row[i] for i in test.first.tolist()]]
+    distances = (firsts - gallery[test.second]).square().sum(1).numpy()
     found = {"rank_1": Estimate.from_share(Share(int(hits.sum()), len(hits))).to_dict(), "chance": test.chance}
     if len(distances) >= FEWEST_PAIRS:
         accuracy = fold_accuracy(distances, test.same, np.arange(len(distances)) // 2 % FOLDS).accuracy

@@ -15,9 +15,9 @@ from torch import Tensor
 from ldp_slicing.lab.advise.budget import Costs, attack_kind, learner_kind, scoring_kind
 from ldp_slicing.lab.advise.grid import Setting, ViewKey, size_name
 from ldp_slicing.lab.advise.learning import Bench, learn
-from ldp_slicing.lab.advise.linking import Judge, link, load_judge, train_judge, train_student
-from ldp_slicing.lab.advise.networks import clock
-from ldp_slicing.lab.advise.rebuilding import Rebuilder, score, train_rebuilder
+from ldp_slicing.lab.advise.linking import Judge, link, link_unprotected, load_judge, train_judge, train_student
+from ldp_slicing.lab.advise.networks import FEW, clock
+from ldp_slicing.lab.advise.rebuilding import Rebuilder, attack_images, score, some_of, train_rebuilder
 from ldp_slicing.lab.advise.splits import LinkageTest, Parts, linkage_test, split
 from ldp_slicing.lab.advise.work import Work
 from ldp_slicing.lab.bits import repeat_pixels
@@ -90,15 +90,17 @@ class Measurer:
         rebuilder = train_rebuilder(bench, view, plans, parts, steps, seed)
         student = train_student(bench, judge, view, plans, parts, steps, seed) if judge else None
         found: dict[str, Any] = {"settings": {}, "steps": steps}
+        which = some_of(parts.test, bench.effort.attacked) if test is None else parts.test[test.released]
         for one in settings:
-            mine: dict[str, Any] = {"reconstruction": score(bench, rebuilder, one.plan, parts, seed)}
+            attacked = attack_images(bench, rebuilder, one.plan, which, seed)
+            mine: dict[str, Any] = {"reconstruction": score(bench, attacked)}
             if judge and student and test:
-                mine["linkage"] = link(bench, judge, student, rebuilder, one.plan, parts, test, seed)
+                mine["linkage"] = link(bench, judge, student, one.plan, attacked, parts, test)
             found["settings"][one.name] = mine
             if keep:
                 self._draw_samples(rebuilder, one)
         if control or not settings:
-            found["control"] = score(bench, rebuilder, self.control_plan, parts, seed)
+            found["control"] = score(bench, attack_images(bench, rebuilder, self.control_plan, which, seed))
         training = rebuilder.seconds + (student.seconds if student else 0.0)
         self.costs.note(attack_kind(view), training, training, steps)
         for one in settings[:1]:
@@ -113,7 +115,7 @@ class Measurer:
         judge = self.make_judge(seed, steps)
         self.judges[seed] = judge
         if judge is not None and self.work.get(f"judge | seed {seed}") is None:
-            found = link(self.bench, judge, None, None, None, self.parts(seed), test, seed)
+            found = link_unprotected(self.bench, judge, self.parts(seed), test)
             self.work.put(f"judge | seed {seed}", found | {"steps": steps if self.recogniser is None else 0})
 
     def make_judge(self, seed: int, steps: int) -> Judge | None:
@@ -123,7 +125,7 @@ class Measurer:
 
     def time_everything(self, settings: Sequence[Setting], *, learns: bool) -> float:
         """Time a few steps of every kind of measurement, and return the seconds of one step of the judge."""
-        step, few = 0.0, (2, 4)  # the first steps of a kind are slow
+        step, few = 0.0, FEW[self.bench.device.type]
         if self.test(0) is not None:
             for steps in few:
                 judge = self.make_judge(0, steps)

@@ -35,9 +35,10 @@ def describe_methods(
         found["Linkage."] = (
             f"{judge} embeds unprotected images. Two attacks compare a release with unprotected images: this network "
             "on the rebuilt image, and a student that reads the released bits and was taught the network's embeddings. "
-            "The stronger one counts. Rank-1 is how often a release is nearest to another image of its own group, among "
-            f"one image of each group of the same class; guessing gives {100 * chance:.2f} %. Verification is whether a "
-            "release and an image are of one group: half of the pairs are, and the others are of the same class."
+            "The stronger one counts. Rank-1 is how often a release is nearest to another image of its own group, "
+            f"among one image of each group of the same class; guessing gives {100 * chance:.2f} %. Verification is "
+            "whether a release and an image are of one group: half of the pairs are, and the others are of the same "
+            "class."
         )
     found["Time."] = (
         "Successive halving measures many settings with little training, then fewer with more. "

@@ -5,20 +5,26 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ldp_slicing.lab.bits import log_odds, to_bits
+from ldp_slicing.lab.learners.graph import capture
 from ldp_slicing.lab.peers.training import channels_last, seeded
 from ldp_slicing.plan import Plan
 
 EMBEDDING = 128
 COARSEST = 6  # the side at which a network stops halving
 STAGES = 4  # at most
+GRAPHED = 20  # steps from which on capturing a graph pays
+QUEUED = 32  # steps that wait on the device, at most
+FEW = {"cuda": (4, 40), "cpu": (2, 4)}  # steps to time; the first ones of a kind are slow
 
 
 class Stopped(Exception):  # noqa: N818 - not an error
@@ -41,7 +47,7 @@ class Effort:
     @classmethod
     def on(cls, device: torch.device) -> Effort:
         if device.type == "cuda":
-            return cls(width=48, batch=256, pixels=1_600_000, attacked=1000, tested=4000)
+            return cls(width=48, batch=256, pixels=1_600_000, attacked=800, tested=4000)
         return cls(width=16, batch=64, pixels=65_536, attacked=120, tested=1500)
 
     def batch_of(self, pixels: int, count: int) -> int:
@@ -94,33 +100,91 @@ def build(channels: int, outputs: int, side: int, effort: Effort, seed: int, dev
 
 def fit(
     loss: Callable[[], Tensor],
-    parameters: Iterable[nn.Parameter],
+    network: nn.Module,
     steps: int,
+    batches: Batches,
     *,
     rate: float,
     decay: float,
-    device: torch.device,
     stop: Callable[[], bool],
+    graph: bool = True,
 ) -> float:
     """Minimise ``loss()``, which draws its own batch, with AdamW; return the seconds that it took.
 
     The rate rises for a fifth of the steps and then falls to 0 along a cosine. Raises Stopped if ``stop`` says so.
+    graph: whether the loss works on the device alone; then a GPU replays each step as a CUDA graph.
     """
-    trained = [one for one in parameters if one.requires_grad]
-    optimiser = torch.optim.AdamW(trained, lr=rate, weight_decay=decay, fused=device.type == "cuda" or None)
+    device = batches.device
     warm = max(1, steps // 5)
-    began = clock(device)
-    for step in range(steps):
-        if stop():
-            raise Stopped
-        share = (step + 1) / warm if step < warm else 0.5 * (1 + math.cos(math.pi * (step - warm) / (steps - warm)))
-        for group in optimiser.param_groups:
-            group["lr"] = rate * share
+
+    def rate_at(step: int) -> float:
+        rises = step < warm
+        return rate * ((step + 1) / warm if rises else 0.5 * (1 + math.cos(math.pi * (step - warm) / (steps - warm))))
+
+    with _searching_for_algorithms(device):
+        advance = _stepper(loss, network, batches, rate, decay, graph=graph and steps >= GRAPHED)
+        began = clock(device)
+        for step in range(steps):
+            if stop():
+                raise Stopped
+            advance(rate_at(step))
+            if step % QUEUED == QUEUED - 1:
+                clock(device)  # so that a stop is noticed soon
+        return clock(device) - began
+
+
+def _stepper(
+    loss: Callable[[], Tensor], network: nn.Module, batches: Batches, rate: float, decay: float, *, graph: bool
+) -> Callable[[float], None]:
+    """A function that takes one step at a given rate."""
+    device = batches.device
+    cuda = device.type == "cuda"
+    trained = [one for one in network.parameters() if one.requires_grad]
+    current = torch.tensor(rate, device=device)  # on the device: one graph for all rates
+    where: Any = current if cuda else rate
+    optimiser = torch.optim.AdamW(trained, lr=where, weight_decay=decay, fused=cuda or None, capturable=cuda)
+
+    def step() -> None:
         optimiser.zero_grad(set_to_none=True)
         loss().backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(trained, 1.0)
         optimiser.step()
-    return clock(device) - began
+
+    def eager(now: float) -> None:
+        current.fill_(now)
+        if not cuda:
+            for group in optimiser.param_groups:
+                group["lr"] = now
+        step()
+
+    if not (cuda and graph):
+        return eager
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    state = [*network.parameters(), *network.buffers()]
+    captured = capture(step, state, optimiser, batches.generator, stream)
+
+    def replay(now: float) -> None:
+        with torch.cuda.stream(stream):
+            current.fill_(now)
+            captured.replay()
+
+    return replay
+
+
+@contextmanager
+def _searching_for_algorithms(device: torch.device) -> Iterator[None]:
+    """While training, every step has the same shapes, so that searching for the fastest algorithms pays."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = device.type == "cuda"
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+def half_precision(device: torch.device) -> torch.autocast:
+    """bfloat16 on a GPU. Nothing is cached, so that a step can be captured as a graph."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda", cache_enabled=False)
 
 
 def clock(device: torch.device) -> float:

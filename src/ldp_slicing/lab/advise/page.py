@@ -49,8 +49,8 @@ def make_page(result: Result) -> str:
 
 def _head(result: Result) -> Iterator[str]:
     sources, request = result.sources, result.request
-    shows = "these samples were named for the report" if request.samples else "it shows sources"
-    yield f'<div class="owner">For the owner only: the numbers were measured on the sources, and {shows}.</div>'
+    shows = "" if request.samples else ", and the samples are sources"
+    yield f'<div class="owner">For the owner only: the numbers were measured on the sources{shows}.</div>'
     yield "<h1>Which setting for these images?</h1>"
     classes = f", {counted(len(sources.classes), 'class', 'classes')}" if sources.classes else ", no labels"
     groups = "" if sources.groups is None else f", {counted(len(np.unique(sources.groups)), 'group')}"
@@ -61,6 +61,9 @@ def _head(result: Result) -> Iterator[str]:
         f"{result.tried} of {counted(result.grid, 'setting')} in {result.minutes:.0f} minutes on "
         f"{escape(result.origin['machine'])}{'' if result.finished else '; stopped before it was finished'}.</p>"
     )
+    if sources.converted:
+        yield "<p>All three channels of these images are equal, so they were measured as grey. Convert them to grey "
+        yield "before you release them.</p>"
 
 
 def _answer(result: Result) -> Iterator[str]:
@@ -137,30 +140,44 @@ def _table(result: Result) -> Iterator[str]:
     columns = [(name, title) for name, title in COLUMNS if any(name in found for _, found in rows)]
     yield "<h2>All settings that were tried</h2><div class='scroll'><table><thead><tr>"
     yield "<th class='l'>size</th><th class='l'>view</th><th class='l'>plan</th><th>eps</th>"
-    yield "".join(f"<th>{title}</th>" for _, title in columns)
-    yield f"{'<th class=l>limits</th>' if result.request.rules else ''}<th class='l'>measured</th></tr></thead><tbody>"
+    yield "".join(f"<th>{title}</th>" for _, title in columns) + "<th class='l'>measured in</th></tr></thead><tbody>"
     plain: Mapping[str, Estimate] = {**result.unprotected, **result.controls}
     yield "<tr><td class='l' colspan='4'>unprotected images</td>"
-    yield "".join(f"<td>{_cell(plain.get(name))}</td>" for name, _ in columns)
-    yield f"{'<td></td>' if result.request.rules else ''}<td class='l'>control</td></tr>"
+    yield "".join(f"<td>{_cell(plain.get(name))}</td>" for name, _ in columns) + "<td></td></tr>"
     for one, found in rows:
         setting = one.setting
         kind = "chosen" if one is result.answer.proposal else "" if one.confirmations else "quiet"
         yield f"<tr class='{kind}'><td class='l'>{setting.size[0]} x {setting.size[1]}</td>"
         yield f"<td class='l'>{escape(VIEW_NAMES.get(setting.prune, str(setting.prune)))}</td>"
         yield f"<td class='l'>{setting.family}</td><td>{setting.epsilon:g}</td>"
-        yield "".join(f"<td>{_cell(found.get(name))}{_known(one, name)}</td>" for name, _ in columns)
-        yield _limits(one, result)
+        yield "".join(
+            f"<td>{_cell(found.get(name), _how(one, name, result))}{_known(one, name)}</td>" for name, _ in columns
+        )
         yield f"<td class='l'>{_measured(one)}</td></tr>"
     yield "</tbody></table></div><p class='soft'>95 % intervals in small print. SSIM, PSNR, rebuilt, rank-1 and "
-    yield "verification are what the strongest attack got that was run: lower bounds on what releases reveal.</p>"
+    yield "verification are what the strongest attack got that was run: lower bounds on what releases reveal."
+    if result.request.rules:
+        yield " Limits: ✓ met, ✗ not met, ? cannot tell, ~ not shown (the interval contains the limit)."
+    yield "</p>"
 
 
-def _cell(one: Estimate | None) -> str:
+MARKS = {Status.MET: "✓", Status.MISSED: "✗", Status.OPEN: "~", Status.BLIND: "?"}
+
+
+def _how(finding: Finding, metric: str, result: Result) -> Status | None:
+    """Whether a setting meets the limit on a metric; None if there is none."""
+    rules = [rule for rule in result.request.rules if rule.metric == metric]
+    return status(rules[0], finding, result.controls) if rules else None
+
+
+def _cell(one: Estimate | None, how: Status | None = None) -> str:
     if one is None:
         return ""
     digits = 1 if one.value > 2 else 3
-    return f"{one.value:.{digits}f}<br><small>{one.low:.{digits}f} to {one.high:.{digits}f}</small>"
+    mark = f"<span title='{how}'>{MARKS[how]}</span> " if how in MARKS and how is not None else ""
+    kind = {Status.MET: "met", Status.MISSED: "missed", None: ""}.get(how, "open")
+    number = f"<span class='{kind}'>{mark}{one.value:.{digits}f}</span>"
+    return f"{number}<br><small>{one.low:.{digits}f} to {one.high:.{digits}f}</small>"
 
 
 def _known(finding: Finding, metric: str) -> str:
@@ -170,18 +187,9 @@ def _known(finding: Finding, metric: str) -> str:
     )
 
 
-def _limits(finding: Finding, result: Result) -> str:
-    if not result.request.rules:
-        return ""
-    classes = {Status.MET: "met", Status.MISSED: "missed"}
-    found = [(rule, status(rule, finding, result.controls)) for rule in result.request.rules]
-    lines = [f"<span class='{classes.get(how, 'open')}'>{rule.metric}: {how}</span>" for rule, how in found]
-    return f"<td class='l'>{'<br>'.join(lines)}</td>"
-
-
 def _measured(one: Finding) -> str:
     rounds = counted(one.rounds, "round")
-    return f"{rounds}, {counted(one.confirmations, 'other seed')}" if one.confirmations else rounds
+    return f"{rounds},<br>confirmed" if one.confirmations else rounds
 
 
 def _samples(result: Result) -> Iterator[str]:

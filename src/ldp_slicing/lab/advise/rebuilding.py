@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +14,13 @@ from torch import Tensor
 from ldp_slicing.lab.advise.grid import ViewKey
 from ldp_slicing.lab.advise.intervals import Estimate, mean_of, share_of
 from ldp_slicing.lab.advise.learning import Bench, in_parts
-from ldp_slicing.lab.advise.networks import Batches, fit
+from ldp_slicing.lab.advise.networks import Batches, fit, half_precision
 from ldp_slicing.lab.advise.splits import Parts
 from ldp_slicing.lab.bits import repeat_pixels, to_bits
 from ldp_slicing.lab.learners.models.adversaries import WhiteBox
 from ldp_slicing.lab.learners.objectives import reconstruction_loss
 from ldp_slicing.lab.metrics.images import CRITERIA, psnr, ssim
-from ldp_slicing.lab.peers.training import channels_last, half_precision, seeded
+from ldp_slicing.lab.peers.training import channels_last, seeded
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.simulate import apply_view, simulate
 from ldp_slicing.view import gain_of
@@ -77,28 +77,43 @@ def train_rebuilder(
         view = repeat_pixels(apply_view(images, prune, colour=channels == 3, size=size), (height, width))
         return reconstruction_loss(images, guessed, bits, to_bits(view.to(torch.uint8)))
 
-    seconds = fit(loss, network.parameters(), steps, rate=1e-3, decay=0.01, device=device, stop=bench.stop)
+    seconds = fit(loss, network, steps, batches, rate=1e-3, decay=0.01, stop=bench.stop)
     return Rebuilder(network.eval(), view, seconds)
 
 
-def attacked(bench: Bench, parts: Parts) -> NDArray[np.int64]:
-    """The held-out images that reconstructions are scored on."""
-    places = np.linspace(0, len(parts.test) - 1, min(bench.effort.attacked, len(parts.test)))
-    return np.asarray(parts.test[places.astype(np.int64)])
+@dataclass(frozen=True)
+class Attacked:
+    """One release of each attacked image, and what the network makes of it.
+
+    which: int64 [M], their positions among all sources. words: uint8 [M, C, h, w]. rebuilt: float32 [M, C, H, W].
+    """
+
+    which: NDArray[np.int64]
+    words: Tensor
+    rebuilt: Tensor
 
 
-def score(bench: Bench, rebuilder: Rebuilder, plan: Plan, parts: Parts, seed: int) -> dict[str, Any]:
-    """SSIM, PSNR and the share that is rebuilt within r, from one release of each attacked image."""
-    which = attacked(bench, parts)
+def attack_images(bench: Bench, rebuilder: Rebuilder, plan: Plan, which: NDArray[np.int64], seed: int) -> Attacked:
     sources = bench.images[torch.from_numpy(which).to(bench.device)]
     generator = torch.Generator(bench.device).manual_seed(2000 + seed)
     words = in_parts(sources, lambda part: rebuilder.release(part, plan, generator))
-    rebuilt = rebuilder.rebuild(words, plan, sources.shape[2:])
-    groups = None if bench.sources.groups is None else bench.sources.groups[which]
-    pairs = list(zip(torch.split(rebuilt, 250), torch.split(sources, 250), strict=True))
+    return Attacked(which, words, rebuilder.rebuild(words, plan, sources.shape[2:]))
 
-    def over(measure: Any) -> Any:  # noqa: ANN401 - a function of two tensors, to float64 [N]
-        return torch.cat([measure(a, b) for a, b in pairs]).double().cpu().numpy()
+
+def some_of(held_out: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Up to ``most`` of the held-out images, evenly spread."""
+    places = np.linspace(0, len(held_out) - 1, min(most, len(held_out)))
+    return np.asarray(held_out[places.astype(np.int64)])
+
+
+def score(bench: Bench, attacked: Attacked) -> dict[str, Any]:
+    """SSIM, PSNR and the share that is rebuilt within r."""
+    sources = bench.images[torch.from_numpy(attacked.which).to(bench.device)]
+    groups = None if bench.sources.groups is None else bench.sources.groups[attacked.which]
+    pairs = list(zip(torch.split(attacked.rebuilt, 250), torch.split(sources, 250), strict=True))
+
+    def over(measure: Callable[[Tensor, Tensor], Tensor]) -> NDArray[np.float64]:
+        return np.asarray(torch.cat([measure(a, b) for a, b in pairs]).double().cpu().numpy())
 
     within: dict[str, Estimate] = {one.name: share_of(over(one.distance) <= one.radius, groups) for one in CRITERIA}
     return {

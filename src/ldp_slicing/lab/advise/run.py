@@ -44,6 +44,9 @@ LARGEST = {"cuda": 224, "cpu": 64}  # the longest side that is measured unless t
 MOST_IMAGES = {"cuda": 20_000, "cpu": 4_000}
 READING = 0.2  # the share of the time for reading images
 SAMPLES = 3
+GREY = (
+    "all three channels of these images are equal: they are measured as grey, so convert them before you release them"
+)
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,8 @@ def _read(request: Request, device: torch.device, began: float, stop: Callable[[
     groups = "" if found.groups is None else f", {counted(len(np.unique(found.groups)), 'group')}"
     width, height = found.shape
     talk.say(f"{len(found.labels):,} of {counted(found.total, 'image')} read at {width} x {height}{classes}{groups}")
+    if found.converted:
+        talk.say(GREY)
     return found
 
 
@@ -142,7 +147,8 @@ class _Run:
         alive = self._best(alive, CONFIRMED)
         for seed in SEEDS:
             self._judge(seed, plan["judge"])
-        self._stage("confirmation", alive, 1.0, SEEDS, control=True)
+        checked = any(rule.metric == "ssim" for rule in self.request.rules)
+        self._stage("confirmation", alive, 1.0, SEEDS, control=checked)
 
     def _best(self, settings: Sequence[Setting], count: int) -> list[Setting]:
         found = by_promise(gather(self.work.records, settings), self.request.rules)
@@ -186,7 +192,8 @@ class _Run:
         stage = self.work.get(name)
         if stage is None:
             costs = self.measurer.costs
-            steps = stage_steps(costs, settings, share * self.remaining(), learns=self.learns, seeds=len(seeds))
+            whole, seconds = self.measurer.whole if control else None, share * self.remaining()
+            steps = stage_steps(costs, settings, seconds, learns=self.learns, seeds=len(seeds), control=whole)
             names = [one.name for one in settings]
             stage = self.work.put(name, {"settings": names, "learning": steps[0], "attacking": steps[1]})
         chosen = [one for one in self.grid if one.name in stage["settings"]]
@@ -200,7 +207,7 @@ class _Run:
                 self.measurer.attack(
                     view, mine, seed, stage["attacking"], control=control and view == self.measurer.whole
                 )
-            for one in [*chosen, *([None] if control else [])] if self.learns else []:
+            for one in (*chosen, *([None] if seed else [])) if self.learns else ():
                 self.doing[0] = f"{name}: learning from {one.words if one else 'unprotected images'}"
                 self.measurer.learner(one, seed, stage["learning"])
 

@@ -18,6 +18,7 @@ from PIL import Image
 
 from ldp_slicing.errors import DataError, LdpSlicingError
 from ldp_slicing.images import decode_image, read_image
+from ldp_slicing.keys import has_equal_channels
 from ldp_slicing.lab.data.folders import list_images
 from ldp_slicing.view import shrink
 
@@ -42,6 +43,7 @@ class Sources:
 
     classes: the names of the labels; empty if there are none. groups: None if none were named.
     size: width and height of all image files; None if they differ. total: how many images there were to read.
+    converted: whether they are colour images with equal channels, which are measured as grey.
     """
 
     images: NDArray[np.uint8]
@@ -50,6 +52,7 @@ class Sources:
     groups: NDArray[np.int64] | None
     size: tuple[int, int] | None
     total: int
+    converted: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -107,15 +110,15 @@ def read_sources(
     limit: int | None = None,
     seed: int = 0,
 ) -> Sources:
-    """Read images in a random order, until there are no more, ``limit`` were read, or ``stop`` says so.
+    """Read images, group by group in a random order, until there are no more, ``limit`` were read, or ``stop`` says so.
 
     Images are shrunk as ``privatize --fit`` does it: all to one size, whose longest side is at most ``largest``.
     """
-    chosen = np.random.default_rng(seed).permutation(len(items))[:limit].tolist()
+    chosen = _in_random_order(items, seed)[:limit]
     first = [items[i].load() for i in chosen[:64]]
     shapes = {one.shape[:2] for one in first}
     target = _common_size(shapes, largest)
-    grey = all(one.ndim == 2 for one in first)
+    grey = all(one.ndim == 2 or has_equal_channels(one) for one in first)
     images, kept, sizes = list[NDArray[np.uint8]](), list[Item](), set[tuple[int, int]]()
 
     def load(i: int) -> tuple[NDArray[np.uint8], tuple[int, int]]:
@@ -139,7 +142,15 @@ def read_sources(
         groups = np.unique([one.group for one in kept], return_inverse=True)[1].astype(np.int64)
     labels = np.array([number.get(one.label, 0) for one in kept], np.int64)
     one_size = next(iter(sizes)) if len(sizes) == 1 else None
-    return Sources(np.stack(images), labels, tuple(names), groups, one_size, len(items))
+    converted = grey and any(one.ndim == 3 for one in first)
+    return Sources(np.stack(images), labels, tuple(names), groups, one_size, len(items), converted)
+
+
+def _in_random_order(items: Sequence[Item], seed: int) -> list[int]:
+    """Positions of the items. Images of one group stay together, so that a beginning of the list has whole groups."""
+    names = {one.group or one.name: 0 for one in items}
+    place = dict(zip(names, np.random.default_rng(seed).permutation(len(names)).tolist(), strict=True))
+    return sorted(range(len(items)), key=lambda i: (place[items[i].group or items[i].name], i))
 
 
 def check_enough(sources: Sources) -> None:

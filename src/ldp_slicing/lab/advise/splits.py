@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ldp_slicing.lab.advise.sources import Sources
 
 HELD_OUT = 0.35  # the share of the images, or of the groups
-PAIRS = 6000  # of a verification test, at most
+PAIRS = 1600  # of a verification test, at most
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,11 @@ class LinkageTest:
     same: NDArray[np.bool_]
 
     @property
+    def released(self) -> NDArray[np.int64]:
+        """The positions of all images that are released, each once."""
+        return np.unique(np.concatenate((self.probes, self.first)))
+
+    @property
     def chance(self) -> float:
         """The rank-1 identification rate of guessing."""
         return float((1 / self.candidates.sum(1)).mean())
@@ -77,8 +82,9 @@ def linkage_test(labels: NDArray[np.int64], groups: NDArray[np.int64], seed: int
     candidates = labels[probes][:, None] == labels[gallery][None, :]
     np.fill_diagonal(candidates, True)
     rows = list[tuple[int, int, bool]]()
-    several = rng.permutation(np.concatenate([some for some in members if len(some) > 1]))
-    for first in several[: PAIRS // 2].tolist():
+    several = np.concatenate([some for some in members if len(some) > 1])
+    firsts = np.concatenate((rng.permutation(probes), rng.permutation(np.setdiff1d(several, probes))))
+    for first in firsts[: PAIRS // 2].tolist():  # the probes first: they are released anyway
         own = np.flatnonzero(groups == groups[first])
         others = np.flatnonzero((groups != groups[first]) & (labels == labels[first]))
         if len(others):
