@@ -25,7 +25,7 @@ def balanced_threshold(scores: Tensor, labels: Tensor) -> float:
     >>> balanced_threshold(torch.tensor([0.0, 1.0, 2.0, 3.0]), torch.tensor([0, 0, 1, 1]))
     1.5
     """
-    values = scores.double().unique()  # in ascending order
+    values = torch.unique(scores.double())  # in ascending order
     between = (values[1:] + values[:-1]) / 2
     candidates = torch.cat((values[:1] - 1, between, values[-1:] + 1))
     positive, negative = (scores[labels == kind].double().sort()[0] for kind in (1, 0))
