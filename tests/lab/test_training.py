@@ -404,14 +404,16 @@ def test_releases_are_decoded_before_training(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["rebuilt", "rebuilt-public"])
 def test_releases_are_rebuilt_before_training_and_again_in_the_same_way(mode: InputMode, tmp_path: Path) -> None:
-    how, plan = replace(TINY, epochs=2, rebuild_steps=2), Plan.sliced(6.0, "Y7,Y6")
+    beside = mode == "rebuilt"
+    how, plan = replace(TINY, epochs=2, rebuild_steps=2, beside_decoded=beside), Plan.sliced(6.0, "Y7,Y6")
     public = bright_or_dark(8) if mode == "rebuilt-public" else None
     task = TrainingTask("halves", bright_or_dark(), how, plan, prune=None, validation=10, mode=mode, public=public)
     run = only(task, tmp_path)
     [kept] = tmp_path.glob("*.rebuilder.pt")
     released = torch.from_numpy(stored_splits(task, tmp_path)[2].images).permute(0, 3, 1, 2)
     rebuilder = Rebuilder.from_state_dict(torch.load(kept, weights_only=True))
-    assert torch.equal(run.inputs.test[0], rebuilder(released))
+    decoded = [rebuilder.decoder(released)] if beside else []
+    assert torch.equal(run.inputs.test[0], torch.cat((rebuilder(released), *decoded), 1))
     before = kept.stat().st_mtime_ns
     assert torch.equal(only(task, tmp_path).inputs.padded, run.inputs.padded)
     assert kept.stat().st_mtime_ns == before

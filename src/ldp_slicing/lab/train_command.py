@@ -17,7 +17,7 @@ from ldp_slicing.lab.data.folders import load_folder
 from ldp_slicing.lab.data.sets import ImageSet, draw_held_out, shrunk
 from ldp_slicing.lab.describe import describe, row_of
 from ldp_slicing.lab.learners.logs import LogFormat, check_log, write_log
-from ldp_slicing.lab.learners.models import build, build_embedder, load_weights
+from ldp_slicing.lab.learners.models import build, build_embedder, load_weights, widen
 from ldp_slicing.lab.learners.recipes import Recipe, recipe
 from ldp_slicing.lab.learners.run import Epoch, TrainingRun
 from ldp_slicing.lab.learners.task import InputMode, ReleaseMode, TrainingTask
@@ -163,8 +163,10 @@ def check_network(task: TrainingTask) -> None:
     """Refuse a network that does not exist, or that does not fit the task's images or initial weights."""
     chosen, (height, width, channels) = task.recipe, task.data.train.images.shape[1:]
     channels = channels if task.mode != "raw" else max(channels, len(chosen.mean))  # as ``Inputs.normalise`` broadcasts
+    channels *= 1 + task.beside_decoded
     try:
         model = build(chosen.model, task.data.classes) if chosen.loss == "classes" else build_embedder(chosen.model)[0]
+        model = widen(model, 2) if task.beside_decoded else model
         if task.weights:
             load_weights(model, task.weights)
         with torch.no_grad():

@@ -16,7 +16,7 @@ from torch.nn import functional
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.bits import repeat_pixels, to_bits
 from ldp_slicing.lab.learners.inputs import Inputs
-from ldp_slicing.lab.learners.models import build, build_embedder, load_weights
+from ldp_slicing.lab.learners.models import build, build_embedder, load_weights, widen
 from ldp_slicing.lab.learners.models.adversaries import NETWORKS, Adversary
 from ldp_slicing.lab.learners.models.classify import wide_resnet28
 from ldp_slicing.lab.learners.models.face_networks import ArcFaceHead
@@ -60,7 +60,8 @@ class Objective:
 
     def build(self) -> nn.Module:
         """A new network."""
-        return build(self.task.recipe.model, self.task.data.classes)
+        model = build(self.task.recipe.model, self.task.data.classes)
+        return widen(model, 2) if self.task.beside_decoded else model
 
     def compile(self) -> None:
         """Train with fused kernels. Compiling takes a minute, which pays in long runs of deep, narrow networks."""

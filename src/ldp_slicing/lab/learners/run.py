@@ -201,6 +201,8 @@ class TrainingRun:
                 test_accuracy=tested,
                 seconds=time.monotonic() - self._began,
             )
+        if self.stream is not None:
+            self.stream.synchronize()  # checkpoints and ``choose`` use another stream
         self.history.append(done)
         return done
 

@@ -89,6 +89,11 @@ class TrainingTask:
                 refuse(f"{name} belong to the loss {loss!r}, and only to it; got the loss {self.recipe.loss!r}")
 
     @property
+    def beside_decoded(self) -> bool:
+        """Whether the network takes decoded channels beside rebuilt ones."""
+        return self.recipe.beside_decoded and self.mode in ("rebuilt", "rebuilt-public")
+
+    @property
     def held_out_by(self) -> Literal["group", "image"] | None:
         """The unit that is held out for validation; None if nothing is held out."""
         if not self.validation:

@@ -39,6 +39,17 @@ def build(name: str, classes: int) -> nn.Module:
     return MODELS[name](classes)
 
 
+def widen(model: nn.Module, factor: int) -> nn.Module:
+    """The network with ``factor`` times its input channels: its first convolution is changed."""
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d):
+            layer.in_channels *= factor
+            weight = layer.weight.detach().repeat(1, factor, 1, 1) / factor**0.5  # outputs vary as before
+            layer.weight = nn.Parameter(weight)
+            return model
+    raise LdpSlicingError(f"{type(model).__name__} has no convolution to widen")
+
+
 def build_embedder(name: str) -> tuple[nn.Module, int]:
     """A new network from [N, 3, 112, 112] to [N, D] embeddings, and D."""
     if name not in EMBEDDERS:

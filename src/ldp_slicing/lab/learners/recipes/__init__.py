@@ -44,6 +44,7 @@ class Recipe:
     margin: float = 0.4  # of "arcface"
     width: int = 10  # of a Wide ResNet for "pairs"
     rebuild_steps: int = 6000  # of the network of ``Rebuilder``, in the modes "rebuilt" and "rebuilt-public"
+    beside_decoded: bool = False  # in these modes, whether the network takes the decoded channels too
     temperature: float = 0.1  # of "teacher": small values separate similar images more sharply
 
     def lasting(self, epochs: int) -> Self:
