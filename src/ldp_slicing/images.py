@@ -94,7 +94,7 @@ def _as_image_errors() -> Iterator[None]:
     except Image.DecompressionBombError:
         raise ImageError(f"has more than {MAX_PIXELS:,} pixels: shrink or crop it") from None
     except OSError as error:
-        raise ImageError(error.strerror or str(error) or type(error).__name__) from None
+        raise ImageError(error.strerror or f"cannot be decoded: {error or type(error).__name__}") from None
     except Exception as error:  # decoders raise many types on damaged files; none may stop the other files
         raise ImageError(f"cannot be decoded: {type(error).__name__}: {error}") from None
 

@@ -73,8 +73,9 @@ def read_manifest(place: Storage) -> Iterator[dict[str, Any]]:
     try:
         file = place.open(MANIFEST_NAME)
     except ImageError as error:
+        detail = f" ({error})" if place.exists(MANIFEST_NAME) else ""
         raise ReleaseError(
-            f"has no {MANIFEST_NAME}: the run did not finish, or this is not a folder of releases ({error})"
+            f"has no {MANIFEST_NAME}: the run did not finish, or this is not a folder of releases{detail}"
         ) from None
     versions = set[int]()
     with file:

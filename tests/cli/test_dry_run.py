@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,20 @@ def test_a_dry_run_knows_the_ledger_and_the_state(home: Path) -> None:
     done = as_json(source, home / "out")
     assert comparable(dry) == comparable(done)
     assert privatize(source, home / "out", "--dry-run")[1].startswith("dry run: 0 of 141 files would be released (140")
+
+
+def test_a_dry_run_that_is_killed_leaves_no_key(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = plant(home / "in", small_images(140))
+    assert release(source, home / "out", after=1).stopped
+    monkeypatch.setattr("ldp_slicing.release.run.take_inventory", lambda *args, **options: os._exit(9))
+    with warnings.catch_warnings(action="ignore"):  # about threads
+        child = os.fork()
+    if not child:
+        privatize(source, home / "out", "--dry-run")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    left = [path for path in (home / "temporary").rglob("*") if path.is_file() and not path.is_symlink()]
+    assert {path.name for path in left} >= {"ledger.sqlite", "state.sqlite"}
+    assert not [path for path in left if "key" in path.name]
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,12 @@ def test_changed_files_are_listed(target: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("in", "has no manifest"), ("nowhere", "neither a folder"), ("in/0.png", "has no 0.png.card.json")],
+    [
+        ("in", "has no manifest"),
+        ("nowhere", "neither a folder"),
+        ("in/0.png", "has no 0.png.card.json"),
+        ("out/0.png", "is one of a set"),
+    ],
 )
 def test_other_paths_are_refused(name: str, why: str, target: Path) -> None:
     result = CliRunner().invoke(app, ["verify", str(target.parent / name)])

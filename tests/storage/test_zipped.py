@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import warnings
 import zipfile
@@ -45,6 +46,10 @@ def test_damage_is_a_fault_of_the_member(tmp_path: Path) -> None:
         storage.open("a").read()
     path.write_bytes(b"PK")
     with pytest.raises(ReleaseError, match="is not a zip file"):
+        list(storage.files())
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ReleaseError, match="is not a regular file"):
         list(storage.files())
 
 

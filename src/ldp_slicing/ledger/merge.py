@@ -55,6 +55,8 @@ def merge(ledger: Ledger, other_path: Path) -> int:
     """Add the entries of another ledger. Return how many are new."""
     if other_path.exists() and other_path.samefile(ledger.path):
         raise LedgerError(f"{other_path} is this ledger itself: name another one")
+    if not other_path.exists():
+        raise LedgerError(f"there is no ledger {other_path}: name the file of the ledger to add")
     with closing(Ledger(other_path, must_exist=True)) as other, ledger.attached(other.path) as run:
         if run(_STRANGERS).fetchone() is not None:
             raise LedgerError(

@@ -1,8 +1,8 @@
 """A dry run: the whole run, on copies of its state and ledger, with a target that keeps nothing.
 
 So a dry run reads, decodes, asks and encodes as the run itself would, and says the same. It touches neither the target
-nor the state folder nor the ledger. The copies lie in a private temporary folder and are removed when it ends. A run
-key is never copied.
+nor the state folder nor the ledger. The copies lie in a private temporary folder and are removed when it ends. Keys are
+not copied.
 """
 
 from __future__ import annotations
@@ -128,7 +128,10 @@ def _copy_ledger(ledger: Path, copies: Path) -> Ledger:
     key = ledger.with_name(f"{ledger.name}.key")
     if not key.exists():
         return Ledger(ledger, must_exist=True)  # raises, and says what to do
-    shutil.copy(key, copies / key.name)
+    try:
+        (copies / key.name).symlink_to(key.absolute())  # a dry run that is killed leaves no copy of a key
+    except OSError:  # not allowed on some systems
+        shutil.copy(key, copies / key.name)
     log = ledger.with_name(f"{ledger.name}-wal")
     for _ in range(ATTEMPTS):
         before = _stamps(ledger, log)

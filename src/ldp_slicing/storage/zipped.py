@@ -12,7 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from ldp_slicing.errors import ImageError, ReleaseError
+from ldp_slicing.errors import ImageError, Reason, ReleaseError
+from ldp_slicing.files import open_regular
 from ldp_slicing.storage.base import StoredFile
 
 _DAMAGE = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError)  # NotImplementedError: a compression method
@@ -58,7 +59,10 @@ class ZipStorage:
 def _open(path: Path, changed: int, size: int) -> zipfile.ZipFile:
     """Open a zip file and read its directory, once in each process."""
     try:
+        open_regular(path).close()  # a pipe would wait for ever
         return zipfile.ZipFile(path)
+    except ImageError as error:
+        raise ReleaseError(f"{path} cannot be read: it {error}", Reason.SOURCE) from None
     except _DAMAGE as error:
         raise ReleaseError(f"{path} is not a zip file, or is damaged: {error}") from None
 

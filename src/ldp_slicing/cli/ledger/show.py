@@ -126,7 +126,7 @@ def show_all(opened: Ledger, most: int) -> None:
             releases += f" ({one.voided:,} voided)"
         table.add_row(name, releases, epsilon, source, _day(one.last))
     out.print(table)
-    show_runs(opened.runs()[:most])
+    show_runs([run for run in opened.runs() if run.releases][:most])  # others released nothing
 
 
 def show_runs(runs: list[RunRecord]) -> None:
@@ -140,6 +140,8 @@ def show_runs(runs: list[RunRecord]) -> None:
 
 def spent_on(opened: Ledger, path: Path) -> Spent:
     """Return what was spent on an image, a DICOM file or a video. Other files hold many sources and are refused."""
+    if path.is_dir():
+        raise ImageError(f"{path} is a folder: name one image, DICOM file or video in it")
     try:
         kind = detect_kind(path.name, lambda: read_head(open_regular(path)))
         if kind == "video":
