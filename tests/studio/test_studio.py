@@ -76,6 +76,7 @@ def test_the_page_sends_a_release_and_nothing_else(tmp_path: Path) -> None:
         expect(page.locator("#facts")).to_contain_text("released as 64 x 64", timeout=60_000)
         expect(page.locator("#fixed")).to_contain_text("epsilon 5.2 per pixel only")
         assert not [request for request in requests if request.url.endswith("/network")]
+        assert httpx.get(f"{server.url}network").headers["content-type"] == "application/octet-stream"
         page.click("#attack")  # the network is loaded when it is asked for
         expect(page.locator("#attack-rebuilt")).to_be_visible(timeout=60_000)
         page.click("#send")
