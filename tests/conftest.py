@@ -21,6 +21,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     skipped = [report.nodeid for report in reporter.stats.get("skipped", ()) if report.nodeid.startswith(folders)]
     if skipped:
+        reporter.ensure_newline()
         reporter.write_line(f"skipped, but MAY_NOT_SKIP={' '.join(folders)}: {' '.join(skipped)}", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import tomllib
+from pathlib import Path, PurePath
 from typing import Any
 
 import httpx
@@ -29,6 +30,13 @@ def test_the_page_without_collector_talks_to_nobody() -> None:
         assert httpx.post(f"{server.url}releases").status_code == 404
         assert httpx.get(f"{server.url}network").status_code == 404
     assert "fetch(" not in read_page(collects=False)
+
+
+@pytest.mark.parametrize("file", ["page/studio.html", "page/collector.html", "page-network.bin"])
+def test_the_wheel_carries_the_page(file: str) -> None:
+    settings = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    patterns = settings["tool"]["setuptools"]["package-data"]["ldp_slicing"]
+    assert any(PurePath("studio", file).match(pattern) for pattern in patterns)
 
 
 def test_a_network_travels_inside_the_page(tmp_path: Path) -> None:
@@ -68,6 +76,7 @@ def test_the_page_sends_a_release_and_nothing_else(tmp_path: Path) -> None:
         expect(page.locator("#facts")).to_contain_text("released as 64 x 64", timeout=60_000)
         expect(page.locator("#fixed")).to_contain_text("epsilon 5.2 per pixel only")
         assert not [request for request in requests if request.url.endswith("/network")]
+        assert httpx.get(f"{server.url}network").headers["content-type"] == "application/octet-stream"
         page.click("#attack")  # the network is loaded when it is asked for
         expect(page.locator("#attack-rebuilt")).to_be_visible(timeout=60_000)
         page.click("#send")
