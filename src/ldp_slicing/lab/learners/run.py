@@ -73,7 +73,7 @@ class TrainingRun:
         self._live = [value for value in self.model.state_dict().values() if value.is_floating_point()]
         decay = task.recipe.average
         self.average = [value.clone() for value in self._live] if decay else []  # of the weights, see the recipe
-        self._update_average = get_ema_multi_avg_fn(decay)
+        self._update_average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
         self.history: list[Epoch] = []
         self.best: dict[str, Tensor] | None = None  # the network at the epoch with the best validation accuracy
         self.order = torch.zeros(len(self.inputs), dtype=torch.int64, device=device)
