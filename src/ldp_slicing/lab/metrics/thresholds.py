@@ -25,11 +25,11 @@ def balanced_threshold(scores: Tensor, labels: Tensor) -> float:
     >>> balanced_threshold(torch.tensor([0.0, 1.0, 2.0, 3.0]), torch.tensor([0, 0, 1, 1]))
     1.5
     """
-    values = torch.unique(scores.double())  # in ascending order
+    values = scores.double().sort()[0]
     between = (values[1:] + values[:-1]) / 2
     candidates = torch.cat((values[:1] - 1, between, values[-1:] + 1))
     positive, negative = (scores[labels == kind].double().sort()[0] for kind in (1, 0))
-    missed = torch.searchsorted(positive, candidates) / max(1, len(positive))
-    spared = torch.searchsorted(negative, candidates) / max(1, len(negative))
+    missed = torch.searchsorted(positive, candidates, right=True) / max(1, len(positive))
+    spared = torch.searchsorted(negative, candidates, right=True) / max(1, len(negative))
     best = (spared - missed == (spared - missed).max()).nonzero()[:, 0]
     return float(candidates[best[len(best) // 2]])
