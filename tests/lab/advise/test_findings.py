@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -48,6 +50,12 @@ def test_a_limit_is_met_by_the_far_end_of_the_interval_only() -> None:
     assert status(rule, finding(0.83, 0.5), STRONG) is Status.MET
     assert status(rule, finding(0.81, 0.5), STRONG) is Status.OPEN
     assert status(rule, finding(0.77, 0.5), STRONG) is Status.MISSED
+
+
+def test_an_attack_that_still_improves_must_leave_room_for_more() -> None:
+    (rule,) = make_rules(max_ssim=0.6)
+    for growth, expected in ((0.0, Status.MET), (0.05, Status.MET), (0.1, Status.OPEN)):
+        assert status(rule, replace(finding(0.9, 0.5), growth={"ssim": growth}), STRONG) is expected
 
 
 def test_an_attack_that_fails_on_unprotected_images_shows_nothing() -> None:

@@ -70,6 +70,7 @@ class Finding:
     """What was measured for one setting.
 
     utility: of the longest training, or of all confirmation runs. risks: the strongest of all attacks.
+    growth: by how much a risk was higher in the longest training than in the shortest one.
     known: committed results for a like setting that are stronger. Each replaces the risk in ``worst``.
     """
 
@@ -77,6 +78,7 @@ class Finding:
     utility: Mapping[str, Estimate] = field(default_factory=dict)
     risks: Mapping[str, Estimate] = field(default_factory=dict)
     others: Mapping[str, Estimate] = field(default_factory=dict)
+    growth: Mapping[str, float] = field(default_factory=dict)
     known: Mapping[str, Known] = field(default_factory=dict)
     rounds: int = 0
     confirmations: int = 0
@@ -107,7 +109,8 @@ class Status(StrEnum):
 def status(rule: Rule, finding: Finding, controls: Mapping[str, Estimate]) -> Status:
     """Whether a setting meets a limit. It does only if the whole interval does.
 
-    A risk is not met by an attack that fails: on unprotected images, the lower end must exceed the limit.
+    An attack that grew with its training may grow further, so a risk must stay within the limit if it grows once more
+    by as much. A risk is not met by an attack that fails: on unprotected images, the lower end must exceed the limit.
     """
     found = finding.worst(rule.metric) if rule.is_risk else finding.utility.get(rule.metric)
     if found is None:
@@ -118,7 +121,7 @@ def status(rule: Rule, finding: Finding, controls: Mapping[str, Estimate]) -> St
     control = controls.get(rule.metric)
     if rule.is_risk and (control is None or control.low <= rule.bound):
         return Status.BLIND
-    return Status.OPEN if rule.shortfall(bad) > 0 else Status.MET
+    return Status.OPEN if rule.shortfall(bad + finding.growth.get(rule.metric, 0.0)) > 0 else Status.MET
 
 
 def by_promise(findings: Sequence[Finding], rules: Sequence[Rule]) -> list[Finding]:
@@ -164,14 +167,16 @@ class Answer:
     nearest: tuple[Finding, ...] = ()
 
 
-def answer(findings: Sequence[Finding], rules: Sequence[Rule], controls: Mapping[str, Estimate]) -> Answer:
-    """Choose the confirmed setting with the highest score among those that meet every limit."""
-    confirmed = [one for one in findings if one.confirmations]
+def answer(
+    findings: Sequence[Finding], rules: Sequence[Rule], controls: Mapping[str, Estimate], confirmations: int = 1
+) -> Answer:
+    """Choose the setting with the highest score among those that meet every limit in every confirmation."""
+    confirmed = [one for one in findings if one.confirmations >= confirmations]
     if not rules:
         text = "No limit was given, so nothing is proposed. The table shows the settings that no other one beats."
         return Answer("no limits", text, nearest=tuple(by_promise(findings, rules)[:3]))
     if not confirmed:
-        text = "The time was up before any setting was confirmed: run the same command again to go on."
+        text = "The run ended before a setting was confirmed: run the same command again to go on."
         return Answer("unfinished", text, nearest=tuple(by_promise(findings, rules)[:3]))
     good = [one for one in confirmed if all(status(rule, one, controls) is Status.MET for rule in rules)]
     if good:

@@ -107,6 +107,7 @@ def _finding(finding: Finding, rules: tuple[Rule, ...], controls: Mapping[str, E
         "confirmations": finding.confirmations,
         "utility": _estimates(finding.utility),
         "risks_lower_bounds": _estimates(finding.risks),
+        "growth_with_training": {name: round(value, 5) for name, value in finding.growth.items()},
         "reconstruction": _estimates(finding.others),
         "committed": {
             name: {"value": known.value, "entry": known.entry, "data": known.data}

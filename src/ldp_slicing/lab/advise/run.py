@@ -243,7 +243,7 @@ class _Run:
             tuple(ordered),
             control,
             unprotected(records),
-            answer(ordered, self.request.rules, control),
+            answer(ordered, self.request.rules, control, len(SEEDS)),
             len(self.grid),
             records["plan"]["settings"] if "plan" in records else 0,
             {name: one for name, one in records.items() if name.startswith(("round ", "confirmation"))},
