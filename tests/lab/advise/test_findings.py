@@ -9,7 +9,7 @@ import pytest
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.advise.findings import (
-    Finding,
+    SettingFinding,
     Status,
     answer,
     by_promise,
@@ -28,8 +28,8 @@ def about(value: float, reach: float = 0.02) -> Estimate:
 
 def finding(
     accuracy: float, ssim: float, rank_1: float = 0.5, *, epsilon: float = 5.2, confirmations: int = 2
-) -> Finding:
-    return Finding(
+) -> SettingFinding:
+    return SettingFinding(
         Setting("thick", epsilon, None, (16, 16), True),
         utility={"accuracy": about(accuracy)},
         risks={"ssim": about(ssim), "rank_1": about(rank_1)},
@@ -112,7 +112,7 @@ def test_a_stronger_committed_result_overrides(
     setting = Setting(family, epsilon, "haar", size, True)
     known = committed(setting, {"rank_1": about(0.1)})
     assert (known["rank_1"].value if known else None) == expected
-    found = Finding(setting, risks={"rank_1": about(0.1)}, known=known)
+    found = SettingFinding(setting, risks={"rank_1": about(0.1)}, known=known)
     worst = found.worst("rank_1")
     assert worst is not None
     assert worst.high == pytest.approx(expected or 0.12)

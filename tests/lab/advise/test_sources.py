@@ -12,7 +12,7 @@ from PIL import Image
 pytest.importorskip("torch")
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.advise.sources import Sources, check_enough, list_sources, read_sources
+from ldp_slicing.lab.advise.sources import SourceSet, check_enough, list_sources, read_sources
 from ldp_slicing.lab.advise.splits import linkage_test, split
 from tests.lab.advise.images import stripes, write_folder
 
@@ -103,10 +103,12 @@ def test_a_table_must_stay_in_its_folder_and_have_its_columns(tmp_path: Path) ->
         list_sources(parquet, "age")
 
 
-def some(labels: list[int], groups: list[int] | None) -> Sources:
+def some(labels: list[int], groups: list[int] | None) -> SourceSet:
     images = np.zeros((len(labels), 16, 16, 1), np.uint8)
     found = None if groups is None else np.array(groups)
-    return Sources(images, np.array(labels), ("a", "b")[: len(set(labels))], found, (16, 16), len(labels), len(labels))
+    return SourceSet(
+        images, np.array(labels), ("a", "b")[: len(set(labels))], found, (16, 16), len(labels), len(labels)
+    )
 
 
 def test_too_little_is_refused() -> None:

@@ -66,7 +66,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Finding:
+class SettingFinding:
     """What was measured for one setting.
 
     utility: of the longest training, or of all confirmation runs. risks: the strongest of all attacks.
@@ -106,7 +106,7 @@ class Status(StrEnum):
     UNKNOWN = "not measured"
 
 
-def status(rule: Rule, finding: Finding, controls: Mapping[str, Estimate]) -> Status:
+def status(rule: Rule, finding: SettingFinding, controls: Mapping[str, Estimate]) -> Status:
     """Whether a setting meets a limit. It does only if the whole interval does.
 
     An attack that grew with its training may grow further, so a risk must stay within the limit if it grows once more
@@ -124,14 +124,14 @@ def status(rule: Rule, finding: Finding, controls: Mapping[str, Estimate]) -> St
     return Status.OPEN if rule.shortfall(bad + finding.growth.get(rule.metric, 0.0)) > 0 else Status.MET
 
 
-def by_promise(findings: Sequence[Finding], rules: Sequence[Rule]) -> list[Finding]:
+def by_promise(findings: Sequence[SettingFinding], rules: Sequence[Rule]) -> list[SettingFinding]:
     """The most promising setting first: what to spend time on.
 
     With limits on risks, settings come first whose intervals do not already exceed them. More training only makes
     attacks stronger. Then, or without limits, those that no other setting beats in everything; then the score.
     """
 
-    def excess(one: Finding) -> float:
+    def excess(one: SettingFinding) -> float:
         found = [(rule, one.worst(rule.metric)) for rule in rules if rule.is_risk]
         return sum(rule.shortfall(estimate.low) for rule, estimate in found if estimate is not None)
 
@@ -140,7 +140,7 @@ def by_promise(findings: Sequence[Finding], rules: Sequence[Rule]) -> list[Findi
     return sorted(findings, key=lambda one: (sum(_beats(other, one) for other in findings), -one.score))
 
 
-def _beats(other: Finding, one: Finding) -> bool:
+def _beats(other: SettingFinding, one: SettingFinding) -> bool:
     """Whether the other setting is at least as good in utility and in every risk, and better in something."""
     numbers = [
         [each.score, *(-found.value for name in RISKS if (found := each.worst(name)) is not None)]
@@ -149,7 +149,7 @@ def _beats(other: Finding, one: Finding) -> bool:
     return all(a >= b for a, b in zip(*numbers, strict=True)) and numbers[0] != numbers[1]
 
 
-def front(findings: Sequence[Finding]) -> list[Finding]:
+def front(findings: Sequence[SettingFinding]) -> list[SettingFinding]:
     """The settings that no other setting beats in everything."""
     return [one for one in findings if not any(_beats(other, one) for other in findings)]
 
@@ -163,12 +163,12 @@ class Answer:
 
     kind: Kind
     sentence: str
-    proposal: Finding | None = None
-    nearest: tuple[Finding, ...] = ()
+    proposal: SettingFinding | None = None
+    nearest: tuple[SettingFinding, ...] = ()
 
 
 def answer(
-    findings: Sequence[Finding], rules: Sequence[Rule], controls: Mapping[str, Estimate], confirmations: int = 1
+    findings: Sequence[SettingFinding], rules: Sequence[Rule], controls: Mapping[str, Estimate], confirmations: int = 1
 ) -> Answer:
     """Choose the setting with the highest score among those that meet every limit in every confirmation."""
     confirmed = [one for one in findings if one.confirmations >= confirmations]
@@ -196,7 +196,7 @@ def answer(
     return Answer("none", f"No setting that was tried meets {which}.", nearest=nearest)
 
 
-def _miss(one: Finding, rules: Sequence[Rule]) -> float:
+def _miss(one: SettingFinding, rules: Sequence[Rule]) -> float:
     """By how much a setting misses the limits in total, counted at the unfavourable ends of the intervals."""
     total = 0.0
     for rule in rules:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ldp_slicing.lab.advise.findings import RISKS, UTILITY, Finding, committed
+from ldp_slicing.lab.advise.findings import RISKS, UTILITY, SettingFinding, committed
 from ldp_slicing.lab.advise.grid import Setting
 from ldp_slicing.lab.advise.intervals import Estimate
 
@@ -13,7 +13,7 @@ OTHERS = ("psnr_db", "rmse_at_most_0.1", "ssim_at_least_0.7")
 Records = Mapping[str, Mapping[str, Any]]
 
 
-def gather(records: Records, settings: Sequence[Setting]) -> list[Finding]:
+def gather(records: Records, settings: Sequence[Setting]) -> list[SettingFinding]:
     """What was measured for each of the settings that were measured at all."""
     found = []
     for setting in settings:
@@ -25,7 +25,7 @@ def gather(records: Records, settings: Sequence[Setting]) -> list[Finding]:
             continue
         risks = {name: strongest(values) for name in RISKS if (values := _metric(attacked, name))}
         found.append(
-            Finding(
+            SettingFinding(
                 setting,
                 utility=_utility(confirmed or [content for _, content in learned[-1:]]),
                 risks=risks,

@@ -24,7 +24,7 @@ from ldp_slicing.lab.advise.budget import (
     rounds_of,
     stage_steps,
 )
-from ldp_slicing.lab.advise.findings import Answer, Finding, answer, by_promise
+from ldp_slicing.lab.advise.findings import Answer, SettingFinding, answer, by_promise
 from ldp_slicing.lab.advise.gather import controls, gather, unprotected
 from ldp_slicing.lab.advise.grid import BUDGETS, Setting, default_sides, make_grid
 from ldp_slicing.lab.advise.intervals import Estimate
@@ -32,7 +32,7 @@ from ldp_slicing.lab.advise.learning import Bench
 from ldp_slicing.lab.advise.measuring import Measurer
 from ldp_slicing.lab.advise.networks import Effort, Stopped
 from ldp_slicing.lab.advise.request import Request, Talk
-from ldp_slicing.lab.advise.sources import Sources, check_enough, list_sources, read_sources, to_shape
+from ldp_slicing.lab.advise.sources import SourceSet, check_enough, list_sources, read_sources, to_shape
 from ldp_slicing.lab.advise.splits import linkage_test, split
 from ldp_slicing.lab.advise.work import Work, begun, open_work
 from ldp_slicing.lab.learners.training import find_device
@@ -59,8 +59,8 @@ class Result:
     """
 
     request: Request
-    sources: Sources
-    findings: tuple[Finding, ...]
+    sources: SourceSet
+    findings: tuple[SettingFinding, ...]
     controls: Mapping[str, Estimate]
     unprotected: Mapping[str, Estimate]
     answer: Answer
@@ -118,7 +118,7 @@ def outline(request: Request, talk: Talk) -> None:
         talk.say(f"  {words}, eps {', '.join(f'{one.epsilon:g}' for one in mine)}")
 
 
-def _read(request: Request, device: torch.device, began: float, stop: Callable[[], bool], talk: Talk) -> Sources:
+def _read(request: Request, device: torch.device, began: float, stop: Callable[[], bool], talk: Talk) -> SourceSet:
     items = list_sources(request.source, request.labels, request.groups)
     earlier = begun(request.work).get("images")  # a resumed run reads the same images
     until = began + READING * 60 * request.minutes
@@ -204,7 +204,8 @@ class _Run:
         self.talk.say(f"the first round: {learners}{attacks}{', and the judge of linkage' if self.links else ''}")
         if min(attacking, learning or attacking) < FEWEST:
             self.talk.say("this is too little training to learn much: use more --minutes, or fewer settings")
-        plan = {"settings": count, "rounds": rounds, "costs": costs.known, "judge": judge}
+        known = {name: list(one) for name, one in costs.known.items()}
+        plan = {"settings": count, "rounds": rounds, "costs": known, "judge": judge}
         return self.work.put("plan", plan)
 
     def _stage(
@@ -261,7 +262,7 @@ class _Run:
         )
 
 
-def _grid(request: Request, sources: Sources) -> list[Setting]:
+def _grid(request: Request, sources: SourceSet) -> list[Setting]:
     width, height = sources.shape
     longest = max(width, height)
     sides = [side for side in request.sizes or default_sides(longest) if side <= longest]

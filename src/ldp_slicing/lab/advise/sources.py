@@ -29,7 +29,7 @@ LABEL_COLUMNS = ("label", "class", "target")
 
 
 @dataclass(frozen=True)
-class Item:
+class SourceItem:
     """One image that is not read yet. label, group: as text; "" if there is none."""
 
     name: str
@@ -39,7 +39,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Sources:
+class SourceSet:
     """Images of one shape, uint8 [N, H, W, C], with int64 [N] labels and groups.
 
     classes: the names of the labels; empty if there are none. groups: None if none were named.
@@ -77,7 +77,7 @@ class Sources:
         return digest.hexdigest()
 
 
-def list_sources(source: Path, labels: str | None = None, groups: str | None = None) -> list[Item]:
+def list_sources(source: Path, labels: str | None = None, groups: str | None = None) -> list[SourceItem]:
     """The images of SRC in a fixed order.
 
     labels: None for a folder by class, "none", a CSV file (``FILE`` or ``FILE:COLUMN``), or a column of Parquet files.
@@ -101,18 +101,18 @@ def list_sources(source: Path, labels: str | None = None, groups: str | None = N
         if labels is None and len(inside.parts) < 2:
             raise DataError(f"{path} is in no class folder: use SRC/CLASS/IMAGE, --labels FILE.csv, or --labels none")
         label = "" if labels == "none" else inside.parts[0]
-        items.append(Item(str(inside), _loader(path), label, _group(inside, groups, {})))
+        items.append(SourceItem(str(inside), _loader(path), label, _group(inside, groups, {})))
     return items
 
 
 def read_sources(
-    items: Sequence[Item],
+    items: Sequence[SourceItem],
     *,
     largest: int,
     stop: Callable[[], bool] = lambda: False,
     limit: int | None = None,
     seed: int = 0,
-) -> Sources:
+) -> SourceSet:
     """Read images, group by group in a random order, until there are no more, ``limit`` were read, or ``stop`` says so.
 
     Images are shrunk as ``privatize --fit`` does it: all to one size, whose longest side is at most ``largest``. Images
@@ -134,7 +134,7 @@ def read_sources(
     shapes = {one.shape[:2] for one in first}
     target = _common_size(shapes, largest)
     grey = all(one.ndim == 2 or has_equal_channels(one) for one in first)
-    images, kept, sizes, tried = list[NDArray[np.uint8]](), list[Item](), set[tuple[int, int]](), 0
+    images, kept, sizes, tried = list[NDArray[np.uint8]](), list[SourceItem](), set[tuple[int, int]](), 0
     with ThreadPoolExecutor() as pool:
         while tried < len(chosen) and not (tried and stop()):
             part = chosen[tried : tried + AT_ONCE]
@@ -157,17 +157,17 @@ def read_sources(
     one_size = next(iter(sizes)) if len(sizes) == 1 else None
     converted = grey and any(one.ndim == 3 for one in first)
     counts = len(items), tried
-    return Sources(np.stack(images), labels, tuple(names), groups, one_size, *counts, converted, problems)
+    return SourceSet(np.stack(images), labels, tuple(names), groups, one_size, *counts, converted, problems)
 
 
-def _in_random_order(items: Sequence[Item], seed: int) -> list[int]:
+def _in_random_order(items: Sequence[SourceItem], seed: int) -> list[int]:
     """Positions of the items. Images of one group stay together, so that a beginning of the list has whole groups."""
     names = {one.group or one.name: 0 for one in items}
     place = dict(zip(names, np.random.default_rng(seed).permutation(len(names)).tolist(), strict=True))
     return sorted(range(len(items)), key=lambda i: (place[items[i].group or items[i].name], i))
 
 
-def check_enough(sources: Sources) -> None:
+def check_enough(sources: SourceSet) -> None:
     """Refuse sources from which nothing can be learned."""
     counts = Counter(sources.labels.tolist())
     if sources.classes and len(sources.classes) < 2:
@@ -230,7 +230,7 @@ def _group(inside: Path, groups: str | None, row: dict[str, str]) -> str:
     return row[groups]
 
 
-def _from_csv(source: Path, labels: str, groups: str | None) -> list[Item]:
+def _from_csv(source: Path, labels: str, groups: str | None) -> list[SourceItem]:
     name, _, wanted = labels.partition(":")
     path = Path(name)
     if not path.is_file():
@@ -249,7 +249,7 @@ def _from_csv(source: Path, labels: str, groups: str | None) -> list[Item]:
             raise DataError(f"{path}: {row[place]!r} is outside {source}")
         if not row[label]:
             raise DataError(f"{path}: {row[place]!r} has no {label}")
-        items.append(Item(row[place], _loader(file_path), row[label], _group(Path(row[place]), groups, row)))
+        items.append(SourceItem(row[place], _loader(file_path), row[label], _group(Path(row[place]), groups, row)))
     return items
 
 
@@ -259,11 +259,11 @@ def _parquet_files(source: Path) -> list[Path]:
     return sorted(source.rglob("*.parquet")) if source.is_dir() else []
 
 
-def _from_parquet(files: Sequence[Path], labels: str | None, groups: str | None) -> list[Item]:
+def _from_parquet(files: Sequence[Path], labels: str | None, groups: str | None) -> list[SourceItem]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    items = list[Item]()
+    items = list[SourceItem]()
     for path in files:
         table = pq.read_table(path)
         column = next((one.name for one in table.schema if _holds(one.type)), None)
@@ -277,7 +277,7 @@ def _from_parquet(files: Sequence[Path], labels: str | None, groups: str | None)
         pictures = pictures.field("bytes") if pa.types.is_struct(pictures.type) else pictures
         for row in range(table.num_rows):
             items.append(
-                Item(
+                SourceItem(
                     f"{path.name}, row {row}",
                     _bytes_loader(pictures, row, f"{path}, row {row}"),
                     "" if labels is None else kept[labels][row],
