@@ -30,6 +30,7 @@ FORBIDDEN = {  # for each command, the rooms that it must not load
     "doctor": (*LAB, "release"),
     "audit {sources}": LAB,
     "key new {out}.key": (*LAB, *OWNERS_RUN, "audit"),
+    "advise {sources} --out {out} --labels none": (*OWNERS_RUN, "lab.experiments"),
     "lab choose --max-leakage 0.78": (*OWNERS_RUN, "torch", "lab.experiments", "lab.learners", "lab.attacks"),
     "lab train sources --data {data} --out {out} --minutes 0 --validation 0.5": (*OWNERS_RUN, "lab.experiments"),
     "lab train-faces sources/train --data {data} --out {out}": (*OWNERS_RUN, "lab.experiments"),

@@ -94,6 +94,9 @@ def advise(
         int | None,
         typer.Option("--images", min=16, help="Read at most so many.", show_default="4,000; 20,000 on a GPU"),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be measured. Measure and write nothing.")
+    ] = False,
     device: Annotated[str, typer.Option("--device", help="cuda or cpu.", show_default="cuda if there is a GPU")] = "",
 ) -> None:
     """`ldp-slicing advise images/ --groups folder --max-linkage 0.05 --min-accuracy 0.8`
@@ -108,6 +111,7 @@ def advise(
         from ldp_slicing.lab.advise.report import summary, write_report
         from ldp_slicing.lab.advise.request import Request, Talk
         from ldp_slicing.lab.advise.run import advise as measure
+        from ldp_slicing.lab.advise.run import outline
     except ModuleNotFoundError as error:
         raise missing_extra(error) from None
 
@@ -138,6 +142,9 @@ def advise(
         images,
         device,
     )
+    if dry_run:
+        outline(request, Talk(lambda text: out.print(plain(text))))
+        return
     with stop_signals(lambda: err.print("stopping; interrupt again to stop at once")) as received, _progress() as bar:
         result = measure(request, Talk(lambda text: out.print(plain(text)), bar, lambda: bool(received)))
         written = write_report(result)

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 pytest.importorskip("torch")
 
 import torch
 
+from ldp_slicing.card import Card
+from ldp_slicing.cli import app
+from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.advise import budget, networks, run
 from ldp_slicing.lab.advise.findings import make_rules
-from ldp_slicing.lab.advise.report import summary, to_dict, write_report
+from ldp_slicing.lab.advise.report import to_dict, write_report
 from ldp_slicing.lab.advise.request import Request, Talk
 from ldp_slicing.lab.advise.run import advise
 from ldp_slicing.lab.advise.work import MARK
+from ldp_slicing.presets import Preset
 from tests.lab.advise.images import write_folder
 
 torch.set_num_threads(1)
@@ -25,27 +32,135 @@ torch.set_num_threads(1)
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks and steps so few that a run takes seconds."""
-    effort = networks.Effort(width=4, batch=16, pixels=16_384, attacked=8, tested=100)
+    effort = networks.Effort(width=4, batch=8, pixels=16_384, attacked=8, tested=100)
     monkeypatch.setattr(networks.Effort, "on", classmethod(lambda cls, device: effort))
     for module in (budget, run):
-        monkeypatch.setattr(module, "MOST", 6)
-        monkeypatch.setattr(module, "FEWEST", 4)
+        monkeypatch.setattr(module, "MOST", 3)
+        monkeypatch.setattr(module, "FEWEST", 2)
+    monkeypatch.setattr(run, "SEEDS", (1,))
 
 
-def request(tmp_path: Path, **changes: object) -> Request:
+def request(tmp_path: Path, **changes: Any) -> Request:
     source = tmp_path / "sources"
     if not source.exists():
         write_folder(source)
-    options = {"sizes": (16,), "families": ("thick",), "views": (None,), "groups": "name:g[0-9]+", "minutes": 5.0}
-    return Request(source, tmp_path / "advice", **(options | changes))  # type: ignore[arg-type]
+    options = {"sizes": (16,), "families": ("thick",), "views": (None,), "epsilons": (2.4,), "device": "cpu"}
+    return Request(source, tmp_path / "advice", **(options | changes))
 
 
-def test_a_run(tmp_path: Path) -> None:
-    said: list[str] = []
-    result = advise(request(tmp_path, rules=make_rules(max_ssim=0.99, min_accuracy=0.01)), Talk(said.append))
-    assert result.finished
-    print(*said, *summary(result), sep="\n")
-    print(write_report(result))
-    print(json.dumps(to_dict(result), indent=1)[:3000])
+def test_the_command_proposes_a_setting_that_privatize_takes(tmp_path: Path) -> None:
+    write_folder(tmp_path / "sources")
+    out, arguments = tmp_path / "advice", ["advise", str(tmp_path / "sources"), "--out", str(tmp_path / "advice")]
+    arguments += ["--sizes", "16,12", "--views", "none", "--plans", "thick", "--epsilons", "2.4", "--device", "cpu"]
+    done = CliRunner().invoke(app, [*arguments, "--min-accuracy", "0"])
+    assert done.exit_code == 0, done.output
+    first, second, *_ = done.output.splitlines()
+    assert first == "48 of 48 images read at 16 x 16, 2 classes"
+    assert re.match(r"15 minutes on .* are enough for 2 of 2 settings: 1 round of successive halving", second)
+    assert "meets the limits that were given: test accuracy at least 0." in done.output
     assert {one.name for one in tmp_path.iterdir()} == {"sources", "advice", "advice.owner"}
-    assert (tmp_path / "advice.owner" / MARK).is_file()
+    assert {one.name for one in out.iterdir()} == {"report.html", "report.json", "preset.json"}
+    assert "belongs to the owner" in (tmp_path / "advice.owner" / MARK).read_text()
+
+    page, report = (out / "report.html").read_text(), json.loads((out / "report.json").read_text())
+    assert report["proposal"]["command"] in done.output.replace("\n", " ")
+    assert not re.findall(r"https?:|<script|src=\"(?!data:)|g0[0-9]_", page)
+    assert "lower bound" in page
+    assert report["finished"]
+
+    preset = Preset.read(out / "preset.json")
+    assert any("test accuracy" in sentence for sentence in preset.measured)
+    release = ["privatize", str(tmp_path / "sources"), str(tmp_path / "releases"), "--preset", str(out / "preset.json")]
+    done = CliRunner().invoke(app, [*release, "--ledger", str(tmp_path / "ledger.sqlite")])
+    assert done.exit_code == 0, done.output
+    card = (tmp_path / "releases" / "card.json").read_text()
+    assert Card.read(tmp_path / "releases" / "card.json").statement(8).plan == preset.plan(8)
+    assert "advice" not in card
+    assert not [one for sentence in preset.measured for one in re.findall(r"0\.\d{3}", sentence) if one in card]
+
+    records = (tmp_path / "advice.owner" / "records.jsonl").read_text()
+    done = CliRunner().invoke(app, [*arguments, "--max-ssim", "0"])  # other limits need no new measurements
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "advice.owner" / "records.jsonl").read_text() == records
+    assert "No setting that was tried meets the limit." in done.output
+    assert "SSIM of reconstructions" in done.output
+    assert "a lower bound" in done.output
+    assert not (out / "preset.json").exists()
+
+
+def test_a_run_that_is_stopped_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    steps = [0]
+
+    def stop_later() -> bool:
+        steps[0] += 1
+        return steps[0] > 32
+
+    ask = request(tmp_path, groups="name:g[0-9]+", rules=make_rules(max_linkage=0.5))
+    stopped = advise(ask, Talk(interrupted=stop_later))
+    before = dict(stopped.work.records)
+    assert not stopped.finished
+    assert stopped.answer.kind == "unfinished"
+    assert len(before) >= 1
+    finished = advise(ask, Talk())
+    assert finished.finished
+    assert {name: finished.work.records[name] for name in before} == before
+    (found,) = finished.findings
+    assert {"accuracy", "roc_auc", "balanced_accuracy"} <= found.utility.keys()
+    assert {"ssim", "rank_1"} <= found.risks.keys()
+    assert {"ssim", "rank_1"} <= finished.controls.keys()
+    assert found.confirmations == 1
+    with pytest.raises(LdpSlicingError, match="was begun with groups 'name:g"):
+        advise(request(tmp_path, groups="folder"), Talk())
+
+
+def test_people_without_labels(tmp_path: Path) -> None:
+    source = tmp_path / "sources"
+    write_folder(source)
+    for image in sorted(source.rglob("*.png")):
+        person = source / image.name[:3]
+        person.mkdir(exist_ok=True)
+        image.rename(person / image.name)
+    result = advise(request(tmp_path, labels="none", groups="folder"), Talk())
+    (found,) = result.findings
+    assert not found.utility
+    assert {"ssim", "rank_1"} <= found.risks.keys()
+    assert to_dict(result)["sources"] == {
+        "images": 48,
+        "of": 48,
+        "width": 16,
+        "height": 16,
+        "grey": True,
+        "classes": 0,
+        "groups": 12,
+    }
+    assert result.answer.kind == "no limits"
+    assert "report.html" in write_report(result)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"out": "sources/advice"}, "overlap"),
+        ({"out": "."}, "overlap"),
+        ({"source": "nothing"}, "nothing does not exist"),
+        ({"minutes": 0.0}, "--minutes must be more than 0; got 0"),
+        ({"recogniser": Path("dlib.dat")}, "--recogniser links images to groups"),
+        ({"rules": make_rules(max_linkage=0.1)}, "a limit on linkage needs --groups"),
+        ({"rules": make_rules(min_accuracy=0.1), "labels": "none"}, "a limit on accuracy needs labels"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+    (tmp_path / "sources").mkdir()
+    places = {name: tmp_path / changes.pop(name) for name in ("source", "out") if name in changes}
+    asked = Request(**({"source": tmp_path / "sources", "out": tmp_path / "advice"} | places | changes))
+    with pytest.raises(LdpSlicingError, match=problem):
+        advise(asked, Talk())
+    assert {one.name for one in tmp_path.iterdir()} == {"sources"}
+
+
+def test_another_folder_is_not_taken_for_a_work_folder(tmp_path: Path) -> None:
+    (tmp_path / "advice.owner").mkdir()
+    (tmp_path / "advice.owner" / "letter.txt").write_text("mine")
+    with pytest.raises(LdpSlicingError, match="is not a work folder of `advise`"):
+        advise(request(tmp_path), Talk())
+    assert [one.name for one in (tmp_path / "advice.owner").iterdir()] == ["letter.txt"]

@@ -13,9 +13,9 @@ ROUNDS = 3  # at most
 CONFIRMED = 2  # settings that are confirmed, at most
 SEEDS = (1, 2)  # of the confirmation; the rounds use 0
 CONFIRMATION = 0.4  # the share of the time that is kept for it
-JUDGE = 0.05  # the share of the time in which the judge of linkage is trained, for each seed
+JUDGE = 0.06  # the share of the time in which the judge of linkage is trained, for each seed
 FEWEST, MOST = 120, 4000  # steps of training
-RESERVE = 0.93  # the share of the time that is planned; reading, checking and writing take the rest
+RESERVE = 0.88  # the share of the time that is planned; reading, checking and writing take the rest
 
 
 @dataclass

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from ldp_slicing.lab.advise.findings import Finding
+from ldp_slicing.lab.advise.findings import SettingFinding
 from ldp_slicing.lab.advise.intervals import Estimate
 
 WIDTH, HEIGHT = 560, 360
@@ -33,11 +33,13 @@ class Axis:
         return [round(step * i, 1) for i in range(first, round(self.most / step) + 1)]
 
 
-def value_of(finding: Finding, metric: str) -> Estimate | None:
+def value_of(finding: SettingFinding, metric: str) -> Estimate | None:
     return finding.utility.get(metric) or finding.risks.get(metric)
 
 
-def axis(findings: Sequence[Finding], metric: str, label: str, limit: float | None, control: float | None) -> Axis:
+def axis(
+    findings: Sequence[SettingFinding], metric: str, label: str, limit: float | None, control: float | None
+) -> Axis:
     """An axis that holds every interval, the limit and the unprotected images."""
     found = [one for finding in findings if (one := value_of(finding, metric)) is not None]
     ends = [one.low for one in found] + [one.high for one in found] + [v for v in (limit, control) if v is not None]
@@ -45,7 +47,9 @@ def axis(findings: Sequence[Finding], metric: str, label: str, limit: float | No
     return Axis(label, metric, max(-0.2, (least * 10 // 1) / 10), min(1.0, -((-most * 10) // 1) / 10), limit, control)
 
 
-def scatter(findings: Sequence[Finding], across: Axis, up: Axis, chosen: Finding | None, views: Sequence[str]) -> str:
+def scatter(
+    findings: Sequence[SettingFinding], across: Axis, up: Axis, chosen: SettingFinding | None, views: Sequence[str]
+) -> str:
     """An SVG with one point for each finding. views: the names of the views, which decide the colours."""
     width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 
@@ -84,7 +88,9 @@ def _lines(across: Axis, up: Axis, x: Scale, y: Scale) -> list[str]:
     return parts
 
 
-def _point(finding: Finding, across: Axis, up: Axis, x: Scale, y: Scale, views: Sequence[str], *, chosen: bool) -> str:
+def _point(
+    finding: SettingFinding, across: Axis, up: Axis, x: Scale, y: Scale, views: Sequence[str], *, chosen: bool
+) -> str:
     a, b = value_of(finding, across.metric), value_of(finding, up.metric)
     if a is None or b is None:
         return ""

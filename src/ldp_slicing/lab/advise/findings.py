@@ -66,10 +66,11 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Finding:
+class SettingFinding:
     """What was measured for one setting.
 
     utility: of the longest training, or of all confirmation runs. risks: the strongest of all attacks.
+    growth: by how much a risk was higher in the longest training than in the shortest one.
     known: committed results for a like setting that are stronger. Each replaces the risk in ``worst``.
     """
 
@@ -77,6 +78,7 @@ class Finding:
     utility: Mapping[str, Estimate] = field(default_factory=dict)
     risks: Mapping[str, Estimate] = field(default_factory=dict)
     others: Mapping[str, Estimate] = field(default_factory=dict)
+    growth: Mapping[str, float] = field(default_factory=dict)
     known: Mapping[str, Known] = field(default_factory=dict)
     rounds: int = 0
     confirmations: int = 0
@@ -104,10 +106,11 @@ class Status(StrEnum):
     UNKNOWN = "not measured"
 
 
-def status(rule: Rule, finding: Finding, controls: Mapping[str, Estimate]) -> Status:
+def status(rule: Rule, finding: SettingFinding, controls: Mapping[str, Estimate]) -> Status:
     """Whether a setting meets a limit. It does only if the whole interval does.
 
-    A risk is not met by an attack that fails: on unprotected images, the lower end must exceed the limit.
+    An attack that grew with its training may grow further, so a risk must stay within the limit if it grows once more
+    by as much. A risk is not met by an attack that fails: on unprotected images, the lower end must exceed the limit.
     """
     found = finding.worst(rule.metric) if rule.is_risk else finding.utility.get(rule.metric)
     if found is None:
@@ -118,17 +121,17 @@ def status(rule: Rule, finding: Finding, controls: Mapping[str, Estimate]) -> St
     control = controls.get(rule.metric)
     if rule.is_risk and (control is None or control.low <= rule.bound):
         return Status.BLIND
-    return Status.OPEN if rule.shortfall(bad) > 0 else Status.MET
+    return Status.OPEN if rule.shortfall(bad + finding.growth.get(rule.metric, 0.0)) > 0 else Status.MET
 
 
-def by_promise(findings: Sequence[Finding], rules: Sequence[Rule]) -> list[Finding]:
+def by_promise(findings: Sequence[SettingFinding], rules: Sequence[Rule]) -> list[SettingFinding]:
     """The most promising setting first: what to spend time on.
 
     With limits on risks, settings come first whose intervals do not already exceed them. More training only makes
     attacks stronger. Then, or without limits, those that no other setting beats in everything; then the score.
     """
 
-    def excess(one: Finding) -> float:
+    def excess(one: SettingFinding) -> float:
         found = [(rule, one.worst(rule.metric)) for rule in rules if rule.is_risk]
         return sum(rule.shortfall(estimate.low) for rule, estimate in found if estimate is not None)
 
@@ -137,7 +140,7 @@ def by_promise(findings: Sequence[Finding], rules: Sequence[Rule]) -> list[Findi
     return sorted(findings, key=lambda one: (sum(_beats(other, one) for other in findings), -one.score))
 
 
-def _beats(other: Finding, one: Finding) -> bool:
+def _beats(other: SettingFinding, one: SettingFinding) -> bool:
     """Whether the other setting is at least as good in utility and in every risk, and better in something."""
     numbers = [
         [each.score, *(-found.value for name in RISKS if (found := each.worst(name)) is not None)]
@@ -146,7 +149,7 @@ def _beats(other: Finding, one: Finding) -> bool:
     return all(a >= b for a, b in zip(*numbers, strict=True)) and numbers[0] != numbers[1]
 
 
-def front(findings: Sequence[Finding]) -> list[Finding]:
+def front(findings: Sequence[SettingFinding]) -> list[SettingFinding]:
     """The settings that no other setting beats in everything."""
     return [one for one in findings if not any(_beats(other, one) for other in findings)]
 
@@ -160,18 +163,20 @@ class Answer:
 
     kind: Kind
     sentence: str
-    proposal: Finding | None = None
-    nearest: tuple[Finding, ...] = ()
+    proposal: SettingFinding | None = None
+    nearest: tuple[SettingFinding, ...] = ()
 
 
-def answer(findings: Sequence[Finding], rules: Sequence[Rule], controls: Mapping[str, Estimate]) -> Answer:
-    """Choose the confirmed setting with the highest score among those that meet every limit."""
-    confirmed = [one for one in findings if one.confirmations]
+def answer(
+    findings: Sequence[SettingFinding], rules: Sequence[Rule], controls: Mapping[str, Estimate], confirmations: int = 1
+) -> Answer:
+    """Choose the setting with the highest score among those that meet every limit in every confirmation."""
+    confirmed = [one for one in findings if one.confirmations >= confirmations]
     if not rules:
         text = "No limit was given, so nothing is proposed. The table shows the settings that no other one beats."
         return Answer("no limits", text, nearest=tuple(by_promise(findings, rules)[:3]))
     if not confirmed:
-        text = "The time was up before any setting was confirmed: run the same command again to go on."
+        text = "The run ended before a setting was confirmed: run the same command again to go on."
         return Answer("unfinished", text, nearest=tuple(by_promise(findings, rules)[:3]))
     good = [one for one in confirmed if all(status(rule, one, controls) is Status.MET for rule in rules)]
     if good:
@@ -191,7 +196,7 @@ def answer(findings: Sequence[Finding], rules: Sequence[Rule], controls: Mapping
     return Answer("none", f"No setting that was tried meets {which}.", nearest=nearest)
 
 
-def _miss(one: Finding, rules: Sequence[Rule]) -> float:
+def _miss(one: SettingFinding, rules: Sequence[Rule]) -> float:
     """By how much a setting misses the limits in total, counted at the unfavourable ends of the intervals."""
     total = 0.0
     for rule in rules:

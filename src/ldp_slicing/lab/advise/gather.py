@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ldp_slicing.lab.advise.findings import RISKS, UTILITY, Finding, committed
+from ldp_slicing.lab.advise.findings import RISKS, UTILITY, SettingFinding, committed
 from ldp_slicing.lab.advise.grid import Setting
 from ldp_slicing.lab.advise.intervals import Estimate
 
@@ -13,23 +13,24 @@ OTHERS = ("psnr_db", "rmse_at_most_0.1", "ssim_at_least_0.7")
 Records = Mapping[str, Mapping[str, Any]]
 
 
-def gather(records: Records, settings: Sequence[Setting]) -> list[Finding]:
+def gather(records: Records, settings: Sequence[Setting]) -> list[SettingFinding]:
     """What was measured for each of the settings that were measured at all."""
     found = []
     for setting in settings:
         learned = _learned(records, setting.name)
         attacked = _attacked(records, setting.name)
         confirmed = [content for seed, content in learned if seed] or []
-        seeds = {seed for seed, _ in (*learned, *attacked) if seed}
+        seeds = {seed for seed, _ in attacked if seed and (not learned or seed in dict(learned))}
         if not learned and not attacked:
             continue
         risks = {name: strongest(values) for name in RISKS if (values := _metric(attacked, name))}
         found.append(
-            Finding(
+            SettingFinding(
                 setting,
                 utility=_utility(confirmed or [content for _, content in learned[-1:]]),
                 risks=risks,
                 others={name: strongest(values) for name in OTHERS if (values := _metric(attacked, name))},
+                growth={name: _growth(attacked, name) for name in risks},
                 known=committed(setting, risks),
                 rounds=len({content["steps"] for seed, content in (learned or attacked) if not seed}),
                 confirmations=len(seeds),
@@ -96,6 +97,18 @@ def _attacked(records: Records, setting: str) -> list[tuple[int, Mapping[str, An
             seed = int(name.split(" | ")[3].removeprefix("seed "))
             found.append((seed, content["settings"][setting] | {"steps": content["steps"]}))
     return found
+
+
+def _growth(attacked: Sequence[tuple[int, Mapping[str, Any]]], name: str) -> float:
+    """How much higher a risk is in the longest training than in the shortest one; 0 if it is not."""
+    by_steps: dict[int, list[float]] = {}
+    for one in attacked:
+        for found in _metric([one], name):
+            by_steps.setdefault(int(one[1]["steps"]), []).append(found.value)
+    if len(by_steps) < 2:
+        return 0.0
+    first, last = (sum(by_steps[steps]) / len(by_steps[steps]) for steps in (min(by_steps), max(by_steps)))
+    return max(0.0, last - first)
 
 
 def _metric(attacked: Sequence[tuple[int, Mapping[str, Any]]], name: str) -> list[Estimate]:

@@ -14,7 +14,7 @@ from torch.nn import functional
 from ldp_slicing.lab.advise.grid import Setting
 from ldp_slicing.lab.advise.intervals import balanced_accuracy, roc_auc, share_of
 from ldp_slicing.lab.advise.networks import Batches, Effort, build, fit, half_precision
-from ldp_slicing.lab.advise.sources import Sources
+from ldp_slicing.lab.advise.sources import SourceSet
 from ldp_slicing.lab.advise.splits import Parts
 from ldp_slicing.torch.decode import Decoder
 from ldp_slicing.torch.simulate import simulate
@@ -24,19 +24,19 @@ AT_ONCE = 500
 
 @dataclass(frozen=True)
 class Bench:
-    """Sources on a device, and what every measurement needs.
+    """SourceSet on a device, and what every measurement needs.
 
     images: uint8 [N, C, H, W] on the device. priors: of decoders, by the name of a setting; they are fitted once.
     """
 
-    sources: Sources
+    sources: SourceSet
     images: Tensor
     effort: Effort
     stop: Callable[[], bool]
     priors: dict[str, Tensor] = field(default_factory=dict)
 
     @classmethod
-    def on(cls, sources: Sources, device: torch.device, stop: Callable[[], bool]) -> Bench:
+    def on(cls, sources: SourceSet, device: torch.device, stop: Callable[[], bool]) -> Bench:
         images = torch.from_numpy(np.ascontiguousarray(sources.images.transpose(0, 3, 1, 2))).to(device)
         return cls(sources, images, Effort.on(device), stop)
 

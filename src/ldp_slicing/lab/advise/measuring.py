@@ -17,7 +17,7 @@ from ldp_slicing.lab.advise.grid import Setting, ViewKey, size_name
 from ldp_slicing.lab.advise.learning import Bench, learn
 from ldp_slicing.lab.advise.linking import Judge, link, link_unprotected, load_judge, train_judge, train_student
 from ldp_slicing.lab.advise.networks import FEW, clock
-from ldp_slicing.lab.advise.rebuilding import Rebuilder, attack_images, score, some_of, train_rebuilder
+from ldp_slicing.lab.advise.rebuilding import ViewRebuilder, attack_images, score, some_of, train_rebuilder
 from ldp_slicing.lab.advise.splits import LinkageTest, Parts, linkage_test, split
 from ldp_slicing.lab.advise.work import Work
 from ldp_slicing.lab.bits import repeat_pixels
@@ -141,7 +141,7 @@ class Measurer:
         self.judges.clear()
         return step
 
-    def _draw_samples(self, rebuilder: Rebuilder, setting: Setting) -> None:
+    def _draw_samples(self, rebuilder: ViewRebuilder, setting: Setting) -> None:
         """Save a release of each sample, in its own size, and what the network makes of it."""
         generator = torch.Generator(self.bench.device).manual_seed(4000)
         shape = self.samples.shape[2:]

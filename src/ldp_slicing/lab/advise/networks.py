@@ -48,7 +48,7 @@ class Effort:
     def on(cls, device: torch.device) -> Effort:
         if device.type == "cuda":
             return cls(width=48, batch=256, pixels=1_600_000, attacked=800, tested=4000)
-        return cls(width=16, batch=64, pixels=65_536, attacked=120, tested=1500)
+        return cls(width=16, batch=32, pixels=65_536, attacked=120, tested=1500)
 
     def batch_of(self, pixels: int, count: int) -> int:
         """Images in a batch, if each has so many pixels and there are ``count`` of them."""

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from ldp_slicing.lab.advise.figures import axis, legend, scatter
-from ldp_slicing.lab.advise.findings import Finding, Status, status
+from ldp_slicing.lab.advise.findings import SettingFinding, Status, status
 from ldp_slicing.lab.advise.grid import FAMILIES
 from ldp_slicing.lab.advise.intervals import Estimate
 from ldp_slicing.lab.advise.methods import describe_methods
@@ -84,13 +84,13 @@ def _answer(result: Result) -> Iterator[str]:
     )
 
 
-def _misses(finding: Finding, result: Result) -> str:
+def _misses(finding: SettingFinding, result: Result) -> str:
     found = [(rule, status(rule, finding, result.controls)) for rule in result.request.rules]
     missed = [f"{rule.words} {_interval(finding, rule.metric)}: {how}" for rule, how in found if how is not Status.MET]
     return f" <span class='soft'>({escape('; '.join(missed))})</span>" if missed else ""
 
 
-def _interval(finding: Finding, metric: str) -> str:
+def _interval(finding: SettingFinding, metric: str) -> str:
     one = finding.worst(metric) or finding.utility.get(metric)
     return "" if one is None else f"{one.value:.3f}, {one.low:.3f} to {one.high:.3f}"
 
@@ -164,7 +164,7 @@ def _table(result: Result) -> Iterator[str]:
 MARKS = {Status.MET: "✓", Status.MISSED: "✗", Status.OPEN: "~", Status.BLIND: "?"}
 
 
-def _how(finding: Finding, metric: str, result: Result) -> Status | None:
+def _how(finding: SettingFinding, metric: str, result: Result) -> Status | None:
     """Whether a setting meets the limit on a metric; None if there is none."""
     rules = [rule for rule in result.request.rules if rule.metric == metric]
     return status(rules[0], finding, result.controls) if rules else None
@@ -180,14 +180,14 @@ def _cell(one: Estimate | None, how: Status | None = None) -> str:
     return f"{number}<br><small>{one.low:.{digits}f} to {one.high:.{digits}f}</small>"
 
 
-def _known(finding: Finding, metric: str) -> str:
+def _known(finding: SettingFinding, metric: str) -> str:
     known = finding.known.get(metric)
     return (
         f"<br><small title='{escape(known.entry)}'>{known.value:.3f} on {escape(known.data)}</small>" if known else ""
     )
 
 
-def _measured(one: Finding) -> str:
+def _measured(one: SettingFinding) -> str:
     rounds = counted(one.rounds, "round")
     return f"{rounds},<br>confirmed" if one.confirmations else rounds
 

@@ -27,7 +27,7 @@ from ldp_slicing.view import gain_of
 
 
 @dataclass(frozen=True)
-class Rebuilder:
+class ViewRebuilder:
     """A trained network, and the view whose releases it reads."""
 
     network: WhiteBox
@@ -55,7 +55,7 @@ class Rebuilder:
 
 def train_rebuilder(
     bench: Bench, view: ViewKey, plans: Sequence[Plan], parts: Parts, steps: int, seed: int
-) -> Rebuilder:
+) -> ViewRebuilder:
     """Train on the images of ``parts.train``, which the adversary may release as often as it likes."""
     size, prune = view
     device, train = bench.device, torch.from_numpy(parts.train).to(bench.device)
@@ -66,7 +66,7 @@ def train_rebuilder(
     batches = Batches(len(train), count, seed, device)
     shares = [plans[i % len(plans)] for i in range(count)]
     known = torch.tensor([network.plan_features(plan) for plan in shares], device=device)
-    rebuilder = Rebuilder(network, view, 0.0)
+    rebuilder = ViewRebuilder(network, view, 0.0)
 
     def loss() -> Tensor:
         images = batches.vary(bench.images[train[batches.draw()]])
@@ -78,7 +78,7 @@ def train_rebuilder(
         return reconstruction_loss(images, guessed, bits, to_bits(view.to(torch.uint8)))
 
     seconds = fit(loss, network, steps, batches, rate=1e-3, decay=0.01, stop=bench.stop)
-    return Rebuilder(network.eval(), view, seconds)
+    return ViewRebuilder(network.eval(), view, seconds)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Attacked:
     rebuilt: Tensor
 
 
-def attack_images(bench: Bench, rebuilder: Rebuilder, plan: Plan, which: NDArray[np.int64], seed: int) -> Attacked:
+def attack_images(bench: Bench, rebuilder: ViewRebuilder, plan: Plan, which: NDArray[np.int64], seed: int) -> Attacked:
     sources = bench.images[torch.from_numpy(which).to(bench.device)]
     generator = torch.Generator(bench.device).manual_seed(2000 + seed)
     words = in_parts(sources, lambda part: rebuilder.release(part, plan, generator))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ldp_slicing.files import make_folder, write_atomically
-from ldp_slicing.lab.advise.findings import Finding, Rule, Status, status
+from ldp_slicing.lab.advise.findings import Rule, SettingFinding, Status, status
 from ldp_slicing.lab.advise.intervals import Estimate
 from ldp_slicing.lab.advise.page import make_page
 from ldp_slicing.lab.advise.run import Result
@@ -87,12 +87,12 @@ def to_dict(result: Result) -> dict[str, Any]:
     }
 
 
-def _setting(finding: Finding) -> dict[str, Any]:
+def _setting(finding: SettingFinding) -> dict[str, Any]:
     one = finding.setting
     return {"name": one.name, "words": one.words, "command": one.command, "code": one.code}
 
 
-def _finding(finding: Finding, rules: tuple[Rule, ...], controls: Mapping[str, Estimate]) -> dict[str, Any]:
+def _finding(finding: SettingFinding, rules: tuple[Rule, ...], controls: Mapping[str, Estimate]) -> dict[str, Any]:
     one = finding.setting
     return {
         **_setting(finding),
@@ -107,6 +107,7 @@ def _finding(finding: Finding, rules: tuple[Rule, ...], controls: Mapping[str, E
         "confirmations": finding.confirmations,
         "utility": _estimates(finding.utility),
         "risks_lower_bounds": _estimates(finding.risks),
+        "growth_with_training": {name: round(value, 5) for name, value in finding.growth.items()},
         "reconstruction": _estimates(finding.others),
         "committed": {
             name: {"value": known.value, "entry": known.entry, "data": known.data}
@@ -139,7 +140,7 @@ def summary(result: Result) -> list[str]:
     return lines
 
 
-def _marks(finding: Finding, metric: str, result: Result) -> str:
+def _marks(finding: SettingFinding, metric: str, result: Result) -> str:
     rules = [rule for rule in result.request.rules if rule.metric == metric]
     found = [str(status(rule, finding, result.controls)) for rule in rules]
     bound = "" if metric not in finding.risks else ", a lower bound"

@@ -24,15 +24,16 @@ from ldp_slicing.lab.advise.budget import (
     rounds_of,
     stage_steps,
 )
-from ldp_slicing.lab.advise.findings import Answer, Finding, answer, by_promise
+from ldp_slicing.lab.advise.findings import Answer, SettingFinding, answer, by_promise
 from ldp_slicing.lab.advise.gather import controls, gather, unprotected
 from ldp_slicing.lab.advise.grid import BUDGETS, Setting, default_sides, make_grid
 from ldp_slicing.lab.advise.intervals import Estimate
 from ldp_slicing.lab.advise.learning import Bench
 from ldp_slicing.lab.advise.measuring import Measurer
-from ldp_slicing.lab.advise.networks import Stopped
+from ldp_slicing.lab.advise.networks import Effort, Stopped
 from ldp_slicing.lab.advise.request import Request, Talk
-from ldp_slicing.lab.advise.sources import Sources, check_enough, list_sources, read_sources, to_shape
+from ldp_slicing.lab.advise.sources import SourceSet, check_enough, list_sources, read_sources, to_shape
+from ldp_slicing.lab.advise.splits import linkage_test, split
 from ldp_slicing.lab.advise.work import Work, begun, open_work
 from ldp_slicing.lab.learners.training import find_device
 from ldp_slicing.lab.provenance import commit, hardware
@@ -58,8 +59,8 @@ class Result:
     """
 
     request: Request
-    sources: Sources
-    findings: tuple[Finding, ...]
+    sources: SourceSet
+    findings: tuple[SettingFinding, ...]
     controls: Mapping[str, Estimate]
     unprotected: Mapping[str, Estimate]
     answer: Answer
@@ -87,7 +88,7 @@ def advise(request: Request, talk: Talk) -> Result:
 
     device = find_device(request.device)
     sources = _read(request, device, began, stop, talk)
-    parameters = request.parameters | {"images": len(sources.labels), "digest": sources.digest}
+    parameters = request.parameters | {"images": sources.tried, "digest": sources.digest}
     with open_work(request.work, parameters) as work:
         run = _Run(request, Bench.on(sources, device, stop), work, talk, deadline, doing)
         try:
@@ -98,7 +99,26 @@ def advise(request: Request, talk: Talk) -> Result:
         return run.result(finished, (time.monotonic() - began) / 60)
 
 
-def _read(request: Request, device: torch.device, began: float, stop: Callable[[], bool], talk: Talk) -> Sources:
+def outline(request: Request, talk: Talk) -> None:
+    """Say what would be measured, and measure nothing."""
+    request.check()
+    device, began = find_device(request.device), time.monotonic()
+    sources = _read(request, device, began, talk.interrupted, talk)
+    parts, grid = split(sources, 0, Effort.on(device).tested), _grid(request, sources)
+    talk.say(f"{len(parts.train):,} to train on, {len(parts.test):,} held out")
+    if sources.groups is not None:
+        test = linkage_test(sources.labels[parts.test], sources.groups[parts.test], 0)
+        several = 0 if test is None else len(test.probes)
+        talk.say(f"linkage: {counted(several, 'held-out group')} with two images or more")
+    talk.say(f"{counted(len(grid), 'setting')}:")
+    by_view: dict[str, list[Setting]] = {}
+    for one in sorted(grid, key=lambda one: (-one.size[0], one.prune or "", one.family, one.epsilon)):
+        by_view.setdefault(one.words.rpartition(", eps ")[0], []).append(one)
+    for words, mine in by_view.items():
+        talk.say(f"  {words}, eps {', '.join(f'{one.epsilon:g}' for one in mine)}")
+
+
+def _read(request: Request, device: torch.device, began: float, stop: Callable[[], bool], talk: Talk) -> SourceSet:
     items = list_sources(request.source, request.labels, request.groups)
     earlier = begun(request.work).get("images")  # a resumed run reads the same images
     until = began + READING * 60 * request.minutes
@@ -115,6 +135,8 @@ def _read(request: Request, device: torch.device, began: float, stop: Callable[[
     talk.say(f"{len(found.labels):,} of {counted(found.total, 'image')} read at {width} x {height}{classes}{groups}")
     if found.converted:
         talk.say(GREY)
+    for name, problem in list(found.problems.items())[:1]:
+        talk.say(f"{counted(len(found.problems), 'image')} left out; the first one is {name}: {problem}")
     return found
 
 
@@ -182,7 +204,8 @@ class _Run:
         self.talk.say(f"the first round: {learners}{attacks}{', and the judge of linkage' if self.links else ''}")
         if min(attacking, learning or attacking) < FEWEST:
             self.talk.say("this is too little training to learn much: use more --minutes, or fewer settings")
-        plan = {"settings": count, "rounds": rounds, "costs": costs.known, "judge": judge}
+        known = {name: list(one) for name, one in costs.known.items()}
+        plan = {"settings": count, "rounds": rounds, "costs": known, "judge": judge}
         return self.work.put("plan", plan)
 
     def _stage(
@@ -221,7 +244,7 @@ class _Run:
             tuple(ordered),
             control,
             unprotected(records),
-            answer(ordered, self.request.rules, control),
+            answer(ordered, self.request.rules, control, len(SEEDS)),
             len(self.grid),
             records["plan"]["settings"] if "plan" in records else 0,
             {name: one for name, one in records.items() if name.startswith(("round ", "confirmation"))},
@@ -239,7 +262,7 @@ class _Run:
         )
 
 
-def _grid(request: Request, sources: Sources) -> list[Setting]:
+def _grid(request: Request, sources: SourceSet) -> list[Setting]:
     width, height = sources.shape
     longest = max(width, height)
     sides = [side for side in request.sizes or default_sides(longest) if side <= longest]
@@ -254,7 +277,7 @@ def _samples(request: Request, bench: Bench) -> Tensor:
     if not request.samples:
         return bench.images[:SAMPLES]
     shaped = [
-        to_shape(np.asarray(read_image(path).pixels, np.uint8), bench.sources.shape, bench.sources.is_grey, str(path))
+        to_shape(np.asarray(read_image(path).pixels, np.uint8), bench.sources.shape, bench.sources.is_grey)
         for path in request.samples
     ]
     return torch.from_numpy(np.stack(shaped)).permute(0, 3, 1, 2).contiguous().to(bench.device)

@@ -6,9 +6,9 @@ import csv
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,14 @@ from ldp_slicing.keys import has_equal_channels
 from ldp_slicing.lab.data.folders import list_images
 from ldp_slicing.view import shrink
 
+AT_ONCE = 64  # images that are read side by side
 SMALLEST = 12  # pixels of a side: the window of SSIM has 11
 PATH_COLUMNS = ("file", "path", "image", "file_name", "filename", "name")
 LABEL_COLUMNS = ("label", "class", "target")
 
 
 @dataclass(frozen=True)
-class Item:
+class SourceItem:
     """One image that is not read yet. label, group: as text; "" if there is none."""
 
     name: str
@@ -38,11 +39,12 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Sources:
+class SourceSet:
     """Images of one shape, uint8 [N, H, W, C], with int64 [N] labels and groups.
 
     classes: the names of the labels; empty if there are none. groups: None if none were named.
     size: width and height of all image files; None if they differ. total: how many images there were to read.
+    tried: how many of them were read or left out, and ``problems`` says why some were left out, by name.
     converted: whether they are colour images with equal channels, which are measured as grey.
     """
 
@@ -52,7 +54,9 @@ class Sources:
     groups: NDArray[np.int64] | None
     size: tuple[int, int] | None
     total: int
+    tried: int
     converted: bool = False
+    problems: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -73,7 +77,7 @@ class Sources:
         return digest.hexdigest()
 
 
-def list_sources(source: Path, labels: str | None = None, groups: str | None = None) -> list[Item]:
+def list_sources(source: Path, labels: str | None = None, groups: str | None = None) -> list[SourceItem]:
     """The images of SRC in a fixed order.
 
     labels: None for a folder by class, "none", a CSV file (``FILE`` or ``FILE:COLUMN``), or a column of Parquet files.
@@ -97,44 +101,53 @@ def list_sources(source: Path, labels: str | None = None, groups: str | None = N
         if labels is None and len(inside.parts) < 2:
             raise DataError(f"{path} is in no class folder: use SRC/CLASS/IMAGE, --labels FILE.csv, or --labels none")
         label = "" if labels == "none" else inside.parts[0]
-        items.append(Item(str(inside), _loader(path), label, _group(inside, groups, {})))
+        items.append(SourceItem(str(inside), _loader(path), label, _group(inside, groups, {})))
     return items
 
 
 def read_sources(
-    items: Sequence[Item],
+    items: Sequence[SourceItem],
     *,
     largest: int,
     stop: Callable[[], bool] = lambda: False,
-    seen: Callable[[int, int], None] = lambda done, total: None,
     limit: int | None = None,
     seed: int = 0,
-) -> Sources:
+) -> SourceSet:
     """Read images, group by group in a random order, until there are no more, ``limit`` were read, or ``stop`` says so.
 
-    Images are shrunk as ``privatize --fit`` does it: all to one size, whose longest side is at most ``largest``.
+    Images are shrunk as ``privatize --fit`` does it: all to one size, whose longest side is at most ``largest``. Images
+    that cannot be read are left out.
     """
-    chosen = _in_random_order(items, seed)[:limit]
-    first = [items[i].load() for i in chosen[:64]]
+    chosen, problems = _in_random_order(items, seed)[:limit], dict[str, str]()
+
+    def decode(i: int) -> NDArray[np.uint8] | None:
+        try:
+            return items[i].load()
+        except LdpSlicingError as error:
+            problems[items[i].name] = str(error)
+            return None
+
+    first = [one for one in map(decode, chosen[:AT_ONCE]) if one is not None]
+    if not first:
+        name, problem = next(iter(problems.items()))
+        raise DataError(f"no image can be read; the first one is {name}: {problem}")
     shapes = {one.shape[:2] for one in first}
     target = _common_size(shapes, largest)
     grey = all(one.ndim == 2 or has_equal_channels(one) for one in first)
-    images, kept, sizes = list[NDArray[np.uint8]](), list[Item](), set[tuple[int, int]]()
-
-    def load(i: int) -> tuple[NDArray[np.uint8], tuple[int, int]]:
-        pixels = items[i].load()
-        return to_shape(pixels, target, grey, items[i].name), (pixels.shape[1], pixels.shape[0])
-
+    images, kept, sizes, tried = list[NDArray[np.uint8]](), list[SourceItem](), set[tuple[int, int]](), 0
     with ThreadPoolExecutor() as pool:
-        for start in range(0, len(chosen), 64):
-            part = chosen[start : start + 64]
-            for i, (image, size) in zip(part, pool.map(load, part), strict=True):
-                images.append(image)
-                kept.append(items[i])
-                sizes.add(size)
-            seen(len(images), len(chosen))
-            if stop():
-                break
+        while tried < len(chosen) and not (tried and stop()):
+            part = chosen[tried : tried + AT_ONCE]
+            for i, pixels in zip(part, pool.map(decode, part), strict=True):
+                if pixels is not None:
+                    try:
+                        images.append(to_shape(pixels, target, grey))
+                    except LdpSlicingError as error:
+                        problems[items[i].name] = str(error)
+                        continue
+                    kept.append(items[i])
+                    sizes.add((pixels.shape[1], pixels.shape[0]))
+            tried += len(part)
     names = sorted({one.label for one in kept if one.label})
     number = {label: i for i, label in enumerate(names)}
     groups = None
@@ -143,17 +156,18 @@ def read_sources(
     labels = np.array([number.get(one.label, 0) for one in kept], np.int64)
     one_size = next(iter(sizes)) if len(sizes) == 1 else None
     converted = grey and any(one.ndim == 3 for one in first)
-    return Sources(np.stack(images), labels, tuple(names), groups, one_size, len(items), converted)
+    counts = len(items), tried
+    return SourceSet(np.stack(images), labels, tuple(names), groups, one_size, *counts, converted, problems)
 
 
-def _in_random_order(items: Sequence[Item], seed: int) -> list[int]:
+def _in_random_order(items: Sequence[SourceItem], seed: int) -> list[int]:
     """Positions of the items. Images of one group stay together, so that a beginning of the list has whole groups."""
     names = {one.group or one.name: 0 for one in items}
     place = dict(zip(names, np.random.default_rng(seed).permutation(len(names)).tolist(), strict=True))
     return sorted(range(len(items)), key=lambda i: (place[items[i].group or items[i].name], i))
 
 
-def check_enough(sources: Sources) -> None:
+def check_enough(sources: SourceSet) -> None:
     """Refuse sources from which nothing can be learned."""
     counts = Counter(sources.labels.tolist())
     if sources.classes and len(sources.classes) < 2:
@@ -179,12 +193,9 @@ def _common_size(shapes: set[tuple[int, int]], largest: int) -> tuple[int, int]:
     return width, height
 
 
-def to_shape(pixels: NDArray[np.uint8], target: tuple[int, int], grey: bool, name: str) -> NDArray[np.uint8]:
+def to_shape(pixels: NDArray[np.uint8], target: tuple[int, int], grey: bool) -> NDArray[np.uint8]:
     """uint8 [H, W] or [H, W, 3] to [h, w, 1] or [h, w, 3]: shrunk as ``--fit`` does it."""
-    try:
-        small = np.asarray(shrink(pixels, target), np.uint8) if pixels.shape[1::-1] != target else pixels
-    except LdpSlicingError as error:
-        raise DataError(f"{name}: {error}; name a smaller size with --sizes") from None
+    small = np.asarray(shrink(pixels, target), np.uint8) if pixels.shape[1::-1] != target else pixels
     if grey and small.ndim == 3:
         return np.asarray(Image.fromarray(small).convert("L"))[..., None]
     if not grey and small.ndim == 2:
@@ -219,7 +230,7 @@ def _group(inside: Path, groups: str | None, row: dict[str, str]) -> str:
     return row[groups]
 
 
-def _from_csv(source: Path, labels: str, groups: str | None) -> list[Item]:
+def _from_csv(source: Path, labels: str, groups: str | None) -> list[SourceItem]:
     name, _, wanted = labels.partition(":")
     path = Path(name)
     if not path.is_file():
@@ -236,7 +247,9 @@ def _from_csv(source: Path, labels: str, groups: str | None) -> list[Item]:
         file_path = (source / row[place]).resolve()
         if not file_path.is_relative_to(source.resolve()):
             raise DataError(f"{path}: {row[place]!r} is outside {source}")
-        items.append(Item(row[place], _loader(file_path), row[label] or "", _group(Path(row[place]), groups, row)))
+        if not row[label]:
+            raise DataError(f"{path}: {row[place]!r} has no {label}")
+        items.append(SourceItem(row[place], _loader(file_path), row[label], _group(Path(row[place]), groups, row)))
     return items
 
 
@@ -246,11 +259,11 @@ def _parquet_files(source: Path) -> list[Path]:
     return sorted(source.rglob("*.parquet")) if source.is_dir() else []
 
 
-def _from_parquet(files: Sequence[Path], labels: str | None, groups: str | None) -> list[Item]:
+def _from_parquet(files: Sequence[Path], labels: str | None, groups: str | None) -> list[SourceItem]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    items = list[Item]()
+    items = list[SourceItem]()
     for path in files:
         table = pq.read_table(path)
         column = next((one.name for one in table.schema if _holds(one.type)), None)
@@ -264,7 +277,7 @@ def _from_parquet(files: Sequence[Path], labels: str | None, groups: str | None)
         pictures = pictures.field("bytes") if pa.types.is_struct(pictures.type) else pictures
         for row in range(table.num_rows):
             items.append(
-                Item(
+                SourceItem(
                     f"{path.name}, row {row}",
                     _bytes_loader(pictures, row, f"{path}, row {row}"),
                     "" if labels is None else kept[labels][row],

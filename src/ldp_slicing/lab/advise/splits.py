@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ldp_slicing.lab.advise.sources import Sources
+from ldp_slicing.lab.advise.sources import SourceSet
 
 HELD_OUT = 0.35  # the share of the images, or of the groups
 PAIRS = 1600  # of a verification test, at most
@@ -21,7 +21,7 @@ class Parts:
     test: NDArray[np.int64]
 
 
-def split(sources: Sources, seed: int, most_tested: int) -> Parts:
+def split(sources: SourceSet, seed: int, most_tested: int) -> Parts:
     """Hold out a share of every class, or of the groups. At most ``most_tested`` images are held out."""
     rng = np.random.default_rng([seed, 1])
     units = np.arange(len(sources.labels)) if sources.groups is None else sources.groups

@@ -21,7 +21,7 @@ p{max-width:76ch;margin:8px 0}
 pre{background:#1d2430;color:#eef2f7;padding:10px 14px;border-radius:4px;overflow-x:auto;
   font:13px/1.5 ui-monospace,monospace}
 .figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(430px,1fr));gap:20px}
-figure{margin:0}
+figure{margin:0;max-width:640px}
 svg{width:100%;height:auto;display:block}
 svg text{font:11px system-ui,sans-serif;fill:var(--soft)}
 svg text.label{font-size:12.5px;fill:var(--ink)}

@@ -1,0 +1,79 @@
+"""The grid, its settings, and how time is spent on it."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from ldp_slicing import Plan, Slicer
+from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.lab.advise.budget import FEWEST, Costs, Shares, kinds_of, most_settings, rounds_of, stage_steps
+from ldp_slicing.lab.advise.grid import BUDGETS, Setting, default_sides, make_grid
+from ldp_slicing.presets import Preset
+
+SIZES = [(32, 32), (16, 16)]
+GRID = make_grid(SIZES, (None, "haar"), ("paper", "thick", "grey"), BUDGETS, source=(32, 32), word_bits=24)
+
+
+def test_the_grid_has_every_combination_once_and_begins_with_the_middle() -> None:
+    assert len({one.name for one in GRID}) == len(GRID) == 2 * 2 * sum(map(len, BUDGETS.values()))
+    assert {one.view for one in GRID[:12]} == {one.view for one in GRID}
+    assert {one.epsilon for one in GRID[:12]} == {5.2, 2.4}
+    grey = make_grid(SIZES, (None,), ("paper", "grey"), BUDGETS, source=None, word_bits=8)
+    assert {one.family for one in grey} == {"paper"}
+    with pytest.raises(LdpSlicingError, match="the plan `grey` is for colour images"):
+        make_grid(SIZES, (None,), ("grey",), BUDGETS, source=None, word_bits=8)
+    assert default_sides(32) == (32, 16, 8)
+    assert default_sides(12) == (12,)
+
+
+@pytest.mark.parametrize("setting", [*GRID[:12], Setting("thick", 2.4, "haar", (28, 28), True, 8)])
+def test_command_code_and_preset_mean_the_setting(setting: Setting) -> None:
+    slicer = eval(setting.code, {"Slicer": Slicer, "Plan": Plan})
+    assert (slicer.plan, slicer.prune) == (setting.plan, setting.prune)
+    preset = Preset.from_dict(setting.preset("advice", "", ["a sentence"]).to_dict())
+    assert (preset.plan(setting.word_bits), preset.prune) == (setting.plan, setting.prune)
+    assert preset.size == (setting.size if setting.shrinks else None)
+    words = shlex.split(setting.command)
+    assert words[:4] == ["ldp-slicing", "privatize", "SRC", "DST"]
+    assert ("--fit" in words) == setting.shrinks == (setting.size != (32, 32))
+
+
+def costs(step: float) -> Costs:
+    found = Costs()
+    for kinds in kinds_of(GRID, learns=True):
+        for kind in kinds:
+            found.note(kind, 1.0 + 10 * step, 10 * step, 10)
+    return found
+
+
+def test_what_cannot_be_afforded_is_left_out() -> None:
+    fast, slow = costs(0.001), costs(0.1)
+    assert most_settings(fast, GRID, 600.0, learns=True) == len(GRID)
+    few = most_settings(slow, GRID, 600.0, learns=True)
+    assert 2 < few < len(GRID)
+    needed = sum(slow.seconds(kinds, FEWEST) for kinds in kinds_of(GRID[:few], learns=True))
+    more = sum(slow.seconds(kinds, FEWEST) for kinds in kinds_of(GRID[: few + 1], learns=True))
+    assert needed <= 600 < more
+    assert most_settings(slow, GRID, 0.0, learns=True) == 2
+
+
+def test_a_stage_takes_the_time_that_it_has() -> None:
+    some, prices = GRID[:6], costs(0.01)
+    learning, attacking = stage_steps(prices, some, 300.0, learns=True, seeds=2)
+    learners, attacks = kinds_of(some, learns=True)
+    taken = 2 * (prices.seconds(learners, learning) + prices.seconds(attacks, attacking))
+    assert 0.9 * 300 < taken <= 300
+    none, more = stage_steps(prices, some, 300.0, learns=False)
+    assert none == 0
+    assert more > attacking
+
+
+def test_rounds_halve_and_shares_add_up() -> None:
+    assert rounds_of(40) == [40, 14, 5]
+    assert rounds_of(5) == [5, 2]
+    assert rounds_of(3) == [3]
+    for judge in (False, True):
+        shares = Shares.of(3, judge=judge)
+        assert 3 * shares.round + shares.confirmation + 3 * shares.judge == pytest.approx(1.0)
