@@ -129,7 +129,7 @@ def test_names_of_scans_are_warned_of_and_a_preset_for_scans_hides_them(tmp_path
     assert "1 DICOM file keeps its name, and names of scans" in privatize("out", "--epsilon", "5")
     assert "keeps its name" not in privatize("out2", "--preset", "chest-xrays", "--spend")
     (name,) = outputs(tmp_path / "out2")
-    assert re.fullmatch(r"[0-9a-f]{32}\.dcm", name)
+    assert re.fullmatch(r"[0-9a-f]{2}/[0-9a-f]{32}\.dcm", name)
 
 
 def test_a_card_that_hides_the_series_is_wrong(tmp_path: Path) -> None:
