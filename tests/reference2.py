@@ -14,6 +14,7 @@ from typing import NamedTuple
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 Shrinking = tuple[int, ...]  # top, left, height and width of the kept rectangle; height and width of the release
+View = Shrinking | None
 Slices = list[tuple[int, float]]  # (bits of the word, eps), in the order of the plan
 
 ONE, COLUMN = 2**64, 2**56  # probability 1; the weight of each of the 256 columns
@@ -96,10 +97,8 @@ def build(slices: Slices, word_bits: int) -> Tables:
     groups: list[Slices] = [[]]
     for part in slices:
         joined = [*groups[-1], part]
-        if sum(bits.bit_count() for bits, _ in joined) <= 8 and sum(Fraction(eps) for _, eps in joined) <= 32:
-            groups[-1] = joined
-        else:
-            groups.append([part])
+        fits = sum(bits.bit_count() for bits, _ in joined) <= 8 and sum(Fraction(eps) for _, eps in joined) <= 32
+        groups = [*groups[:-1], joined] if fits else [*groups, [part]]
     return Tables(word_bits, [_group(group) for group in groups if group])
 
 
@@ -127,8 +126,7 @@ def _words_within(bits: int) -> list[int]:
 def _weights(slices: Slices, masks: list[int]) -> list[int]:
     exact = [Fraction(1)] * len(masks)
     for bits, epsilon in slices:
-        values = 1 << bits.bit_count()
-        hit = Fraction(hit_weight(values, epsilon), ONE)
+        hit = Fraction(hit_weight(values := 1 << bits.bit_count(), epsilon), ONE)
         change, same = hit / values, 1 - hit + hit / values
         exact = [p * (change if mask & bits else same) for p, mask in zip(exact, masks, strict=True)]
     weights = [0, *[math.ceil(ONE * p) for p in exact[1:]]]
@@ -174,14 +172,12 @@ def draw_masks(tables: Tables, key: bytes, pixels: int) -> list[int]:
             at = (pixel // 64 * lanes + lane) * 64 + pixel % 64
             column, first = divmod(numbers[at], 256)
             threshold = group.thresholds[column]
-            is_below = first < threshold >> 48
             if first == threshold >> 48:
                 block = ties.update((2**64 + pixel * len(tables.groups) + g).to_bytes(16, "big"))
-                is_below = int.from_bytes(block[:6], "little") < threshold % 2**48
-            outcome = group.own[column] if is_below else group.other[column]
+                first, threshold = int.from_bytes(block[:6], "little"), threshold % 2**48 << 48
+            outcome = group.own[column] if first < threshold >> 48 else group.other[column]
             for extra in range(1, tables.lanes(group)):
-                keep = numbers[at + 64 * extra] << 16 * (extra - 1)
-                outcome &= keep | ~(0xFFFF << 16 * (extra - 1))
+                outcome &= numbers[at + 64 * extra] << 16 * (extra - 1) | ~(0xFFFF << 16 * (extra - 1))
             masks[pixel] |= outcome
         lane += tables.lanes(group)
     return masks
@@ -220,8 +216,7 @@ def shrink(source: Raster, how: Shrinking) -> Raster:
 
 def view(source: Raster, word_bits: int, prune: str | None) -> list[int]:
     """The words of an image before the noise."""
-    depth = 8 if word_bits == 24 else word_bits
-    words = [0] * len(source.pixels)
+    depth, words = 8 if word_bits == 24 else word_bits, [0] * len(source.pixels)
     for plane in zip(*map(_to_ycbcr, source.pixels) if word_bits == 24 else source.pixels, strict=True):
         pruned = _prune(plane, source.height, source.width, depth, prune)
         words = [word << 8 | value for word, value in zip(words, pruned, strict=True)]
@@ -260,10 +255,8 @@ def release(source: Raster, tables: Tables, prune: str | None, key: bytes, *, rg
         constant |= 1 << dropped.bit_length() >> 1 << shift  # the highest dropped bit of the channel, if there is one
     masks = draw_masks(tables, key, len(source.pixels))
     words = [(w ^ m) & kept | constant for w, m in zip(view(source, tables.word_bits, prune), masks, strict=True)]
-    if not is_colour:
-        return source._replace(pixels=[(word,) for word in words])
-    pixels: list[tuple[int, ...]] = [(word >> 16, word >> 8 & 255, word & 255) for word in words]
-    return source._replace(pixels=[_to_rgb(pixel) for pixel in pixels] if rgb else pixels)
+    pixels = [(word >> 16, word >> 8 & 255, word & 255) if is_colour else (word,) for word in words]
+    return source._replace(pixels=[_to_rgb(pixel) for pixel in pixels] if rgb and is_colour else pixels)
 
 
 def frame(*parts: bytes) -> bytes:
@@ -281,31 +274,25 @@ def source_digest(source: Raster, depth: int) -> bytes:
 def tables_digest(tables: Tables) -> bytes:
     """SHA-256 of the tables."""
     groups = b"".join(group.bits.to_bytes(4, "big") for group in tables.groups)
-    parts = (b"ldp-slicing tables 1", tables.word_bits.to_bytes(4, "big"), groups, *tables.arrays().values())
-    return hashlib.sha256(frame(*parts)).digest()
+    head = (b"ldp-slicing tables 1", tables.word_bits.to_bytes(4, "big"), groups)
+    return hashlib.sha256(frame(*head, *tables.arrays().values())).digest()
 
 
 def image_key(
-    secret: bytes,
-    name: bytes | None,
-    digest: bytes,
-    tables: Tables,
-    prune: str | None,
-    how: Shrinking | None = None,
-    mapping: str = "",
+    secret: bytes, name: bytes | None, digest: bytes, tables: Tables, prune: str | None, how: View = None, to: str = ""
 ) -> bytes:
     """The key of an image under a run key or, where ``name`` is None, under an owner's key."""
     kind = (b"ldp-slicing owner's key 1",) if name is None else (b"ldp-slicing run key 1", name)
     small = () if how is None else (b"".join(number.to_bytes(8, "big") for number in how),)
-    mapped = (b"range " + mapping.encode(),) if mapping else ()
+    mapped = (b"range " + to.encode(),) if to else ()
     seen = frame((prune or "none").encode(), b"YCbCr" if tables.word_bits == 24 else b"grey", *small, *mapped)
     return hmac.digest(secret, frame(*kind, digest, tables_digest(tables), seen, (1).to_bytes(4, "big")), "sha256")
 
 
 def range_word(word: int, low: Fraction, high: Fraction, bits: int, slope: Fraction, intercept: Fraction) -> int:
     """The word of a range for a word of the source that shows low values as black."""
-    top = 2**bits - 1
-    return max(0, min(top, ((slope * word + intercept - low) * top / (high - low) + Fraction(1, 2)).__floor__()))
+    scaled = (slope * word + intercept - low) * (2**bits - 1) / (high - low)
+    return max(0, min(2**bits - 1, math.floor(scaled + Fraction(1, 2))))
 
 
 def output_name(secret: bytes, name: bytes) -> str:

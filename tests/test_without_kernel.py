@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
+
+from tests.checkout import copy_repository
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -36,15 +37,7 @@ print("works")
 def test_package_works_without_a_compiler(tmp_path: Path) -> None:
     environment = os.environ | {"CC": "/no/such/compiler", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     source = tmp_path / "source"
-    wanted = ["src", "pyproject.toml", "setup.py", "README.md", "LICENSE"]
-    tracked = subprocess.run(["git", "ls-files", "-z", *wanted], cwd=REPOSITORY, capture_output=True, check=False)
-    names = [name for name in tracked.stdout.decode().split("\0") if name] if tracked.returncode == 0 else []
-    if not names:
-        pytest.fail("this test needs the repository it is part of")
-    for name in names:
-        target = source / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes((REPOSITORY / name).read_bytes())
+    copy_repository(source)
     install = [
         sys.executable,
         "-m",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ import pytest
 from numpy.typing import NDArray
 from pydicom.dataset import Dataset
 from pydicom.pixels.processing import apply_color_lut, convert_color_space
+from typer.testing import CliRunner
 
 from ldp_slicing.card import Card
 from ldp_slicing.card.prose import SERIES
+from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.formats.dicom.tags import TAGS, parse_tag
 from ldp_slicing.keys import Secret, read_key_file, source_digest
@@ -113,6 +116,20 @@ def test_a_series_stays_a_series_under_new_uids(tmp_path: Path) -> None:
     assert verified(tmp_path / "out") == []
     assert release(source, tmp_path / "again", spend=True).problems == {}
     assert pydicom.dcmread(tmp_path / "again" / "a.dcm").SeriesInstanceUID != a.SeriesInstanceUID  # another run
+
+
+def test_names_of_scans_are_warned_of_and_a_preset_for_scans_hides_them(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"Maier_Anna_2020.dcm": saved(dicom(SLICE, 12))})
+
+    def privatize(target: str, *options: str) -> str:
+        done = CliRunner().invoke(app, ["privatize", str(source), str(tmp_path / target), *options])
+        assert done.exit_code == 0, done.output
+        return " ".join(done.stderr.split())
+
+    assert "1 DICOM file keeps its name, and names of scans" in privatize("out", "--epsilon", "5")
+    assert "keeps its name" not in privatize("out2", "--preset", "chest-xrays", "--spend")
+    (name,) = outputs(tmp_path / "out2")
+    assert re.fullmatch(r"[0-9a-f]{2}/[0-9a-f]{32}\.dcm", name)
 
 
 def test_a_card_that_hides_the_series_is_wrong(tmp_path: Path) -> None:
