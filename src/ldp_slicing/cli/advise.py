@@ -94,6 +94,7 @@ def advise(
         int | None,
         typer.Option("--images", min=16, help="Read at most so many.", show_default="4,000; 20,000 on a GPU"),
     ] = None,
+    title: Annotated[str, typer.Option("--title", help="Title of the report.", show_default=False)] = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be measured. Measure and write nothing.")
     ] = False,
@@ -141,6 +142,7 @@ def advise(
         recogniser,
         images,
         device,
+        title,
     )
     if dry_run:
         outline(request, Talk(lambda text: out.print(plain(text))))

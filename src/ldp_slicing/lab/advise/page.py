@@ -51,7 +51,7 @@ def _head(result: Result) -> Iterator[str]:
     sources, request = result.sources, result.request
     shows = "" if request.samples else ", and the samples are sources"
     yield f'<div class="owner">For the owner only: the numbers were measured on the sources{shows}.</div>'
-    yield "<h1>Which setting for these images?</h1>"
+    yield f"<h1>{escape(request.title or 'Which setting for these images?')}</h1>"
     classes = f", {counted(len(sources.classes), 'class', 'classes')}" if sources.classes else ", no labels"
     groups = "" if sources.groups is None else f", {counted(len(np.unique(sources.groups)), 'group')}"
     width, height = sources.shape

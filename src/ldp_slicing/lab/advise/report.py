@@ -59,6 +59,7 @@ def to_dict(result: Result) -> dict[str, Any]:
     return {
         "report": REPORT_VERSION,
         "for": "the owner of the sources",
+        "title": request.title,
         "answer": {"kind": result.answer.kind, "sentence": result.answer.sentence},
         "limits": [{"option": rule.option, "metric": rule.metric, "bound": rule.bound} for rule in request.rules],
         "proposal": None if result.answer.proposal is None else _setting(result.answer.proposal),

@@ -18,7 +18,7 @@ from ldp_slicing.view import Prune
 class Request:
     """The options of ``advise``. sizes: longest sides, empty for the default. epsilons: empty for the default.
 
-    samples: images for the report instead of sources.
+    samples: images for the report instead of sources. title: of the report.
     """
 
     source: Path
@@ -35,6 +35,7 @@ class Request:
     recogniser: Path | None = None
     images: int | None = None
     device: str = ""
+    title: str = ""
 
     @property
     def work(self) -> Path:
