@@ -120,6 +120,23 @@ def test_what_cannot_be_voided(source: Path, key: Path, tmp_path: Path) -> None:
     assert run("ledger", "void", unfinished, "--because", "x")[0] == 0  # the advice was right
 
 
+def test_the_same_command_releases_what_was_voided_again_but_not_if_it_was_only_moved(
+    source: Path, tmp_path: Path
+) -> None:
+    name = released(source, tmp_path / "out", "-e", 5)["run"]
+    (tmp_path / "out").rename(tmp_path / "moved")
+    assert run("ledger", "void", name, "--because", "deleted")[0] == 0
+    command = ("privatize", source, tmp_path / "moved", "-e", 5, "--state", tmp_path / "out.owner")
+    for dry in ([], ["--dry-run"]):
+        status, said = run(*command, *dry)
+        assert (status, f"00000.png exists, and the run {name}, which released it, was voided" in said) == (2, True)
+    shutil.rmtree(tmp_path / "moved")
+    assert released(source, tmp_path / "out", "-e", 5)["released"] == 2  # without --spend
+    (statement,) = card_of(tmp_path / "out")["statements"]
+    assert (statement["most_releases_of_one_source"], statement["without_voided"]["releases"]) == (2, 1)
+    assert verified(tmp_path / "out") == []
+
+
 def test_a_key_that_was_kept_releases_nothing_after_its_run_was_voided(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", small_images(140))
     assert release(source, tmp_path / "out", after=1).stopped

@@ -143,6 +143,11 @@ class Ledger(LedgerEntries):
             rows = self._database.execute(query).fetchall()
             return [RunRecord(stream, bool(is_owners), *others) for stream, is_owners, *others in rows]
 
+    def voided_streams(self) -> set[bytes]:
+        """Return the identities of the keys of voided runs."""
+        with self._reading():
+            return {stream for (stream,) in self._database.execute("SELECT stream FROM runs WHERE voided IS NOT NULL")}
+
     def find_run(self, name: str) -> RunRecord:
         """Return the run whose id begins with ``name``."""
         found = [run for run in self.runs() if name and run.stream.hex().startswith(name.lower())]

@@ -10,7 +10,7 @@ from ldp_slicing.files import digest_of
 from ldp_slicing.formats import KINDS, Kind, load_format, may_hold_images
 from ldp_slicing.formats.base import KeepableNames
 from ldp_slicing.keys import Secret, frame
-from ldp_slicing.ledger import Ledger
+from ldp_slicing.ledger import Ledger, run_id
 from ldp_slicing.release.names import random_name
 from ldp_slicing.release.records import count_files, count_states
 from ldp_slicing.release.report import FileState
@@ -51,7 +51,7 @@ def take_inventory(
         state.destroy_key()  # in case the run crashed just before it did so
     paths.target.remove_temporary_files()
     list_sources(paths, settings, state)
-    check_outputs(paths, state, owners, spend=spend, stop=stop)
+    check_outputs(paths, state, owners, voided=ledger.voided_streams(), spend=spend, stop=stop)
     check_sources(paths, state, ledger)
     waits = count_states(state)[FileState.WAITING] > 0
     if waits:
@@ -148,8 +148,25 @@ def suffix_of(kind: str) -> str:
     return next(iter(KINDS[kind].writers))
 
 
-def check_outputs(paths: ReleasePaths, state: RunState, owners: Secret | None, *, spend: bool, stop: Stop) -> None:
-    """Look for every earlier release. What is lost or damaged is made again where that is allowed."""
+def check_voided(paths: ReleasePaths, state: RunState, ledger: Ledger) -> None:
+    """Refuse outputs of a voided run: by the owner's word they were destroyed."""
+    voided = ledger.voided_streams() & {*state.streams()}
+    for known in state.known_outputs() if voided else ():
+        if known.stream in voided and paths.target.exists(known.name):
+            raise ReleaseError(
+                f"{known.name} exists, and the run {run_id(known.stream)}, which released it, was voided because its "
+                "outputs were destroyed: destroy all of them",
+                Reason.LEDGER,
+            )
+
+
+def check_outputs(
+    paths: ReleasePaths, state: RunState, owners: Secret | None, *, voided: Collection[bytes], spend: bool, stop: Stop
+) -> None:
+    """Look for every earlier release. What is lost or damaged is made again where that is allowed.
+
+    ``voided``: the keys of voided runs. Their releases were destroyed, by the owner's word.
+    """
     key = owners or (state.secret() if state.has_key else None)
     stream = None if key is None else key.identity()  # what this key made can be made again, the same
     for known in state.known_outputs():
@@ -165,7 +182,7 @@ def check_outputs(paths: ReleasePaths, state: RunState, owners: Secret | None, *
         finding = _check_output(paths, known, trusted=trusted)
         if finding is None:
             continue
-        may_spend = spend and finding is Finding.LOST  # nothing is overwritten
+        may_spend = (spend or known.stream in voided) and finding is Finding.LOST  # nothing is overwritten
         if known.has_source and (can_repeat or may_spend):
             state.wait_again(known.path, source_kind(paths.source, known.path, frames=paths.frames))
         else:

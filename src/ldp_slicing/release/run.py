@@ -24,7 +24,7 @@ from ldp_slicing.keys import Secret, read_key_file
 from ldp_slicing.ledger import Ledger, RunPolicy, default_ledger, run_id
 from ldp_slicing.release import records
 from ldp_slicing.release.closing import Closing, close_run, withdraw_card
-from ldp_slicing.release.inventory import Inventory, Stop, check_keep_names, is_source, take_inventory
+from ldp_slicing.release.inventory import Inventory, Stop, check_keep_names, check_voided, is_source, take_inventory
 from ldp_slicing.release.ledger_client import LedgerClient, LocalLedgerClient
 from ldp_slicing.release.ledger_join import LedgerJoin
 from ldp_slicing.release.parameters import check_parameters, wrong_ledger
@@ -255,6 +255,9 @@ def _open_run(
             undo.callback(unlock)
         check_own_card(paths, state.get("cards") or [])
         check_location(paths, state.get("target"), lambda: _releases(state))
+        check_voided(paths, state, ledger)
+        if isinstance(paths.target, LocalStorage):  # its owner may have deleted it
+            paths.target.root.mkdir(parents=True, exist_ok=True)
         if state.get("target") != paths.location:
             state.set_durably("target", paths.location)
             if streams := state.streams():
@@ -297,6 +300,7 @@ def _open_rehearsal(
         check_own_card(paths, state.get("cards") or [])
         if is_known:
             check_location(paths, state.get("target"), lambda: _releases(state))
+        check_voided(paths, state, ledger)
         joined = state.attach(ledger)
         joined.check_knows(records.ledger_entries())
         inventory, secret = take_inventory(dry, settings, state, ledger, owners, spend=spend, stop=stop)
