@@ -11,10 +11,11 @@ import pytest
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.storage import LocalStorage
-from ldp_slicing.studio.page import headers, included_network, read_network, read_page, with_data
+from ldp_slicing.studio.page import headers, read_network, read_page, with_data
 from ldp_slicing.verify import verify
 from tests.studio.server import OPTIONS, recorder, studio
 from tests.web.browser import chromium, why_not
+from tests.web.networks import some_network
 
 expect = pytest.importorskip("playwright.sync_api").expect
 needs_chromium = pytest.mark.skipif(bool(why_not()), reason=why_not())
@@ -52,21 +53,11 @@ def test_a_network_travels_inside_the_page(tmp_path: Path) -> None:
         headers("<html>")
 
 
-def network_file(folder: Path) -> Path:
-    """The network that the package carries, or else an untrained one."""
-    content = included_network()
-    if content is None:
-        lab = pytest.importorskip("ldp_slicing.lab.page_network")
-        lab.export_network(lab.PageNetwork().eval(), folder / "net", name="n", about="", licence="", side=112)
-    else:
-        (folder / "net").write_bytes(content)
-    return folder / "net"
-
-
 @needs_chromium
 def test_the_page_sends_a_release_and_nothing_else(tmp_path: Path) -> None:
     folder = tmp_path / "set"
-    options = (*OPTIONS, "--network", network_file(tmp_path))
+    (tmp_path / "network").write_bytes(some_network())
+    options = (*OPTIONS, "--network", tmp_path / "network")
     with studio("--collect", folder, *options) as server, recorder(server.url) as (url, sent), chromium() as browser:
         page = browser.new_page()
         requests: list[Any] = []
@@ -77,10 +68,12 @@ def test_the_page_sends_a_release_and_nothing_else(tmp_path: Path) -> None:
         expect(page.locator("#fixed")).to_contain_text("epsilon 5.2 per pixel only")
         assert not [request for request in requests if request.url.endswith("/network")]
         assert httpx.get(f"{server.url}network").headers["content-type"] == "application/octet-stream"
+        width = page.locator("#download").bounding_box()["width"]
         page.click("#attack")  # the network is loaded when it is asked for
         expect(page.locator("#attack-rebuilt")).to_be_visible(timeout=60_000)
         page.click("#send")
         expect(page.locator("#taken")).to_contain_text("the collector stored it as", timeout=60_000)
+        assert page.locator("#download").bounding_box()["width"] == width, "a long name must not widen the page"
         hosts = {request.url.split("/")[2] for request in requests if request.url.startswith("http")}
         assert hosts == {url.split("/")[2]}
         stored = next(folder.glob("*/*.png")).read_bytes()

@@ -18,10 +18,10 @@ from ldp_slicing import Card, Plan
 from ldp_slicing.png import read_release_png
 from ldp_slicing.presets import presets
 from ldp_slicing.storage import LocalStorage
-from ldp_slicing.studio.page import included_network
 from ldp_slicing.verify import verify
 from tests.web.browser import chromium, why_not
 from tests.web.expected import VECTORS, check_answer
+from tests.web.networks import some_network
 from tests.web.node import WEB
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -387,13 +387,7 @@ def test_the_keyboard_is_enough(page: Any) -> None:
 
 
 def test_attack_view(page: Any, tmp_path: Path) -> None:
-    """With the network that the package carries, or else with an untrained one."""
-    network = included_network()
-    if network is None:
-        lab = pytest.importorskip("ldp_slicing.lab.page_network")
-        made = {"name": "test", "about": "untrained", "licence": "none", "side": 112}
-        lab.export_network(lab.PageNetwork().eval(), tmp_path / "n", **made)
-        network = (tmp_path / "n").read_bytes()
+    network = some_network()
     (tmp_path / "n").write_bytes(network)
     assert len(network) <= 3_000_000
     header = json.loads(network[12 : 12 + int.from_bytes(network[8:12], "little")])
