@@ -10,25 +10,29 @@ import torch
 from ldp_slicing.lab.attacks.pairs import draw_pairs
 from ldp_slicing.lab.attacks.peer_pairs import attack_pairs, train_on_pairs
 from ldp_slicing.lab.experiments import peers_identity
+from ldp_slicing.lab.learners.models import EMBEDDERS
 from ldp_slicing.lab.peers.random_image import RandomImage
 from ldp_slicing.lab.peers.training import TrainingSchedule
 from ldp_slicing.lab.peers.unprotected import Unprotected
 from ldp_slicing.lab.reproduce import reproduce
 from ldp_slicing.lab.rows import read_rows
-from tests.lab.datasets import write_both
+from tests.lab.datasets import tiny, write_both
 from tests.lab.peers.faces import fitted, smooth_images
 
 
 def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_both(tmp_path / "data")
     monkeypatch.setattr(peers_identity, "PEERS", ("none", "partialface"))
+    monkeypatch.setattr(peers_identity, "SYSTEMS", ("none", "peep"))
+    monkeypatch.setitem(EMBEDDERS, "dlib", (lambda: tiny(128), 128))
     monkeypatch.setattr(peers_identity, "WIDTHS", dict.fromkeys(peers_identity.NAMES, 1))
     where = (tmp_path / "data", tmp_path / "results", tmp_path / "work")
     done, path = reproduce("peers-identity", *where, epochs=1, device="cpu", say=lambda _: None)
     rows = read_rows(path)
     assert done
     assert {(row.dataset, row.options["peer"]) for row in rows} == {
-        (dataset, peer) for dataset in peers_identity.NAMES for peer in peers_identity.PEERS
+        *((dataset, peer) for dataset in peers_identity.NAMES for peer in peers_identity.PEERS),
+        *(("lfw", peer) for peer in ("peep:k64", "peep:k256")),
     }
     assert all(0 <= row.metrics["advantage"] <= 0.5 for row in rows)
     page = path.with_suffix(".md").read_text()

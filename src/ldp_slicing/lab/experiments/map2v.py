@@ -35,6 +35,7 @@ from ldp_slicing.lab.metrics.images import ssim
 from ldp_slicing.lab.metrics.shares import share_within
 from ldp_slicing.lab.metrics.verification import squared_distances
 from ldp_slicing.lab.peers import load_peer, systems_first
+from ldp_slicing.lab.peers.fusing import fused_kernels
 from ldp_slicing.lab.peers.interface import Peer, derive_keys, to_bytes
 from ldp_slicing.lab.peers.training import PublicReleases, TrainingSchedule, distil, frozen
 from ldp_slicing.lab.rows import Row, read_rows, select
@@ -124,10 +125,10 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
     for peer, pending in wanted.items():
         if pending and not context.limits.reached:
             yield from _attack(peer, pending, half, victims, priors, searches, student, example, context)
+            if example is not None:  # after each system, so that nothing is missing if the run is stopped
+                _draw_examples(read_rows(context.results / "map2v.json"), example, context.results)
         else:
             context.postponed.extend(pending)
-    if example is not None:
-        _draw_examples(read_rows(context.results / "map2v.json"), example, context.results)
 
 
 def _rows(base: Row, peer: str, searches: dict[Access, Search]) -> list[Row]:
@@ -165,7 +166,8 @@ def _attack(
     """All rows of one system, which is fitted once, with one recogniser for its releases."""
     peer: Peer = load_peer(name).fit(half.public, half.people, half.teacher)
     queries = PublicReleases(peer, half.public, None, "adversary's release", redrawn=True)
-    recogniser = frozen(distil(queries, half.teacher, student))
+    with fused_kernels(context.limits.compile):
+        recogniser = frozen(distil(queries, half.teacher, student))
     sources = victims.images if example is None else torch.cat((victims.images, example.to(victims.images.device)))
     release = peer.protect(sources, derive_keys("victims", len(sources)))
     with torch.no_grad():

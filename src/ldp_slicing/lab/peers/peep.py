@@ -52,7 +52,10 @@ class Peep(Peer):
         flat = torch.cat([_flat_grey(part) for part in torch.split(public, BATCH)])
         mean = flat.mean(0)
         centred = (flat - mean).double()
-        vectors = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(1).T
+        if len(centred) < centred.shape[1]:
+            vectors = torch.linalg.svd(centred, full_matrices=False).Vh
+        else:
+            vectors = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(1).T
         basis = vectors[: min(self.components, len(public) - 1)].float()
         found = (flat - mean) @ basis.T
         low, high = found.amin(0), found.amax(0)
