@@ -22,6 +22,24 @@ def decode(
         ),
     ],
     folder: Annotated[Path, typer.Argument(metavar="OUT", help="A new folder for the guesses.", show_default=False)],
+    public: Annotated[
+        Path | None,
+        typer.Option(
+            "--public",
+            metavar="FOLDER",
+            help="Public images of the same kind: their values are the prior.",
+            show_default="estimated from the releases",
+        ),
+    ] = None,
+    network: Annotated[
+        Path | None,
+        typer.Option(
+            "--network",
+            metavar="FILE",
+            help="A `Rebuilder` that was trained for this plan: it also looks at the pixels around each pixel.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """`ldp-slicing decode releases/ guesses/`
 
@@ -34,10 +52,18 @@ def decode(
         from ldp_slicing.torch.guesses import write_guesses
     except ModuleNotFoundError as error:
         raise LdpSlicingError(f"decode needs {error.name}: pip install 'ldp-slicing[torch]'") from None
+    if public is not None and network is not None:
+        raise LdpSlicingError("--public and --network exclude each other: leave one out")
     opened = open_set(releases)
     with Progress(console=err, disable=not err.is_terminal, transient=True) as progress:
         bar = progress.add_task("decoding", total=len(opened))
-        count = write_guesses(opened, folder, progress=lambda done, _: progress.update(bar, completed=done))
+        count = write_guesses(
+            opened,
+            folder,
+            public=public,
+            network=network,
+            progress=lambda done, _: progress.update(bar, completed=done),
+        )
     out.print(
         f"{counted(count, 'guess', 'guesses')} in {plain(str(folder))}: expected pixels before the noise, by the card. "
         "These are guesses: not releases and not sources. They have no card; do not hand them on as releases."

@@ -12,30 +12,45 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
 from ldp_slicing.card import Statement
-from ldp_slicing.errors import ReleaseError
+from ldp_slicing.errors import ImageError, ReleaseError
+from ldp_slicing.images import read_image
 from ldp_slicing.manifest import CARD_NAME
 from ldp_slicing.opened import Item, OpenedReleases
 from ldp_slicing.plan import Plan
-from ldp_slicing.torch.decode import FIT_ROUNDS, FIT_STEPS, Decoder
+from ldp_slicing.torch.decode import FIT_ROUNDS, FIT_STEPS, Decoder, check_plan
 from ldp_slicing.torch.images import pixels_to_tensor
-from ldp_slicing.torch.simulate import to_rgb
+from ldp_slicing.torch.rebuild import Rebuilder
+from ldp_slicing.torch.simulate import apply_view, to_rgb
 
 SUFFIX = ".guess.png"
 REMARK = "A guess by ldp-slicing: expected pixels, computed from a release and its card. Not a release, not a source."
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"})
 MOST_FITTED = 1000  # releases from which the distribution of values is estimated
 _LONGEST_NAME = 100
 _LEAST = 1e-30  # what rounding may make 0 or less
 Guess = Callable[[Tensor], Tensor]
 
 
-def write_guesses(opened: OpenedReleases, folder: Path, *, progress: Callable[[int, int], None] | None = None) -> int:
-    """Write a guess of every release to a new folder, or nothing; return how many there are."""
+def write_guesses(
+    opened: OpenedReleases,
+    folder: Path,
+    *,
+    public: Path | None = None,
+    network: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> int:
+    """Write a guess of every release to a new folder, or nothing; return how many there are.
+
+    public: a folder of public images of the same kind, whose values are the prior; by default it is estimated from the
+    releases. network: the file of a ``Rebuilder``, which guesses each pixel from those around it, too.
+    """
     _check_target(folder)
     partial = folder.with_name(f"{folder.name}.partial")
     partial.mkdir(parents=True)  # raises if another process writes to it
@@ -46,7 +61,7 @@ def write_guesses(opened: OpenedReleases, folder: Path, *, progress: Callable[[i
         for number, name in enumerate(_names(opened.items)):
             released = opened.load(number)
             if released.bits not in guessers:
-                guessers[released.bits] = _guesser(opened, opened.card.statement(released.bits))
+                guessers[released.bits] = _guesser(opened, opened.card.statement(released.bits), public, network)
             pixels = guessers[released.bits](pixels_to_tensor(released.pixels)[None])[0].permute(1, 2, 0).numpy()
             path = partial / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,19 +101,61 @@ def _names(items: Sequence[Item]) -> Iterator[str]:
         yield f"{path}{SUFFIX}"
 
 
-def _guesser(opened: OpenedReleases, stated: Statement) -> Guess:
+def _guesser(opened: OpenedReleases, stated: Statement, public: Path | None, network: Path | None) -> Guess:
     """Return a function from a release [1, C, H, W] to uint8 [1, C, H, W], RGB or grey."""
     plan = stated.plan
     if plan.word_bits not in (8, 24):
+        if public is not None or network is not None:
+            raise ReleaseError(f"public images and networks serve colour and 8-bit grey; got {plan.word_bits} bits")
         table = _grey_table(_count_words(opened, plan), plan)
         return lambda released: table[released.long()]
-    decoder = Decoder.fit(_some_releases(opened, plan), plan, prune=stated.prune)
+    decoder: Decoder | Rebuilder
+    if network is not None:
+        decoder = _load_network(network, stated)
+    elif public is not None:
+        decoder = Decoder(plan, public_prior(public, stated), prune=stated.prune)
+    else:
+        decoder = Decoder.fit(_some_releases(opened, plan), plan, prune=stated.prune)
 
     def guess(released: Tensor) -> Tensor:
         expected = decoder.expect(released).round_().int()
         return (to_rgb(expected) if plan.is_colour else expected).to(torch.uint8)
 
     return guess
+
+
+def _load_network(path: Path, stated: Statement) -> Rebuilder:
+    try:
+        found = Rebuilder.from_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    except Exception as error:  # a damaged file raises anything
+        raise ReleaseError(f"{path} holds no rebuilder that torch.save wrote: {error}") from None
+    check_plan(found.plan, stated)
+    if found.prune != stated.prune:
+        raise ReleaseError(f"{path} is for pruning {found.prune or 'none'}; the card states {stated.prune or 'none'}")
+    return found
+
+
+def public_prior(folder: Path, stated: Statement) -> Tensor:
+    """Return float64 [C, 256]: how often each value occurs in the views of public images, and once more each.
+
+    The views are those of the card, so that public images are shrunk and pruned as the sources were.
+    """
+    colour = stated.plan.is_colour
+    counts = torch.ones(3 if colour else 1, 256, dtype=torch.float64)
+    files = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES]
+    if not files:
+        raise ReleaseError(f"{folder} has no public images ({', '.join(sorted(IMAGE_SUFFIXES))})")
+    for path in files[:: -(-len(files) // MOST_FITTED)]:
+        try:
+            pixels = read_image(path).pixels
+            image = Image.fromarray(pixels).convert("RGB" if colour else "L")
+            values = torch.from_numpy(np.array(image)).reshape(1, image.height, image.width, -1).permute(0, 3, 1, 2)
+            view = apply_view(values, stated.prune, colour=colour, size=stated.size)
+        except (ImageError, OSError, TypeError, ValueError) as error:
+            raise ReleaseError(f"{path} is no public image of 8 bits that fits: {error}") from None
+        for count, channel in zip(counts, view[0], strict=True):
+            count += torch.bincount(channel.flatten(), minlength=256)
+    return counts
 
 
 def _some_releases(opened: OpenedReleases, plan: Plan) -> Iterator[Tensor]:

@@ -142,5 +142,9 @@ def test_balanced_accuracy_and_roc_auc() -> None:
     expected = (scores[200:, None] > scores[None, :200]).mean()
     assert found.value == pytest.approx(expected)
     assert found.low < 0.76 < found.high  # the area of two normal distributions that lie one deviation apart
+    grouped = roc_auc(np.stack((-scores, scores), 1), np.repeat([0, 1], 200), np.arange(400) // 4)
+    assert grouped.value == found.value
+    assert grouped.high - grouped.low == pytest.approx(2 * (found.high - found.low), rel=0.05)  # 100 groups
+    assert 0.6 < roc_auc(np.eye(2)[[0] * 8 + [1] * 8], np.repeat([0, 1], 8)).low < 0.95  # perfect, on 16 images
     assert roc_auc(np.eye(3)[[0, 1, 2, 0]], np.array([0, 1, 2, 0])).value == 1.0
     assert roc_auc(np.ones((4, 2)), np.zeros(4, np.int64)).high == 1.0

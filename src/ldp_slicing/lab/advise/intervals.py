@@ -76,26 +76,36 @@ def balanced_accuracy(hits: NDArray[np.bool_], labels: NDArray[np.int64], groups
     )
 
 
-def roc_auc(scores: NDArray[np.float64], labels: NDArray[np.int64]) -> Estimate:
+def roc_auc(
+    scores: NDArray[np.float64], labels: NDArray[np.int64], groups: NDArray[np.int64] | None = None
+) -> Estimate:
     """The area under the ROC curve of float64 [N, classes] scores: of the second of two classes, or a mean over all.
 
-    The error is that of Hanley and McNeil (1982). For more than two classes the errors are averaged, which is an upper
-    limit for the error of the mean.
+    The error is that of Hanley and McNeil (1982), with as many images as there are groups. For more than two classes
+    the errors are averaged, which is an upper limit for the error of the mean.
     """
     present = np.unique(labels)
     if len(present) < 2:
         return Estimate(0.5, 0.0, 1.0, len(labels))
     chosen: Sequence[int] = [scores.shape[1] - 1] if scores.shape[1] == 2 else present.tolist()
-    areas, errors = zip(*(_area(scores[:, kind], labels == kind) for kind in chosen), strict=True)
+    independent = 1.0 if groups is None else len(np.unique(groups)) / len(groups)
+    areas, errors = zip(*(_area(scores[:, kind], labels == kind, independent) for kind in chosen), strict=True)
     return Estimate.around(float(np.mean(areas)), float(np.mean(errors)), len(labels))
 
 
-def _area(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> tuple[float, float]:
-    """The area under the curve, with ties counted as half, and its standard error."""
+def _area(scores: NDArray[np.float64], positive: NDArray[np.bool_], independent: float) -> tuple[float, float]:
+    """The area under the curve, with ties counted as half, and its standard error.
+
+    independent: the share of the images that counts for the error. An area of 1 has an error, too: it is that of an
+    area which is less by half an image.
+    """
     _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
     yes, no = int(positive.sum()), int((~positive).sum())
     area = float((ranks[positive].sum() - yes * (yes + 1) / 2) / (yes * no))
-    both, other = area / (2 - area), 2 * area * area / (1 + area)
-    variance = (area * (1 - area) + (yes - 1) * (both - area * area) + (no - 1) * (other - area * area)) / (yes * no)
+    some, others = (max(1.0, independent * count) for count in (yes, no))
+    edge = 0.5 / min(some, others)
+    a = min(max(area, edge), 1 - edge)
+    both, other = a / (2 - a), 2 * a * a / (1 + a)
+    variance = (a * (1 - a) + (some - 1) * (both - a * a) + (others - 1) * (other - a * a)) / (some * others)
     return area, math.sqrt(max(variance, 0.0))

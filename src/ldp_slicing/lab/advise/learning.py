@@ -80,7 +80,7 @@ def learn(bench: Bench, setting: Setting | None, parts: Parts, steps: int, seed:
     return {
         "accuracy": share_of(hits, groups).to_dict(),
         "balanced_accuracy": balanced_accuracy(hits, truth, groups).to_dict(),
-        "roc_auc": roc_auc(scores, truth).to_dict(),
+        "roc_auc": roc_auc(scores, truth, groups).to_dict(),
         "steps": steps,
         "training_seconds": seconds,
     }
