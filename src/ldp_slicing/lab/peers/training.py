@@ -73,7 +73,8 @@ def minimise(
     with torch.backends.cudnn.flags(benchmark=True):  # every step has the same shapes
         for epoch in range(schedule.epochs):
             last = []
-            for indices in torch.randperm(count, generator=generator)[: count - count % batch].split(batch):
+            order = torch.randperm(count, generator=generator)[: count - count % batch]
+            for indices in torch.split(order, batch):
                 optimiser.zero_grad(set_to_none=True)
                 value = loss(indices, epoch)
                 value.backward()  # type: ignore[no-untyped-call]
