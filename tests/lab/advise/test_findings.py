@@ -92,6 +92,8 @@ def test_no_setting_is_an_answer_with_the_nearest_ones() -> None:
 def test_time_is_spent_on_settings_that_can_still_meet_the_limits() -> None:
     over, under = finding(0.99, 0.9, epsilon=5.2), finding(0.4, 0.5, epsilon=1.0)
     assert by_promise([over, under], make_rules(max_ssim=0.6)) == [under, over]
+    near = finding(0.5, 0.59, epsilon=2.4)  # its interval contains the limit
+    assert by_promise([near, over, under], make_rules(max_ssim=0.6, min_accuracy=0.35)) == [under, near, over]
     worse = finding(0.3, 0.6, epsilon=2.4)
     assert by_promise([worse, over, under], ()) == [over, under, worse]
     assert front([worse, over, under]) == [over, under]

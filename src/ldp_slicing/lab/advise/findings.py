@@ -127,16 +127,17 @@ def status(rule: Rule, finding: SettingFinding, controls: Mapping[str, Estimate]
 def by_promise(findings: Sequence[SettingFinding], rules: Sequence[Rule]) -> list[SettingFinding]:
     """The most promising setting first: what to spend time on.
 
-    With limits on risks, settings come first whose intervals do not already exceed them. More training only makes
-    attacks stronger. Then, or without limits, those that no other setting beats in everything; then the score.
+    With limits, settings come first whose risks do not already exceed them, since more training only makes attacks
+    stronger; then those that miss all limits by least, and then the score. Without limits, those come first that no
+    other setting beats in everything.
     """
 
     def excess(one: SettingFinding) -> float:
         found = [(rule, one.worst(rule.metric)) for rule in rules if rule.is_risk]
         return sum(rule.shortfall(estimate.low) for rule, estimate in found if estimate is not None)
 
-    if any(rule.is_risk for rule in rules):
-        return sorted(findings, key=lambda one: (excess(one), -one.score))
+    if rules:
+        return sorted(findings, key=lambda one: (excess(one), _miss(one, rules), -one.score))
     return sorted(findings, key=lambda one: (sum(_beats(other, one) for other in findings), -one.score))
 
 
@@ -201,7 +202,8 @@ def _miss(one: SettingFinding, rules: Sequence[Rule]) -> float:
     total = 0.0
     for rule in rules:
         found = one.worst(rule.metric) if rule.is_risk else one.utility.get(rule.metric)
-        total += 1.0 if found is None else rule.shortfall(found.high if rule.is_risk else found.low)
+        end = None if found is None else found.high + one.growth.get(rule.metric, 0.0) if rule.is_risk else found.low
+        total += 1.0 if end is None else rule.shortfall(end)
     return total
 
 

@@ -32,7 +32,9 @@ def gather(records: Records, settings: Sequence[Setting]) -> list[SettingFinding
                 others={name: strongest(values) for name in OTHERS if (values := _metric(attacked, name))},
                 growth={name: _growth(attacked, name) for name in risks},
                 known=committed(setting, risks),
-                rounds=len({content["steps"] for seed, content in (learned or attacked) if not seed}),
+                rounds=sum(
+                    name.startswith("round ") and setting.name in one["settings"] for name, one in records.items()
+                ),
                 confirmations=len(seeds),
             )
         )

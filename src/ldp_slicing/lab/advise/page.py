@@ -177,7 +177,7 @@ def _cell(one: Estimate | None, how: Status | None = None) -> str:
     mark = f"<span title='{how}'>{MARKS[how]}</span> " if how in MARKS and how is not None else ""
     kind = {Status.MET: "met", Status.MISSED: "missed", None: ""}.get(how, "open")
     number = f"<span class='{kind}'>{mark}{one.value:.{digits}f}</span>"
-    return f"{number}<br><small>{one.low:.{digits}f} to {one.high:.{digits}f}</small>"
+    return f"{number}<br><small>{one.low:.{digits}f}&ndash;{one.high:.{digits}f}</small>"
 
 
 def _known(finding: SettingFinding, metric: str) -> str:

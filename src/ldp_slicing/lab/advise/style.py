@@ -7,7 +7,7 @@ STYLE = """
   --open:#8a6500}
 *{box-sizing:border-box}
 body{margin:0;background:var(--band);color:var(--ink);font:15px/1.55 system-ui,sans-serif}
-main{max-width:1080px;margin:0 auto;padding:28px 24px 60px;background:var(--paper)}
+main{max-width:1180px;margin:0 auto;padding:28px 24px 60px;background:var(--paper)}
 h1{font-size:26px;line-height:1.2;margin:14px 0 4px}
 h2{font-size:19px;margin:38px 0 8px}
 p{max-width:76ch;margin:8px 0}
@@ -34,7 +34,7 @@ svg text.label{font-size:12.5px;fill:var(--ink)}
 .legend svg{width:13px;height:13px;display:inline-block;vertical-align:-2px;margin-right:6px;fill:var(--soft)}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;font-size:13px;width:100%}
-th,td{padding:5px 9px;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap;
+th,td{padding:5px 7px;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap;
   font-variant-numeric:tabular-nums}
 th{font-weight:600;vertical-align:bottom;border-bottom:2px solid var(--ink)}
 td.l,th.l{text-align:left}
