@@ -14,8 +14,10 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from ldp_slicing import Card, Plan, Slicer
+from ldp_slicing.cli import app
 from ldp_slicing.png import SIGNATURE, encode_chunk, encode_png
 from ldp_slicing.storage import LocalStorage
 from ldp_slicing.verify import verify
@@ -115,6 +117,13 @@ def test_a_token_is_needed_if_there_is_one(tmp_path: Path) -> None:
         assert server.upload(release, card).status_code == 401
         assert server.upload(release, card, Authorization="Bearer wrong").status_code == 401
         assert server.upload(release, card, Authorization="Bearer secret").status_code == 201
+
+
+def test_a_collector_needs_a_budget(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["studio", "--collect", str(tmp_path / "set"), "--port", "0"])
+    assert done.exit_code == 2
+    assert "give --epsilon NUMBER or --preset NAME" in done.output
+    assert not (tmp_path / "set").exists()
 
 
 def test_a_token_is_needed_off_loopback(tmp_path: Path) -> None:

@@ -6,20 +6,11 @@ from typing import Annotated
 
 import typer
 
-from ldp_slicing.cli.common import (
-    Epsilon,
-    PruneChoice,
-    PruneOption,
-    Slices,
-    Weights,
-    check_slices,
-    out,
-    parse_weights,
-    refusals_exit,
-)
+from ldp_slicing.cli.budget import Budget, PresetOption, choose_budget
+from ldp_slicing.cli.common import PruneChoice, PruneOption, Slices, Weights, out, refusals_exit
 from ldp_slicing.cli.shrinking import Fit, MaxSide, Pad, choose_size
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.plan import COLOUR_BITS, plan_for
+from ldp_slicing.plan import COLOUR_BITS
 
 Host = Annotated[str, typer.Option("--host", help="Address to listen on. Others than this machine's need a token.")]
 Token = Annotated[
@@ -50,7 +41,8 @@ def studio(
     host: Host = "127.0.0.1",
     token: Token = None,
     per_minute: Annotated[int, typer.Option("--per-minute", min=1, help="Uploads per minute and address.")] = 600,
-    epsilon: Epsilon = 20.0,
+    epsilon: Budget = None,
+    preset: PresetOption = None,
     weights: Weights = "4:1:1",
     slices: Slices = None,
     prune: PruneOption = PruneChoice.haar,
@@ -62,12 +54,14 @@ def studio(
 
     Serve the page on this machine. It privatises images in the browser, shows what leaves and what an attacker sees,
     and lets you download releases with their cards. Images never reach this server: the page's content policy forbids
-    it to send anything. The ledger does not know what is downloaded there.
+    all connections. The ledger does not know what is downloaded there.
 
-    With `--collect DIR`, the page and other clients can upload releases, of the plan and view that the options after it
-    state and of no other. DIR becomes a set of releases that `verify` accepts.
+    With `--collect DIR`, the page and other clients can upload releases to this server. It accepts only the plan and
+    the view that `--epsilon` and the options after it, or `--preset`, state. DIR becomes a set of releases that
+    `verify` accepts.
     """
-    check_slices(context, slices)
+    size = choose_size(max_side, fit, pad)
+    chosen = None if collect is None else choose_budget(context, preset, epsilon, weights, slices, prune.prune, size)
     try:
         from ldp_slicing.studio.collector import Collector, Wanted
         from ldp_slicing.studio.endpoint import make_collector_app
@@ -75,20 +69,17 @@ def studio(
         from ldp_slicing.studio.run import bind, serve
         from ldp_slicing.studio.server import LOOPBACK, make_app
     except ModuleNotFoundError as error:
-        raise LdpSlicingError(
-            f"the studio needs {error.name}: install it with pip install 'ldp-slicing[studio]'"
-        ) from None
+        raise LdpSlicingError(f"the studio needs {error.name}: pip install 'ldp-slicing[studio]'") from None
     content = included_network() if network is None else read_network(network)
     is_local = host in LOOPBACK
     if collect is None and not is_local:
         raise LdpSlicingError("the page needs no other host than 127.0.0.1: leave --host out, or add --collect")
     listening = bind(host, port)
     url = f"http://{host}:{listening.getsockname()[1]}/"
-    if collect is None:
+    if collect is None or chosen is None:
         app = make_app(content)
     else:
-        plan = plan_for(COLOUR_BITS, epsilon, parse_weights(weights), slices)
-        wanted = Wanted(plan, prune.prune, choose_size(max_side, fit, pad))
+        wanted = Wanted(chosen.plan(COLOUR_BITS), chosen.prune, chosen.size)
         if token is None and not is_local:
             token = secrets.token_urlsafe()
             out.print(f"uploads need the token {token}")

@@ -46,10 +46,10 @@ def describe_methods(
         "other held-out images."
     )
     found["Limits."] = (
-        "A limit is met only if the whole 95 % interval meets it, in every confirmation run. An attack that grew from "
-        "its shortest to its longest training may grow further: the limit must hold even if it grows once more by as "
-        "much. A limit on a risk is met "
-        "only if the same attack exceeds it on unprotected images; otherwise the answer is “cannot tell”. A stronger "
+        "A limit is met only if the whole 95 % interval meets it, in every confirmation run. If more training made an "
+        "attack stronger, the same increase is added once more before its result is compared with the limit. A limit "
+        "on a risk is met only if the same attack exceeds it on unprotected images; otherwise the answer is “cannot "
+        "tell”. A stronger "
         "committed result of this software replaces what was measured here, if it has the same view and plan, no more "
         "pixels and no larger eps."
     )
