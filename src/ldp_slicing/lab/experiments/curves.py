@@ -164,8 +164,9 @@ held-out training images. The test images are released once and evaluated once, 
 
 - Raw: the network is trained on releases as they are. Decoded: it is trained on the expected pixel values, which
   `ldp_slicing.torch.Decoder` computes from the releases and the plan.
-- Rebuilt: it also takes the expected values of `ldp_slicing.torch.Rebuilder`, whose network is trained on the releases
-  alone; rebuilt-public: on simulated releases of the other CIFAR set, which is taken to be public.
+- Rebuilt, where the table has it: it also takes the expected values of `ldp_slicing.torch.Rebuilder`, whose network is
+  trained on the releases alone; rebuilt-public: on simulated releases of the other CIFAR set, which is taken to be
+  public.
 - Raw and decoded also differ in epochs and recipe, so decoding does not explain the whole difference. The recipe for
   decoded releases was tuned on CIFAR-10 at eps 20 (`tuning`). The recipe for raw releases was chosen after we had seen
   the test accuracies of similar recipes.

@@ -198,8 +198,8 @@ over seeds.
 - Tuned on public people: the learner has their sources and releases them as often as it likes.
 - Reconstructed faces: a white-box network trained on public people reconstructs the faces, and the pretrained
   recogniser compares them. This is the best method here.
-- IR-50: the paper's network and recipe, without its pretrained weights and its 5.8 million training images. It shows
-  what LFW alone teaches, at eps 20 and without privacy.
+- IR-50, where the table has it: the paper's network and recipe, without its pretrained weights and its 5.8 million
+  training images. It shows what LFW alone teaches, at eps 20 and without privacy.
 
 Batch-norm statistics and the mean embedding of a half are computed from its public people alone.
 
