@@ -3,7 +3,7 @@
 Every release is entered twice: as an *intent*, on disk before anything is written, and as *done* once its file has its
 name. A crash can therefore make the ledger count a release that did not get out, never the reverse.
 
-Proof: docs/proofs.md, 13. Tests: tests/test_ledger.py.
+Proof: docs/proofs.md, 13. Tests: tests/ledger/test_ledger.py.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ ledger with a key was complete once. If it is missing, empty or cut off, it was 
 would count less than was spent. A crash before the key has its name leaves nothing that counts, and the next process
 begins again. Creation is locked, so of two first runs one creates and the other one opens.
 
-Proof: docs/proofs.md, 13.2. Tests: tests/test_ledger.py, tests/power.
+Proof: docs/proofs.md, 13.2. Tests: tests/ledger/test_ledger.py, tests/power.
 """
 
 from __future__ import annotations

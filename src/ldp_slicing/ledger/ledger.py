@@ -4,7 +4,7 @@ The ledger holds no content and no names of sources. Sources and items appear as
 which lies beside it. Somebody who has both can test whether a given image was released; somebody who has the ledger
 alone cannot. Of each run it holds the target and the state folder.
 
-Proof: docs/proofs.md, 13. Tests: tests/test_ledger.py.
+Proof: docs/proofs.md, 13. Tests: tests/ledger/test_ledger.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Digests cannot be made again under another key without the sources. So the other
 under this ledger's own key (RFC 3394), and every question is asked under each key. The other ledger is only read.
 Merging it again later adds what it has gained meanwhile.
 
-Proof: docs/proofs.md, 13.2. Tests: tests/test_ledger_merge.py.
+Proof: docs/proofs.md, 13.2. Tests: tests/ledger/test_ledger_merge.py.
 """
 
 from __future__ import annotations
