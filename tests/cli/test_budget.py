@@ -56,7 +56,7 @@ def test_slices_alone_are_no_budget(source: Path, tmp_path: Path) -> None:
 def test_presets_are_listed_with_what_an_attacker_got() -> None:
     status, out, _ = run("plan", "--presets")
     assert (status, FACES in out) == (0, True)
-    assert "None of these presets is called safe" in out
+    assert "No preset is a promise against recognition" in out
     assert all(sentence in out for one in presets() for sentence in one.measured)
     told = json.loads(run("plan", "--presets", "--json")[1])
     assert told["presets"] == [one.to_dict() for one in presets()]

@@ -57,5 +57,6 @@ WITHOUT_VOIDED = (
     "without releases that the owner says were destroyed before anybody received them, which nobody else can check"
 )
 EXPLANATION = (
-    "  (%: how often anybody can tell which of two values it was; a coin toss: 50 %; no limit: it stops nobody)"
+    "  (%: bound on correct guesses of which of two values it was; "
+    "guessing: 50 %; no limit: the bound rules out nothing)"
 )

@@ -66,7 +66,9 @@ def choose_budget(
 
 def describe_presets() -> str:
     """Return the presets and what an attacker got at each, as lines of text."""
-    lines = ["None of these presets is called safe. Each states what an attacker got with one release of each image."]
+    lines = [
+        "No preset is a promise against recognition. Each states what an attacker got from one release of each image."
+    ]
     for one in presets():
         lines += ["", f"{one.name}: {one.setting}", f"  {one.about}", *(f"  {sentence}" for sentence in one.measured)]
     return "\n".join(lines)

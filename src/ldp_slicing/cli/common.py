@@ -188,8 +188,8 @@ def naming_new_ledger(path: Path, *, quiet: bool) -> Iterator[None]:
     finally:
         if is_new and path.exists() and not quiet:
             err.print(
-                f"[yellow]notice:[/yellow] new ledger: {plain(str(path))}; back it up, and apart from it its key, "
-                f"{plain(path.name)}.key"
+                f"[yellow]notice:[/yellow] new ledger: {plain(str(path))}; back it up, and keep a copy of its key, "
+                f"{plain(path.name)}.key, elsewhere"
             )
 
 

@@ -273,13 +273,13 @@ def _from_parquet(files: Sequence[Path], labels: str | None, groups: str | None)
             what = "no column of images" if column is None else f"no column {missing[0]!r}"
             raise DataError(f"{path} has {what}; it has {', '.join(table.schema.names)}")
         kept = {one: [str(value) for value in table[one].to_pylist()] for one in wanted}
-        pictures = table[column].combine_chunks()
-        pictures = pictures.field("bytes") if pa.types.is_struct(pictures.type) else pictures
+        images = table[column].combine_chunks()
+        images = images.field("bytes") if pa.types.is_struct(images.type) else images
         for row in range(table.num_rows):
             items.append(
                 SourceItem(
                     f"{path.name}, row {row}",
-                    _bytes_loader(pictures, row, f"{path}, row {row}"),
+                    _bytes_loader(images, row, f"{path}, row {row}"),
                     "" if labels is None else kept[labels][row],
                     "" if groups is None else kept[groups][row],
                 )
