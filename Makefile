@@ -45,7 +45,7 @@ dist: .venv/installed-for-dist
 	$(BIN)/python -m build --no-isolation --outdir dist
 
 fuzz: .venv/installed-for-test
-	FUZZ_SECONDS=600 FUZZ_KILLS=60 FUZZ_SEED=$$(date +%s) $(BIN)/pytest tests/fuzz tests/power tests/release/test_crashes.py
+	FUZZ_SECONDS=600 FUZZ_KILLS=60 FUZZ_SEED=$$(date +%s) $(BIN)/pytest -o faulthandler_timeout=3600 tests/fuzz tests/power tests/release/test_crashes.py
 
 page: .venv/installed
 	$(BIN)/python web/make_words.py

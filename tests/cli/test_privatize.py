@@ -35,7 +35,7 @@ from ldp_slicing.release.run import Stop, on_this_machine
 from ldp_slicing.release.state import RunState
 from ldp_slicing.release.worker import FileReport, WorkerContext
 from tests.markers import PAST, PLANTS, encoded, gradient, png_chunks
-from tests.release.processes import running, wait_for
+from tests.release.processes import Run, wait_for
 
 PNG = encoded(gradient(9, 7), "PNG")
 
@@ -347,12 +347,12 @@ def test_an_interrupted_run_leaves_whole_files_and_a_true_card(signals: list[sig
         "--workers",
         "2",
     ]
-    with running(*command) as run:
+    with Run(*command) as run:
         wait_for(2, target, run)
         for number in signals:
             run.send_signal(number)
             time.sleep(0.02)
-        out, err = run.communicate()
+        out, err = run.output()
     assert (run.returncode, err) == (128 + signals[0], "")
     result, card = json.loads(out), json.loads((target / "card.json").read_text())
     releases = [path for path in everything(target) if path.suffix == ".png"]

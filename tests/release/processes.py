@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -64,19 +65,35 @@ class Watch:
         ]
 
 
-def running(*arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """Start a process that can be interrupted, with its output in pipes."""
-    return subprocess.Popen(
-        arguments,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=accept_interrupts,
-        **options,
-    )
+class Run(subprocess.Popen[str]):
+    """A process that can be interrupted. Its output goes to files: into a full pipe that nobody reads it would hang."""
+
+    def __init__(self, *arguments: str, **options: Any) -> None:
+        self._files = [tempfile.TemporaryFile("w+") for _ in range(2)]  # noqa: SIM115 - closed with the process
+        super().__init__(
+            arguments,
+            stdout=self._files[0],
+            stderr=self._files[1],
+            text=True,
+            preexec_fn=accept_interrupts,
+            **options,
+        )
+
+    def output(self) -> tuple[str, str]:
+        """Wait for the end, and return what was written to standard output and standard error."""
+        self.wait()
+        for file in self._files:
+            file.seek(0)
+        out, err = (file.read() for file in self._files)
+        return out, err
+
+    def __exit__(self, *problem: Any) -> None:
+        super().__exit__(*problem)
+        for file in self._files:
+            file.close()
 
 
-def wait_for(done: int, target: Path, run: subprocess.Popen[str]) -> None:
+def wait_for(done: int, target: Path, run: Run) -> None:
     while run.poll() is None and sum(1 for name in target.rglob("*.png")) < done:
         time.sleep(0.005)
 

@@ -17,7 +17,7 @@ from ldp_slicing.keys import new_key_file
 from ldp_slicing.release.settings import ReleaseSettings
 from tests.formats.shards import shard
 from tests.release.helpers import outputs, plant, release, small_images
-from tests.release.processes import Watch, command, running, wait_for
+from tests.release.processes import Run, Watch, command, wait_for
 
 # A process of its own keeps Ray's threads, warnings and files out of this one. It prints the address of the cluster,
 # and removes a node when it reads a line.
@@ -59,7 +59,7 @@ def test_a_cluster_that_loses_a_node_releases_the_same_bytes(
     source, target, ledger = plant(tmp_path / "in", files), tmp_path / "out", tmp_path / "ledger.sqlite"
     new_key_file(tmp_path / "key")
     watch = Watch(target, ledger)
-    with running(
+    with Run(
         *command(source, target, ledger, "--engine", "ray", "--address", address, "--key", str(tmp_path / "key"))
     ) as run:
         wait_for(100, target, run)
@@ -68,7 +68,7 @@ def test_a_cluster_that_loses_a_node_releases_the_same_bytes(
         print(file=nodes.stdin, flush=True)
         assert nodes.stdout.readline() == "lost\n"
         done = watch.look()
-        out, err = run.communicate()
+        out, err = run.output()
     assert run.returncode == 1, err
     result = json.loads(out)
     assert [problem["source"] for problem in result["problems"]] == ["bad.png"]
@@ -87,10 +87,10 @@ def test_an_interrupted_run_on_ray_is_resumed_here(cluster: tuple[str, subproces
         tmp_path / "ledger.sqlite",
     )
     watch = Watch(target, ledger)
-    with running(*command(source, target, ledger, "--engine", "ray", "--address", address, "--workers", "1")) as run:
+    with Run(*command(source, target, ledger, "--engine", "ray", "--address", address, "--workers", "1")) as run:
         wait_for(20, target, run)
         run.send_signal(2)
-        run.communicate()
+        run.output()
     assert run.returncode == 130
     assert 20 <= watch.look() < 600
     ran = subprocess.run(command(source, target, ledger), capture_output=True, text=True, check=False)
@@ -115,7 +115,7 @@ def test_a_stalled_actor_of_a_killed_run_writes_nothing_beside_a_finished_card(
     source = plant(tmp_path / "in", small_images(600, 60, 50))
     target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
     watch, before = Watch(target, ledger), set(actors())
-    with running(*command(source, target, ledger, "--engine", "ray", "--address", address, "--workers", "1")) as run:
+    with Run(*command(source, target, ledger, "--engine", "ray", "--address", address, "--workers", "1")) as run:
         wait_for(20, target, run)
         stalled = set(actors()) - before
         for actor in stalled:

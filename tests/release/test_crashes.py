@@ -25,7 +25,7 @@ from ldp_slicing.release.worker import BATCH_SOURCES
 from tests.formats.shards import shard
 from tests.markers import encoded, gradient
 from tests.release.helpers import outputs, plant, release, small_images, spent, verified
-from tests.release.processes import Watch, children, command, running, wait_for
+from tests.release.processes import Run, Watch, children, command, wait_for
 
 COUNT = 200
 
@@ -122,13 +122,13 @@ def test_a_run_killed_at_any_moment_is_resumed(workers: str, tmp_path: Path) -> 
     target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
     watch, done = Watch(target, ledger), 0
     for step in (1, 60, 131, 170):
-        with running(*command(source, target, ledger, "--workers", workers)) as run:
+        with Run(*command(source, target, ledger, "--workers", workers)) as run:
             wait_for(done + step, target, run)
             run.kill()
         time.sleep(0.3)  # let its workers notice and exit
         done = watch.look()
-    with running(*command(source, target, ledger, "--workers", workers)) as run:
-        out, err = run.communicate()
+    with Run(*command(source, target, ledger, "--workers", workers)) as run:
+        out, err = run.output()
     assert (run.returncode, err) == (0, "")
     assert (
         json.loads(out)["kept"] >= done - int(workers) * BATCH_SOURCES
@@ -140,14 +140,14 @@ def test_workers_that_are_killed_repeatedly_are_replaced(tmp_path: Path) -> None
     source = plant(tmp_path / "in", small_images(1800, 60, 50))  # enough that some are left on a fast machine
     target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
     watch, killed = Watch(target, ledger), 0
-    with running(*command(source, target, ledger, "--workers", "2")) as run:
+    with Run(*command(source, target, ledger, "--workers", "2")) as run:
         for done in range(20, 1700, 100):
             wait_for(done, target, run)
             workers = [worker for server in children(run.pid) for worker in children(server)]
             if workers:
                 os.kill(workers[killed % len(workers)], signal.SIGKILL)
                 killed += 1
-        out, err = run.communicate()
+        out, err = run.output()
     assert (run.returncode, err) == (0, "")
     assert killed >= 5
     assert json.loads(out)["released"] == 1800
@@ -159,7 +159,7 @@ def test_a_stalled_worker_of_a_killed_run_writes_nothing_beside_a_finished_card(
     source = plant(tmp_path / "in", small_images(600, 60, 50))
     target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
     watch = Watch(target, ledger)
-    with running(*command(source, target, ledger, "--workers", "2")) as run:
+    with Run(*command(source, target, ledger, "--workers", "2")) as run:
         wait_for(20, target, run)
         (worker, *_) = [worker for server in children(run.pid) for worker in children(server)]
         os.kill(worker, signal.SIGSTOP)
@@ -263,11 +263,11 @@ def test_an_interrupted_run_stops_soon_and_can_be_resumed(tmp_path: Path) -> Non
     source = plant(tmp_path / "in", small_images(250, 400, 400))
     target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
     watch = Watch(target, ledger)
-    with running(*command(source, target, ledger, "--workers", "2")) as run:
+    with Run(*command(source, target, ledger, "--workers", "2")) as run:
         wait_for(10, target, run)
         run.send_signal(signal.SIGINT)
         done = len(list(target.rglob("*.png")))
-        out, _ = run.communicate()
+        out, _ = run.output()
     assert run.returncode == 130
     assert json.loads(out)["stopped"]
     assert 10 <= watch.look() <= done + 2 * BATCH_SOURCES  # each worker may finish its batch, not begin another
@@ -304,7 +304,7 @@ def test_runs_with_two_workers_killed_at_random_moments(tmp_path: Path) -> None:
         target, ledger = folder / "out", folder / "ledger.sqlite"
         watch = Watch(target, ledger)
         for _ in range(min(KILLS, 10)):
-            with running(*command(source, target, ledger, "--workers", "2")) as run:
+            with Run(*command(source, target, ledger, "--workers", "2")) as run:
                 if rng.random() < 0.3:  # while it starts, lists and checks
                     time.sleep(rng.uniform(0.1, 1.2))
                 else:

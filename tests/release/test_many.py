@@ -10,7 +10,7 @@ from pathlib import Path
 from ldp_slicing.release import records
 from ldp_slicing.release.run import open_state
 from tests.release.helpers import BESIDE, plant, release, small_images, spent, tree, verified
-from tests.release.processes import command, running, wait_for
+from tests.release.processes import Run, command, wait_for
 
 
 def test_ten_thousand_small_files_with_a_kill_in_between(tmp_path: Path) -> None:
@@ -19,11 +19,11 @@ def test_ten_thousand_small_files_with_a_kill_in_between(tmp_path: Path) -> None
         {f"{i // 500:02}/{name}": data for i, (name, data) in enumerate(small_images(10_000, 5, 4).items())},
     )
     target, ledger = tmp_path / "out", tmp_path / "ledger.sqlite"
-    with running(*command(source, target, ledger, "--workers", "2")) as run:
+    with Run(*command(source, target, ledger, "--workers", "2")) as run:
         wait_for(2000, target, run)
         run.kill()
-    with running(*command(source, target, ledger, "--workers", "2")) as run:
-        out, err = run.communicate()
+    with Run(*command(source, target, ledger, "--workers", "2")) as run:
+        out, err = run.output()
     assert (run.returncode, err) == (0, "")
     assert json.loads(out)["kept"] > 1000
     assert len(tree(target)) == 10_000 + len(BESIDE)

@@ -30,7 +30,7 @@ class Studio:
 
     def upload(self, release: bytes, card: str | bytes, **options: str) -> httpx.Response:
         files = {"release": ("r.png", release, "image/png"), "card": ("c.json", card, "application/json")}
-        return httpx.post(f"{self.url}releases", files=files, headers=options)
+        return httpx.post(f"{self.url}releases", files=files, headers=options, timeout=60)
 
 
 @contextmanager

@@ -183,6 +183,7 @@ def test_under_load_and_kills_nothing_is_lost_and_memory_is_steady(tmp_path: Pat
             before, used = len(done.read_text().splitlines()), list[float]()
             for count in (10, last):
                 while len(done.read_text().splitlines()) < before + count:
+                    assert client.is_alive(), "the client stopped before the server was killed"
                     time.sleep(0.02)
                 used.append(megabytes_of(server.process.pid))
             server.process.send_signal(signal.SIGKILL)

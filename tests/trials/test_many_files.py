@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.release.helpers import outputs, plant, small_images
-from tests.release.processes import running, wait_for
+from tests.release.processes import Run, wait_for
 from tests.trials.command_line import LDP_SLICING, check, cron, ldp_slicing
 
 FILES = int(os.environ.get("LDP_SLICING_TRIAL_FILES", "600"))
@@ -26,7 +26,7 @@ def test_many_files_under_cron(tmp_path: Path) -> None:
     ledgers = tmp_path / "home/.local/share/ldp-slicing"
     job = ("--epsilon", "20", "--json", "--workers", "2")
 
-    with running(*LDP_SLICING, "privatize", str(source), str(target), *job, env=env) as run:
+    with Run(*LDP_SLICING, "privatize", str(source), str(target), *job, env=env) as run:
         wait_for(FILES // 3, target, run)
         run.kill()
     assert run.returncode == -9
