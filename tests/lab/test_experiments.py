@@ -28,6 +28,7 @@ from ldp_slicing.lab.experiment import ExperimentContext
 from ldp_slicing.lab.experiments import (
     MODULES,
     ablation,
+    augmentation,
     chest,
     curves,
     decoding,
@@ -73,7 +74,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("resnet50-grey", "five-blocks-grey"):
         monkeypatch.setitem(MODELS, name, lambda classes: tiny(classes, channels=1))
     monkeypatch.setattr(chest, "SEEDS", 1)
-    for module in (rebuilding, small_sets):
+    monkeypatch.setattr(augmentation, "EPSILONS", (20.0,))
+    monkeypatch.setattr(augmentation, "HELD_OUT", 10)
+    for module in (augmentation, rebuilding, small_sets):
         monkeypatch.setattr(module, "Plan", FewBits)
     for name, values in {"STEPS": (1,), "BUDGETS": (20.0,), "HELD_OUT": 10}.items():
         monkeypatch.setattr(rebuilding, name, values)
@@ -151,6 +154,7 @@ MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are ma
     "curves": (write_cifar, 2 * 2 * (7 + 1 + 1) + 2 + 2 + 2 * 2 * 2),
     "decoding": (write_cifar, 2 * 2 + 1),
     "tuning": (write_cifar, 6),
+    "augmentation": (write_cifar, 6),
     "rebuilding": (write_cifar, 1 + 2),
     "small-sets": (write_cifar, 2 * 2),
     "dp-sgd": (write_cifar, 2 * 3 * (7 + 1)),

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from typer.testing import CliRunner
 
 from ldp_slicing import Plan
@@ -476,6 +476,41 @@ def test_rare_classes_weigh_as_much_as_common_ones() -> None:
     plain = classification_loss(outputs, answers).value
     weighted = classification_loss(outputs, answers, weights=objective.class_weights).value
     assert weighted > plain  # the rare class is the one that is wrong
+
+
+def test_a_square_of_each_training_image_is_erased() -> None:
+    data, plan = bright_or_dark(), Plan.sliced(6.0, "Y7,Y6")
+    run = TrainingRun(
+        TrainingTask("erased", data, replace(TINY, erase=4, pad=0, flip=False), plan, mode="decoded"), CPU
+    )
+    index = torch.arange(64)
+    whole, erased = run.inputs.padded.permute(0, 3, 1, 2), run.inputs.crop(index)
+    changed = whole != erased
+    assert (erased[changed] == 128).all()  # as unknown as the padding
+    rows, columns = (changed.any(1).any(axis).sum(1) for axis in (2, 1))
+    assert 0 < int(rows.max()) <= 4
+    assert 0 < int(columns.max()) <= 4
+    assert len({int(one.flatten().int().argmax()) for one in changed}) > 1  # at different places
+
+
+def test_images_and_labels_are_mixed_in_the_same_shares() -> None:
+    outputs, labels = torch.tensor([[2.0, 0.0], [0.5, 1.0], [1.0, 3.0]]), torch.tensor([0, 1, 1])
+    plain = classification_loss(outputs, labels).value
+    assert classification_loss(outputs, labels, other_share=torch.zeros(3)).value == pytest.approx(plain.item())
+    other = classification_loss(outputs, labels.roll(1)).value
+    half = classification_loss(outputs, labels, other_share=torch.full((3,), 0.5)).value
+    assert half == pytest.approx((plain + other).item() / 2)
+
+    seen = list[Tensor]()
+    run = TrainingRun(
+        TrainingTask("mixed", bright_or_dark(), replace(TINY, mix=0.5, pad=0, flip=False), release="none"), CPU
+    )
+    run.objective.forward = lambda images: seen.append(images) or torch.zeros(len(images), 2)  # type: ignore[method-assign,func-returns-value]
+    assert run.objective.loss(torch.arange(8)).value == pytest.approx(np.log(2))
+    sources = run.inputs.padded.permute(0, 3, 1, 2)[:8].float()
+    share = (seen[0] - sources).flatten(1).norm(dim=1) / (sources.roll(1, 0) - sources).flatten(1).norm(dim=1)
+    assert share.max() < 0.5
+    assert len(set(share.tolist())) > 4
 
 
 def test_public_images_belong_to_their_mode() -> None:

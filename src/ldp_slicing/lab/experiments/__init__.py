@@ -12,6 +12,7 @@ MODULES = {
     "curves": "curves",
     "decoding": "decoding",
     "tuning": "tuning",
+    "augmentation": "augmentation",
     "rebuilding": "rebuilding",
     "small-sets": "small_sets",
     "dp-sgd": "dpsgd",

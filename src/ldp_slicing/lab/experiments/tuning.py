@@ -31,10 +31,11 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
         plans = (Plan.paper(20.0),)
         row = Row("tuning", "cifar10", plans=plans, prune="haar", release="once", mode="decoded", options=options)
         trials.append(context.trial(row, images, how, validation=HELD_OUT))
-    yield from train_all(trials, context, _validation_accuracy)
+    yield from train_all(trials, context, validation_accuracy)
 
 
-def _validation_accuracy(run: TrainingRun, row: Row) -> Row:
+def validation_accuracy(run: TrainingRun, row: Row) -> Row:
+    """The row with the accuracy on held-out images."""
     return replace(row, metrics={"validation_accuracy": run.validation_accuracy()})
 
 

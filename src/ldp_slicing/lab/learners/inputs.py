@@ -37,8 +37,8 @@ class Inputs:
         released = [torch.from_numpy(split.images).to(device) for split in splits]
         self._decoder = fit_decoder(task, released[0].permute(0, 3, 1, 2), folder)
         images, held_out, tested = map(self.prepare, released)
-        pad, unknown = task.recipe.pad, 128 if self._decoder else 0
-        self.padded = functional.pad(images, (0, 0, pad, pad, pad, pad), value=unknown)
+        pad, self._unknown = task.recipe.pad, 128 if self._decoder else 0
+        self.padded = functional.pad(images, (0, 0, pad, pad, pad, pad), value=self._unknown)
         labels, held_out_labels, test_labels = (torch.from_numpy(split.labels).to(device) for split in splits)
         self.labels = labels if task.targets is None else torch.from_numpy(task.targets).to(device)
         self.validation = held_out.permute(0, 3, 1, 2), held_out_labels
@@ -63,7 +63,7 @@ class Inputs:
         return (to_rgb(viewed) if colour else viewed).to(torch.uint8)
 
     def crop(self, index: Tensor) -> Tensor:
-        """int64 [B] to uint8 [B, C, H, W]: those training images, cropped and flipped at random."""
+        """int64 [B] to uint8 [B, C, H, W]: those training images, cropped, flipped and erased at random."""
         recipe, device, count = self.task.recipe, self.device, len(index)
         height, width = (side - 2 * recipe.pad for side in self.padded.shape[1:3])
         shift = torch.randint(2 * recipe.pad + 1, (2, count, 1), device=device, generator=self.generator)
@@ -73,7 +73,19 @@ class Inputs:
             flipped = torch.randint(2, (count, 1), device=device, generator=self.generator) == 1
             columns = torch.where(flipped, width - 1 - columns, columns)
         columns = columns + shift[1]
-        return self.padded[index[:, None, None], rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+        images = self.padded[index[:, None, None], rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+        return self._erase(images, recipe.erase) if recipe.erase else images
+
+    def _erase(self, images: Tensor, side: int) -> Tensor:
+        """uint8 [B, C, H, W] to the same: a square of each image is blanked. It may reach over the edge."""
+        inside = [self._span(len(images), length, side) for length in images.shape[2:]]
+        return images.masked_fill((inside[0][:, :, None] & inside[1][:, None, :])[:, None], self._unknown)
+
+    def _span(self, count: int, length: int, side: int) -> Tensor:
+        """bool [count, length]: ``side`` places in a row, around a random place."""
+        begin = torch.randint(length, (count, 1), device=self.device, generator=self.generator) - side // 2
+        place = torch.arange(length, device=self.device)
+        return (place >= begin) & (place < begin + side)
 
     def noise(self, images: Tensor) -> Tensor:
         """uint8 [N, C, H, W] to the same: new noise if the task releases in every epoch, otherwise unchanged."""

@@ -73,7 +73,7 @@ class Objective:
         return torch.autocast(device, torch.bfloat16, enabled=device == "cuda", cache_enabled=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """uint8 [N, C, H, W] to the network's output, float32."""
+        """uint8 or float32 [N, C, H, W], 0..255, to the network's output, float32."""
         with self.autocast():
             model = self._training_model if self.model.training else self.model
             outputs: Tensor = model(self.inputs.normalise(images))
@@ -108,8 +108,14 @@ class ClassificationObjective(Objective):
             self.class_weights = len(inputs) / (task.data.classes * counts.clamp_min(1))
 
     def loss(self, index: Tensor) -> Loss:
-        labels, smoothing = self.inputs.labels[index], self.task.recipe.smoothing
-        return classification_loss(self._outputs(index), labels, weights=self.class_weights, smoothing=smoothing)
+        recipe, labels = self.task.recipe, self.inputs.labels[index]
+        options: dict[str, Any] = {"weights": self.class_weights, "smoothing": recipe.smoothing}
+        if not recipe.mix:
+            return classification_loss(self._outputs(index), labels, **options)
+        images = self.inputs.noise(self.inputs.crop(index)).float()
+        share = recipe.mix * torch.rand(len(index), device=images.device, generator=self.inputs.generator)
+        mixed = images.lerp(images.roll(1, 0), share.view(-1, 1, 1, 1))  # the order of a batch is random already
+        return classification_loss(self.forward(mixed), labels, other_share=share, **options)
 
 
 class ArcFaceObjective(Objective):
@@ -291,11 +297,25 @@ def reconstruction_loss(
 
 
 def classification_loss(
-    outputs: Tensor, labels: Tensor, *, weights: Tensor | None = None, smoothing: float = 0.0
+    outputs: Tensor,
+    labels: Tensor,
+    *,
+    weights: Tensor | None = None,
+    smoothing: float = 0.0,
+    other_share: Tensor | None = None,
 ) -> Loss:
-    """Logits [B, classes] and int64 [B] to their cross-entropy. weights: float32 [classes], 1 on average."""
-    value = functional.cross_entropy(outputs, labels, weights, label_smoothing=smoothing)
-    return Loss(value, (outputs.detach().argmax(1) == labels).sum())
+    """Logits [B, classes] and int64 [B] to their cross-entropy. weights: float32 [classes], 1 on average.
+
+    other_share: float32 [B], how much of the image before it in the batch is mixed into each image.
+    """
+    correct = (outputs.detach().argmax(1) == labels).sum()
+    if other_share is None:
+        return Loss(functional.cross_entropy(outputs, labels, weights, label_smoothing=smoothing), correct)
+    own, other = (
+        functional.cross_entropy(outputs, wanted, weights, label_smoothing=smoothing, reduction="none")
+        for wanted in (labels, labels.roll(1))
+    )
+    return Loss(own.lerp(other, other_share).mean(), correct)
 
 
 def distillation_loss(outputs: Tensor, targets: Tensor, temperature: float) -> Tensor:

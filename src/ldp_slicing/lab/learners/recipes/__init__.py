@@ -36,6 +36,8 @@ class Recipe:
     clip_private: float = 0.0  # the same, for runs with noise only
     pad: int = 0  # pixels of padding before a random crop
     flip: bool = False
+    erase: int = 0  # the side of a square, in pixels, that is blanked at a random place of each training image
+    mix: float = 0.0  # the largest share of another training image, and of its label, in an image; for "classes"
     size: int = 0  # the longest side to which sources are shrunk before the noise; 0 keeps their size
     average: float = 0.0  # the decay, per step, of the moving average of the weights that is measured; 0 means none
     smoothing: float = 0.0  # of the labels, for "classes"
