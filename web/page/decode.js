@@ -25,6 +25,9 @@ function contextOf(width, height) {
   return /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { willReadFrequently: true, colorSpace: "srgb" }));
 }
 
+/** Whether a PNG file has 16 bits per channel, of which browsers keep 8. @param {Uint8Array} bytes  @returns {boolean} */
+export const isDeep = (bytes) => bytes[0] === 0x89 && bytes[24] === 16;
+
 /**
  * Whether a file stores grey pixels: a PNG file of that colour type, or a JPEG file with one component. Decoded pixels do
  * not tell, and whether a colour image happens to be grey must not decide how it is released.
@@ -43,7 +46,7 @@ export function storesGrey(bytes) {
 
 /**
  * @param {Blob} file
- * @returns {Promise<{data: Uint8ClampedArray<ArrayBuffer>, width: number, height: number, isGrey: boolean}>}
+ * @returns {Promise<{data: Uint8ClampedArray<ArrayBuffer>, width: number, height: number, isGrey: boolean, notice: string}>}
  */
 export async function decode(file) {
   if (!canvasIsHonest()) {
@@ -56,8 +59,11 @@ export async function decode(file) {
     throw new Error("is not an image that this browser can open. Try JPEG, PNG or WebP");
   });
   try {
-    const isGrey = !COLLECTS && storesGrey(new Uint8Array(await file.arrayBuffer())); // collectors take colour
-    return { ...readBack(bitmap, bitmap.width, bitmap.height), isGrey };
+    const bytes = new Uint8Array(await file.arrayBuffer());
+    const isGrey = storesGrey(bytes);
+    const keep = isGrey ? ". To keep 16 bits, use the command line" : "";
+    const notice = isDeep(bytes) ? `has 16 bits per channel, which are reduced to 8${keep}` : "";
+    return { ...readBack(bitmap, bitmap.width, bitmap.height), isGrey: isGrey && !COLLECTS, notice }; // collectors take colour
   } finally {
     bitmap.close();
   }
@@ -74,5 +80,5 @@ export function readBack(image, width, height) {
     context.drawImage(image, 0, top, width, rows, 0, 0, width, rows);
     data.set(context.getImageData(0, 0, width, rows).data, 4 * top * width);
   }
-  return { data, width, height, isGrey: false };
+  return { data, width, height, isGrey: false, notice: "" };
 }

@@ -22,19 +22,22 @@ let current = null;
 let count = 0;
 let isBusy = false;
 let isStale = false;
+let notices = ""; // about the images that were added last
 
 /** @param {Iterable<File | {name: string, pixels: ReturnType<typeof import("./decode.js").readBack>}>} files */
 async function add(files) {
   const problems = [];
+  const told = [];
   for (const file of files) {
     say(`Opening ${file.name}.`);
     try {
-      const { data, width, height, isGrey } = "pixels" in file ? file.pixels : await decode(file);
+      const { data, width, height, isGrey, notice } = "pixels" in file ? file.pixels : await decode(file);
       const id = count++;
       const thumbnail = thumbnailOf(data, width, height);
       await ask("open", { id, data, width, height, isGrey }, { transfer: [data.buffer] });
       opened.push({ id, name: file.name, width, height, isGrey });
       list(opened[opened.length - 1], thumbnail);
+      if (notice) told.push(`${file.name} ${notice}.`);
       if (!current) choose(opened[0]);
     } catch (error) {
       problems.push(`${file.name} ${/** @type {Error} */ (error).message}.`);
@@ -50,7 +53,8 @@ async function add(files) {
     paragraph.textContent = problems.join(" ");
     $("drop").append(paragraph);
   }
-  say(problems.join(" "));
+  notices = [...problems, ...told].join(" ");
+  say(notices);
   update();
 }
 
@@ -130,7 +134,7 @@ async function update() {
     showStage(preview, image);
     showPlanes(promise.planes, await ask("planes", { id: image.id, settings, most: 112 }));
     $("studio").classList.remove("stale");
-    say("");
+    say(notices);
     await showAttack(image.id, settings);
   } catch (error) {
     $("studio").classList.add("stale"); // what is shown belongs to other settings
@@ -173,8 +177,8 @@ function setUpImages() {
 }
 
 $("where").textContent = COLLECTS
-  ? "Images stay on this device. Only releases that you send reach the collector."
-  : "Images stay on this device. This page cannot send anything anywhere.";
+  ? "Your images stay on this device. The collector receives only the releases that you send."
+  : "Your images stay on this device. This page cannot send data.";
 setUpImages();
 setUpStage();
 setUpSettings(update);
