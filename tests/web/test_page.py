@@ -21,7 +21,7 @@ from ldp_slicing.storage import LocalStorage
 from ldp_slicing.verify import verify
 from tests.web.browser import chromium, why_not
 from tests.web.expected import VECTORS, check_answer
-from tests.web.networks import some_network
+from tests.web.networks import some_network, tiny_network
 from tests.web.node import WEB
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -342,7 +342,7 @@ AXE = WEB / "node_modules" / "axe-core" / "axe.min.js"
 @pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed; `npm install` in web/ brings it")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_axe_finds_no_violation(browser: Any, scheme: Any, width: int) -> None:
+def test_axe_finds_no_violation(browser: Any, scheme: Any, width: int, tmp_path: Path) -> None:
     # axe runs as a script, which the page's policy forbids to anybody but the page
     context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme, bypass_csp=True)
     page = context.new_page()
@@ -352,6 +352,9 @@ def test_axe_finds_no_violation(browser: Any, scheme: Any, width: int) -> None:
     for is_open in (False, True):
         if is_open:
             open_images(page, PORTRAIT)
+            (tmp_path / "n").write_bytes(tiny_network())
+            page.set_input_files("#network", str(tmp_path / "n"))
+            expect(page.locator("#place")).to_be_visible(timeout=30_000)
             for summary in page.locator("summary").all():
                 summary.click()
         found = page.evaluate("() => axe.run()")["violations"]

@@ -26,7 +26,7 @@ export function setUpSettings(changed) {
   if (fixed) {
     form.hidden = true;
     const view = `pruning: ${fixed.prune ?? "none"}, size: ${sizing(fixed.size)}`;
-    const text = `The collector has chosen the settings: epsilon ${fixed.epsilon} per pixel, ${view}. Before you send, read below the image what attackers got.`;
+    const text = `The collector has chosen the settings: epsilon ${fixed.epsilon} per pixel, ${view}.`;
     form.after(Object.assign(document.createElement("p"), { textContent: text, id: "fixed" }));
     return;
   }
