@@ -187,8 +187,13 @@ def test_a_reduced_bit_depth_is_said(page: Any, tmp_path: Path) -> None:
     Image.fromarray(np.arange(40 * 40, dtype=np.uint16).reshape(40, 40)).save(tmp_path / "scan.png")
     page.set_input_files("#files", str(tmp_path / "scan.png"))
     expect(page.locator("#facts")).to_contain_text("40 x 40, grey", timeout=30_000)
-    notice = "scan.png has 16 bits per channel, which are reduced to 8. To keep 16 bits, use the command line."
+    notice = "scan.png has 16 bits per channel, which are reduced to 8. The command line keeps 16 bits of grey images."
     expect(page.locator("#status")).to_have_text(notice)
+    page.set_input_files("#files", str(PORTRAIT))
+    expect(page.locator("#images li[data-id]")).to_have_count(2, timeout=30_000)
+    expect(page.locator("#status")).to_have_text(notice)
+    page.click("text=× >> nth=0")
+    expect(page.locator("#status")).to_have_text("", timeout=30_000)
 
 
 def test_a_grey_image_that_a_file_stores_in_colour_is_released_in_colour(page: Any, tmp_path: Path) -> None:

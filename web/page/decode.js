@@ -25,9 +25,6 @@ function contextOf(width, height) {
   return /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { willReadFrequently: true, colorSpace: "srgb" }));
 }
 
-/** Whether a PNG file has 16 bits per channel, of which browsers keep 8. @param {Uint8Array} bytes  @returns {boolean} */
-export const isDeep = (bytes) => bytes[0] === 0x89 && bytes[24] === 16;
-
 /**
  * Whether a file stores grey pixels: a PNG file of that colour type, or a JPEG file with one component. Decoded pixels do
  * not tell, and whether a colour image happens to be grey must not decide how it is released.
@@ -46,7 +43,7 @@ export function storesGrey(bytes) {
 
 /**
  * @param {Blob} file
- * @returns {Promise<{data: Uint8ClampedArray<ArrayBuffer>, width: number, height: number, isGrey: boolean, notice: string}>}
+ * @returns {Promise<{data: Uint8ClampedArray<ArrayBuffer>, width: number, height: number, isGrey: boolean, isDeep: boolean}>} isDeep: a PNG file has 16 bits per channel, of which browsers keep 8
  */
 export async function decode(file) {
   if (!canvasIsHonest()) {
@@ -60,10 +57,8 @@ export async function decode(file) {
   });
   try {
     const bytes = new Uint8Array(await file.arrayBuffer());
-    const isGrey = storesGrey(bytes);
-    const keep = isGrey ? ". To keep 16 bits, use the command line" : "";
-    const notice = isDeep(bytes) ? `has 16 bits per channel, which are reduced to 8${keep}` : "";
-    return { ...readBack(bitmap, bitmap.width, bitmap.height), isGrey: isGrey && !COLLECTS, notice }; // collectors take colour
+    const isGrey = !COLLECTS && storesGrey(bytes); // collectors take colour
+    return { ...readBack(bitmap, bitmap.width, bitmap.height), isGrey, isDeep: bytes[0] === 0x89 && bytes[24] === 16 };
   } finally {
     bitmap.close();
   }
@@ -80,5 +75,5 @@ export function readBack(image, width, height) {
     context.drawImage(image, 0, top, width, rows, 0, 0, width, rows);
     data.set(context.getImageData(0, 0, width, rows).data, 4 * top * width);
   }
-  return { data, width, height, isGrey: false, notice: "" };
+  return { data, width, height, isGrey: false, isDeep: false };
 }
