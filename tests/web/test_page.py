@@ -192,7 +192,7 @@ def test_a_reduced_bit_depth_is_said(page: Any, tmp_path: Path) -> None:
     page.set_input_files("#files", str(PORTRAIT))
     expect(page.locator("#images li[data-id]")).to_have_count(2, timeout=30_000)
     expect(page.locator("#status")).to_have_text(notice)
-    page.click("text=× >> nth=0")
+    page.click("#images .remove >> nth=0")
     expect(page.locator("#status")).to_have_text("", timeout=30_000)
 
 
