@@ -65,12 +65,13 @@ def test_the_page_sends_a_release_and_nothing_else(tmp_path: Path) -> None:
         page.goto(url)
         page.set_input_files("#files", str(PORTRAIT))
         expect(page.locator("#facts")).to_contain_text("released as 64 x 64", timeout=60_000)
-        expect(page.locator("#fixed")).to_contain_text("epsilon 5.2 per pixel only")
+        expect(page.locator("#fixed")).to_contain_text("has chosen the settings: epsilon 5.2 per pixel")
+        expect(page.locator("section:has(#send) #risk")).to_contain_text("a network")
         assert not [request for request in requests if request.url.endswith("/network")]
         assert httpx.get(f"{server.url}network").headers["content-type"] == "application/octet-stream"
         width = page.locator("#download").bounding_box()["width"]
         page.click("#attack")  # the network is loaded when it is asked for
-        expect(page.locator("#attack-rebuilt")).to_be_visible(timeout=60_000)
+        expect(page.locator("#attack-reconstruction")).to_be_visible(timeout=60_000)
         page.click("#send")
         expect(page.locator("#taken")).to_contain_text("the collector stored it as", timeout=60_000)
         assert page.locator("#download").bounding_box()["width"] == width, "a long name must not widen the page"

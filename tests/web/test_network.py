@@ -69,7 +69,7 @@ def test_output_is_within_one_level(plan: Plan, prune: Prune, shape: tuple[int, 
     source = np.stack([3 * rows, 2 * columns, rows + columns], -1).astype(np.uint8)
     release = Slicer(plan, prune=prune)(source if plan.is_colour else source[:, :, 0])
     (tmp_path / "release").write_bytes(release.tobytes())
-    question = {"ask": "rebuild", "plan": spec(plan), "prune": prune, "width": shape[1], "height": shape[0]}
+    question = {"ask": "reconstruct", "plan": spec(plan), "prune": prune, "width": shape[1], "height": shape[0]}
     (found,) = ask({**question, "network": str(tmp_path / "network"), "file": str(tmp_path / "release")})
     if not plan.is_colour:  # for the network it is a release in colour without Cb and Cr
         release, plan = np.repeat(release[:, :, None], 3, 2), Plan.paper(12.0, (1, 0, 0))

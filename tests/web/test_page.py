@@ -21,7 +21,7 @@ from ldp_slicing.storage import LocalStorage
 from ldp_slicing.verify import verify
 from tests.web.browser import chromium, why_not
 from tests.web.expected import VECTORS, check_answer
-from tests.web.networks import some_network
+from tests.web.networks import some_network, tiny_network
 from tests.web.node import WEB
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -78,6 +78,7 @@ def test_page_is_one_small_file() -> None:
 
 def test_a_release_is_downloaded_with_its_card(page: Any, tmp_path: Path) -> None:
     open_images(page, PORTRAIT)
+    page.select_option("#preset", "paper")
     expect(page.locator("#risk")).to_contain_text("re-identified")
     one = download(page, "#download", 2)
     two = download(page, "#download", 2)
@@ -92,9 +93,31 @@ def test_a_release_is_downloaded_with_its_card(page: Any, tmp_path: Path) -> Non
     assert one["release.png"] != two["release.png"], "each download has a fresh key"
     expect(page.locator("#taken")).to_contain_text("2 releases made on this page")
     expect(page.locator("#taken")).to_contain_text("costs 2 times its budget")
-    expect(page.locator("#taken")).to_contain_text("The ledger of the command line does not know them")
+    expect(page.locator("#taken")).to_contain_text("They are not recorded in the ledger")
     assert page.problems == []
     assert all(url.startswith(("file:", "blob:", "data:")) for url in page.requests)
+
+
+def test_nothing_is_released_before_a_budget_is_chosen(page: Any) -> None:
+    """Until then there is an example. The keyboard leads to the field, whose message says what is missing."""
+    open_images(page, PORTRAIT)
+    expect(page.locator("#tag-release")).to_have_text("Example")
+    expect(page.locator("#missing")).to_have_text("Choose a preset or enter an epsilon first.")
+    page.select_option("#prune", "")  # is no choice of a budget
+    page.focus("#download")
+    page.keyboard.press("Enter")
+    missing = "() => [document.activeElement.id, document.activeElement.validationMessage]"
+    assert page.evaluate(missing) == ["epsilon", "Choose a preset or enter an epsilon."]
+    expect(page.locator("#download")).to_have_attribute("aria-disabled", "true")
+    page.keyboard.type("5.2")
+    expect(page.locator("#tag-release")).to_have_text("Preview")
+    expect(page.locator("#missing")).to_be_hidden()
+    (statement,) = Card.from_json(download(page, "#download", 2)["release.png.card.json"]).statements
+    assert (statement.plan, statement.prune, statement.count) == (Plan.paper(5.2), None, 1)
+    expect(page.locator("#taken")).to_contain_text("1 release made on this page")
+    page.fill("#epsilon", "")
+    expect(page.locator("#tag-release")).to_have_text("Example")
+    expect(page.locator("#download")).to_have_attribute("aria-disabled", "true")
 
 
 def test_settings_change_the_release_and_the_preview_keeps_its_mask(page: Any) -> None:
@@ -125,6 +148,7 @@ def test_a_folder_is_downloaded_that_verify_accepts(page: Any, tmp_path: Path) -
     Image.fromarray(np.arange(50 * 60).reshape(50, 60).astype(np.uint8)).save(tmp_path / "grey.jpg")
     expect(page.locator("#download-all")).to_be_hidden()
     open_images(page, PORTRAIT, tmp_path / "small.png", tmp_path / "grey.jpg")
+    page.fill("#epsilon", "20")
     page.fill("#size", "112")
     expect(page.locator("#facts")).to_contain_text("released as 112 x 112", timeout=30_000)
     content = download(page, "#download-all", 1)["releases.zip"]
@@ -157,6 +181,19 @@ def test_a_grey_source_becomes_a_grey_release(page: Any, tmp_path: Path, name: s
     expect(page.locator("#status")).to_contain_text("This image is grey: there is no bit", timeout=30_000)
     page.select_option("#plan", "7+6")
     expect(page.locator("#planes figure.dropped:visible")).to_have_count(6, timeout=30_000)
+
+
+def test_a_reduced_bit_depth_is_said(page: Any, tmp_path: Path) -> None:
+    Image.fromarray(np.arange(40 * 40, dtype=np.uint16).reshape(40, 40)).save(tmp_path / "scan.png")
+    page.set_input_files("#files", str(tmp_path / "scan.png"))
+    expect(page.locator("#facts")).to_contain_text("40 x 40, grey", timeout=30_000)
+    notice = "scan.png has 16 bits per channel, which are reduced to 8. The command line keeps 16 bits of grey images."
+    expect(page.locator("#status")).to_have_text(notice)
+    page.set_input_files("#files", str(PORTRAIT))
+    expect(page.locator("#images li[data-id]")).to_have_count(2, timeout=30_000)
+    expect(page.locator("#status")).to_have_text(notice)
+    page.click("#images .remove >> nth=0")
+    expect(page.locator("#status")).to_have_text("", timeout=30_000)
 
 
 def test_a_grey_image_that_a_file_stores_in_colour_is_released_in_colour(page: Any, tmp_path: Path) -> None:
@@ -310,7 +347,7 @@ AXE = WEB / "node_modules" / "axe-core" / "axe.min.js"
 @pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed; `npm install` in web/ brings it")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_axe_finds_no_violation(browser: Any, scheme: Any, width: int) -> None:
+def test_axe_finds_no_violation(browser: Any, scheme: Any, width: int, tmp_path: Path) -> None:
     # axe runs as a script, which the page's policy forbids to anybody but the page
     context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme, bypass_csp=True)
     page = context.new_page()
@@ -320,6 +357,9 @@ def test_axe_finds_no_violation(browser: Any, scheme: Any, width: int) -> None:
     for is_open in (False, True):
         if is_open:
             open_images(page, PORTRAIT)
+            (tmp_path / "n").write_bytes(tiny_network())
+            page.set_input_files("#network", str(tmp_path / "n"))
+            expect(page.locator("#place")).to_be_visible(timeout=30_000)
             for summary in page.locator("summary").all():
                 summary.click()
         found = page.evaluate("() => axe.run()")["violations"]
@@ -386,6 +426,17 @@ def test_the_keyboard_is_enough(page: Any) -> None:
     expect(page.locator("#promise")).to_contain_text("epsilon 0.5 per pixel", timeout=30_000)
 
 
+def check_part(page: Any, left: int, top: int) -> None:
+    """The square is there, and the part of the source is the one below it."""
+    text = f"{100 * left / 512:.0f} % from the left, {100 * top / 512:.0f} % from the top"
+    expect(page.locator("#place")).to_have_attribute("aria-valuetext", text, timeout=30_000)
+    with Image.open(PORTRAIT) as image:
+        expected = np.asarray(image.convert("RGB").crop((left, top, left + 112, top + 112))).astype(int)
+    shown = "() => [...document.getElementById('attack-source').getContext('2d').getImageData(0, 0, 112, 112).data]"
+    pixels = np.array(page.evaluate(shown)).reshape(112, 112, 4)[:, :, :3]
+    assert np.mean(np.abs(pixels - expected) <= 2) > 0.99
+
+
 def test_attack_view(page: Any, tmp_path: Path) -> None:
     network = some_network()
     (tmp_path / "n").write_bytes(network)
@@ -397,8 +448,14 @@ def test_attack_view(page: Any, tmp_path: Path) -> None:
     expect(status).to_contain_text(f"The network {header['name']}: {header['about']}", timeout=30_000)
     expect(status).to_contain_text(f"Licence of the weights: {header['licence']}")
     expect(status).to_contain_text(hashlib.sha256(network).hexdigest())
-    expect(page.locator("#attack-rebuilt")).to_be_visible(timeout=30_000)
-    assert page.locator("#attack-rebuilt").get_attribute("width") == "112"
+    expect(page.locator("#attack-reconstruction")).to_be_visible(timeout=30_000)
+    assert page.locator("#attack-reconstruction").get_attribute("width") == "112"
+    check_part(page, 200, 200)
+    page.click("#place", position={"x": 9, "y": 9})
+    check_part(page, 0, 0)
+    page.focus("#place")
+    page.keyboard.press("ArrowRight")
+    check_part(page, 24, 0)  # a quarter of the square, on the grid of blocks
     page.fill("#size", "14")
     expect(status).to_contain_text("too small for the attack view", timeout=30_000)
     page.set_input_files("#network", str(PORTRAIT))

@@ -6,6 +6,7 @@ const told = COLLECTS ? JSON.parse(inlined("collector") ?? "{}") : {};
 
 export function setUpCollector() {
   $("send").hidden = false;
+  $("token-field").before($("attackers")); // nobody chose the settings on this page, so the risk stands where one decides
   $("download").classList.remove("primary");
   $("token-field").hidden = !told.needs_token;
 }

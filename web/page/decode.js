@@ -43,7 +43,7 @@ export function storesGrey(bytes) {
 
 /**
  * @param {Blob} file
- * @returns {Promise<{data: Uint8ClampedArray<ArrayBuffer>, width: number, height: number, isGrey: boolean}>}
+ * @returns {Promise<{data: Uint8ClampedArray<ArrayBuffer>, width: number, height: number, isGrey: boolean, isDeep: boolean}>} isDeep: a PNG file has 16 bits per channel, of which browsers keep 8
  */
 export async function decode(file) {
   if (!canvasIsHonest()) {
@@ -56,8 +56,9 @@ export async function decode(file) {
     throw new Error("is not an image that this browser can open. Try JPEG, PNG or WebP");
   });
   try {
-    const isGrey = !COLLECTS && storesGrey(new Uint8Array(await file.arrayBuffer())); // collectors take colour
-    return { ...readBack(bitmap, bitmap.width, bitmap.height), isGrey };
+    const bytes = new Uint8Array(await file.arrayBuffer());
+    const isGrey = !COLLECTS && storesGrey(bytes); // collectors take colour
+    return { ...readBack(bitmap, bitmap.width, bitmap.height), isGrey, isDeep: bytes[0] === 0x89 && bytes[24] === 16 };
   } finally {
     bitmap.close();
   }
@@ -74,5 +75,5 @@ export function readBack(image, width, height) {
     context.drawImage(image, 0, top, width, rows, 0, 0, width, rows);
     data.set(context.getImageData(0, 0, width, rows).data, 4 * top * width);
   }
-  return { data, width, height, isGrey: false };
+  return { data, width, height, isGrey: false, isDeep: false };
 }

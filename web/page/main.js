@@ -11,7 +11,7 @@ import { readSettings, setUpSettings } from "./settings.js";
 import { setUpStage, showStage } from "./stage.js";
 import { setUpTaking } from "./take.js";
 
-/** @typedef {{id: number, name: string, width: number, height: number, isGrey: boolean}} Opened */
+/** @typedef {{id: number, name: string, width: number, height: number, isGrey: boolean, isDeep: boolean}} Opened */
 
 const SCREEN = 1280; // pixels: the most that a preview shows
 
@@ -22,18 +22,20 @@ let current = null;
 let count = 0;
 let isBusy = false;
 let isStale = false;
+/** Files that were added last and could not be opened. @type {string[]} */
+let problems = [];
 
 /** @param {Iterable<File | {name: string, pixels: ReturnType<typeof import("./decode.js").readBack>}>} files */
 async function add(files) {
-  const problems = [];
+  problems = [];
   for (const file of files) {
     say(`Opening ${file.name}.`);
     try {
-      const { data, width, height, isGrey } = "pixels" in file ? file.pixels : await decode(file);
+      const { data, width, height, isGrey, isDeep } = "pixels" in file ? file.pixels : await decode(file);
       const id = count++;
       const thumbnail = thumbnailOf(data, width, height);
       await ask("open", { id, data, width, height, isGrey }, { transfer: [data.buffer] });
-      opened.push({ id, name: file.name, width, height, isGrey });
+      opened.push({ id, name: file.name, width, height, isGrey, isDeep });
       list(opened[opened.length - 1], thumbnail);
       if (!current) choose(opened[0]);
     } catch (error) {
@@ -50,8 +52,16 @@ async function add(files) {
     paragraph.textContent = problems.join(" ");
     $("drop").append(paragraph);
   }
-  say(problems.join(" "));
+  say(notices());
   update();
+}
+
+/** What a person must know about the files before a release. @returns {string} */
+function notices() {
+  const deep = opened.filter(({ isDeep }) => isDeep);
+  const which = deep.length === 1 ? `${deep[0].name} has` : `${deep.length} images have`;
+  const reduced = `${which} 16 bits per channel, which are reduced to 8. The command line keeps 16 bits of grey images.`;
+  return [...problems, ...(deep.length ? [reduced] : [])].join(" ");
 }
 
 /** Show what the number of images calls for. */
@@ -130,7 +140,7 @@ async function update() {
     showStage(preview, image);
     showPlanes(promise.planes, await ask("planes", { id: image.id, settings, most: 112 }));
     $("studio").classList.remove("stale");
-    say("");
+    say(notices());
     await showAttack(image.id, settings);
   } catch (error) {
     $("studio").classList.add("stale"); // what is shown belongs to other settings
@@ -173,8 +183,8 @@ function setUpImages() {
 }
 
 $("where").textContent = COLLECTS
-  ? "Images stay on this device. Only releases that you send reach the collector."
-  : "Images stay on this device. This page cannot send anything anywhere.";
+  ? "Your images stay on this device. The collector receives only the releases that you send."
+  : "Your images stay on this device. This page cannot send data.";
 setUpImages();
 setUpStage();
 setUpSettings(update);

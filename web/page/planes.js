@@ -27,7 +27,7 @@ function percent(share) {
 export function showPlanes(planes, { bits, width, height }) {
   if (!figures.length) setUp();
   const isGrey = planes.length === 8;
-  $("planes-title").textContent = `The ${planes.length} planes of the release`;
+  $("planes-title").textContent = `The ${planes.length} bit-planes of the release`;
   $("planes-words").textContent = isGrey ? "8 bits of brightness" : "24 bits: brightness (Y) and two colours (Cb, Cr)";
   figures.forEach(({ figure }, i) => (figure.hidden = i >= planes.length));
   $("planes").style.setProperty("--ratio", String(width / height));
@@ -40,7 +40,7 @@ export function showPlanes(planes, { bits, width, height }) {
       data.set([value, value, value, 255], 4 * j);
     }
     paint(canvas, { data, width, height });
-    canvas.setAttribute("aria-label", `Plane ${name}`);
+    canvas.setAttribute("aria-label", `Bit-plane ${name}`);
     caption.replaceChildren(Object.assign(document.createElement("b"), { textContent: name }), text);
     caption.title = flips === null ? "released as a constant" : `flipped with probability ${flips.toPrecision(4)}`;
     figure.classList.toggle("dropped", flips === null);

@@ -5,10 +5,10 @@ import { $ } from "./dom.js";
 /** @param {any} promise  @param {import("./settings.js").Settings} settings */
 export function showPromise(promise, settings) {
   const pixel = promise.levels[1];
-  const spread = promise.dependents > 1 ? ` Pruning spreads each source pixel over ${promise.dependents} released pixels.` : "";
+  const spread = promise.dependents > 1 ? ` Because of the pruning, each source pixel affects up to ${promise.dependents} released pixels.` : "";
   $("promise").textContent = pixel.isVacuous
-    ? `At epsilon ${promise.realised} per pixel, the noise alone does not stop anybody from telling two values of a pixel apart.${spread}`
-    : `At epsilon ${promise.realised} per pixel, somebody who must choose between two values of a released pixel is right ${pixel.limit} of the time.${spread}`;
+    ? `At epsilon ${promise.realised} per pixel, the promise sets no limit on how well somebody can tell which of two values a pixel had.${spread}`
+    : `At epsilon ${promise.realised} per pixel, somebody who has to tell which of two values a released pixel had is correct ${pixel.limit} of the time.${spread}`;
   $("risk").textContent = promise.risk;
   $("remark").textContent = promise.remark ? `This plan ${promise.remark}.` : "";
   $("remark").hidden = !promise.remark;
@@ -23,7 +23,7 @@ export function showPromise(promise, settings) {
 function row({ unit, epsilon, limit, why }) {
   const line = document.createElement("tr");
   const head = Object.assign(document.createElement("th"), { textContent: unit, scope: "row" });
-  const cell = Object.assign(document.createElement("td"), { textContent: limit === "no limit" ? "no limit: it stops nobody" : `${limit} of the time` });
+  const cell = Object.assign(document.createElement("td"), { textContent: limit });
   cell.append(Object.assign(document.createElement("small"), { textContent: why }));
   line.append(head, Object.assign(document.createElement("td"), { textContent: epsilon }), cell);
   return line;

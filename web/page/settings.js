@@ -1,4 +1,4 @@
-/** The settings: a preset, or a budget, a size, a plan and a pruning. */
+/** The settings: a preset, or a budget, a size, a plan and a pruning. Until a budget is chosen, the page shows an example. */
 
 import { $, inlined, input } from "./dom.js";
 import { sizing } from "../src/view.js";
@@ -15,21 +15,26 @@ const toSlider = (epsilon) => (100 * Math.log(epsilon / LEAST)) / Math.log(MOST 
 /** @param {number} place  @returns {number} two digits */
 const fromSlider = (place) => Number((LEAST * (MOST / LEAST) ** (place / 100)).toPrecision(2));
 
+const EXAMPLE = PRESETS[0];
+const form = /** @type {HTMLFormElement} */ ($("settings"));
+
 /** What the collector takes, and nothing else. @type {Settings | null} */
 const fixed = COLLECTS ? (JSON.parse(inlined("collector") ?? "{}").settings ?? null) : null;
 
 /** @param {() => void} changed */
 export function setUpSettings(changed) {
   if (fixed) {
-    $("settings").hidden = true;
-    const view = `pruning: ${fixed.prune ?? "none"}; size: ${sizing(fixed.size)}`;
-    const text = `The collector decides: it takes releases at epsilon ${fixed.epsilon} per pixel only; ${view}.`;
-    $("settings").after(Object.assign(document.createElement("p"), { textContent: text, id: "fixed" }));
+    form.hidden = true;
+    const view = `pruning: ${fixed.prune ?? "none"}, size: ${sizing(fixed.size)}`;
+    const text = `The collector has chosen the settings: epsilon ${fixed.epsilon} per pixel, ${view}.`;
+    form.after(Object.assign(document.createElement("p"), { textContent: text, id: "fixed" }));
     return;
   }
   const select = /** @type {HTMLSelectElement} */ (/** @type {unknown} */ ($("preset")));
-  for (const { name } of PRESETS) select.add(new Option(name, name));
-  select.add(new Option("Own settings", ""));
+  for (const { name, epsilon, size } of PRESETS) {
+    select.add(new Option(`${name}: epsilon ${epsilon}, ${size ? `${size} pixels` : "full size"}`, name));
+  }
+  select.add(new Option("Own settings", "own"));
   /** @type {ReturnType<typeof setTimeout>} */
   let timer;
   const soon = () => {
@@ -37,21 +42,21 @@ export function setUpSettings(changed) {
     timer = setTimeout(changed, SLOWNESS);
   };
   const own = () => {
-    select.value = "";
-    describe("");
+    select.value = "own";
+    describe();
     soon();
   };
   select.onchange = () => {
-    apply(select.value);
+    apply(PRESETS.find(({ name }) => name === select.value));
     soon();
   };
-  $("settings").onsubmit = (event) => event.preventDefault();
+  form.onsubmit = (event) => event.preventDefault();
   input("epsilon-slider").oninput = () => {
     input("epsilon").value = String(fromSlider(Number(input("epsilon-slider").value)));
     own();
   };
   input("epsilon").oninput = () => {
-    input("epsilon-slider").value = String(toSlider(Number(input("epsilon").value)));
+    input("epsilon-slider").value = String(toSlider(Number(input("epsilon").value) || EXAMPLE.epsilon));
     own();
   };
   for (const id of ["size", "prune", "slices"]) input(id).oninput = own;
@@ -59,20 +64,32 @@ export function setUpSettings(changed) {
     $("slices-field").hidden = input("plan").value !== "own";
     own();
   };
-  apply(PRESETS[0].name);
+  apply(EXAMPLE);
+  input("epsilon").value = "";
+  describe();
 }
 
-/** @param {string} name of a preset, or "" */
-function describe(name) {
-  const preset = PRESETS.find((one) => one.name === name);
-  $("about").textContent = preset ? preset.about : "Nothing is called safe here: compare what attackers got.";
+/** Say what is chosen and what is missing. */
+function describe() {
+  const preset = PRESETS.find(({ name }) => name === input("preset").value);
+  const hasBudget = input("epsilon").value !== "";
+  input("epsilon").setCustomValidity(hasBudget ? "" : "Choose a preset or enter an epsilon.");
+  const isValid = form.checkValidity();
+  const example = `Choose a preset or enter an epsilon. Until then, the page shows an example at epsilon ${EXAMPLE.epsilon}.`;
+  $("about").textContent = !hasBudget ? example : (preset?.about ?? "To judge your settings, read below the image what attackers got.");
+  $("tag-release").textContent = hasBudget ? "Preview" : "Example";
+  $("promise-title").textContent = hasBudget ? "What this promises" : "What the example promises";
+  $("missing").textContent = hasBudget ? "Correct the marked setting first." : "Choose a preset or enter an epsilon first.";
+  $("missing").hidden = isValid;
+  for (const button of $("take").children) button.setAttribute("aria-disabled", String(!isValid));
 }
 
-/** @param {string} name of a preset */
-function apply(name) {
-  describe(name);
-  const preset = PRESETS.find((one) => one.name === name);
-  if (!preset) return;
+/** Whether something must be chosen or corrected before a release; if so, the browser says what. @returns {boolean} */
+export const reportMissing = () => !fixed && !form.reportValidity();
+
+/** @param {typeof PRESETS[number] | undefined} preset */
+function apply(preset) {
+  if (!preset) return describe();
   input("epsilon").value = String(preset.epsilon);
   input("epsilon-slider").value = String(toSlider(preset.epsilon));
   input("size").value = typeof preset.size === "number" ? String(preset.size) : "";
@@ -81,16 +98,17 @@ function apply(name) {
   if (preset.slices !== null) input("slices").value = preset.slices;
   $("slices-field").hidden = input("plan").value !== "own";
   input("prune").value = preset.prune === "none" ? "" : preset.prune;
+  describe();
 }
 
-/** @returns {Settings | null} null if something is missing */
+/** @returns {Settings | null} null if something is wrong */
 export function readSettings() {
   if (fixed) return fixed;
-  const epsilon = Number(input("epsilon").value);
-  if (!(epsilon > 0) || !Number.isFinite(epsilon) || !input("size").checkValidity()) return null;
+  const hasBudget = input("epsilon").value !== "";
+  if (!input("size").checkValidity() || (hasBudget && !input("epsilon").checkValidity())) return null;
   const plan = input("plan").value;
   return {
-    epsilon,
+    epsilon: hasBudget ? Number(input("epsilon").value) : EXAMPLE.epsilon,
     slices: plan === "paper" ? null : plan === "own" ? input("slices").value : plan,
     prune: /** @type {Settings["prune"]} */ (input("prune").value || null),
     size: input("size").value ? Number(input("size").value) : null,

@@ -3,7 +3,7 @@
 import { ask } from "./client.js";
 import { lacksToken, send, setUpCollector } from "./collector.js";
 import { $ } from "./dom.js";
-import { readSettings } from "./settings.js";
+import { readSettings, reportMissing } from "./settings.js";
 
 /** @param {{opened: {id: number}[], currentId: () => number | null}} images */
 export function setUpTaking({ opened, currentId }) {
@@ -21,12 +21,12 @@ export function setUpTaking({ opened, currentId }) {
     const twice = most > 1 ? ` One image was released ${most} times, which costs ${most} times its budget.` : "";
     $("taken").textContent =
       `${how} ${taken} ${taken === 1 ? "release" : "releases"} made on this page.${twice} ` +
-      "The ledger of the command line does not know them.";
+      "They are not recorded in the ledger of the command line.";
   };
 
   /** @param {(settings: any, options: {progress: (share: number) => void}) => Promise<void>} work */
   const run = async (work) => {
-    const settings = readSettings();
+    const settings = reportMissing() ? null : readSettings();
     if (!settings) return;
     for (const button of buttons) button.disabled = true;
     progress.classList.remove("idle");

@@ -1,5 +1,5 @@
 /**
- * The attack view: a small U-Net that rebuilds a source from its release, as src/ldp_slicing/lab/page_network.py defines and
+ * The attack view: a small U-Net that reconstructs a source from its release, as src/ldp_slicing/lab/page_network.py defines and
  * exports it. Convolutions run in the kernel; everything else is plain JavaScript.
  *
  * A network file: "LDPNET1\n", the length of a JSON header (uint32, little-endian), the header, and for each convolution
@@ -80,12 +80,12 @@ export class Network {
   }
 
   /**
-   * Rebuild a source from a crop of its release.
+   * Reconstruct a source from a crop of its release.
    * @param {Kernel} kernel  @param {Crop} crop RGB  @param {Plan} plan  @param {import("./view.js").Prune} prune
    * @param {(share: number) => void} [progress]
    * @returns {Uint8Array} RGB
    */
-  rebuild(kernel, crop, plan, prune, progress) {
+  reconstruct(kernel, crop, plan, prune, progress) {
     const out = this.run(kernel, inputs(crop, plan, prune), progress);
     const rgb = new Uint8Array(3 * crop.width * crop.height);
     for (let c = 0; c < 3; c++) {
@@ -103,22 +103,24 @@ export class Network {
 /** @typedef {{pixels: Uint8Array, width: number, height: number, left: number, top: number}} Crop */
 
 /**
- * The middle of a release, at most CROP pixels wide and high, on the grid of the pruning blocks.
+ * A part of a release, at most CROP pixels wide and high, on the grid of the pruning blocks.
  * @param {{pixels: Uint8Array, width: number, height: number, channels?: number}} release RGB or grey
+ * @param {{x: number, y: number}} [centre] of the part, as shares of width and height
  * @returns {Crop} RGB
  */
-export function cropOf({ pixels, width, height, channels = 3 }) {
+export function cropOf({ pixels, width, height, channels = 3 }, { x, y } = { x: 0.5, y: 0.5 }) {
   const part = (/** @type {number} */ length) => Math.min(CROP, length - (length % ALIGNED));
-  const middle = (/** @type {number} */ length) => ((length - part(length)) >> 1) & -ALIGNED;
-  const crop = { width: part(width), height: part(height), left: middle(width), top: middle(height) };
+  const from = (/** @type {number} */ length, /** @type {number} */ share) =>
+    Math.min(Math.max(0, share * length - part(length) / 2), length - part(length)) & -ALIGNED;
+  const crop = { width: part(width), height: part(height), left: from(width, x), top: from(height, y) };
   if (crop.width < 2 * ALIGNED || crop.height < 2 * ALIGNED) {
     throw new LdpSlicingError("the release is too small for the attack view, which needs 16 x 16 pixels");
   }
   const inside = new Uint8Array(3 * crop.width * crop.height);
   for (let y = 0; y < crop.height; y++) {
-    const from = channels * ((crop.top + y) * width + crop.left);
-    if (channels === 3) inside.set(pixels.subarray(from, from + 3 * crop.width), 3 * y * crop.width);
-    else for (let x = 0; x < crop.width; x++) inside.fill(pixels[from + x], 3 * (y * crop.width + x), 3 * (y * crop.width + x + 1));
+    const at = channels * ((crop.top + y) * width + crop.left);
+    if (channels === 3) inside.set(pixels.subarray(at, at + 3 * crop.width), 3 * y * crop.width);
+    else for (let x = 0; x < crop.width; x++) inside.fill(pixels[at + x], 3 * (y * crop.width + x), 3 * (y * crop.width + x + 1));
   }
   return { ...crop, pixels: inside };
 }

@@ -70,11 +70,11 @@ const answers = {
     const card = new Card(made, prune, releases.map(({ width, height }) => [width, height]));
     return Buffer.from(zip(await withManifest(files, card.toJson()))).toString("base64");
   },
-  rebuild: ({ plan, prune, network, file, width, height }) => {
+  reconstruct: ({ plan, prune, network, file, width, height }) => {
     const made = planOf(plan);
     const crop = cropOf({ pixels: readFileSync(file), width, height, channels: made.isColour ? 3 : 1 });
-    const rebuilt = Network.parse(readFileSync(network)).rebuild(kernel, crop, made, prune);
-    return Buffer.from(rebuilt).toString("base64");
+    const out = Network.parse(readFileSync(network)).reconstruct(kernel, crop, made, prune);
+    return Buffer.from(out).toString("base64");
   },
   ecb: ({ key, blocks }) => {
     const cipher = createCipheriv("aes-256-ecb", fromHex(key), null).setAutoPadding(false);

@@ -54,7 +54,7 @@ def studio(
 
     Serve the page on this machine. It privatises images in the browser, shows what leaves and what an attacker sees,
     and lets you download releases with their cards. Images never reach this server: the page's content policy forbids
-    all connections. The ledger does not know what is downloaded there.
+    all connections. Downloads are not recorded in the ledger.
 
     With `--collect DIR`, the page and other clients can upload releases to this server. It accepts only the plan and
     the view that `--epsilon` and the options after it, or `--preset`, state. DIR becomes a set of releases that

@@ -21,6 +21,7 @@ import { number } from "../../src/wording.js";
 /** @typedef {{epsilon: number, slices?: string | null, parts?: [number, number][], prune: import("../../src/view.js").Prune, size: import("../../src/view.js").Size}} Settings */
 /** @typedef {{pixels: Uint8Array<ArrayBuffer>, width: number, height: number}} Pixels in RGB or grey */
 
+const WHOLE = 448; // pixels: the most of the image on which the attacked part is chosen
 const kernel = Kernel.create(wasm);
 
 /** RGBA, or one channel of 8 bits. @type {Map<number, Image>} */
@@ -100,13 +101,13 @@ function shown({ pixels, width, height }, most) {
 /** The part of a source that is released, for the screen. @param {Image} source  @param {Settings} settings  @param {number} most */
 function shownSource({ data, width, height, channels = 4 }, { size }, most) {
   const how = shrinkingOf(size, height, width);
-  const [kept, isPadded] = how ? [how, how.height < how.releasedHeight || how.width < how.releasedWidth] : [null, false];
-  if (!kept || isPadded) return shown({ pixels: /** @type {any} */ (data), width, height }, most);
-  const side = Math.min(most, Math.max(kept.width, kept.height));
-  const scale = side / Math.max(kept.width, kept.height);
-  const [w, h] = [Math.max(1, Math.floor(kept.width * scale)), Math.max(1, Math.floor(kept.height * scale))];
+  if (!how) return shown({ pixels: /** @type {any} */ (data), width, height }, most);
+  const isPadded = how.height < how.releasedHeight || how.width < how.releasedWidth;
+  const scale = Math.min(1, most / Math.max(how.width, how.height));
+  const scaled = (/** @type {number} */ length) => Math.max(1, Math.floor(length * scale));
+  const [w, h] = isPadded ? [how.releasedWidth, how.releasedHeight] : [scaled(how.width), scaled(how.height)];
   const small = new Uint8Array(channels * w * h);
-  shrinkRows(data, width, channels, { ...kept, releasedWidth: w, releasedHeight: h }, 0, h, small);
+  shrinkRows(data, width, channels, { ...how, releasedWidth: w, releasedHeight: h }, 0, h, small);
   return shown({ pixels: small, width: w, height: h }, most);
 }
 
@@ -217,14 +218,14 @@ const answers = {
     return { ...network.header, digest: await sha256(bytes) };
   },
 
-  /** The attack view of the current preview. @param {{id: number, settings: Settings}} request */
-  async rebuild({ id, settings }, /** @type {(share: number) => void} */ progress) {
+  /** The attack view of a part of the preview. @param {{id: number, settings: Settings, centre: {x: number, y: number}}} request */
+  async reconstruct({ id, settings, centre }, /** @type {(share: number) => void} */ progress) {
     if (!network) throw new Error("no network is loaded");
     const { made, plan } = await preview(id, settings);
     const source = sourceOf(id);
     const channels = source.channels ?? 4;
-    const crop = cropOf({ ...made, channels: plan.isColour ? 3 : 1 });
-    const rebuilt = network.rebuild(await kernel, crop, plan, settings.prune, progress);
+    const crop = cropOf({ ...made, channels: plan.isColour ? 3 : 1 }, centre);
+    const reconstruction = network.reconstruct(await kernel, crop, plan, settings.prune, progress);
     const how = shrinkingOf(settings.size, source.height, source.width);
     const kept = how ?? { top: 0, left: 0, height: source.height, width: source.width, releasedHeight: source.height, releasedWidth: source.width };
     const rows = new Uint8Array(channels * crop.height * made.width);
@@ -236,9 +237,11 @@ const answers = {
     }
     const { width, height } = crop;
     return {
+      part: { left: crop.left / made.width, top: crop.top / made.height, width: width / made.width, height: height / made.height },
+      whole: shownSource(source, settings, WHOLE),
       source: shown({ pixels: original, width, height }, width),
       release: shown({ pixels: /** @type {any} */ (crop.pixels), width, height }, width),
-      rebuilt: shown({ pixels: /** @type {any} */ (rebuilt), width, height }, width),
+      reconstruction: shown({ pixels: /** @type {any} */ (reconstruction), width, height }, width),
     };
   },
 };
