@@ -1,4 +1,4 @@
-"""A network for the attack view: the one that the package carries, or else a tiny one that rebuilds black."""
+"""A network for the attack view: the one that the package carries, or else a tiny one that reconstructs black."""
 
 from __future__ import annotations
 

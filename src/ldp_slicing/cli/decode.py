@@ -36,7 +36,7 @@ def decode(
         typer.Option(
             "--network",
             metavar="FILE",
-            help="A `Rebuilder` that was trained for this plan: it also looks at the pixels around each pixel.",
+            help="A `Reconstructor` that was trained for this plan: it also looks at the pixels around each pixel.",
             show_default=False,
         ),
     ] = None,

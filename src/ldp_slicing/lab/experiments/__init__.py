@@ -12,7 +12,7 @@ MODULES = {
     "curves": "curves",
     "decoding": "decoding",
     "tuning": "tuning",
-    "rebuilding": "rebuilding",
+    "reconstructing": "reconstructing",
     "small-sets": "small_sets",
     "dp-sgd": "dpsgd",
     "ablation": "ablation",
