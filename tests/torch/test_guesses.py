@@ -45,7 +45,7 @@ def test_guesses_are_nearer_to_the_source_and_marked(released: Path, tmp_path: P
     status, said = ran("decode", released, tmp_path / "guesses")
     assert status == 0
     assert f"3 guesses in {tmp_path / 'guesses'}" in said
-    assert "These are guesses: not releases and not sources." in said
+    assert "Guesses are neither releases nor sources." in said
     assert tree(tmp_path / "guesses") == ["2.tar/x_1.guess.png", "2.tar/x_2.guess.png", "a/1.guess.png"]
     source = wedge(64).astype(float)
     with Image.open(tmp_path / "guesses/a/1.guess.png") as guess, Image.open(released / "a/1.png") as release:

@@ -1,4 +1,4 @@
-"""What a task makes of its releases before training: decoded or reconstructed images."""
+"""How a task processes its releases before training: it decodes them, or reconstructs images from them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Decode = Callable[[Tensor], Tensor]
 
 
 def fit_decoder(task: TrainingTask, released: Tensor, folder: Path | None = None) -> Decode | None:
-    """What the task's mode makes of releases, fitted to its training releases; None for the mode "raw".
+    """Return the processing of releases for the task's mode, fitted to its training releases; None for the mode "raw".
 
-    It maps uint8 [N, C, H, W] to the same, or to twice the channels if decoded ones stand beside reconstructed ones. A
-    reconstructor is kept in ``folder``, so that a task that is resumed learns from the same images.
+    It maps uint8 [N, C, H, W] to the same shape, or to twice the channels if the task takes reconstructed and decoded
+    ones. A reconstructor is kept in ``folder``, so that a task that is resumed is trained on the same images.
     """
     if task.mode == "raw" or task.plan is None:
         return None

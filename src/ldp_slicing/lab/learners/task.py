@@ -30,7 +30,7 @@ class TrainingTask:
         "once" trains on one release of each image, made by the secure engine before training begins.
         "existing" trains on releases that somebody else made, with the plan on their card.
         "every-epoch" draws new noise for every batch, as the paper's authors do: one release of each image per epoch.
-    mode: what is made of the releases before training; all but "raw" need "once" or "existing".
+    mode: how the releases are processed before training; all but "raw" need "once" or "existing".
         "raw" leaves them as they are. "decoded" computes expected values (``ldp_slicing.torch.Decoder``).
         "reconstructed" computes them with a network that is trained on the releases alone
         (``ldp_slicing.torch.Reconstructor``); "reconstructed-public" trains this network on simulated releases of
