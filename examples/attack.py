@@ -22,10 +22,10 @@ with Image.open(Path(__file__).with_name("astronaut.jpg")) as portrait:
 
 panels = []
 for t, images in average(source[None], Plan.paper(20.0), (1, 5, 25), prune=None):
-    rebuilt = images[0].round().to(torch.uint8)
-    error = (rebuilt.float() - source).square().mean()
+    reconstructed = images[0].round().to(torch.uint8)
+    error = (reconstructed.float() - source).square().mean()
     print(f"{t:2} releases, eps {20 * t:3} per pixel: PSNR {10 * torch.log10(255**2 / error):.1f} dB")
-    panels.append(rebuilt)
+    panels.append(reconstructed)
 
 to_pil_image(torch.cat([*panels, source], dim=2)).save(out / "attack.png")
 print(f"{out / 'attack.png'}: after 1, 5 and 25 releases, and the source")

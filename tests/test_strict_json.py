@@ -1,4 +1,4 @@
-"""Any document is read and rebuilt identically, or refused with the one error; nothing else happens."""
+"""Any document is read and written back identically, or refused with the one error; nothing else happens."""
 
 from __future__ import annotations
 

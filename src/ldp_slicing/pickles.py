@@ -1,6 +1,6 @@
 """Reading data sets that were published as pickles, without running code from them.
 
-A pickle is a program: it names functions and calls them. Here it can only name the few that rebuild arrays, and each
+A pickle is a program: it names functions and calls them. Here it can only name the few that make arrays, and each
 of those is replaced by one of this module, which checks what it is given. So no call can claim more memory than the
 file has bytes for, and every element of an array comes from the file.
 """

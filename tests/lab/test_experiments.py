@@ -38,7 +38,7 @@ from ldp_slicing.lab.experiments import (
     identity_people,
     load_experiment,
     overhead,
-    rebuilding,
+    reconstructing,
     small_sets,
     throughput,
     tradeoff,
@@ -51,7 +51,7 @@ from ldp_slicing.lab.learners.recipes import Recipe, recipe
 from ldp_slicing.lab.reproduce import reproduce
 from ldp_slicing.lab.rows import Measurement, Row, Training, read_rows, rows_to_json
 from ldp_slicing.plan import BUDGETS, PAPER_WEIGHTS
-from ldp_slicing.torch import Rebuilder, rebuild
+from ldp_slicing.torch import Reconstructor, reconstruct
 from tests.lab.datasets import tiny, write_both, write_chest, write_cifar, write_face_set, write_lfw
 
 RNG = np.random.default_rng(7)
@@ -76,10 +76,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chest, "SEEDS", 1)
     monkeypatch.setattr(augmentation, "EPSILONS", (20.0,))
     monkeypatch.setattr(augmentation, "HELD_OUT", 10)
-    for module in (augmentation, rebuilding, small_sets):
+    for module in (augmentation, reconstructing, small_sets):
         monkeypatch.setattr(module, "Plan", FewBits)
     for name, values in {"STEPS": (1,), "BUDGETS": (20.0,), "HELD_OUT": 10}.items():
-        monkeypatch.setattr(rebuilding, name, values)
+        monkeypatch.setattr(reconstructing, name, values)
     for name, values in {"SIZES": (20, 50), "SEEDS": 1, "PLAIN_EPOCHS": 1}.items():
         monkeypatch.setattr(small_sets, name, values)
     for embedder in ("dlib", "ir50", "wrn28-2"):
@@ -89,9 +89,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "HELD_OUT", 10)
     monkeypatch.setattr(curves, "Plan", FewBits)
     monkeypatch.setattr(curves, "SEEDS", {20.0: 2})
-    monkeypatch.setattr(Rebuilder, "fit", partial(Rebuilder.fit, width=4, batch=8))
-    monkeypatch.setattr(rebuild, "IMAGES_FOR_SCALE", 8)
-    monkeypatch.setattr(rebuild, "PIXELS_AT_ONCE", 1 << 13)  # small tensors are allocated faster on a CPU
+    monkeypatch.setattr(Reconstructor, "fit", partial(Reconstructor.fit, width=4, batch=8))
+    monkeypatch.setattr(reconstruct, "IMAGES_FOR_SCALE", 8)
+    monkeypatch.setattr(reconstruct, "PIXELS_AT_ONCE", 1 << 13)  # small tensors are allocated faster on a CPU
     monkeypatch.setattr(tuning, "Plan", FewBits)
     variants = [replace(one, plan=Plan.sliced(20.0 + i, FEW_BITS)) for i, one in enumerate(ablation.VARIANTS)]
     monkeypatch.setattr(ablation, "VARIANTS", variants)
@@ -155,7 +155,7 @@ MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are ma
     "decoding": (write_cifar, 2 * 2 + 1),
     "tuning": (write_cifar, 6),
     "augmentation": (write_cifar, 6),
-    "rebuilding": (write_cifar, 1 + 2),
+    "reconstructing": (write_cifar, 1 + 2),
     "small-sets": (write_cifar, 2 * 2),
     "dp-sgd": (write_cifar, 2 * 3 * (7 + 1)),
     "ablation": (write_cifar, 2 * 7 * 3),
@@ -181,7 +181,7 @@ def test_an_experiment_runs_from_data_to_page(name: str, tmp_path: Path, monkeyp
     monkeypatch.setattr(
         ExperimentContext,
         "shortened",
-        lambda _, how: replace(how, epochs=min(how.epochs, 1), batch=16, rebuild_steps=1),
+        lambda _, how: replace(how, epochs=min(how.epochs, 1), batch=16, reconstructor_steps=1),
     )
     done, path = reproduce(
         name, tmp_path / "data", tmp_path / "results", tmp_path / "work", device="cpu", say=lambda _: None

@@ -25,7 +25,7 @@ from ldp_slicing.lab.learners.releases import release_images, stored_splits
 from ldp_slicing.lab.learners.run import Epoch, TrainingRun
 from ldp_slicing.lab.learners.task import InputMode, ReleaseMode, TrainingTask
 from ldp_slicing.lab.learners.training import Limits, checkpoint_path, train
-from ldp_slicing.torch import Decoder, Rebuilder
+from ldp_slicing.torch import Decoder, Reconstructor
 
 CPU = torch.device("cpu")
 TINY = replace(recipe("cifar-authors"), model="tiny", epochs=3, batch=16, learning_rate=0.01, milestones=(2,))
@@ -402,18 +402,18 @@ def test_releases_are_decoded_before_training(tmp_path: Path) -> None:
     assert checkpoint_path(task, tmp_path) != checkpoint_path(replace(task, mode="raw"), tmp_path)
 
 
-@pytest.mark.parametrize("mode", ["rebuilt", "rebuilt-public"])
-def test_releases_are_rebuilt_before_training_and_again_in_the_same_way(mode: InputMode, tmp_path: Path) -> None:
-    beside = mode == "rebuilt"
-    how, plan = replace(TINY, epochs=2, rebuild_steps=2, beside_decoded=beside), Plan.sliced(6.0, "Y7,Y6")
-    public = bright_or_dark(8) if mode == "rebuilt-public" else None
+@pytest.mark.parametrize("mode", ["reconstructed", "reconstructed-public"])
+def test_releases_are_reconstructed_before_training_and_again_in_the_same_way(mode: InputMode, tmp_path: Path) -> None:
+    beside = mode == "reconstructed"
+    how, plan = replace(TINY, epochs=2, reconstructor_steps=2, beside_decoded=beside), Plan.sliced(6.0, "Y7,Y6")
+    public = bright_or_dark(8) if mode == "reconstructed-public" else None
     task = TrainingTask("halves", bright_or_dark(), how, plan, prune=None, validation=10, mode=mode, public=public)
     run = only(task, tmp_path)
-    [kept] = tmp_path.glob("*.rebuilder.pt")
+    [kept] = tmp_path.glob("*.reconstructor.pt")
     released = torch.from_numpy(stored_splits(task, tmp_path)[2].images).permute(0, 3, 1, 2)
-    rebuilder = Rebuilder.from_state_dict(torch.load(kept, weights_only=True))
-    decoded = [rebuilder.decoder(released)] if beside else []
-    assert torch.equal(run.inputs.test[0], torch.cat((rebuilder(released), *decoded), 1))
+    reconstructor = Reconstructor.from_state_dict(torch.load(kept, weights_only=True))
+    decoded = [reconstructor.decoder(released)] if beside else []
+    assert torch.equal(run.inputs.test[0], torch.cat((reconstructor(released), *decoded), 1))
     before = kept.stat().st_mtime_ns
     assert torch.equal(only(task, tmp_path).inputs.padded, run.inputs.padded)
     assert kept.stat().st_mtime_ns == before
@@ -515,10 +515,10 @@ def test_images_and_labels_are_mixed_in_the_same_shares() -> None:
 
 def test_public_images_belong_to_their_mode() -> None:
     data, plan = bright_or_dark(), Plan.sliced(6.0, "Y7,Y6")
-    with pytest.raises(LdpSlicingError, match="public images belong to the mode 'rebuilt-public'"):
-        TrainingTask("halves", data, TINY, plan, mode="rebuilt-public")
-    with pytest.raises(LdpSlicingError, match="public images belong to the mode 'rebuilt-public'"):
-        TrainingTask("halves", data, TINY, plan, mode="rebuilt", public=data)
+    with pytest.raises(LdpSlicingError, match="'reconstructed-public' needs public images"):
+        TrainingTask("halves", data, TINY, plan, mode="reconstructed-public")
+    with pytest.raises(LdpSlicingError, match="'reconstructed-public' needs public images"):
+        TrainingTask("halves", data, TINY, plan, mode="reconstructed", public=data)
 
 
 @pytest.mark.parametrize(("release", "plan"), [("none", None), ("view", None), ("every-epoch", Plan.paper(20.0))])

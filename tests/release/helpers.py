@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ class Ran:
 
 
 def release(
-    source: Path,
+    source: Path | Sequence[Path],
     target: Path,
     settings: ReleaseSettings = SETTINGS,
     *,

@@ -72,6 +72,17 @@ def test_a_run_that_was_killed_is_made_again_and_goes_on(tmp_path: Path) -> None
     assert (spent().releases, spent().unfinished) == (150, 0)
 
 
+@pytest.mark.parametrize("names", [["cats and dogs"], ["cats and dogs", "cats", "dogs"]], ids=["one", "several"])
+def test_names_of_sources_that_contain_the_word_and(names: list[str], tmp_path: Path) -> None:
+    images = small_images(3)
+    folders = [plant(tmp_path / name, {"a.png": images[f"{i:05}.png"]}) for i, name in enumerate(names)]
+    assert release(folders, tmp_path / "out").complete
+    lose(with_key=True)
+    made = rebuild(default_ledger(), [tmp_path / "out.owner"], None)
+    assert (made.releases, made.sources_read) == (len(names), len(names))
+    assert release(folders[::-1], tmp_path / "out").kept == len(names)
+
+
 def test_several_runs_and_a_key_elsewhere(source: Path, tmp_path: Path) -> None:
     release(source, tmp_path / "one")
     release(source, tmp_path / "two", spend=True)

@@ -16,7 +16,7 @@ from ldp_slicing.formats.base import Member
 from ldp_slicing.opened import Item
 from ldp_slicing.torch.decode import Decoder
 from ldp_slicing.torch.guesses import REMARK, _grey_table, _names
-from ldp_slicing.torch.rebuild import Rebuilder
+from ldp_slicing.torch.reconstruct import Reconstructor
 from tests.formats.dicom_files import dicom, saved
 from tests.formats.shards import shard
 from tests.markers import encoded
@@ -45,7 +45,7 @@ def test_guesses_are_nearer_to_the_source_and_marked(released: Path, tmp_path: P
     status, said = ran("decode", released, tmp_path / "guesses")
     assert status == 0
     assert f"3 guesses in {tmp_path / 'guesses'}" in said
-    assert "These are guesses: not releases and not sources." in said
+    assert "Guesses are neither releases nor sources." in said
     assert tree(tmp_path / "guesses") == ["2.tar/x_1.guess.png", "2.tar/x_2.guess.png", "a/1.guess.png"]
     source = wedge(64).astype(float)
     with Image.open(tmp_path / "guesses/a/1.guess.png") as guess, Image.open(released / "a/1.png") as release:
@@ -58,11 +58,11 @@ def test_a_public_prior_and_a_network_guess_better(released: Path, tmp_path: Pat
     plant(tmp_path / "public", {"1.png": encoded((wedge(64) // 3 * 3).astype(np.uint8), "PNG")})
     assert ran("decode", released, tmp_path / "public-guesses", "--public", tmp_path / "public")[0] == 0
     release = torch.from_numpy(np.array(Image.open(released / "a/1.png")))[None, None]
-    rebuilder = Rebuilder.fit(release, Plan.grey(8.0), prune=None, steps=3)
-    torch.save(rebuilder.state_dict(), tmp_path / "rebuilder.pt")
-    assert ran("decode", released, tmp_path / "network-guesses", "--network", tmp_path / "rebuilder.pt")[0] == 0
+    reconstructor = Reconstructor.fit(release, Plan.grey(8.0), prune=None, steps=3)
+    torch.save(reconstructor.state_dict(), tmp_path / "reconstructor.pt")
+    assert ran("decode", released, tmp_path / "network-guesses", "--network", tmp_path / "reconstructor.pt")[0] == 0
     guess = np.array(Image.open(tmp_path / "network-guesses/a/1.guess.png"))
-    assert (guess == rebuilder.expect(release)[0, 0].round().numpy().astype(np.uint8)).all()
+    assert (guess == reconstructor.expect(release)[0, 0].round().numpy().astype(np.uint8)).all()
     with Image.open(tmp_path / "public-guesses/a/1.guess.png") as guess, Image.open(released / "a/1.png") as release:
         errors = [np.square(np.asarray(image) - wedge(64).astype(float)).mean() for image in (guess, release)]
     assert errors[0] < 0.7 * errors[1]
@@ -74,14 +74,15 @@ def test_a_prior_or_network_that_does_not_fit_is_refused(released: Path, tmp_pat
     assert (status, "has no public images" in said) == (2, True)
     plant(tmp_path / "bad", {"1.png": b"nothing"})
     assert "is no public image" in ran("decode", released, tmp_path / "guesses", "--public", tmp_path / "bad")[1]
-    assert "holds no rebuilder" in ran("decode", released, tmp_path / "guesses", "--network", tmp_path / "bad/1.png")[1]
-    both = ("--public", tmp_path / "bad", "--network", tmp_path / "bad/1.png")
+    bad = ("--network", tmp_path / "bad/1.png")
+    assert "holds no reconstructor" in ran("decode", released, tmp_path / "guesses", *bad)[1]
+    both = ("--public", tmp_path / "bad", *bad)
     assert "exclude each other" in ran("decode", released, tmp_path / "guesses", *both)[1]
     for epsilon, prune, problem in ((5.0, None, "the card states"), (8.0, "haar", "is for pruning haar")):
         plan = Plan.grey(epsilon)
         decoder = Decoder(plan, torch.ones(1, 256), prune=prune)  # type: ignore[arg-type]
-        torch.save(Rebuilder(decoder).state_dict(), tmp_path / "rebuilder.pt")
-        status, said = ran("decode", released, tmp_path / "guesses", "--network", tmp_path / "rebuilder.pt")
+        torch.save(Reconstructor(decoder).state_dict(), tmp_path / "reconstructor.pt")
+        status, said = ran("decode", released, tmp_path / "guesses", "--network", tmp_path / "reconstructor.pt")
         assert (status, problem in said) == (2, True)
     assert not (tmp_path / "guesses").exists()
 

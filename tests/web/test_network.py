@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ldp_slicing import Plan, Slicer
-from ldp_slicing.lab.page_network import PageNetwork, export_network, rebuild
+from ldp_slicing.lab.page_network import PageNetwork, export_network, reconstruct
 from ldp_slicing.studio.page import included_network
 from ldp_slicing.view import Prune
 from tests.web.node import ask, needs_node, spec
@@ -73,10 +73,10 @@ def test_output_is_within_one_level(plan: Plan, prune: Prune, shape: tuple[int, 
     (found,) = ask({**question, "network": str(tmp_path / "network"), "file": str(tmp_path / "release")})
     if not plan.is_colour:  # for the network it is a release in colour without Cb and Cr
         release, plan = np.repeat(release[:, :, None], 3, 2), Plan.paper(12.0, (1, 0, 0))
-    expected = rebuild(parsed(content), torch.from_numpy(release).movedim(2, 0)[None], plan, prune)[0]
-    rebuilt = np.frombuffer(base64.b64decode(found), np.uint8).reshape(*shape, 3)
+    expected = reconstruct(parsed(content), torch.from_numpy(release).movedim(2, 0)[None], plan, prune)[0]
+    reconstructed = np.frombuffer(base64.b64decode(found), np.uint8).reshape(*shape, 3)
     assert expected.float().std() > 5
-    assert np.abs(rebuilt.astype(int) - expected.movedim(0, 2).numpy()).max() <= 1
+    assert np.abs(reconstructed.astype(int) - expected.movedim(0, 2).numpy()).max() <= 1
 
 
 def test_a_file_holds_what_the_network_computes(tmp_path: Path) -> None:
@@ -84,5 +84,5 @@ def test_a_file_holds_what_the_network_computes(tmp_path: Path) -> None:
     export_network(network, tmp_path / "network", name="test", about="", licence="", side=112)
     release = torch.randint(0, 256, (1, 3, 16, 16), dtype=torch.uint8)
     networks = (network, parsed((tmp_path / "network").read_bytes()))
-    one, two = (rebuild(each, release, Plan.paper(20.0), "haar") for each in networks)
+    one, two = (reconstruct(each, release, Plan.paper(20.0), "haar") for each in networks)
     assert (one.int() - two.int()).abs().max() <= 2  # its weights have 16 bits

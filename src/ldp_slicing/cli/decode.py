@@ -36,7 +36,7 @@ def decode(
         typer.Option(
             "--network",
             metavar="FILE",
-            help="A `Rebuilder` that was trained for this plan: it also looks at the pixels around each pixel.",
+            help="A `Reconstructor` that was trained for this plan: it also uses the pixels around each pixel.",
             show_default=False,
         ),
     ] = None,
@@ -65,8 +65,9 @@ def decode(
             progress=lambda done, _: progress.update(bar, completed=done),
         )
     out.print(
-        f"{counted(count, 'guess', 'guesses')} in {plain(str(folder))}: expected pixels before the noise, by the card. "
-        "These are guesses: not releases and not sources. They have no card; do not hand them on as releases."
+        f"{counted(count, 'guess', 'guesses')} in {plain(str(folder))}: the expected pixels before the noise, "
+        "given the plan on the card. Guesses are neither releases nor sources. They have no card; do not hand them on "
+        "as releases."
     )
     for prune in sorted({one.prune for one in opened.card.statements if one.prune}):
         out.print(

@@ -136,8 +136,8 @@ def _outcome(metrics: Metrics) -> tuple[Kind, float, dict[str, float], str, str]
     if "success" in metrics:
         share = metrics["success"]["ssim_at_least_0.7"]
         clause = (
-            f"rebuilt {share['share']:.1%} of {share['count']:,} images recognisably (SSIM at least 0.7) from one "
-            "release each"
+            f"reconstructed {share['share']:.1%} of {share['count']:,} images recognisably (SSIM at least 0.7) from "
+            "one release each"
         )
         numbers = {"ssim": metrics["ssim"], "share_of_ssim_at_least_0.7": share["share"]}
         advice = "treat these releases as recognisable" if share["share"] >= RECOGNISABLE else MORE

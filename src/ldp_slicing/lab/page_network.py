@@ -1,6 +1,6 @@
 """The network of the page's attack view: a U-Net of about 1 million parameters, its training and its file.
 
-It rebuilds a source from one release of any plan in ``PLANS`` and any pruning in ``PRUNES``. The page runs it in
+It reconstructs a source from one release of any plan in ``PLANS`` and any pruning in ``PRUNES``. The page runs it in
 WebAssembly (web/src/network.js), so it consists of 3 x 3 convolutions, ReLU, 2 x 2 pooling and nearest-neighbour
 enlargement, and its batch normalisation is folded into the convolutions when it is exported. Tests:
 tests/lab/test_page_network.py and tests/web/test_network.py.
@@ -200,7 +200,7 @@ def _channels_first(images: NDArray[np.uint8]) -> Tensor:
 
 
 @torch.no_grad()
-def rebuild(network: PageNetwork, releases: Tensor, plan: Plan, prune: Prune) -> Tensor:
+def reconstruct(network: PageNetwork, releases: Tensor, plan: Plan, prune: Prune) -> Tensor:
     """uint8 [N, 3, H, W] releases in RGB to uint8 [N, 3, H, W]: what the network makes of them."""
     guess: Tensor = network(inputs(releases, (plan,) * len(releases), prune))
     return (255 * guess + 0.5).floor_().clamp_(0, 255).to(torch.uint8)
@@ -208,10 +208,10 @@ def rebuild(network: PageNetwork, releases: Tensor, plan: Plan, prune: Prune) ->
 
 @torch.no_grad()
 def scores(network: PageNetwork, sources: Tensor, prune: Prune) -> list[tuple[Plan, float]]:
-    """The mean SSIM between uint8 [N, 3, H, W] sources and what the network rebuilds from one release each, by plan."""
+    """Return the mean SSIM of the network's reconstructions of uint8 [N, 3, H, W] from one release each, by plan."""
     found = []
     for plan in PLANS[: -len(GREY_PLANS)]:
-        guess = rebuild(network, simulate(sources, plan, prune=prune), plan, prune)
+        guess = reconstruct(network, simulate(sources, plan, prune=prune), plan, prune)
         found.append((plan, float(ssim(guess, sources).mean())))
     return found
 

@@ -23,7 +23,7 @@ from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
 
-Mode = Literal["", "raw", "decoded", "rebuilt", "rebuilt-public"]
+Mode = Literal["", "raw", "decoded", "reconstructed", "reconstructed-public"]
 Metrics = Mapping[str, Any]  # numbers by name, as JSON has them; shares are 0 to 1
 
 

@@ -31,8 +31,8 @@ from ldp_slicing.view import Prune
 COLOUR_RECIPES: dict[InputMode, str] = {  # for sets of more images than those of SMALL_SETS
     "raw": "cifar-once",
     "decoded": "cifar-decoded",
-    "rebuilt": "cifar-rebuilt",
-    "rebuilt-public": "cifar-rebuilt",
+    "reconstructed": "cifar-reconstructed",
+    "reconstructed-public": "cifar-reconstructed",
 }
 SMALL_SETS = {5_000: "small-set", 25_000: "medium-set"}  # recipes by the largest number of training images
 Measure = Callable[[TrainingRun, Row], Row]  # adds metrics to the row of a finished run

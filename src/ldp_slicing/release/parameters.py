@@ -6,6 +6,7 @@ was released is there under its name, with the content that was released.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ldp_slicing.errors import ImageError, Reason, ReleaseError
@@ -29,8 +30,8 @@ def check_parameters(paths: ReleasePaths, state: RunState, ledger: Ledger, param
     if before["ledger"] not in ledger.keys:
         raise wrong_ledger(state, f"not with {ledger.path}")
     differences = {name: before.get(name) for name, value in parameters.items() if before.get(name) != value}
-    if differences.keys() == {"source"}:
-        _check_moved(paths, state, ledger, before["source"])
+    if differences.keys() == {"sources"}:
+        _check_moved(paths, state, ledger, before["sources"])
     elif differences:
         values = "; ".join(
             f"{name}: {_shown(value)} then, {_shown(parameters[name])} now" for name, value in differences.items()
@@ -54,8 +55,9 @@ def wrong_ledger(state: RunState, but: str) -> ReleaseError:
     )
 
 
-def _check_moved(paths: ReleasePaths, state: RunState, ledger: Ledger, before: str) -> None:
+def _check_moved(paths: ReleasePaths, state: RunState, ledger: Ledger, before: Sequence[str]) -> None:
     """Refuse sources in another place unless they are those that were released."""
+    then, now = _shown(before), _shown(paths.source_names)
     for path, digest in state.released_sources():
         problem = None
         try:
@@ -67,14 +69,16 @@ def _check_moved(paths: ReleasePaths, state: RunState, ledger: Ledger, before: s
             problem = "is missing, or cannot be read"
         if problem:
             raise ReleaseError(
-                f"this release was begun with the sources in {before}, and {paths.source_name} does not hold the same: "
-                f"{path} {problem}. Use the former place, or another target. There, sources that were released here "
-                "need --spend",
+                f"this release was begun with the sources in {then}, and {now} does not hold the same: {path} "
+                f"{problem}. Use the former place, or another target. There, sources that were released here need "
+                "--spend",
                 Reason.PARAMETERS,
             )
 
 
 def _shown(value: Any) -> str:  # noqa: ANN401
-    if not isinstance(value, list):
+    if not isinstance(value, list | tuple):
         return str(value)
-    return ":".join(f"{part:g}" if isinstance(part, float) else str(part) for part in value)
+    if all(isinstance(part, str) for part in value):
+        return " and ".join(value) or "none"
+    return ":".join(f"{part:g}" for part in value)

@@ -29,7 +29,7 @@ from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.sources import open_sources
 from ldp_slicing.release.state import RunState, decode_path
 from ldp_slicing.release.state_file import DATABASE_NAME, LEDGER_CHECK, SETTINGS
-from ldp_slicing.storage import EVERYTHING, SourceFiles, is_remote, printable
+from ldp_slicing.storage import EVERYTHING, SourceFiles, printable
 
 # Into which table of the ledger, and from which copies. The entries come last: they refer to plans.
 _COPIES = {
@@ -150,7 +150,7 @@ class _Restorer:
         claims = {decode_path(path): stamp for path, stamp in self.state.execute("SELECT path, stamp FROM claims")}
         outputs = {decode_path(row[0]): row[1:] for row in self.state.execute(self._recorded())}
         if wanted := sorted({*claims, *outputs}):
-            sources = _sources(parameters["source"])
+            sources = open_sources(parameters["sources"], EVERYTHING, into_folder=False).files
             stamps = {found.path: found.stamp for found in sources.files()}
             settings = ReleaseSettings.from_record(self.state.get(SETTINGS))
             for path in wanted:
@@ -237,9 +237,3 @@ class _Restorer:
     def _lost(self, what: str, why: str) -> LedgerError:
         how = "" if self.has_key else ", and the old key of the ledger is not there (--key FILE names it)"
         return LedgerError(f"no ledger was made: {what} in {self.state.folder} cannot be counted: {why}{how}")
-
-
-def _sources(name: str) -> SourceFiles:
-    """Return the sources that the parameters of a run name."""
-    names = [name] if is_remote(name) or Path(name).exists() else name.split(" and ")
-    return open_sources(names, EVERYTHING, into_folder=False).files

@@ -314,7 +314,7 @@ def _open_rehearsal(
 def _parameters(paths: ReleasePaths, settings: ReleaseSettings, owners: Secret | None) -> dict[str, Any]:
     """Return what must not change when a run is resumed."""
     key = owners.identity().hex() if owners else "run"
-    return {**settings.parameters(), "source": paths.source_name, "key": key}
+    return {**settings.parameters(), "sources": list(paths.source_names), "key": key}
 
 
 def _places(paths: ReleasePaths) -> dict[str, str]:

@@ -12,10 +12,10 @@ from ldp_slicing.storage import LocalStorage, Readable, Selection, SourceFiles, 
 
 @dataclass(frozen=True)
 class Sources:
-    """The files to read, their name in the state of a run, and the one file that is meant, or None for a set."""
+    """The files to read, the full names of the sources, sorted, and the one file that is meant, or None for a set."""
 
     files: SourceFiles
-    name: str
+    names: tuple[str, ...]
     only: str | None = None
 
 
@@ -28,7 +28,7 @@ def open_sources(sources: Sequence[str], selection: Selection, *, into_folder: b
     if len(found) == 1:
         _, storage, only, name = found[0]
         if only is None or not into_folder:
-            return Sources(SourceFiles((("", storage),), selection), name, only)
+            return Sources(SourceFiles((("", storage),), selection), (name,), only)
     parts = dict[str, Readable]()
     for source, storage, only, name in found:
         folder = only or f"{_last_part(name, source)}/"
@@ -39,8 +39,7 @@ def open_sources(sources: Sequence[str], selection: Selection, *, into_folder: b
                 Reason.NAME,
             )
         parts[folder] = storage
-    names = " and ".join(sorted(name for *_, name in found))
-    return Sources(SourceFiles(tuple(parts.items()), selection), names)
+    return Sources(SourceFiles(tuple(parts.items()), selection), tuple(sorted(name for *_, name in found)))
 
 
 def _last_part(name: str, source: str) -> str:

@@ -21,7 +21,7 @@ from ldp_slicing.files import lock_folder, sync_folder
 from ldp_slicing.keys import Secret, destroy_key_file, new_key_file, read_key_file
 from ldp_slicing.release import names
 
-STATE_VERSION = 13
+STATE_VERSION = 14
 DATABASE_NAME = "state.sqlite"
 KEY_NAME = "key"
 WORKERS_END_SECONDS = 5.0

@@ -48,7 +48,7 @@ class ReleasePaths:
 
     source: SourceFiles
     target: Storage
-    source_name: str
+    source_names: tuple[str, ...]
     state: Path
     card_path: str
     output: str | None = None
@@ -100,7 +100,7 @@ def resolve_paths(
         root, output = (path, None) if only is None else (path.parent, path.name)
         target_storage = LocalStorage(root, None if shared else state / "temporary")
     if only is None or output is None:
-        return ReleasePaths(opened.files, target_storage, opened.name, state, CARD_NAME, frames=frames)
+        return ReleasePaths(opened.files, target_storage, opened.names, state, CARD_NAME, frames=frames)
     suffix = os.path.splitext(output)[1].lower()  # noqa: PTH122
     writers = KINDS[source_kind(opened.files, only, frames=frames)].writers
     if suffix not in writers:
@@ -108,7 +108,7 @@ def resolve_paths(
             f"{target} must end in {' or '.join(writers)}, since a release is written without loss; "
             f"or name a folder: {target.rstrip('/')}/"
         )
-    return ReleasePaths(opened.files, target_storage, opened.name, state, f"{output}.card.json", output, frames)
+    return ReleasePaths(opened.files, target_storage, opened.names, state, f"{output}.card.json", output, frames)
 
 
 def _is_folder(target: str) -> bool:

@@ -26,7 +26,7 @@ from ldp_slicing.opened import Item, OpenedReleases
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.decode import FIT_ROUNDS, FIT_STEPS, Decoder, check_plan
 from ldp_slicing.torch.images import pixels_to_tensor
-from ldp_slicing.torch.rebuild import Rebuilder
+from ldp_slicing.torch.reconstruct import Reconstructor
 from ldp_slicing.torch.simulate import apply_view, to_rgb
 
 SUFFIX = ".guess.png"
@@ -49,7 +49,7 @@ def write_guesses(
     """Write a guess of every release to a new folder, or nothing; return how many there are.
 
     public: a folder of public images of the same kind, whose values are the prior; by default it is estimated from the
-    releases. network: the file of a ``Rebuilder``, which guesses each pixel from those around it, too.
+    releases. network: the file of a ``Reconstructor``, which guesses each pixel from those around it, too.
     """
     _check_target(folder)
     partial = folder.with_name(f"{folder.name}.partial")
@@ -109,7 +109,7 @@ def _guesser(opened: OpenedReleases, stated: Statement, public: Path | None, net
             raise ReleaseError(f"public images and networks serve colour and 8-bit grey; got {plan.word_bits} bits")
         table = _grey_table(_count_words(opened, plan), plan)
         return lambda released: table[released.long()]
-    decoder: Decoder | Rebuilder
+    decoder: Decoder | Reconstructor
     if network is not None:
         decoder = _load_network(network, stated)
     elif public is not None:
@@ -124,11 +124,11 @@ def _guesser(opened: OpenedReleases, stated: Statement, public: Path | None, net
     return guess
 
 
-def _load_network(path: Path, stated: Statement) -> Rebuilder:
+def _load_network(path: Path, stated: Statement) -> Reconstructor:
     try:
-        found = Rebuilder.from_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+        found = Reconstructor.from_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     except Exception as error:  # a damaged file raises anything
-        raise ReleaseError(f"{path} holds no rebuilder that torch.save wrote: {error}") from None
+        raise ReleaseError(f"{path} holds no reconstructor that torch.save wrote: {error}") from None
     check_plan(found.plan, stated)
     if found.prune != stated.prune:
         raise ReleaseError(f"{path} is for pruning {found.prune or 'none'}; the card states {stated.prune or 'none'}")

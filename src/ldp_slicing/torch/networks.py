@@ -1,4 +1,4 @@
-"""The network of ``Rebuilder``."""
+"""The network of ``Reconstructor``."""
 
 from __future__ import annotations
 

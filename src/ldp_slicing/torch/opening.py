@@ -1,4 +1,4 @@
-"""open_releases: the front door of an analyst, who has releases and their card and nothing else."""
+"""open_releases: releases as a data set, for an analyst who has only the releases and their card."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the release of a pixel says about its view, for any prediction of that view: the arithmetic of ``rebuild``."""
+"""The posterior of a pixel of the view, given its release and a prediction: the arithmetic of ``reconstruct``."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class PixelPosterior:
         known: as in ``look_up_colours``.
 
         The draws of a pixel are spread evenly over the distribution (systematic sampling), beginning at a random place
-        or, without a generator, in the middle. Each draw alone has the distribution s(r | x) of ``rebuild``.
+        or, without a generator, in the middle. Each draw alone has the distribution s(r | x) of ``reconstruct``.
         """
         rows = look_up_colours(released, self.plan, self._rows, known=known).long()
         if released.shape[1] == 1:  # a grey value stands for itself

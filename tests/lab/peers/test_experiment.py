@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from ldp_slicing.lab.attacks.peer_network import rebuild, train_network
+from ldp_slicing.lab.attacks.peer_network import reconstruct, train_network
 from ldp_slicing.lab.experiments import peers, peers_storage
 from ldp_slicing.lab.learners.models import EMBEDDERS
 from ldp_slicing.lab.metrics.images import psnr
@@ -71,13 +71,13 @@ def test_sizes_and_times_are_measured(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "| dp-pix:b4-m1-eps80 | 2,352 | 0.0625 | float32 | 9,408 |" in page
 
 
-def test_the_network_rebuilds_what_is_not_protected() -> None:
+def test_the_network_reconstructs_what_is_not_protected() -> None:
     public, peer = smooth_images(16, seed=99), fitted(Unprotected(), 16)
     quality = []
     for epochs in (0, 60):
         releases = PublicReleases(peer, public, people(16), "x", redrawn=True)
         network = train_network(releases, TrainingSchedule(epochs, 3e-3, 8), width=8)
         inputs = peer.protect(smooth_images(4), keys(4)).as_input()
-        quality.append(psnr(rebuild(network, inputs), smooth_images(4)).mean())
+        quality.append(psnr(reconstruct(network, inputs), smooth_images(4)).mean())
     assert quality[1] > quality[0] + 4
     assert torch.is_tensor(peer.protect(public[:1], derive_keys("x", 1)).values)

@@ -6,13 +6,13 @@ from ldp_slicing.lab.experiments.peer_findings import findings, linked, publishe
 from ldp_slicing.lab.rows import Row
 
 
-def _row(peer: str, accuracy: float, student: float, rebuilt: float, ssim: float = 0.5) -> Row:
+def _row(peer: str, accuracy: float, student: float, reconstructed: float, ssim: float = 0.5) -> Row:
     metrics = {
         "utility": {"accuracy": accuracy},
         "linkage": {"rank_1": {"share": student}},
         "decoded": None,
         "release": {"rank_1": {"share": 0.0}, "ssim": 0.0},
-        "reconstruction": {"rank_1": {"share": rebuilt}, "ssim": ssim},
+        "reconstruction": {"rank_1": {"share": reconstructed}, "ssim": ssim},
     }
     return Row("peers", "lfw", method="peer", options={"peer": peer}, metrics=metrics)
 

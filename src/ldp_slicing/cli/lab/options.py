@@ -57,8 +57,8 @@ class ReleaseChoice(StrEnum):
 class ModeChoice(StrEnum):
     raw = "raw"
     decoded = "decoded"
-    rebuilt = "rebuilt"
-    rebuilt_public = "rebuilt-public"
+    reconstructed = "reconstructed"
+    reconstructed_public = "reconstructed-public"
 
 
 class LogChoice(StrEnum):

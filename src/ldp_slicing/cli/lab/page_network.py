@@ -8,7 +8,7 @@ import typer
 from ldp_slicing.cli.common import err, out, refusals_exit
 from ldp_slicing.cli.lab.options import NO_LIMIT, Data, Device, Seed, missing_extra
 
-TESTED = 256  # images whose rebuilt versions are compared with their sources
+TESTED = 256  # images whose reconstructed versions are compared with their sources
 REPORTED = 500  # steps between two lines
 
 
@@ -42,7 +42,7 @@ def page_network(
     """`ldp-slicing lab page-network cifar100 --data data/`
 
     Train the network with which `ldp-slicing studio` shows what an attacker sees, and write it to a file of 2 MB, which
-    the page can open. It learns to rebuild images like those in SET from one release each, for several plans and
+    the page can open. It learns to reconstruct images like those in SET from one release each, for several plans and
     prunings. Do not publish a network that was trained on images whose licence does not allow it.
     """
     try:
@@ -66,7 +66,7 @@ def page_network(
     side = int(sources.shape[2])
     about = f"trained on {len(sources):,} images of {images}, {side} x {side} pixels, for {taken:,} steps"
     digest = lab.export_network(network, file, name=images, about=about, licence=licence, side=side)
-    out.print(f"SSIM of {min(TESTED, len(tested))} rebuilt test images, pruning: haar")
+    out.print(f"SSIM of {min(TESTED, len(tested))} reconstructed test images, pruning: haar")
     for plan, score in lab.scores(network, tested[:TESTED].to(place), "haar"):
         slices = "paper's plan" if len(plan.slices) == 24 else plan.slice_name(plan.slices[0])
         out.print(f"  eps {plan.epsilon:<4g}  {score:.3f}  {slices}")

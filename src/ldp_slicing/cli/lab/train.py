@@ -56,14 +56,15 @@ def train(
         ModeChoice,
         typer.Option(
             "--mode",
-            help="What to make of the releases first, at no cost in privacy. raw: nothing. decoded: expected values, "
-            "given the plan. rebuilt: the same, by a network trained on the releases. rebuilt-public: by that network "
-            "trained on public images, see --public. All but raw need --release once.",
+            help="How to process the releases before training; it costs no privacy. raw: not at all. decoded: expected "
+            "values, given the plan. reconstructed: the same, computed by a network trained on the releases. "
+            "reconstructed-public: by this network trained on public images, see --public. All but raw need --release "
+            "once.",
         ),
     ] = ModeChoice.decoded,
     public: Annotated[
         str | None,
-        typer.Option("--public", help="A set in the data folder that needs no protection, for --mode rebuilt-public."),
+        typer.Option("--public", help="A set in the data folder that needs no protection, for reconstructed-public."),
     ] = None,
     recipe: Annotated[
         str,
@@ -71,7 +72,7 @@ def train(
             "--recipe",
             help=f"How to train: {', '.join(recipes_for('classes'))}.",
             show_default="small-set for up to 5,000 training images, medium-set for up to 25,000; for more "
-            "cifar-decoded, cifar-rebuilt or cifar-once, by mode; chest-small for grey images",
+            "cifar-decoded, cifar-reconstructed or cifar-once, by mode; chest-small for grey images",
         ),
     ] = "",
     model: Annotated[

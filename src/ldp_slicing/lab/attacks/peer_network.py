@@ -1,4 +1,4 @@
-"""A network that rebuilds sources from the releases of any peer: the black box, with public images to learn from."""
+"""A black-box attack on any peer: a network, trained on public images, that reconstructs sources from releases."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def train_network(releases: PublicReleases, schedule: TrainingSchedule, *, width
 
 
 @torch.no_grad()
-def rebuild(network: PeerNetwork, inputs: Tensor) -> Tensor:
+def reconstruct(network: PeerNetwork, inputs: Tensor) -> Tensor:
     """uint8 [N, 3, H, W]: what the network makes of the inputs."""
     with half_precision(inputs.device):
         return to_bytes(network(inputs))

@@ -13,7 +13,7 @@ MODULES = {
     "decoding": "decoding",
     "tuning": "tuning",
     "augmentation": "augmentation",
-    "rebuilding": "rebuilding",
+    "reconstructing": "reconstructing",
     "small-sets": "small_sets",
     "dp-sgd": "dpsgd",
     "ablation": "ablation",

@@ -184,7 +184,7 @@ def figure(rows: RowsByExperiment) -> Figure:
                 high = [100 * (one["advantage_high_95"] - one["advantage"]) for one in found.values()]
                 look = {"color": colour, "marker": "o", "markersize": 3.5, "capsize": 2, "label": words}
                 axis.errorbar(list(found), means, yerr=(low, high), **look)
-        if rebuilt := _reconstructed(rows.get("white-box", ()), name):
+        if reconstructed := _reconstructed(rows.get("white-box", ()), name):
             look = {
                 "color": "0.1",
                 "linewidth": 2,
@@ -193,8 +193,8 @@ def figure(rows: RowsByExperiment) -> Figure:
                 "capsize": 2,
                 "label": RECONSTRUCTED,
             }
-            middle, errors = zip(*rebuilt.values(), strict=True)
-            axis.errorbar(list(rebuilt), middle, yerr=errors, **look)
+            middle, errors = zip(*reconstructed.values(), strict=True)
+            axis.errorbar(list(reconstructed), middle, yerr=errors, **look)
         axis.plot([20.0], [PAPER[name]], "x", color="0.3", label="paper")
         axis.set(
             title=title, xlabel="eps per released pixel, pruned", ylabel="advantage, % (at most 50)", ylim=(-1, 51)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ldp_slicing.lab.attacks.attack_target import AttackTarget
-from ldp_slicing.lab.attacks.peer_network import rebuild, train_network
+from ldp_slicing.lab.attacks.peer_network import reconstruct, train_network
 from ldp_slicing.lab.attacks.recognition import RecognitionMetric, load_recogniser, on_pairs, rank_1
 from ldp_slicing.lab.data.lfw import FaceSet, Side, images_in_pairs, load_lfw, sides
 from ldp_slicing.lab.experiment import ExperimentContext
@@ -152,7 +152,7 @@ def measure_peer(
             linker = timed("linking student", lambda: distil(queries, half.teacher, student))
             readers["redrawn"] = lambda release: embed(linker, release.as_input(), flip=False, batch=BATCH)
         trained = timed("network", lambda: train_network(queries, network, width=width))
-        readers["rebuilt"] = lambda release: rebuild(trained, release.as_input())
+        readers["reconstructed"] = lambda release: reconstruct(trained, release.as_input())
     found = timed("read", lambda: half.read(fitted, readers))
     some = half.images[half.tested[:SIZED].to(half.images.device)]
     metrics: dict[str, Any] = {
@@ -171,12 +171,13 @@ def measure_peer(
         metrics["utility"] = half.verified(found["once"])
         metrics["utility_redrawn"] = half.verified(found["redrawn"]) if "redrawn" in found else None
         metrics["linkage"] = half.linked(found.get("redrawn", found["once"]))
-        metrics["reconstruction"] = half.score(found["rebuilt"])
+        metrics["reconstruction"] = half.score(found["reconstructed"])
     metrics["best_reconstruction"] = best = _best(metrics)
     if example is None:
         return PeerMeasurement(metrics, None)
     release = fitted.protect(example.to(half.images.device), derive_keys("example", 1))
-    below = readers["rebuilt" if best == "reconstruction" else "decoded" if best == "decoded" else "shown"](release)
+    reader = readers[{"reconstruction": "reconstructed", "decoded": "decoded"}.get(best, "shown")]
+    below = reader(release)
     assert below is not None  # noqa: S101 - it was read before
     return PeerMeasurement(metrics, torch.cat((release.as_image(), below)).cpu())
 

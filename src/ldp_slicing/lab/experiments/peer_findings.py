@@ -84,7 +84,7 @@ def accuracy(row: Row) -> float:
 def linked(row: Row) -> float:
     """The share of people that are linked to an unprotected image, by whichever attack links most of them.
 
-    A student that reads releases, or dlib's recogniser on releases or on what was rebuilt of them.
+    A student that reads releases, or dlib's recogniser on releases or on images that were reconstructed from them.
     """
     parts = (row.metrics.get(part) for part in ("linkage", "release", "decoded", "reconstruction"))
     return max(float(part["rank_1"]["share"]) for part in parts if part)

@@ -18,7 +18,7 @@ COLUMNS = 8
 
 
 def keep_example(images: Tensor, name: str, folder: Path) -> None:
-    """Store uint8 [K, 3, H, W], what leaves and what was rebuilt, so that every run can draw the whole sheet."""
+    """Store uint8 [K, 3, H, W], what leaves and what was reconstructed, so that every run can draw the whole sheet."""
     folder.mkdir(parents=True, exist_ok=True)
     stacked = torch.cat(list(images), 1).permute(1, 2, 0)
     Image.fromarray(np.ascontiguousarray(stacked.cpu().numpy())).save(_file(name, folder), lossless=True)

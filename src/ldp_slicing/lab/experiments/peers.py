@@ -77,11 +77,11 @@ def _draw_examples(rows: Sequence[Row], source: Tensor, results: Path) -> None:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Two tables, what a recogniser makes of releases and what attacks rebuild, and how each system deviates."""
+    """Two tables, what a recogniser makes of releases and what attacks reconstruct, and how each system deviates."""
     mine = systems_first(select(rows, method="peer"), lambda row: str(row.options["peer"]))
-    recognised, rebuilt, notes = [], [], []
+    recognised, reconstructed, notes = [], [], []
     for row in select(rows, method=MEAN_IMAGE):
-        rebuilt.append(["no release: mean image", "-", *["-"] * 8, *_scores(row.metrics["reconstruction"])])
+        reconstructed.append(["no release: mean image", "-", *["-"] * 8, *_scores(row.metrics["reconstruction"])])
     for row in mine:
         metrics, name = row.metrics, str(row.options["peer"])
         promise, dlib, linkage = metrics["guarantee"], metrics["dlib"], metrics.get("linkage")
@@ -100,7 +100,7 @@ def table(rows: Sequence[Row]) -> str:
             ]
         )
         parts = ("release", "decoded", "reconstruction")
-        rebuilt.append(
+        reconstructed.append(
             [name, metrics["best_reconstruction"], *(x for part in parts for x in _scores(metrics.get(part)))]
         )
         notes.append(
@@ -131,7 +131,7 @@ def table(rows: Sequence[Row]) -> str:
             "Recognition. Verification accuracy with its standard error over five folds.\n",
             markdown(heads, recognised),
             "Reconstruction, compared with sources and with unprotected images of the people.\n",
-            markdown(shown, rebuilt),
+            markdown(shown, reconstructed),
             *(["What follows from the numbers:\n", "\n".join(f"- {one}" for one in found) + "\n"] if found else []),
             "How each system deviates from what was published:\n",
             "\n".join(notes) + "\n",

@@ -1,4 +1,4 @@
-"""What a training task costs the people in its data set."""
+"""The eps that a training task spends on each source."""
 
 from __future__ import annotations
 

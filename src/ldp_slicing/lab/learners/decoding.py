@@ -1,4 +1,4 @@
-"""What a task makes of its releases before training: decoded or rebuilt images."""
+"""How a task processes its releases before training: it decodes them, or reconstructs images from them."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from ldp_slicing.lab.learners.releases import task_file
 from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.decode import Decoder
-from ldp_slicing.torch.rebuild import Rebuilder
+from ldp_slicing.torch.reconstruct import Reconstructor
 
 Decode = Callable[[Tensor], Tensor]
 
 
 def fit_decoder(task: TrainingTask, released: Tensor, folder: Path | None = None) -> Decode | None:
-    """What the task's mode makes of releases, fitted to its training releases; None for the mode "raw".
+    """Return the processing of releases for the task's mode, fitted to its training releases; None for the mode "raw".
 
-    It maps uint8 [N, C, H, W] to the same, or to twice the channels if decoded ones stand beside rebuilt ones. A
-    rebuilder is kept in ``folder``, so that a task that is resumed learns from the same images.
+    It maps uint8 [N, C, H, W] to the same shape, or to twice the channels if the task takes reconstructed and decoded
+    ones. A reconstructor is kept in ``folder``, so that a task that is resumed is trained on the same images.
     """
     if task.mode == "raw" or task.plan is None:
         return None
     if task.mode == "decoded":
         return Decoder.fit(released, task.plan, prune=task.prune)
-    rebuilder = _fit_rebuilder(task, task.plan, released, folder)
+    reconstructor = _fit_reconstructor(task, task.plan, released, folder)
     if not task.beside_decoded:
-        return rebuilder
-    return lambda images: torch.cat((rebuilder(images), rebuilder.decoder(images)), 1)
+        return reconstructor
+    return lambda images: torch.cat((reconstructor(images), reconstructor.decoder(images)), 1)
 
 
-def _fit_rebuilder(task: TrainingTask, plan: Plan, released: Tensor, folder: Path | None) -> Rebuilder:
-    steps, path = task.recipe.rebuild_steps, None
+def _fit_reconstructor(task: TrainingTask, plan: Plan, released: Tensor, folder: Path | None) -> Reconstructor:
+    steps, path = task.recipe.reconstructor_steps, None
     if folder is not None:
-        path = task_file(task, folder, "rebuilder.pt", task.release, task.mode, task.start_digest, steps)
+        path = task_file(task, folder, "reconstructor.pt", task.release, task.mode, task.start_digest, steps)
         if path.is_file():
-            return Rebuilder.from_state_dict(torch.load(path, weights_only=True), released.device)
+            return Reconstructor.from_state_dict(torch.load(path, weights_only=True), released.device)
     public = None if task.public is None else torch.from_numpy(task.public.train.images).permute(0, 3, 1, 2)
-    rebuilder = Rebuilder.fit(released, plan, prune=task.prune, public=public, steps=steps, seed=task.seed)
+    reconstructor = Reconstructor.fit(released, plan, prune=task.prune, public=public, steps=steps, seed=task.seed)
     if path is not None:
         with atomic_path(path) as temporary:
-            torch.save(rebuilder.state_dict(), temporary)
-    return rebuilder
+            torch.save(reconstructor.state_dict(), temporary)
+    return reconstructor

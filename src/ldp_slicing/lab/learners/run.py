@@ -51,7 +51,8 @@ class TrainingRun:
     ...     run.advance()
     >>> run.end_epoch(look=True)                                        # doctest: +SKIP
 
-    splits: what ``release_splits(task)`` returns, if it was called before. folder: where a rebuilder is kept, if any.
+    splits: what ``release_splits(task)`` returns, if it was called before.
+    folder: where a reconstructor is kept, if any.
     """
 
     def __init__(

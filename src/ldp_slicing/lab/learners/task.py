@@ -18,7 +18,7 @@ from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
 
 ReleaseMode = Literal["none", "view", "once", "every-epoch", "existing"]
-InputMode = Literal["raw", "decoded", "rebuilt", "rebuilt-public"]
+InputMode = Literal["raw", "decoded", "reconstructed", "reconstructed-public"]
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,11 @@ class TrainingTask:
         "once" trains on one release of each image, made by the secure engine before training begins.
         "existing" trains on releases that somebody else made, with the plan on their card.
         "every-epoch" draws new noise for every batch, as the paper's authors do: one release of each image per epoch.
-    mode: what is made of the releases before training; all but "raw" need "once" or "existing".
+    mode: how the releases are processed before training; all but "raw" need "once" or "existing".
         "raw" leaves them as they are. "decoded" computes expected values (``ldp_slicing.torch.Decoder``).
-        "rebuilt" does so by a network that is trained on the releases alone (``ldp_slicing.torch.Rebuilder``), and
-        "rebuilt-public" by the same network trained on simulated releases of ``public``, other images than the task's.
+        "reconstructed" computes them with a network that is trained on the releases alone
+        (``ldp_slicing.torch.Reconstructor``); "reconstructed-public" trains this network on simulated releases of
+        ``public``, other images than the task's.
     validation: the number of training images held out to choose the epoch; 0 keeps the last epoch.
         The test set never chooses anything.
     targets: float32 [N, D], one row per training image, for the loss "teacher".
@@ -72,8 +73,8 @@ class TrainingTask:
             refuse(f"release={self.release!r}, but {self.data.name} holds {self.data.holds}")
         if self.mode != "raw" and self.release not in ("once", "existing"):
             refuse(f"only images that were released once can be {self.mode}; got release={self.release!r}")
-        if (self.public is not None) != (self.mode == "rebuilt-public"):
-            refuse(f"public images belong to the mode 'rebuilt-public', and only to it; got the mode {self.mode!r}")
+        if (self.public is not None) != (self.mode == "reconstructed-public"):
+            refuse(f"'reconstructed-public' needs public images, no other mode takes them; got the mode {self.mode!r}")
         if self.public is not None and self.public.release_info is not None:
             refuse(f"{self.public.name} holds releases; public images must be unprotected")
         needed = {"targets": "teacher", "pairs": "pairs", "plans": "source"}
@@ -90,8 +91,8 @@ class TrainingTask:
 
     @property
     def beside_decoded(self) -> bool:
-        """Whether the network takes decoded channels beside rebuilt ones."""
-        return self.recipe.beside_decoded and self.mode in ("rebuilt", "rebuilt-public")
+        """Whether the network takes decoded channels beside reconstructed ones."""
+        return self.recipe.beside_decoded and self.mode in ("reconstructed", "reconstructed-public")
 
     @property
     def held_out_by(self) -> Literal["group", "image"] | None:

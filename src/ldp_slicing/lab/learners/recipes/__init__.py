@@ -45,7 +45,7 @@ class Recipe:
     loss: Literal["classes", "arcface", "teacher", "pairs", "source"] = "classes"  # see ``objectives``
     margin: float = 0.4  # of "arcface"
     width: int = 10  # of a Wide ResNet for "pairs"
-    rebuild_steps: int = 6000  # of the network of ``Rebuilder``, in the modes "rebuilt" and "rebuilt-public"
+    reconstructor_steps: int = 6000  # training steps of ``Reconstructor``, in the modes that use it
     beside_decoded: bool = False  # in these modes, whether the network takes the decoded channels too
     temperature: float = 0.1  # of "teacher": small values separate similar images more sharply
 

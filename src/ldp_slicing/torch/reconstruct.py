@@ -1,8 +1,8 @@
-r"""Rebuilding: the expected value of each pixel of the view, given the whole release and the plan.
+r"""Reconstruction: the expected value of each pixel of the view, given the whole release and the plan.
 
 ``Decoder`` looks at one pixel at a time. A network that has learnt what images look like can also use the pixels around
-it. ``Rebuilder.fit`` trains such a network on the releases themselves: it needs no source and no other image. It uses
-releases and the plan only, so it is post-processing, and the privacy guarantee is unchanged (docs/proofs.md, 6).
+it. ``Reconstructor.fit`` trains such a network on the releases themselves: it needs no source and no other image. This
+is post-processing, because it reads only the releases and the plan, so the promise does not change (docs/proofs.md, 6).
 
 **Prediction.** Every fifth pixel is hidden, and a small U-Net predicts the hidden pixels of the view from the released
 bits of the others. Each bit is weighted by the probability that its slice was missed, which is tanh(eps / 2) for a
@@ -57,7 +57,7 @@ STEPS, BATCH, WIDTH, LEARNING_RATE = 6000, 256, 64, 2e-3
 WARM_UP = 0.1  # the share of the steps in which the learning rate rises
 CLIP = 1.0  # the largest gradient norm
 PIXELS_AT_ONCE = 1 << 18
-IMAGES_FOR_SCALE = 1000  # by which the scale of the rebuilt channels is chosen
+IMAGES_FOR_SCALE = 1000  # by which the scale of the reconstructed channels is chosen
 MIN_PRIOR, MIN_SCALE = 0.001, 0.25  # the smallest share of the prior in a prediction, and the smallest scale of D
 LOGISTIC_SCALE = 3**0.5 / pi  # of a logistic distribution whose standard deviation is 1
 FAR = 1e4  # in units of the scale: where D has no more mass
@@ -65,20 +65,20 @@ MAX_STRETCH = 4.0  # of the scale relative to the prior's, as a logarithm
 Report = Callable[[int, float], None]
 
 
-class Rebuilder:
+class Reconstructor:
     """Turn releases uint8 [N, C, H, W] or [C, H, W], RGB or grey, into uint8 of that shape: expected Y, Cb, Cr or grey.
 
-    >>> rebuilder = Rebuilder.fit(released, Plan.paper(20.0))                                        # doctest: +SKIP
-    >>> rebuilder(released)  # 128 is a channel's mean, and 32 is about one standard deviation        # doctest: +SKIP
-    >>> torch.save(rebuilder.state_dict(), "rebuilder.pt")                                           # doctest: +SKIP
-    >>> Rebuilder.from_state_dict(torch.load("rebuilder.pt"), released.device)                       # doctest: +SKIP
+    >>> reconstructor = Reconstructor.fit(released, Plan.paper(20.0))                                # doctest: +SKIP
+    >>> reconstructor(released)  # 128 is a channel's mean, and 32 is about one standard deviation   # doctest: +SKIP
+    >>> torch.save(reconstructor.state_dict(), "reconstructor.pt")                                   # doctest: +SKIP
+    >>> Reconstructor.from_state_dict(torch.load("reconstructor.pt"), released.device)               # doctest: +SKIP
 
     decoder
         of the releases: it has the plan, the pruning and the prior.
     width
         of the network: its number of channels at full resolution.
 
-    Rebuild whole releases, and crop or flip afterwards. Everything runs on the device of the decoder's prior.
+    Reconstruct whole releases, and crop or flip afterwards. Everything runs on the device of the decoder's prior.
     """
 
     def __init__(self, decoder: Decoder, *, width: int = WIDTH, seed: int = 0) -> None:
@@ -116,7 +116,7 @@ class Rebuilder:
         seed: int = 0,
         report: Report | None = None,
     ) -> Self:
-        """Return a rebuilder that was trained on uint8 [N, C, H, W] releases, on their device; a GPU is advisable.
+        """Return a reconstructor that was trained on uint8 [N, C, H, W] releases, on their device; a GPU is advisable.
 
         public: uint8 [M, C, h, w] images that need no protection. If given, the network is trained on simulated
         releases of them instead, to predict their views: the loss is - log q(v) of the hidden pixels.
@@ -125,27 +125,27 @@ class Rebuilder:
         it is in nats per pixel, and 0 is the loss of the decoder's prior.
         """
         if steps < 1 or batch < 1:
-            raise LdpSlicingError(f"a rebuilder is trained for 1 or more steps and images; got {steps} and {batch}")
-        rebuilder = cls(Decoder.fit(released, plan, prune=prune), width=width, seed=seed)
+            raise LdpSlicingError(f"a reconstructor is trained for 1 or more steps and images; got {steps} and {batch}")
+        reconstructor = cls(Decoder.fit(released, plan, prune=prune), width=width, seed=seed)
         generator = torch.Generator(released.device).manual_seed(seed)
         images = released if public is None else public.to(released.device)
         if not isinstance(images, Tensor) or images.ndim != 4 or not len(images):
-            raise ImageError(f"a rebuilder is trained on uint8 [N, C, H, W]; got shape {tuple(images.shape)}")
+            raise ImageError(f"a reconstructor is trained on uint8 [N, C, H, W]; got shape {tuple(images.shape)}")
 
         def loss(index: Tensor, hidden: Tensor) -> Tensor:
             chosen, flip = images[index], torch.rand((), generator=generator, device=images.device) < 0.5
             if public is not None or not chosen.shape[3] % block_of(prune):  # a flip must keep the blocks
                 chosen = torch.where(flip, chosen.flip(3), chosen)
             if public is None:
-                return rebuilder._loss_of_releases(chosen, hidden, generator)
-            return rebuilder._loss_of_sources(chosen, hidden, generator)
+                return reconstructor._loss_of_releases(chosen, hidden, generator)
+            return reconstructor._loss_of_sources(chosen, hidden, generator)
 
-        rebuilder._train(loss, images, steps, batch, learning_rate, generator, report)
-        some = rebuilder.expect(released[:IMAGES_FOR_SCALE])
-        rebuilder._spread = some.std((0, 2, 3))
+        reconstructor._train(loss, images, steps, batch, learning_rate, generator, report)
+        some = reconstructor.expect(released[:IMAGES_FOR_SCALE])
+        reconstructor._spread = some.std((0, 2, 3))
         if block_of(prune) == 1:
-            rebuilder._centre = some.mean((0, 2, 3))
-        return rebuilder
+            reconstructor._centre = some.mean((0, 2, 3))
+        return reconstructor
 
     def _train(
         self,
@@ -179,7 +179,7 @@ class Rebuilder:
                 mean = total.item() / every
                 if mean != mean:
                     raise LdpSlicingError(
-                        f"the loss of the rebuilder is not a number after {step + 1} steps: use a smaller learning "
+                        f"the loss of the reconstructor is not a number after {step + 1} steps: use a smaller learning "
                         f"rate than {learning_rate:g}"
                     )
                 if report:
@@ -226,12 +226,12 @@ class Rebuilder:
 
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any], device: torch.device | str = "cpu") -> Self:
-        """Return the rebuilder whose ``state_dict`` this was, on the device."""
+        """Return the reconstructor whose ``state_dict`` this was, on the device."""
         decoder = Decoder(Plan.from_dict(state["plan"]), state["prior"].to(device), prune=state["prune"])
-        rebuilder = cls(decoder, width=state["width"])
-        rebuilder.network.load_state_dict(state["network"])
-        rebuilder._centre, rebuilder._spread = state["centre"].to(device), state["spread"].to(device)
-        return rebuilder
+        reconstructor = cls(decoder, width=state["width"])
+        reconstructor.network.load_state_dict(state["network"])
+        reconstructor._centre, reconstructor._spread = state["centre"].to(device), state["spread"].to(device)
+        return reconstructor
 
     def _loss_of_releases(self, released: Tensor, hidden: Tensor, generator: torch.Generator) -> Tensor:
         words = self._pixels.draw(released, generator, known=True)  # the decoder was fitted to them

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from ldp_slicing import LdpSlicingError, Plan
 from ldp_slicing.errors import ImageError
-from ldp_slicing.torch import Decoder, Rebuilder, simulate
+from ldp_slicing.torch import Decoder, Reconstructor, simulate
 from ldp_slicing.torch.decode import posterior_mean
 from ldp_slicing.torch.likelihood import likelihood
 from ldp_slicing.torch.posterior import CANDIDATES, PixelPosterior
-from ldp_slicing.torch.rebuild import LATTICE, _hidden, _pick
+from ldp_slicing.torch.reconstruct import LATTICE, _hidden, _pick
 from ldp_slicing.torch.simulate import to_rgb
 
 GREY = Plan.grey(5.0, 8)
@@ -43,8 +43,8 @@ def some_prior(plan: Plan, seed: int = 0) -> Tensor:
 
 def small_fit(
     released: Tensor, plan: Plan, *, steps: int = 4, public: Tensor | None = None, seed: int = 0
-) -> Rebuilder:
-    return Rebuilder.fit(
+) -> Reconstructor:
+    return Reconstructor.fit(
         released, plan, prune=None, public=public, steps=steps, batch=16, width=8, learning_rate=5e-3, seed=seed
     )
 
@@ -76,19 +76,19 @@ def test_the_gain_is_the_logarithm_of_a_ratio_of_likelihoods(plan: Plan) -> None
 def test_training_uses_the_likelihood_of_the_predicted_distribution(plan: Plan) -> None:
     images = torch.randint(256, (2, channels_of(plan), 8, 8), dtype=torch.uint8)
     released = simulate(images, plan, torch.Generator().manual_seed(0), prune=None)
-    rebuilder = Rebuilder(Decoder(plan, some_prior(plan), prune=None), width=4)
-    for parameter in rebuilder.network.head.parameters():
+    reconstructor = Reconstructor(Decoder(plan, some_prior(plan), prune=None), width=4)
+    for parameter in reconstructor.network.head.parameters():
         torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(1))
     hidden = _hidden(released, 2)
-    words = rebuilder._pixels.draw(released, torch.Generator().manual_seed(3))
+    words = reconstructor._pixels.draw(released, torch.Generator().manual_seed(3))
     with torch.no_grad():
-        predicted, picked = rebuilder._predict(words, hidden), _pick(words, hidden)
-        expected = rebuilder._pixels.log_gain(predicted, picked)
-        found = rebuilder._loss_of_releases(released, hidden, torch.Generator().manual_seed(3))
+        predicted, picked = reconstructor._predict(words, hidden), _pick(words, hidden)
+        expected = reconstructor._pixels.log_gain(predicted, picked)
+        found = reconstructor._loss_of_releases(released, hidden, torch.Generator().manual_seed(3))
         assert float(found) == pytest.approx(-float(expected.mean()), abs=1e-4)
         values = torch.randint(256, predicted.shape[:2], generator=torch.Generator().manual_seed(4))
         values[:, :2] = torch.tensor([0, 255])
-        chances = rebuilder._log_chance(values, *rebuilder._parameters(words, hidden))
+        chances = reconstructor._log_chance(values, *reconstructor._parameters(words, hidden))
         assert torch.allclose(chances.exp(), predicted.gather(2, values[..., None])[..., 0], atol=1e-6)
     assert torch.allclose(predicted.sum(2), torch.ones(()), atol=1e-4)
 
@@ -134,41 +134,43 @@ def test_a_perfect_prediction_has_a_smaller_loss_than_the_prior() -> None:
 
 def test_a_prediction_does_not_depend_on_the_release_of_the_pixel_itself() -> None:
     released = simulate(smooth_images(1, count=16), GREY, torch.Generator().manual_seed(0), prune=None)
-    rebuilder = small_fit(released, GREY)
+    reconstructor = small_fit(released, GREY)
     for shift in range(LATTICE):
         hidden, changed = _hidden(released, shift), released.clone()
         changed.flatten(2)[:, :, hidden] ^= 255
         with torch.no_grad():
-            assert torch.equal(rebuilder._predict(released[None], hidden), rebuilder._predict(changed[None], hidden))
+            one, other = (reconstructor._predict(words[None], hidden) for words in (released, changed))
+        assert torch.equal(one, other)
     assert sum(len(_hidden(released, shift)) for shift in range(LATTICE)) == 16 * 16
 
 
-def test_rebuilding_from_releases_alone_is_closer_to_the_view_than_decoding(tmp_path: Path) -> None:
+def test_reconstructing_from_releases_alone_is_closer_to_the_view_than_decoding(tmp_path: Path) -> None:
     images = smooth_images(1)
     released = simulate(images, GREY, torch.Generator().manual_seed(1), prune=None)
 
     def error(expected: Tensor) -> float:
         return float((expected - images).square().mean().sqrt())
 
-    rebuilder = small_fit(released, GREY, steps=60)
-    assert error(rebuilder.expect(released)) < 0.75 * error(Decoder.fit(released, GREY, prune=None).expect(released))
-    rebuilt = rebuilder(released)
-    assert rebuilt.shape == released.shape
-    assert rebuilt.dtype == torch.uint8
-    assert float(rebuilt.float().std()) == pytest.approx(32, abs=2)
-    assert float(rebuilt.float().mean()) == pytest.approx(128, abs=2)
-    assert torch.equal(rebuilder(released[3]), rebuilt[3])
-    torch.save(rebuilder.state_dict(), tmp_path / "rebuilder.pt")
-    again = Rebuilder.from_state_dict(torch.load(tmp_path / "rebuilder.pt", weights_only=True))
-    assert torch.equal(again(released), rebuilt)
+    reconstructor = small_fit(released, GREY, steps=60)
+    decoded = Decoder.fit(released, GREY, prune=None).expect(released)
+    assert error(reconstructor.expect(released)) < 0.75 * error(decoded)
+    reconstructed = reconstructor(released)
+    assert reconstructed.shape == released.shape
+    assert reconstructed.dtype == torch.uint8
+    assert float(reconstructed.float().std()) == pytest.approx(32, abs=2)
+    assert float(reconstructed.float().mean()) == pytest.approx(128, abs=2)
+    assert torch.equal(reconstructor(released[3]), reconstructed[3])
+    torch.save(reconstructor.state_dict(), tmp_path / "reconstructor.pt")
+    again = Reconstructor.from_state_dict(torch.load(tmp_path / "reconstructor.pt", weights_only=True))
+    assert torch.equal(again(released), reconstructed)
 
 
-def test_rebuilding_learns_from_public_images() -> None:
+def test_reconstructing_learns_from_public_images() -> None:
     images, public = smooth_images(1, count=32), smooth_images(1, seed=1)
     released = simulate(images, GREY, torch.Generator().manual_seed(1), prune=None)
     decoded = Decoder.fit(released, GREY, prune=None).expect(released)
-    rebuilt = small_fit(released, GREY, steps=60, public=public).expect(released)
-    assert (rebuilt - images).square().mean() < 0.75 * (decoded - images).square().mean()
+    reconstructed = small_fit(released, GREY, steps=60, public=public).expect(released)
+    assert (reconstructed - images).square().mean() < 0.75 * (decoded - images).square().mean()
 
 
 @each_plan
@@ -184,20 +186,20 @@ def test_training_depends_on_its_seed_only(plan: Plan) -> None:
     assert float(first.max()) <= 255
 
 
-def test_rebuilt_blocks_have_the_mean_of_pruned_blocks() -> None:
+def test_reconstructed_blocks_have_the_mean_of_pruned_blocks() -> None:
     released = simulate(smooth_images(1, count=16), GREY, torch.Generator().manual_seed(0), prune="haar")
-    rebuilder = Rebuilder.fit(released, GREY, prune="haar", steps=4, batch=16, width=8)
-    means = torch.nn.functional.avg_pool2d(rebuilder.expect(released), 2)
+    reconstructor = Reconstructor.fit(released, GREY, prune="haar", steps=4, batch=16, width=8)
+    means = torch.nn.functional.avg_pool2d(reconstructor.expect(released), 2)
     assert torch.allclose(means, torch.tensor(128.0), atol=1.0)
 
 
 def test_refusals() -> None:
     released = simulate(smooth_images(1, count=2), GREY, prune=None)
     with pytest.raises(LdpSlicingError, match="1 or more steps"):
-        Rebuilder.fit(released, GREY, steps=0)
+        Reconstructor.fit(released, GREY, steps=0)
     with pytest.raises(ImageError, match="no releases"):
-        Rebuilder.fit(released[:0], GREY)
+        Reconstructor.fit(released[:0], GREY)
     with pytest.raises(ImageError, match="trained on uint8"):
-        Rebuilder.fit(released, GREY, public=released[:0])
+        Reconstructor.fit(released, GREY, public=released[:0])
     with pytest.raises(ImageError, match="must be a uint8 tensor"):
         small_fit(released, GREY)(released.float())

@@ -1,4 +1,4 @@
-"""How near rebuilt images are to the view, by the number of training steps of the rebuilder."""
+"""How close reconstructed images are to the view, by the number of training steps of the reconstructor."""
 
 from __future__ import annotations
 
@@ -13,29 +13,28 @@ from torch import Tensor
 from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.data.sets import hold_out
 from ldp_slicing.lab.experiment import Experiment, ExperimentContext
-from ldp_slicing.lab.experiments.curves import HELD_OUT, OTHER
-from ldp_slicing.lab.rows import Mode, Row, select
+from ldp_slicing.lab.experiments.curves import HELD_OUT, OTHER, PUBLIC, RECONSTRUCTED
+from ldp_slicing.lab.rows import Row, select
 from ldp_slicing.lab.tables import markdown
 from ldp_slicing.plan import Plan
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.torch.decode import Decoder
-from ldp_slicing.torch.rebuild import Rebuilder
+from ldp_slicing.torch.reconstruct import Reconstructor
 from ldp_slicing.torch.simulate import apply_view
 
 BUDGETS = (20.0, 12.0, 5.2)
 STEPS = (1000, 3000, 9000)
-MODES: tuple[Mode, ...] = ("rebuilt", "rebuilt-public")
 
 
 def measure(context: ExperimentContext) -> Iterator[Row]:
-    """Budget by budget: the same releases, decoded and rebuilt."""
+    """Budget by budget: the same releases, decoded and reconstructed."""
     rows = {eps: _rows(eps) for eps in BUDGETS}
     pending = {eps: [row for row in some if context.pending(row)] for eps, some in rows.items()}
     if not any(pending.values()):
         return
     train, held_out = hold_out(load_cifar("cifar10", context.data).train, HELD_OUT, 0)
     public: Tensor | None = None
-    if any(row.mode == "rebuilt-public" for some in pending.values() for row in some):
+    if any(row.mode == PUBLIC for some in pending.values() for row in some):
         public = _tensor(load_cifar(OTHER["cifar10"], context.data).train.images, context.device)
     for eps, some in pending.items():
         if not some:
@@ -56,9 +55,9 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
 
 
 def _rows(eps: float) -> list[Row]:
-    base = Row("rebuilding", "cifar10", plans=(Plan.paper(eps),), prune="haar", release="once", mode="decoded")
-    rebuilt = [replace(base, mode=mode, options={"steps": steps}) for steps in STEPS for mode in MODES]
-    return [base, *rebuilt]
+    base = Row("reconstructing", "cifar10", plans=(Plan.paper(eps),), prune="haar", release="once", mode="decoded")
+    reconstructed = [replace(base, mode=mode, options={"steps": steps}) for steps in STEPS for mode in RECONSTRUCTED]
+    return [base, *reconstructed]
 
 
 def _expect(row: Row, released: Tensor, tests: Tensor, public: Tensor | None) -> Tensor:
@@ -67,8 +66,8 @@ def _expect(row: Row, released: Tensor, tests: Tensor, public: Tensor | None) ->
     if row.mode == "decoded":
         decoder = Decoder.fit(released, plan)
         return torch.cat([decoder.expect(part) for part in torch.split(tests, 1000)])
-    images = public if row.mode == "rebuilt-public" else None
-    return Rebuilder.fit(released, plan, public=images, steps=int(row.options["steps"])).expect(tests)
+    images = public if row.mode == PUBLIC else None
+    return Reconstructor.fit(released, plan, public=images, steps=int(row.options["steps"])).expect(tests)
 
 
 def _tensor(images: np.ndarray, device: torch.device) -> Tensor:
@@ -86,12 +85,12 @@ def table(rows: Sequence[Row]) -> str:
 
 
 EXPERIMENT = Experiment(
-    "rebuilding",
+    "reconstructing",
     """
 Root mean squared error between the view of 5,000 held-out training images of CIFAR-10 (values of 0 to 255, pruned) and
-what is made of one release of each: expected values by `Decoder`, or by `Rebuilder` after so many training steps of 256
-images. The rebuilder is trained on the releases of the other 45,000 training images, or (`rebuilt-public`) on simulated
-releases of CIFAR-100. The test set is not used.
+the expected values that `Decoder` or `Reconstructor` computes from one release of each. The reconstructor is trained
+for the given number of steps, each on 256 images: on the releases of the other 45,000 training images, or
+(`reconstructed-public`) on simulated releases of CIFAR-100. The test set is not used.
 """,
     measure,
     table,
