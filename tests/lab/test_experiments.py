@@ -34,6 +34,7 @@ from ldp_slicing.lab.experiments import (
     decoding,
     face_sets,
     faces,
+    fidelity,
     identity,
     identity_people,
     load_experiment,
@@ -89,6 +90,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "HELD_OUT", 10)
     monkeypatch.setattr(curves, "Plan", FewBits)
     monkeypatch.setattr(curves, "SEEDS", {20.0: 2})
+    monkeypatch.setattr(curves, "BUDGETS", (5.2, 20.0))
+    monkeypatch.setattr(curves, "PAPER", {name: values[2:5:2] for name, values in curves.PAPER.items()})
+    monkeypatch.setattr(fidelity, "BUDGETS", (5.2, 20.0))
     monkeypatch.setattr(Reconstructor, "fit", partial(Reconstructor.fit, width=4, batch=8))
     monkeypatch.setattr(reconstruct, "IMAGES_FOR_SCALE", 8)
     monkeypatch.setattr(reconstruct, "PIXELS_AT_ONCE", 1 << 13)  # small tensors are allocated faster on a CPU
@@ -151,7 +155,7 @@ def test_held_out_x_rays_are_of_other_patients(tmp_path: Path) -> None:
 
 MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are made, and how many rows it has
     "fidelity": (write_cifar, 5 + 2 * 7),
-    "curves": (write_cifar, 2 * 2 * (7 + 1 + 1) + 2 + 2 + 2 * 2 * 2),
+    "curves": (write_cifar, 2 * 2 * (2 + 1 + 1) + 2 + 2 + 2 * 2 * 2),
     "decoding": (write_cifar, 2 * 2 + 1),
     "tuning": (write_cifar, 6),
     "augmentation": (write_cifar, 6),
@@ -204,7 +208,7 @@ def test_an_experiment_runs_from_data_to_page(name: str, tmp_path: Path, monkeyp
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(
     ("name", "only", "count"),
-    [("curves", "dataset=cifar100 epsilon=58", 2), ("fidelity", "dataset=cifar100 release=none", 2)],
+    [("curves", "dataset=cifar100 epsilon=5.2", 2), ("fidelity", "dataset=cifar100 release=none", 2)],
 )
 def test_only_the_data_sets_of_the_selected_rows_are_loaded(
     name: str, only: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

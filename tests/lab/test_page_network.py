@@ -90,7 +90,7 @@ def test_command(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [*arguments, "--steps", "9", "--batch", "1", "--minutes", "0.001"])
     assert done.exit_code == 0, done.output
     assert "200 images of cifar100, 32 x 32 pixels, for " in target.read_bytes()[:400].decode("latin-1")
-    assert "SSIM of 200 reconstructed test images" in done.output
+    assert "SSIM of 100 reconstructed test images" in done.output
 
 
 def test_folder_of_images(tmp_path: Path) -> None:

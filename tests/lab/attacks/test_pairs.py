@@ -83,6 +83,9 @@ def test_test_pairs_are_balanced_and_reproducible() -> None:
     assert ((LABELS[first] == LABELS[second]) == (same == 1)).all()
     assert same.mean() == 0.5
     assert np.array_equal(found, draw_pairs(LABELS, 400, seed=3))
+    for labels in ([0, 0, 0], [0, 1, 2], []):
+        with pytest.raises(LdpSlicingError, match="pairs need two images of one class and an image of another class"):
+            draw_pairs(np.array(labels, np.int64), 10, seed=0)
     assert np.unique(first[:12]).size == 12  # nobody twice before all were there
     alone = draw_pairs(np.array([0, 0, 1]), 50, seed=0)
     assert set(alone[:, 0]) == {0, 1}  # class 1 has nobody to be paired with

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.data.sets import ImageSet
 from ldp_slicing.lab.learners.run import TrainingRun
 from ldp_slicing.lab.metrics.shares import Share
@@ -23,6 +24,8 @@ def draw_pairs(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.i
     rng = np.random.default_rng(seed)
     members = {int(kind): np.flatnonzero(labels == kind) for kind in np.unique(labels)}
     several = np.flatnonzero([len(members[int(kind)]) > 1 for kind in labels])
+    if len(members) < 2 or not len(several):
+        raise LdpSlicingError("pairs need two images of one class and an image of another class")
     rows, firsts = [], np.concatenate([rng.permutation(several) for _ in range(-(-count // len(several)))])
     for i, first in enumerate(firsts[:count].tolist()):
         mine = members[int(labels[first])]
