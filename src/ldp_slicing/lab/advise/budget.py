@@ -16,6 +16,7 @@ CONFIRMATION = 0.4  # the share of the time that is kept for it
 JUDGE = 0.06  # the share of the time in which the judge of linkage is trained, for each seed
 FEWEST, MOST = 120, 4000  # steps of training
 RESERVE = 0.88  # the share of the time that is planned; reading, checking and writing take the rest
+ENOUGH = 6  # settings for the first round; larger images than these are measured only if so many can be afforded
 
 
 @dataclass
@@ -31,6 +32,17 @@ class Costs:
     def seconds(self, kinds: Sequence[str], steps: int) -> float:
         """What these measurements take with so many steps each."""
         return sum(fixed + steps * each for fixed, each in (self.known[kind] for kind in kinds))
+
+    def scaled(self, fixed: float, step: float) -> Costs:
+        """The costs of larger or smaller images."""
+        return Costs({kind: (fixed * before, step * each) for kind, (before, each) in self.known.items()})
+
+    def of_size(self, before: tuple[int, int], size: tuple[int, int]) -> dict[str, tuple[float, float]]:
+        """The costs of one size of releases, from those of another one: they grow with the pixels."""
+        old, new = size_name(before), size_name(size)
+        factor = size[0] * size[1] / (before[0] * before[1])
+        mine = {kind: one for kind, one in self.known.items() if old in kind.split()}
+        return {kind.replace(old, new): (factor * a, factor * b) for kind, (a, b) in mine.items()}
 
     def steps(self, kinds: Sequence[str], seconds: float) -> int:
         """The steps that each of these measurements can have within ``seconds``; a quarter of FEWEST, at least."""
@@ -81,12 +93,18 @@ def kinds_of(settings: Sequence[Setting], *, learns: bool) -> tuple[list[str], l
     return learners, attacks + [scoring_kind(one) for one in settings]
 
 
-def most_settings(costs: Costs, settings: Sequence[Setting], seconds: float, *, learns: bool) -> int:
-    """How many of the settings, taken from the beginning, can have the fewest steps within ``seconds``; at least 2."""
-    for count in range(len(settings), 2, -1):
-        if sum(costs.seconds(kinds, FEWEST) for kinds in kinds_of(settings[:count], learns=learns)) <= seconds:
-            return count
-    return min(2, len(settings))
+def seconds_needed(costs: Costs, settings: Sequence[Setting], *, learns: bool, judge: bool) -> float:
+    """The time in which all these settings can have the fewest steps in the first round, with the later stages."""
+    first = sum(costs.seconds(kinds, FEWEST) for kinds in kinds_of(settings, learns=learns))
+    return first / Shares.of(len(rounds_of(len(settings))), judge=judge).round
+
+
+def most_settings(costs: Costs, settings: Sequence[Setting], seconds: float, *, learns: bool, judge: bool) -> int:
+    """How many of the settings, taken from the beginning, can be measured within ``seconds``; 0 if fewer than 2."""
+    for count in range(len(settings), 0, -1):
+        if seconds_needed(costs, settings[:count], learns=learns, judge=judge) <= seconds:
+            return count if count > 1 else 0
+    return 0
 
 
 def stage_steps(
@@ -97,14 +115,17 @@ def stage_steps(
     learns: bool,
     seeds: int = 1,
     control: ViewKey | None = None,
+    unprotected: bool = False,
 ) -> tuple[int, int]:
     """Steps of every learner and of every attack of a stage: learners get half of the time, attacks the rest.
 
-    control: the view of unprotected images, if they are measured too.
+    control: the view of unprotected images, if they are attacked too. unprotected: whether a learner learns from them.
     """
     learners, attacks = kinds_of(settings, learns=learns)
-    if control is not None:
-        learners, attacks = learners + learners[:1], [*attacks, attack_kind(control)]
+    if unprotected:
+        learners = learners + learners[:1]
+    if control is not None and attack_kind(control) not in attacks:
+        attacks.append(attack_kind(control))
     learners, attacks = ([kind for kind in kinds if kind in costs.known] * seeds for kinds in (learners, attacks))
     learning = costs.steps(learners, seconds / 2)
     return learning, costs.steps(attacks, max(seconds / 2, seconds - costs.seconds(learners, learning)))

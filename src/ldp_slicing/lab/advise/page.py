@@ -129,7 +129,7 @@ COLUMNS: Sequence[tuple[str, str]] = (
     ("roc_auc", "ROC AUC"),
     ("ssim", "SSIM"),
     ("psnr_db", "PSNR (dB)"),
-    ("ssim_at_least_0.7", "rebuilt to<br>SSIM 0.7"),
+    ("ssim_at_least_0.7", "reconstructed to<br>SSIM 0.7"),
     ("rank_1", "rank-1"),
     ("verification", "verification"),
 )
@@ -154,7 +154,7 @@ def _table(result: Result) -> Iterator[str]:
             f"<td>{_cell(found.get(name), _how(one, name, result))}{_known(one, name)}</td>" for name, _ in columns
         )
         yield f"<td class='l'>{_measured(one)}</td></tr>"
-    yield "</tbody></table></div><p class='soft'>95 % intervals in small print. SSIM, PSNR, rebuilt, rank-1 and "
+    yield "</tbody></table></div><p class='soft'>95 % intervals in small print. SSIM, PSNR, reconstructed, rank-1 and "
     yield "verification are what the strongest attack got that was run: lower bounds on what releases reveal."
     if result.request.rules:
         yield " Limits: ✓ met, ✗ not met, ? cannot tell, ~ not shown (the interval contains the limit)."
