@@ -33,16 +33,28 @@ class Costs:
         """What these measurements take with so many steps each."""
         return sum(fixed + steps * each for fixed, each in (self.known[kind] for kind in kinds))
 
-    def scaled(self, fixed: float, step: float) -> Costs:
-        """The costs of larger or smaller images."""
-        return Costs({kind: (fixed * before, step * each) for kind, (before, each) in self.known.items()})
+    def scaled(self, *, attack: float = 1.0, score: float = 1.0, learn: float = 1.0) -> Costs:
+        """The costs for other sizes, by what grows: steps of attacks and learners, and the scoring of attacks.
+
+        What comes before the training of a learner does not grow: most of it is fitting a decoder to counts.
+        """
+        before = {"score": score}
+        step = {"attack": attack, "learn": learn}
+        return Costs(
+            {
+                kind: (before.get(kind.split()[0], 1.0) * fixed, step.get(kind.split()[0], 1.0) * each)
+                for kind, (fixed, each) in self.known.items()
+            }
+        )
 
     def of_size(self, before: tuple[int, int], size: tuple[int, int]) -> dict[str, tuple[float, float]]:
-        """The costs of one size of releases, from those of another one: they grow with the pixels."""
+        """The costs of one size of releases, from those of another one.
+
+        Steps of learners grow with the pixels. Attacks work at the size of the sources, whatever that of releases is.
+        """
         old, new = size_name(before), size_name(size)
-        factor = size[0] * size[1] / (before[0] * before[1])
-        mine = {kind: one for kind, one in self.known.items() if old in kind.split()}
-        return {kind.replace(old, new): (factor * a, factor * b) for kind, (a, b) in mine.items()}
+        grown = self.scaled(learn=size[0] * size[1] / (before[0] * before[1]))
+        return {kind.replace(old, new): one for kind, one in grown.known.items() if old in kind.split()}
 
     def steps(self, kinds: Sequence[str], seconds: float) -> int:
         """The steps that each of these measurements can have within ``seconds``; a quarter of FEWEST, at least."""
@@ -117,8 +129,9 @@ def stage_steps(
     control: ViewKey | None = None,
     unprotected: bool = False,
 ) -> tuple[int, int]:
-    """Steps of every learner and of every attack of a stage: learners get half of the time, attacks the rest.
+    """Steps of every learner and of every attack of a stage.
 
+    Learners get half of the time and attacks the rest, unless one of them needs more for the fewest steps.
     control: the view of unprotected images, if they are attacked too. unprotected: whether a learner learns from them.
     """
     learners, attacks = kinds_of(settings, learns=learns)
@@ -127,5 +140,8 @@ def stage_steps(
     if control is not None and attack_kind(control) not in attacks:
         attacks.append(attack_kind(control))
     learners, attacks = ([kind for kind in kinds if kind in costs.known] * seeds for kinds in (learners, attacks))
-    learning = costs.steps(learners, seconds / 2)
-    return learning, costs.steps(attacks, max(seconds / 2, seconds - costs.seconds(learners, learning)))
+    least, least_of_attacks = (costs.seconds(kinds, FEWEST) for kinds in (learners, attacks))
+    half = seconds / 2
+    share = min(max(half, least), seconds - least_of_attacks) if least + least_of_attacks <= seconds else half
+    learning = costs.steps(learners, share)
+    return learning, costs.steps(attacks, max(seconds - share, seconds - costs.seconds(learners, learning)))

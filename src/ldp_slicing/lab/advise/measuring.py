@@ -130,7 +130,7 @@ class Measurer:
     def time_everything(self, settings: Sequence[Setting], *, learns: bool, until: float) -> None:
         """Time a few steps of every kind of measurement, the smallest size first.
 
-        The sizes that are left when the time is ``until`` get the costs of the size before, scaled by their pixels.
+        The sizes that are left when the time is ``until`` get costs that follow from those of the size before.
         """
         few, before = FEW[self.bench.device.type], None
         if self.test(0) is not None:

@@ -55,8 +55,11 @@ def _head(result: Result) -> Iterator[str]:
     classes = f", {counted(len(sources.classes), 'class', 'classes')}" if sources.classes else ", no labels"
     groups = "" if sources.groups is None else f", {counted(len(np.unique(sources.groups)), 'group')}"
     width, height = sources.shape
+    shrunk = (
+        f" (shrunk from {sources.size[0]} x {sources.size[1]})" if sources.size not in (None, sources.shape) else ""
+    )
     yield (
-        f'<p class="soft">{len(sources.labels):,} of {counted(sources.total, "image")} at {width} x {height}'
+        f'<p class="soft">{len(sources.labels):,} of {counted(sources.total, "image")} at {width} x {height}{shrunk}'
         f"{', grey' if sources.is_grey else ''}{classes}{groups}. "
         f"{result.tried} of {counted(result.grid, 'setting')} in {result.minutes:.0f} minutes on "
         f"{escape(result.origin['machine'])}{'' if result.finished else '; stopped before it was finished'}.</p>"
@@ -111,7 +114,7 @@ def _figures(result: Result) -> Iterator[str]:
     if not pairs:
         return
     control = {name: one.value for name, one in {**result.controls, **result.unprotected}.items()}
-    yield "<h2>Utility and risk</h2><div class='figures'>"
+    yield f"<h2>{'Utility and risk' if result.sources.classes else 'Risks'}</h2><div class='figures'>"
     for across, up in pairs:
         ends = [axis(result.findings, one, labels[one], limits.get(one), control.get(one)) for one in (across, up)]
         yield f"<figure>{scatter(result.findings, ends[0], ends[1], result.answer.proposal, views)}</figure>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -105,6 +106,8 @@ def advise(request: Request, talk: Talk) -> Result:
         begins = 0 if device.type == "cpu" else len(sides) - 1  # a GPU has time for the largest images
         run = run_at(plan["side"] if plan else sides[begins])
         try:
+            if plan is None:
+                talk.say(f"timing a few steps: about {math.ceil(60 * TIMING * request.minutes)} seconds")
             run.choose_threads()
             run = run if plan else _largest_affordable(run, run_at, sides[begins + 1 :])
             run.measure()
@@ -125,7 +128,6 @@ def _threads_restored() -> Iterator[None]:
 
 def _largest_affordable(run: _Run, run_at: Callable[[int], _Run], larger: Sequence[int]) -> _Run:
     """Time a run, then the same with larger images, as long as enough settings can be measured in the time."""
-    run.talk.say(f"timing a few steps: about {math.ceil(60 * TIMING * run.request.minutes)} seconds")
     until = time.monotonic() + 60 * TIMING * run.request.minutes
     run.time_everything(until)
     for side in larger:
@@ -218,8 +220,11 @@ class _Run:
         """About how many minutes ENOUGH settings need if the images have ``side`` pixels, by the costs of this run."""
         pixels, effort = math.prod(self.bench.sources.shape), self.bench.effort
         larger = pixels * (side / max(self.bench.sources.shape)) ** 2
-        batches = [effort.batch_of(round(4 * one), MOST) * one for one in (pixels, larger)]
-        costs = self.measurer.costs.scaled(larger / pixels, batches[1] / batches[0])
+        attack, learn = (
+            effort.batch_of(round(times * larger), MOST) * larger / (effort.batch_of(times * pixels, MOST) * pixels)
+            for times in (4, 1)
+        )
+        costs = self.measurer.costs.scaled(attack=attack, score=larger / pixels, learn=learn)
         some = self.grid[:ENOUGH]
         return seconds_needed(costs, some, learns=self.learns, judge=self.trains_judge) / RESERVE / 60
 
@@ -348,9 +353,11 @@ def _grid(request: Request, sources: SourceSet) -> list[Setting]:
 
 
 def _samples(request: Request, bench: Bench) -> Tensor:
-    """uint8 [K, C, H, W]: the images that the owner named, or some of the sources."""
+    """uint8 [K, C, H, W]: the images that the owner named, or some sources that no seed trains on, if there are any."""
     if not request.samples:
-        return bench.images[:SAMPLES]
+        tested = [split(bench.sources, seed, bench.effort.tested).test for seed in (0, *SEEDS)]
+        held_out = functools.reduce(np.intersect1d, tested)
+        return bench.images[torch.from_numpy((held_out if len(held_out) else tested[0])[:SAMPLES])]
     shaped = [
         to_shape(np.asarray(read_image(path).pixels, np.uint8), bench.sources.shape, bench.sources.is_grey)
         for path in request.samples
