@@ -107,9 +107,9 @@ def advise(request: Request, talk: Talk) -> Result:
         run = run_at(plan["side"] if plan else sides[begins])
         try:
             if plan is None:
-                talk.say(f"timing a few steps: about {math.ceil(60 * TIMING * request.minutes)} seconds")
-            run.choose_threads()
-            run = run if plan else _largest_affordable(run, run_at, sides[begins + 1 :])
+                run = _largest_affordable(run, run_at, sides[begins + 1 :])
+            else:
+                torch.set_num_threads(plan["threads"])
             run.measure()
             finished = True
         except Stopped:
@@ -128,7 +128,9 @@ def _threads_restored() -> Iterator[None]:
 
 def _largest_affordable(run: _Run, run_at: Callable[[int], _Run], larger: Sequence[int]) -> _Run:
     """Time a run, then the same with larger images, as long as enough settings can be measured in the time."""
+    run.talk.say(f"timing a few steps: about {math.ceil(60 * TIMING * run.request.minutes)} seconds")
     until = time.monotonic() + 60 * TIMING * run.request.minutes
+    run.choose_threads()
     run.time_everything(until)
     for side in larger:
         needed = run.minutes_needed(side)
@@ -276,8 +278,8 @@ class _Run:
         if min(attacking, learning or attacking) < FEWEST:
             self.talk.say("this is too little training to learn much: use more --minutes, or fewer settings")
         known = {name: list(one) for name, one in costs.known.items()}
-        side = max(self.bench.sources.shape)
-        plan = {"settings": count, "rounds": rounds, "costs": known, "judge": judge, "side": side}
+        plan = {"settings": count, "rounds": rounds, "costs": known, "judge": judge}
+        plan |= {"side": max(self.bench.sources.shape), "threads": torch.get_num_threads()}
         return self.work.put("plan", plan)
 
     def _stage(
