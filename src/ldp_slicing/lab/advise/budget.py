@@ -13,6 +13,7 @@ ROUNDS = 3  # at most
 CONFIRMED = 2  # settings that are confirmed, at most
 SEEDS = (1, 2)  # of the confirmation; the rounds use 0
 CONFIRMATION = 0.4  # the share of the time that is kept for it
+AFTER_ONE_ROUND = 0.6  # the same if there is one round: two settings with two seeds take longer than a few with one
 JUDGE = 0.06  # the share of the time in which the judge of linkage is trained, for each seed
 FEWEST, MOST = 120, 4000  # steps of training
 RESERVE = 0.88  # the share of the time that is planned; reading, checking and writing take the rest
@@ -83,7 +84,8 @@ class Shares:
     @classmethod
     def of(cls, rounds: int, *, judge: bool) -> Shares:
         each = JUDGE if judge else 0.0
-        return cls((1 - CONFIRMATION - each * (1 + len(SEEDS))) / rounds, CONFIRMATION, each)
+        confirmation = CONFIRMATION if rounds > 1 else AFTER_ONE_ROUND
+        return cls((1 - confirmation - each * (1 + len(SEEDS))) / rounds, confirmation, each)
 
 
 def learner_kind(setting: Setting) -> str:
@@ -106,9 +108,12 @@ def kinds_of(settings: Sequence[Setting], *, learns: bool) -> tuple[list[str], l
 
 
 def seconds_needed(costs: Costs, settings: Sequence[Setting], *, learns: bool, judge: bool) -> float:
-    """The time in which all these settings can have the fewest steps in the first round, with the later stages."""
+    """The time in which all these settings can have the fewest steps in the first round, and two when confirmed."""
+    shares = Shares.of(len(rounds_of(len(settings))), judge=judge)
     first = sum(costs.seconds(kinds, FEWEST) for kinds in kinds_of(settings, learns=learns))
-    return first / Shares.of(len(rounds_of(len(settings))), judge=judge).round
+    learners, attacks = kinds_of(settings[:CONFIRMED], learns=learns)
+    last = len(SEEDS) * costs.seconds([*learners, *learners[:1], *attacks], FEWEST)  # [:1]: of unprotected images
+    return max(first / shares.round, last / shares.confirmation)
 
 
 def most_settings(costs: Costs, settings: Sequence[Setting], seconds: float, *, learns: bool, judge: bool) -> int:

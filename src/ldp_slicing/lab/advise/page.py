@@ -61,7 +61,7 @@ def _head(result: Result) -> Iterator[str]:
     yield (
         f'<p class="soft">{len(sources.labels):,} of {counted(sources.total, "image")} at {width} x {height}{shrunk}'
         f"{', grey' if sources.is_grey else ''}{classes}{groups}. "
-        f"{result.tried} of {counted(result.grid, 'setting')} in {result.minutes:.0f} minutes on "
+        f"{result.tried} of {counted(result.grid, 'setting')} in {counted(max(1, round(result.minutes)), 'minute')} on "
         f"{escape(result.origin['machine'])}{'' if result.finished else '; stopped before it was finished'}.</p>"
     )
     if sources.converted:

@@ -102,7 +102,7 @@ def advise(request: Request, talk: Talk) -> Result:
         def run_at(side: int) -> _Run:
             return _Run(request, Bench.on(shrink_all(sources, side), device, stop), work, talk, deadline, doing)
 
-        plan = work.get("plan")
+        plan, before = work.get("plan"), len(work.records)
         begins = 0 if device.type == "cpu" else len(sides) - 1  # a GPU has time for the largest images
         run = run_at(plan["side"] if plan else sides[begins])
         try:
@@ -114,7 +114,9 @@ def advise(request: Request, talk: Talk) -> Result:
             finished = True
         except Stopped:
             finished = False
-        return run.result(finished, (time.monotonic() - began) / 60)
+        if len(work.records) > before:
+            work.put(f"time | {before}", {"minutes": (time.monotonic() - began) / 60})
+        return run.result(finished)
 
 
 @contextmanager
@@ -316,8 +318,9 @@ class _Run:
                 self.doing[0] = f"{name}: learning from {one.words if one else 'unprotected images'}"
                 self.measurer.learner(one, seed, stage["learning"])
 
-    def result(self, finished: bool, minutes: float) -> Result:
+    def result(self, finished: bool) -> Result:
         records = self.work.records
+        minutes = sum(one["minutes"] for name, one in records.items() if name.startswith("time |"))
         found, control = gather(records, self.grid), controls(records)
         ordered = sorted(found, key=lambda one: (-one.confirmations, -one.rounds, -one.score))
         return Result(
