@@ -18,7 +18,7 @@ LINK = re.compile(r"(\]\()(?![a-z]+:|#)([^)#\s]+)")  # the path of a relative li
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add README as the home page, and everything that the pages link to."""
     files.append(File.generated(config, "index.md", content=(ROOT / "README.md").read_text()))
-    patterns = ("results/*.md", "results/*.png", "examples/*.py")
+    patterns = ("results/*.md", "results/*.png", "results/advise/*.md", "results/advise/*/*.html", "examples/*.py")
     found = [str(path.relative_to(ROOT)) for pattern in patterns for path in sorted(ROOT.glob(pattern))]
     for name in OUTSIDE + found:
         files.append(File(name, str(ROOT), config.site_dir, config.use_directory_urls))

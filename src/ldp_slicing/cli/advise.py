@@ -73,7 +73,12 @@ def advise(
     ] = None,
     min_auc: Annotated[float | None, typer.Option("--min-auc", help="Smallest ROC AUC.", rich_help_panel=PANEL)] = None,
     sizes: Annotated[
-        str, typer.Option("--sizes", help="Longest sides, such as 112,56,28.", show_default="full, half and quarter")
+        str,
+        typer.Option(
+            "--sizes",
+            help="Longest sides, such as 112,56,28.",
+            show_default="full, half and quarter of at most 224; on a CPU of at most 64",
+        ),
     ] = "",
     views: Annotated[
         str, typer.Option("--views", help="Prunings: none, haar, haar2, haar4, haar8, dct.")

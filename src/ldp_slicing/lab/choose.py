@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.plans import CHANCE, Point
+from ldp_slicing.lab.advise.committed import choose_setting, packaged, read_reports
+from ldp_slicing.lab.advise.findings import describe, make_rules
+from ldp_slicing.lab.plans import CHANCE, TASK, Point
 
 
 def choose(found: Sequence[Point], max_leakage: float, max_epsilon: float = float("inf")) -> tuple[Point, int]:
@@ -33,3 +36,15 @@ def choose(found: Sequence[Point], max_leakage: float, max_epsilon: float = floa
             f"has a validation accuracy of {100 * best.validation_accuracy:.2f} % (chance: {100 * CHANCE:g} %)"
         )
     return best, len(allowed)
+
+
+def choose_from_report(
+    task: str, results: Path | None, max_leakage: float, max_linkage: float | None, max_epsilon: float
+) -> list[str]:
+    """Lines that say which setting the committed report of ``advise`` on a data set allows."""
+    reports = packaged() if results is None else read_reports(results)
+    if task not in reports:
+        known = ", ".join(sorted({TASK, *reports}))
+        raise LdpSlicingError(f"nothing was measured for {task!r}: use one of {known}, or run `ldp-slicing advise`")
+    rules = make_rules(max_ssim=max_leakage, max_linkage=max_linkage)
+    return describe(*choose_setting(reports[task], rules, max_epsilon))

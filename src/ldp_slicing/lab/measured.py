@@ -5,6 +5,8 @@ Run, in the root of the repository::
     python -m ldp_slicing.lab.measured            # add what is new to src/ldp_slicing/measured.json
     python -m ldp_slicing.lab.measured --check    # exit status 1 if something would be added
 
+It also takes the reports in ``results/advise/``, lists them there, and puts them into the package for ``lab choose``.
+
 Entries are never removed or changed, because cards name them. If results say something else about a setting than its
 entry does, a new entry of the same name is appended, and the version of the table rises.
 """
@@ -12,6 +14,7 @@ entry does, a new entry of the same name is appended, and the version of the tab
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,10 +22,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ldp_slicing.lab.advise.committed import FOLDER, PACKAGED, Report, findings_of, list_page, read_reports
 from ldp_slicing.lab.rows import Metrics, Row, plan_name, read_rows
 from ldp_slicing.measured import TABLE, Kind, Measured, latest, shares_of
 from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, Plan
 from ldp_slicing.presets import Preset
+from ldp_slicing.view import Prune
 
 EXPERIMENTS = {  # those that attack one release of each image, and the attack
     "white-box": "white box",
@@ -33,18 +38,25 @@ EXPERIMENTS = {  # those that attack one release of each image, and the attack
 }
 RECOGNISABLE = 0.05  # from this share of recognised images on, releases are called recognisable
 LINKABLE = 0.6  # from this verification accuracy on, releases are called linkable; a coin toss is right for 0.5
+ADVISE = "advise"
+NEAR = "ssim_at_least_0.7"  # the share of images that are reconstructed so well
 MORE = "a better attack may get more"
 
 
 @dataclass(frozen=True)
 class Data:
-    """A data set: what it shows, in words, and the width and height of its images."""
+    """A data set: what it shows, in words, the width and height of its images, and who is shown."""
 
     words: str
     side: int
+    who: tuple[str, str] = ("person", "people")
 
 
-DATA = {"lfw": Data("faces, LFW", 112), "cifar10": Data("objects, CIFAR-10", 32), "chest": Data("chest X-rays", 224)}
+DATA = {
+    "lfw": Data("faces, LFW", 112),
+    "cifar10": Data("objects, CIFAR-10", 32),
+    "chest": Data("chest X-rays", 224, ("patient", "patients")),
+}
 
 # The settings of each preset, and the data set whose measurements belong to it.
 PRESETS = (
@@ -71,70 +83,93 @@ PRESETS = (
 )
 
 
-def measured(rows: Iterable[Row]) -> list[Measured]:
+def measured(rows: Iterable[Row], reports: Mapping[str, Report] | None = None) -> list[Measured]:
     """The strongest attack at each setting, as entries of the first version, in the order of their names."""
     best = dict[str, tuple[float, Measured]]()
-    for row in rows:
-        if row.experiment in EXPERIMENTS and row.dataset in DATA and row.finished:
-            for success, entry in _entries(row):
-                if entry.name not in best or success > best[entry.name][0]:
-                    best[entry.name] = (success, entry)
+    known = [row for row in rows if row.experiment in EXPERIMENTS and row.dataset in DATA and row.finished]
+    advised = [_advised(name, report) for name, report in (reports or {}).items()]
+    for success, entry in itertools.chain(*map(_entries, known), *advised):
+        if entry.name not in best or success > best[entry.name][0]:
+            best[entry.name] = (success, entry)
     return sorted((entry for _, entry in best.values()), key=lambda one: (one.kind, one.data, one.name))
 
 
 def _entries(row: Row) -> Iterator[tuple[float, Measured]]:
     """The entries of a row, each with the number by which attacks on one setting are compared."""
     found = [(one.plan, one.metrics) for one in row.measurements if one.releases == 1] or [(row.plan, row.metrics)]
+    side = int(row.options.get("size", DATA[row.dataset].side))
     for plan, metrics in found:
-        outcome = _outcome(metrics.get("reconstruction", metrics))
-        if plan is None or outcome is None:
-            continue
-        kind, success, numbers, clause, advice = outcome
-        data, side = DATA[row.dataset], int(row.options.get("size", DATA[row.dataset].side))
-        weights, slices = _described(plan)
-        where = f"At eps {plan.epsilon:g} and {side} x {side} pixels"
-        name = f"{row.dataset}-{side}-{plan_name(plan)}-{row.prune or 'whole'}-eps{plan.epsilon:g}-{kind}"
-        yield (
-            success,
-            Measured(
-                name=name,
-                since=1,
-                kind=kind,
-                data=data.words,
-                width=side,
-                height=side,
-                word_bits=plan.word_bits,
-                weights=weights,
-                slices=slices,
-                epsilon=plan.epsilon,
-                prune=row.prune,
-                attack=EXPERIMENTS[row.experiment],
-                numbers=numbers,
-                sentence=f"{where}, a network {clause} ({data.words})",
-                advice=advice,
-            ),
-        )
+        if plan is not None:
+            got = metrics.get("reconstruction", metrics)
+            yield from _entry(row.dataset, (side, side), plan, row.prune, EXPERIMENTS[row.experiment], got)
 
 
-def _outcome(metrics: Metrics) -> tuple[Kind, float, dict[str, float], str, str] | None:
+def _advised(name: str, report: Report) -> Iterator[tuple[float, Measured]]:
+    """The entries of a report of ``advise``: what was linked, and what was reconstructed, at each setting."""
+    for one in findings_of(report):
+        place = (name, one.setting.size, one.setting.plan, one.setting.prune, ADVISE)
+        if {"rank_1", "verification"} <= one.risks.keys():
+            rank_1, pairs = one.risks["rank_1"], one.risks["verification"]
+            linked = {"share": rank_1.value, "count": rank_1.count}
+            yield from _entry(*place, {"rank_1": linked, "verification": {"accuracy": pairs.value}})
+        near = one.others[NEAR]
+        share = {"share": near.value, "count": near.count}
+        yield from _entry(*place, {"ssim": one.risks["ssim"].value, "success": {NEAR: share}})
+
+
+def _entry(
+    dataset: str, size: tuple[int, int], plan: Plan, prune: Prune, attack: str, metrics: Metrics
+) -> Iterator[tuple[float, Measured]]:
+    """The entry of one setting, if the metrics say anything, with the number by which attacks are compared."""
+    data, (width, height) = DATA[dataset], size
+    outcome = _outcome(metrics, data)
+    if outcome is None:
+        return
+    kind, success, numbers, clause, advice = outcome
+    weights, slices = _described(plan)
+    pixels = f"{width}" if width == height else f"{width}x{height}"
+    called = plan_name(plan).replace("bit ", "")
+    yield (
+        success,
+        Measured(
+            name=f"{dataset}-{pixels}-{called}-{prune or 'whole'}-eps{plan.epsilon:g}-{kind}",
+            since=1,
+            kind=kind,
+            data=data.words,
+            width=width,
+            height=height,
+            word_bits=plan.word_bits,
+            weights=weights,
+            slices=slices,
+            epsilon=plan.epsilon,
+            prune=prune,
+            attack=attack,
+            numbers=numbers,
+            sentence=f"At eps {plan.epsilon:g} and {width} x {height} pixels, a network {clause} ({data.words})",
+            advice=advice,
+        ),
+    )
+
+
+def _outcome(metrics: Metrics, data: Data) -> tuple[Kind, float, dict[str, float], str, str] | None:
     """What an attack got: its kind, the number to compare attacks by, its numbers, a clause and an advice."""
     if "rank_1" in metrics and "verification" in metrics:
         rank_1, people = metrics["rank_1"]["share"], metrics["rank_1"]["count"]
         pairs = metrics["verification"]["accuracy"]
         clause = (
-            f"re-identified {rank_1:.1%} of {people:,} people from one release each, and was correct on {pairs:.1%} of "
-            "pairs when asked whether they show the same person"
+            f"re-identified {rank_1:.1%} of {people:,} {data.who[1]} from one release each, and was correct on "
+            f"{pairs:.1%} of pairs when asked whether they show the same {data.who[0]}"
         )
         if rank_1 >= RECOGNISABLE:
             advice = "treat these releases as recognisable"
         elif pairs >= LINKABLE:
-            advice = "treat these releases as linkable to other images of the same person"
+            advice = f"treat these releases as linkable to other images of the same {data.who[0]}"
         else:
             advice = MORE
         numbers = {"rank_1_identification": rank_1, "verification_accuracy": pairs}
         return "identity", rank_1, _rounded(numbers), _spaced(clause), advice
     if "success" in metrics:
-        share = metrics["success"]["ssim_at_least_0.7"]
+        share = metrics["success"][NEAR]
         clause = (
             f"reconstructed {share['share']:.1%} of {share['count']:,} images recognisably (SSIM at least 0.7) from "
             "one release each"
@@ -220,18 +255,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder with the JSON files")
     parser.add_argument("--table", type=Path, default=TABLE, help="the table")
+    parser.add_argument("--advice", type=Path, default=PACKAGED, help="the reports in the package")
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if the table is out of date")
     asked = parser.parse_args(arguments)
     rows = [row for name in EXPERIMENTS for row in read_rows(asked.results / f"{name}.json")]
+    reports = read_reports(asked.results)
     empty = {"table": 0, "measured": [], "presets": []}
     table = json.loads(asked.table.read_text(encoding="utf-8")) if asked.table.exists() else empty
-    extended = extend(table, measured(rows))
-    if extended == table:
-        return 0
-    print(f"{asked.table}: {'out of date' if asked.check else 'version'} {extended['table']}")
-    if not asked.check:
-        asked.table.write_text(to_json(extended), encoding="utf-8")
-    return 1 if asked.check else 0
+    extended = extend(table, measured(rows, reports))
+    made = {asked.table: to_json(extended)}
+    if (asked.results / FOLDER).is_dir():
+        made[asked.results / FOLDER / "README.md"] = list_page(reports, {name: one.words for name, one in DATA.items()})
+        made[asked.advice] = json.dumps(reports, ensure_ascii=False) + "\n"
+    changed = {
+        path: text for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text
+    }
+    for path, text in changed.items():
+        print(f"{path}: {'out of date' if asked.check else 'written'}")
+        if not asked.check:
+            path.write_text(text, encoding="utf-8")
+    return 1 if asked.check and changed else 0
 
 
 if __name__ == "__main__":

@@ -8,8 +8,17 @@ import pytest
 
 from ldp_slicing import Plan, Slicer
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.advise.budget import FEWEST, Costs, Shares, kinds_of, most_settings, rounds_of, stage_steps
-from ldp_slicing.lab.advise.grid import BUDGETS, Setting, default_sides, make_grid
+from ldp_slicing.lab.advise.budget import (
+    FEWEST,
+    Costs,
+    Shares,
+    kinds_of,
+    most_settings,
+    rounds_of,
+    seconds_needed,
+    stage_steps,
+)
+from ldp_slicing.lab.advise.grid import BUDGETS, Setting, default_sides, make_grid, tried_sides
 from ldp_slicing.presets import Preset
 
 SIZES = [(32, 32), (16, 16)]
@@ -50,13 +59,26 @@ def costs(step: float) -> Costs:
 
 def test_what_cannot_be_afforded_is_left_out() -> None:
     fast, slow = costs(0.001), costs(0.1)
-    assert most_settings(fast, GRID, 600.0, learns=True) == len(GRID)
-    few = most_settings(slow, GRID, 600.0, learns=True)
+    assert most_settings(fast, GRID, 6000.0, learns=True, judge=False) == len(GRID)
+    few = most_settings(slow, GRID, 1500.0, learns=True, judge=True)
     assert 2 < few < len(GRID)
-    needed = sum(slow.seconds(kinds, FEWEST) for kinds in kinds_of(GRID[:few], learns=True))
-    more = sum(slow.seconds(kinds, FEWEST) for kinds in kinds_of(GRID[: few + 1], learns=True))
-    assert needed <= 600 < more
-    assert most_settings(slow, GRID, 0.0, learns=True) == 2
+    needed, more = (seconds_needed(slow, GRID[:count], learns=True, judge=True) for count in (few, few + 1))
+    assert needed <= 1500 < more
+    assert most_settings(slow, GRID, 0.0, learns=True, judge=False) == 0
+
+
+def test_costs_of_sizes_that_were_not_timed_follow_from_those_that_were() -> None:
+    found = Costs({"attack 16x16": (0.0, 0.5), "learn 16x16 thick": (2.0, 0.1), "attack 116x16": (9.0, 9.0)})
+    assert found.of_size((16, 16), (32, 32)) == {"attack 32x32": (0.0, 0.5), "learn 32x32 thick": (2.0, 0.4)}
+    larger = Costs({"attack 16x16": (0.0, 0.5), "score 16x16": (3.0, 0.0)}).scaled(attack=2.0, score=4.0)
+    assert larger.known == {"attack 16x16": (0.0, 1.0), "score 16x16": (12.0, 0.0)}
+
+
+def test_sides_that_are_tried_begin_with_the_smallest() -> None:
+    assert tried_sides(64, ()) == (32, 64)
+    assert tried_sides(112, ()) == (28, 56, 112)
+    assert tried_sides(32, ()) == (32,)
+    assert tried_sides(112, (112, 56, 28, 224)) == (28, 56, 112)
 
 
 def test_a_stage_takes_the_time_that_it_has() -> None:
@@ -65,6 +87,8 @@ def test_a_stage_takes_the_time_that_it_has() -> None:
     learners, attacks = kinds_of(some, learns=True)
     taken = 2 * (prices.seconds(learners, learning) + prices.seconds(attacks, attacking))
     assert 0.9 * 300 < taken <= 300
+    both = prices.seconds(learners, FEWEST) + prices.seconds(attacks, FEWEST)
+    assert min(stage_steps(prices, some, both + 1e-6, learns=True)) == FEWEST
     none, more = stage_steps(prices, some, 300.0, learns=False)
     assert none == 0
     assert more > attacking

@@ -67,7 +67,7 @@ def test_an_attack_that_fails_on_unprotected_images_shows_nothing() -> None:
     assert status(rule, finding(0.9, 0.5, rank_1=0.2), {"rank_1": about(0.11)}) is Status.MISSED
     found = answer([small], [rule], {"rank_1": about(0.11)})
     assert (found.kind, found.proposal) == ("cannot tell", None)
-    assert found.sentence.startswith("Cannot tell: on unprotected images the attack itself")
+    assert found.sentence.startswith("Cannot tell: on unprotected images, too, the rank-1 identification rate")
 
 
 def test_the_answer_is_the_most_useful_confirmed_setting_within_the_limits() -> None:

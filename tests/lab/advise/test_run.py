@@ -54,8 +54,9 @@ def test_the_command_proposes_a_setting_that_privatize_takes(tmp_path: Path) -> 
     arguments += ["--sizes", "16,12", "--views", "none", "--plans", "thick", "--epsilons", "2.4", "--device", "cpu"]
     done = CliRunner().invoke(app, [*arguments, "--min-accuracy", "0"])
     assert done.exit_code == 0, done.output
-    first, second, *_ = done.output.splitlines()
+    first, timing, second, *_ = done.output.splitlines()
     assert first == "48 of 48 images read at 16 x 16, 2 classes"
+    assert timing == "timing a few steps: about 90 seconds"
     assert re.match(r"15 minutes on .* are enough for 2 of 2 settings: 1 round of successive halving", second)
     assert "meets the limits that were given: test accuracy at least 0." in done.output
     assert {one.name for one in tmp_path.iterdir()} == {"sources", "advice", "advice.owner"}

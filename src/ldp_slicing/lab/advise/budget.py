@@ -13,9 +13,11 @@ ROUNDS = 3  # at most
 CONFIRMED = 2  # settings that are confirmed, at most
 SEEDS = (1, 2)  # of the confirmation; the rounds use 0
 CONFIRMATION = 0.4  # the share of the time that is kept for it
+AFTER_ONE_ROUND = 0.6  # the same if there is one round: two settings with two seeds take longer than a few with one
 JUDGE = 0.06  # the share of the time in which the judge of linkage is trained, for each seed
 FEWEST, MOST = 120, 4000  # steps of training
 RESERVE = 0.88  # the share of the time that is planned; reading, checking and writing take the rest
+ENOUGH = 6  # settings for the first round; larger images than these are measured only if so many can be afforded
 
 
 @dataclass
@@ -31,6 +33,29 @@ class Costs:
     def seconds(self, kinds: Sequence[str], steps: int) -> float:
         """What these measurements take with so many steps each."""
         return sum(fixed + steps * each for fixed, each in (self.known[kind] for kind in kinds))
+
+    def scaled(self, *, attack: float = 1.0, score: float = 1.0, learn: float = 1.0) -> Costs:
+        """The costs for other sizes, by what grows: steps of attacks and learners, and the scoring of attacks.
+
+        What comes before the training of a learner does not grow: most of it is fitting a decoder to counts.
+        """
+        before = {"score": score}
+        step = {"attack": attack, "learn": learn}
+        return Costs(
+            {
+                kind: (before.get(kind.split()[0], 1.0) * fixed, step.get(kind.split()[0], 1.0) * each)
+                for kind, (fixed, each) in self.known.items()
+            }
+        )
+
+    def of_size(self, before: tuple[int, int], size: tuple[int, int]) -> dict[str, tuple[float, float]]:
+        """The costs of one size of releases, from those of another one.
+
+        Steps of learners grow with the pixels. Attacks work at the size of the sources, whatever that of releases is.
+        """
+        old, new = size_name(before), size_name(size)
+        grown = self.scaled(learn=size[0] * size[1] / (before[0] * before[1]))
+        return {kind.replace(old, new): one for kind, one in grown.known.items() if old in kind.split()}
 
     def steps(self, kinds: Sequence[str], seconds: float) -> int:
         """The steps that each of these measurements can have within ``seconds``; a quarter of FEWEST, at least."""
@@ -59,7 +84,8 @@ class Shares:
     @classmethod
     def of(cls, rounds: int, *, judge: bool) -> Shares:
         each = JUDGE if judge else 0.0
-        return cls((1 - CONFIRMATION - each * (1 + len(SEEDS))) / rounds, CONFIRMATION, each)
+        confirmation = CONFIRMATION if rounds > 1 else AFTER_ONE_ROUND
+        return cls((1 - confirmation - each * (1 + len(SEEDS))) / rounds, confirmation, each)
 
 
 def learner_kind(setting: Setting) -> str:
@@ -81,12 +107,21 @@ def kinds_of(settings: Sequence[Setting], *, learns: bool) -> tuple[list[str], l
     return learners, attacks + [scoring_kind(one) for one in settings]
 
 
-def most_settings(costs: Costs, settings: Sequence[Setting], seconds: float, *, learns: bool) -> int:
-    """How many of the settings, taken from the beginning, can have the fewest steps within ``seconds``; at least 2."""
-    for count in range(len(settings), 2, -1):
-        if sum(costs.seconds(kinds, FEWEST) for kinds in kinds_of(settings[:count], learns=learns)) <= seconds:
-            return count
-    return min(2, len(settings))
+def seconds_needed(costs: Costs, settings: Sequence[Setting], *, learns: bool, judge: bool) -> float:
+    """The time in which all these settings can have the fewest steps in the first round, and two when confirmed."""
+    shares = Shares.of(len(rounds_of(len(settings))), judge=judge)
+    first = sum(costs.seconds(kinds, FEWEST) for kinds in kinds_of(settings, learns=learns))
+    learners, attacks = kinds_of(settings[:CONFIRMED], learns=learns)
+    last = len(SEEDS) * costs.seconds([*learners, *learners[:1], *attacks], FEWEST)  # [:1]: of unprotected images
+    return max(first / shares.round, last / shares.confirmation)
+
+
+def most_settings(costs: Costs, settings: Sequence[Setting], seconds: float, *, learns: bool, judge: bool) -> int:
+    """How many of the settings, taken from the beginning, can be measured within ``seconds``; 0 if fewer than 2."""
+    for count in range(len(settings), 0, -1):
+        if seconds_needed(costs, settings[:count], learns=learns, judge=judge) <= seconds:
+            return count if count > 1 else 0
+    return 0
 
 
 def stage_steps(
@@ -97,14 +132,21 @@ def stage_steps(
     learns: bool,
     seeds: int = 1,
     control: ViewKey | None = None,
+    unprotected: bool = False,
 ) -> tuple[int, int]:
-    """Steps of every learner and of every attack of a stage: learners get half of the time, attacks the rest.
+    """Steps of every learner and of every attack of a stage.
 
-    control: the view of unprotected images, if they are measured too.
+    Learners get half of the time and attacks the rest, unless one of them needs more for the fewest steps.
+    control: the view of unprotected images, if they are attacked too. unprotected: whether a learner learns from them.
     """
     learners, attacks = kinds_of(settings, learns=learns)
-    if control is not None:
-        learners, attacks = learners + learners[:1], [*attacks, attack_kind(control)]
+    if unprotected:
+        learners = learners + learners[:1]
+    if control is not None and attack_kind(control) not in attacks:
+        attacks.append(attack_kind(control))
     learners, attacks = ([kind for kind in kinds if kind in costs.known] * seeds for kinds in (learners, attacks))
-    learning = costs.steps(learners, seconds / 2)
-    return learning, costs.steps(attacks, max(seconds / 2, seconds - costs.seconds(learners, learning)))
+    least, least_of_attacks = (costs.seconds(kinds, FEWEST) for kinds in (learners, attacks))
+    half = seconds / 2
+    share = min(max(half, least), seconds - least_of_attacks) if least + least_of_attacks <= seconds else half
+    learning = costs.steps(learners, share)
+    return learning, costs.steps(attacks, max(seconds - share, seconds - costs.seconds(learners, learning)))

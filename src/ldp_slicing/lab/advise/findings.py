@@ -14,6 +14,14 @@ from ldp_slicing.measured import Measured, entries, table_version
 
 UTILITY = ("accuracy", "balanced_accuracy", "roc_auc")
 RISKS = ("ssim", "rank_1", "verification")
+METRICS = {
+    "accuracy": "test accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "roc_auc": "ROC AUC",
+    "ssim": "SSIM of reconstructions",
+    "rank_1": "rank-1 identification rate",
+    "verification": "verification accuracy",
+}
 COMMITTED = {"ssim": "ssim", "rank_1": "rank_1_identification", "verification": "verification_accuracy"}
 
 
@@ -188,13 +196,34 @@ def answer(
     blind = [rule for rule in rules if any(status(rule, one, controls) is Status.BLIND for one in confirmed)]
     if blind:
         text = (
-            f"Cannot tell: on unprotected images the attack itself does not reach {blind[0].words} above "
-            f"{blind[0].bound:g}, so its failure on releases shows nothing. More images, more groups or more time help"
+            f"Cannot tell: on unprotected images, too, the {blind[0].words} of the attack may be {blind[0].bound:g} "
+            "or less, so its failure on releases shows nothing. More images, more groups or more time help"
             f"{', and so does a recogniser (--recogniser)' if blind[0].metric != 'ssim' else ''}."
         )
         return Answer("cannot tell", text, nearest=nearest)
     which = {1: "the limit", 2: "both limits"}.get(len(rules), "all limits")
     return Answer("none", f"No setting that was tried meets {which}.", nearest=nearest)
+
+
+def describe(found: Answer, rules: Sequence[Rule], controls: Mapping[str, Estimate]) -> list[str]:
+    """The answer in lines of text: how to use the proposal, or the nearest settings, and what was measured."""
+    lines = [found.sentence]
+    if found.proposal is not None:
+        lines += [found.proposal.setting.command, found.proposal.setting.code]
+    for one in [found.proposal] if found.proposal else found.nearest:
+        if found.proposal is None:
+            lines.append(f"{'nearest' if rules else 'not beaten'}: {one.setting.words}")
+        for name, value in {**one.utility, **one.risks}.items():
+            lines.append(f"  {METRICS[name]} {value}{_marks(one, name, rules, controls)}")
+    return lines
+
+
+def _marks(finding: SettingFinding, metric: str, rules: Sequence[Rule], controls: Mapping[str, Estimate]) -> str:
+    found = [str(status(rule, finding, controls)) for rule in rules if rule.metric == metric]
+    bound = "" if metric not in finding.risks else ", a lower bound"
+    known = finding.known.get(metric)
+    stronger = f"; {known.value:.3f} by a stronger attack on other images ({known.data})" if known else ""
+    return f"{bound}{stronger}" + "".join(f"; limit: {one}" for one in found if one != Status.UNKNOWN)
 
 
 def _miss(one: SettingFinding, rules: Sequence[Rule]) -> float:

@@ -43,9 +43,9 @@ def gather(records: Records, settings: Sequence[Setting]) -> list[SettingFinding
 
 def controls(records: Records) -> dict[str, Estimate]:
     """What the attacks get from unprotected images: the weakest of all seeds that were measured."""
-    rebuilt = [content["control"] for content in records.values() if "control" in content]
+    reconstructed = [content["control"] for content in records.values() if "control" in content]
     judged = [content for name, content in records.items() if name.startswith("judge |")]
-    found = {name: [one[name] for one in rebuilt] for name in ("ssim", *OTHERS)}
+    found = {name: [one[name] for one in reconstructed] for name in ("ssim", *OTHERS)}
     found |= {name: [one[name] for one in judged if name in one] for name in ("rank_1", "verification")}
     return {name: weakest(Estimate(**one) for one in each) for name, each in found.items() if each}
 

@@ -119,6 +119,13 @@ def default_sides(longest: int) -> tuple[int, ...]:
     return tuple(side for side in (longest, longest // 2, longest // 4) if side >= 8) or (longest,)
 
 
+def tried_sides(longest: int, asked: Sequence[int]) -> tuple[int, ...]:
+    """Longest sides at which the sources can be measured, the smallest first: those asked for, or halves down to 24."""
+    if asked:
+        return tuple(sorted({min(side, longest) for side in asked}))
+    return (*tuple(side for side in (longest // 4, longest // 2) if side >= 24), longest)
+
+
 def make_grid(
     sizes: Sequence[tuple[int, int]],
     views: Sequence[Prune],

@@ -24,6 +24,9 @@ class Estimate:
     high: float
     count: int
 
+    def __str__(self) -> str:
+        return f"{self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -1,8 +1,8 @@
 """Linkage: does a release show the same person, patient or place as an unprotected image?
 
 The judge embeds unprotected images: a recogniser that the owner supplies, or a network that is trained on the groups to
-train on. Two attacks use it: the judge on rebuilt images, and a student that reads the bits of releases and is taught
-the judge's embeddings of their sources. The stronger one counts.
+train on. Two attacks use it: the judge on reconstructed images, and a student that reads the bits of releases and is
+taught the judge's embeddings of their sources. The stronger one counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ldp_slicing.lab.advise.grid import ViewKey
 from ldp_slicing.lab.advise.intervals import Estimate
 from ldp_slicing.lab.advise.learning import Bench, in_parts
 from ldp_slicing.lab.advise.networks import EMBEDDING, Batches, build, evidence, fit, half_precision, odds_of
-from ldp_slicing.lab.advise.rebuilding import Attacked
+from ldp_slicing.lab.advise.reconstruction import Attacked
 from ldp_slicing.lab.advise.splits import LinkageTest, Parts
 from ldp_slicing.lab.learners.models import build_embedder, load_weights
 from ldp_slicing.lab.learners.objectives import distillation_loss
@@ -184,7 +184,7 @@ def link(
     odds = odds_of(plan, bench.device)
     seen = {
         "student": in_parts(attacked.words, lambda part: student.embed(part, odds.expand(len(part), -1))),
-        "judge on rebuilt images": in_parts(attacked.rebuilt, judge.embed),
+        "judge on reconstructed images": in_parts(attacked.reconstructed, judge.embed),
     }
     found = [{"attack": name, **_scores(_ready(one), gallery, test)} for name, one in seen.items()]
     best = {  # an attacker would choose the better one

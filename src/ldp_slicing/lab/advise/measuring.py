@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from ldp_slicing.lab.advise.grid import Setting, ViewKey, size_name
 from ldp_slicing.lab.advise.learning import Bench, learn
 from ldp_slicing.lab.advise.linking import Judge, link, link_unprotected, load_judge, train_judge, train_student
 from ldp_slicing.lab.advise.networks import FEW, clock
-from ldp_slicing.lab.advise.rebuilding import ViewRebuilder, attack_images, score, some_of, train_rebuilder
+from ldp_slicing.lab.advise.reconstruction import ViewReconstructor, attack_images, score, some_of, train_reconstructor
 from ldp_slicing.lab.advise.splits import LinkageTest, Parts, linkage_test, split
 from ldp_slicing.lab.advise.work import Work
 from ldp_slicing.lab.bits import repeat_pixels
@@ -26,6 +27,7 @@ from ldp_slicing.torch.simulate import simulate
 
 ALMOST_NO_NOISE = 200.0  # eps of the control: bits are flipped so rarely that images are as good as unprotected
 CONTROL = "unprotected"
+TIMED = 16  # images that are scored to time it
 
 
 @dataclass
@@ -87,24 +89,26 @@ class Measurer:
         bench, parts, test, began = self.bench, self.parts(seed), self.test(seed), clock(self.bench.device)
         judge = self.judges.get(seed) if test is not None else None
         plans = [one.plan for one in settings] + ([self.control_plan] if control or not settings else [])
-        rebuilder = train_rebuilder(bench, view, plans, parts, steps, seed)
+        reconstructor = train_reconstructor(bench, view, plans, parts, steps, seed)
         student = train_student(bench, judge, view, plans, parts, steps, seed) if judge else None
         found: dict[str, Any] = {"settings": {}, "steps": steps}
         which = some_of(parts.test, bench.effort.attacked) if test is None else parts.test[test.released]
+        attacked_in_all, which = len(which), which if keep else which[:TIMED]
         for one in settings:
-            attacked = attack_images(bench, rebuilder, one.plan, which, seed)
+            attacked = attack_images(bench, reconstructor, one.plan, which, seed)
             mine: dict[str, Any] = {"reconstruction": score(bench, attacked)}
-            if judge and student and test:
+            if judge and student and test and keep:
                 mine["linkage"] = link(bench, judge, student, one.plan, attacked, parts, test)
             found["settings"][one.name] = mine
             if keep:
-                self._draw_samples(rebuilder, one)
+                self._draw_samples(reconstructor, one)
         if control or not settings:
-            found["control"] = score(bench, attack_images(bench, rebuilder, self.control_plan, which, seed))
-        training = rebuilder.seconds + (student.seconds if student else 0.0)
+            found["control"] = score(bench, attack_images(bench, reconstructor, self.control_plan, which, seed))
+        training = reconstructor.seconds + (student.seconds if student else 0.0)
         self.costs.note(attack_kind(view), training, training, steps)
         for one in settings[:1]:
-            self.costs.note(scoring_kind(one), (clock(bench.device) - began - training) / len(plans), 0.0, steps)
+            scoring = (clock(bench.device) - began - training) / len(plans) * attacked_in_all / len(which)
+            self.costs.note(scoring_kind(one), scoring, 0.0, steps)
         return self.work.put(name, found) if keep else found
 
     def judge(self, seed: int, steps: int) -> None:
@@ -123,34 +127,42 @@ class Measurer:
             return load_judge(self.recogniser, self.bench.device)
         return train_judge(self.bench, self.parts(seed), steps, seed)
 
-    def time_everything(self, settings: Sequence[Setting], *, learns: bool) -> float:
-        """Time a few steps of every kind of measurement, and return the seconds of one step of the judge."""
-        step, few = 0.0, FEW[self.bench.device.type]
+    def time_everything(self, settings: Sequence[Setting], *, learns: bool, until: float) -> None:
+        """Time a few steps of every kind of measurement, the smallest size first.
+
+        The sizes that are left when the time is ``until`` get costs that follow from those of the size before.
+        """
+        few, before = FEW[self.bench.device.type], None
         if self.test(0) is not None:
             for steps in few:
-                judge = self.make_judge(0, steps)
-                self.judges[0], step = judge, judge.seconds / steps if judge else 0.0
-        for size in dict.fromkeys(one.size for one in settings):
-            view = next(one.view for one in settings if one.size == size)
-            mine = [one for one in settings if one.view == view]
-            families = {one.family: one for one in mine} if learns else {}
+                self.judges[0] = judge = self.make_judge(0, steps)
+                self.costs.note("judge", judge.seconds if judge else 0.0, judge.seconds if judge else 0.0, steps)
+        for size in sorted({one.size for one in settings}):
+            mine = [one for one in settings if one.size == size]
+            families = list({one.family: one for one in mine}.values()) if learns else []
+            if before is not None and time.monotonic() > until:
+                self.costs.known |= self.costs.of_size(before, size)
+                continue
             for steps in few:
-                self.attack(view, mine[:1], 0, steps, control=False, keep=False)
-                for one in families.values():
+                self.attack(mine[0].view, mine[:1], 0, steps, control=False, keep=False)
+                for one in families if steps == few[-1] else families[:1]:
+                    self.bench.priors.clear()  # fitting a decoder is a part of the cost
                     self.learner(one, 0, steps, keep=False)
+            before = size
         self.judges.clear()
-        return step
 
-    def _draw_samples(self, rebuilder: ViewRebuilder, setting: Setting) -> None:
+    def _draw_samples(self, reconstructor: ViewReconstructor, setting: Setting) -> None:
         """Save a release of each sample, in its own size, and what the network makes of it."""
         generator = torch.Generator(self.bench.device).manual_seed(4000)
         shape = self.samples.shape[2:]
         shown = simulate(
             self.samples, setting.plan, generator.manual_seed(4000), prune=setting.prune, size=setting.size
         )
-        words = rebuilder.release(self.samples, setting.plan, generator.manual_seed(4000))
-        rebuilt = rebuilder.rebuild(words, setting.plan, shape).round().to(torch.uint8)
-        save_tiles(self.work.sample(setting.name), torch.stack((repeat_pixels(shown, shape), rebuilt), 1).flatten(0, 1))
+        words = reconstructor.release(self.samples, setting.plan, generator.manual_seed(4000))
+        reconstructed = reconstructor.reconstruct(words, setting.plan, shape).round().to(torch.uint8)
+        save_tiles(
+            self.work.sample(setting.name), torch.stack((repeat_pixels(shown, shape), reconstructed), 1).flatten(0, 1)
+        )
 
 
 def save_tiles(path: Path, tiles: Tensor) -> None:

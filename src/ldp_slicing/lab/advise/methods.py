@@ -28,14 +28,16 @@ def describe_methods(
         )
     found["Reconstruction."] = (
         "One network for all plans of a view is told the flip probability of every bit. It is trained on the other "
-        "part, of which it may make as many releases as it likes, and rebuilds held-out images from one release each."
+        "part, of which it may make as many releases as it likes, and reconstructs held-out images from one release "
+        "each."
     )
     if chance is not None:
         judge = "The recogniser that was supplied" if recogniser else "A network that is trained on the other part"
         found["Linkage."] = (
             f"{judge} embeds unprotected images. Two attacks compare a release with unprotected images: this network "
-            "on the rebuilt image, and a student that reads the released bits and was taught the network's embeddings. "
-            "The stronger one counts. Rank-1 is how often a release is nearest to another image of its own group, "
+            "on the reconstructed image, and a student that reads the released bits and was taught the network's "
+            "embeddings. The stronger one counts. Rank-1 is how often a release is nearest to another image of its own "
+            "group, "
             f"among one image of each group of the same class; guessing gives {100 * chance:.2f} %. Verification is "
             "whether a release and an image are of one group: half of the pairs are, and the others are of the same "
             "class."

@@ -24,7 +24,7 @@ COARSEST = 6  # the side at which a network stops halving
 STAGES = 4  # at most
 GRAPHED = 20  # steps from which on capturing a graph pays
 QUEUED = 32  # steps that wait on the device, at most
-FEW = {"cuda": (4, 40), "cpu": (2, 4)}  # steps to time; the first ones of a kind are slow
+FEW = {"cuda": (4, 40), "cpu": (1, 2)}  # steps to time; the first ones of a kind are slow
 
 
 class Stopped(Exception):  # noqa: N818 - not an error
@@ -35,7 +35,8 @@ class Stopped(Exception):  # noqa: N818 - not an error
 class Effort:
     """How large networks and batches are: what a device can afford.
 
-    width: channels of the first layer. pixels: of one batch, at most.
+    width: channels of the first layer. pixels: of one batch, at most. rate: of the network that reconstructs; with few
+    steps a high one gets further.
     """
 
     width: int
@@ -43,12 +44,13 @@ class Effort:
     pixels: int
     attacked: int
     tested: int
+    rate: float = 1e-3
 
     @classmethod
     def on(cls, device: torch.device) -> Effort:
         if device.type == "cuda":
             return cls(width=48, batch=256, pixels=1_600_000, attacked=800, tested=4000)
-        return cls(width=16, batch=32, pixels=65_536, attacked=120, tested=1500)
+        return cls(width=16, batch=32, pixels=32_768, attacked=120, tested=1500, rate=3e-3)
 
     def batch_of(self, pixels: int, count: int) -> int:
         """Images in a batch, if each has so many pixels and there are ``count`` of them."""

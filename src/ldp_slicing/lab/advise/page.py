@@ -55,10 +55,13 @@ def _head(result: Result) -> Iterator[str]:
     classes = f", {counted(len(sources.classes), 'class', 'classes')}" if sources.classes else ", no labels"
     groups = "" if sources.groups is None else f", {counted(len(np.unique(sources.groups)), 'group')}"
     width, height = sources.shape
+    shrunk = (
+        f" (shrunk from {sources.size[0]} x {sources.size[1]})" if sources.size not in (None, sources.shape) else ""
+    )
     yield (
-        f'<p class="soft">{len(sources.labels):,} of {counted(sources.total, "image")} at {width} x {height}'
+        f'<p class="soft">{len(sources.labels):,} of {counted(sources.total, "image")} at {width} x {height}{shrunk}'
         f"{', grey' if sources.is_grey else ''}{classes}{groups}. "
-        f"{result.tried} of {counted(result.grid, 'setting')} in {result.minutes:.0f} minutes on "
+        f"{result.tried} of {counted(result.grid, 'setting')} in {counted(max(1, round(result.minutes)), 'minute')} on "
         f"{escape(result.origin['machine'])}{'' if result.finished else '; stopped before it was finished'}.</p>"
     )
     if sources.converted:
@@ -111,7 +114,7 @@ def _figures(result: Result) -> Iterator[str]:
     if not pairs:
         return
     control = {name: one.value for name, one in {**result.controls, **result.unprotected}.items()}
-    yield "<h2>Utility and risk</h2><div class='figures'>"
+    yield f"<h2>{'Utility and risk' if result.sources.classes else 'Risks'}</h2><div class='figures'>"
     for across, up in pairs:
         ends = [axis(result.findings, one, labels[one], limits.get(one), control.get(one)) for one in (across, up)]
         yield f"<figure>{scatter(result.findings, ends[0], ends[1], result.answer.proposal, views)}</figure>"
@@ -129,7 +132,7 @@ COLUMNS: Sequence[tuple[str, str]] = (
     ("roc_auc", "ROC AUC"),
     ("ssim", "SSIM"),
     ("psnr_db", "PSNR (dB)"),
-    ("ssim_at_least_0.7", "rebuilt to<br>SSIM 0.7"),
+    ("ssim_at_least_0.7", "reconstructed to<br>SSIM 0.7"),
     ("rank_1", "rank-1"),
     ("verification", "verification"),
 )
@@ -154,7 +157,7 @@ def _table(result: Result) -> Iterator[str]:
             f"<td>{_cell(found.get(name), _how(one, name, result))}{_known(one, name)}</td>" for name, _ in columns
         )
         yield f"<td class='l'>{_measured(one)}</td></tr>"
-    yield "</tbody></table></div><p class='soft'>95 % intervals in small print. SSIM, PSNR, rebuilt, rank-1 and "
+    yield "</tbody></table></div><p class='soft'>95 % intervals in small print. SSIM, PSNR, reconstructed, rank-1 and "
     yield "verification are what the strongest attack got that was run: lower bounds on what releases reveal."
     if result.request.rules:
         yield " Limits: ✓ met, ✗ not met, ? cannot tell, ~ not shown (the interval contains the limit)."

@@ -8,21 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ldp_slicing.files import make_folder, write_atomically
-from ldp_slicing.lab.advise.findings import Rule, SettingFinding, Status, status
+from ldp_slicing.lab.advise.committed import REPORT_VERSION
+from ldp_slicing.lab.advise.findings import METRICS, Rule, SettingFinding, describe, status
 from ldp_slicing.lab.advise.intervals import Estimate
 from ldp_slicing.lab.advise.page import make_page
 from ldp_slicing.lab.advise.run import Result
 from ldp_slicing.presets import Preset
-
-REPORT_VERSION = 1
-METRICS = {
-    "accuracy": "test accuracy",
-    "balanced_accuracy": "balanced accuracy",
-    "roc_auc": "ROC AUC",
-    "ssim": "SSIM of reconstructions",
-    "rank_1": "rank-1 identification rate",
-    "verification": "verification accuracy",
-}
 
 
 def write_report(result: Result) -> list[str]:
@@ -45,7 +36,7 @@ def make_preset(result: Result) -> Preset | None:
     if chosen is None:
         return None
     sentences = [
-        f"{METRICS[name]} {in_words(one)}, measured by `advise` on {len(result.sources.labels):,} sources"
+        f"{METRICS[name]} {one}, measured by `advise` on {len(result.sources.labels):,} sources"
         for name, one in {**chosen.utility, **chosen.risks}.items()
     ]
     name = re.sub(r"[^\w.-]+", "-", f"advice-{chosen.setting.name}")
@@ -99,6 +90,7 @@ def _finding(finding: SettingFinding, rules: tuple[Rule, ...], controls: Mapping
         **_setting(finding),
         "width": one.size[0],
         "height": one.size[1],
+        "shrinks": one.shrinks,
         "prune": one.prune or "none",
         "plan": one.family,
         "slices": one.slices,
@@ -122,29 +114,6 @@ def _estimates(found: Mapping[str, Estimate]) -> dict[str, Any]:
     return {name: {key: round(value, 5) for key, value in one.to_dict().items()} for name, one in found.items()}
 
 
-def in_words(one: Estimate) -> str:
-    return f"{one.value:.3f} ({one.low:.3f} to {one.high:.3f})"
-
-
 def summary(result: Result) -> list[str]:
     """What the command prints at the end."""
-    lines = [result.answer.sentence]
-    if result.answer.proposal is not None:
-        lines += [result.answer.proposal.setting.command, result.answer.proposal.setting.code]
-    shown = [result.answer.proposal] if result.answer.proposal else [*result.answer.nearest]
-    for one in shown:
-        if result.answer.proposal is None:
-            lines.append(f"{'nearest' if result.request.rules else 'not beaten'}: {one.setting.words}")
-        for name, value in {**one.utility, **one.risks}.items():
-            if name in METRICS:
-                lines.append(f"  {METRICS[name]} {in_words(value)}{_marks(one, name, result)}")
-    return lines
-
-
-def _marks(finding: SettingFinding, metric: str, result: Result) -> str:
-    rules = [rule for rule in result.request.rules if rule.metric == metric]
-    found = [str(status(rule, finding, result.controls)) for rule in rules]
-    bound = "" if metric not in finding.risks else ", a lower bound"
-    known = finding.known.get(metric)
-    stronger = f"; an attack on {known.data} got {known.value:.3f}" if known else ""
-    return f"{bound}{stronger}" + "".join(f": {one}" for one in found if one != Status.UNKNOWN)
+    return describe(result.answer, result.request.rules, result.controls)

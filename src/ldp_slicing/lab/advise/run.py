@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +17,7 @@ from torch import Tensor
 from ldp_slicing.images import read_image
 from ldp_slicing.lab.advise.budget import (
     CONFIRMED,
+    ENOUGH,
     FEWEST,
     MOST,
     RESERVE,
@@ -22,17 +26,19 @@ from ldp_slicing.lab.advise.budget import (
     Shares,
     most_settings,
     rounds_of,
+    seconds_needed,
     stage_steps,
 )
 from ldp_slicing.lab.advise.findings import Answer, SettingFinding, answer, by_promise
 from ldp_slicing.lab.advise.gather import controls, gather, unprotected
-from ldp_slicing.lab.advise.grid import BUDGETS, Setting, default_sides, make_grid
+from ldp_slicing.lab.advise.grid import BUDGETS, Setting, default_sides, make_grid, tried_sides
 from ldp_slicing.lab.advise.intervals import Estimate
 from ldp_slicing.lab.advise.learning import Bench
 from ldp_slicing.lab.advise.measuring import Measurer
-from ldp_slicing.lab.advise.networks import Effort, Stopped
+from ldp_slicing.lab.advise.networks import FEW, Effort, Stopped
+from ldp_slicing.lab.advise.reconstruction import train_reconstructor
 from ldp_slicing.lab.advise.request import Request, Talk
-from ldp_slicing.lab.advise.sources import SourceSet, check_enough, list_sources, read_sources, to_shape
+from ldp_slicing.lab.advise.sources import SourceSet, check_enough, list_sources, read_sources, shrink_all, to_shape
 from ldp_slicing.lab.advise.splits import linkage_test, split
 from ldp_slicing.lab.advise.work import Work, begun, open_work
 from ldp_slicing.lab.learners.training import find_device
@@ -44,6 +50,7 @@ from ldp_slicing.wording import counted
 LARGEST = {"cuda": 224, "cpu": 64}  # the longest side that is measured unless the owner names others
 MOST_IMAGES = {"cuda": 20_000, "cpu": 4_000}
 READING = 0.2  # the share of the time for reading images
+TIMING = 0.1  # the share of the time for timing; one measurement that has begun ends
 SAMPLES = 3
 GREY = (
     "all three channels of these images are equal: they are measured as grey, so convert them before you release them"
@@ -89,14 +96,56 @@ def advise(request: Request, talk: Talk) -> Result:
     device = find_device(request.device)
     sources = _read(request, device, began, stop, talk)
     parameters = request.parameters | {"images": sources.tried, "digest": sources.digest}
-    with open_work(request.work, parameters) as work:
-        run = _Run(request, Bench.on(sources, device, stop), work, talk, deadline, doing)
+    sides = tried_sides(max(sources.shape), request.sizes)
+    with open_work(request.work, parameters) as work, _threads_restored():
+
+        def run_at(side: int) -> _Run:
+            return _Run(request, Bench.on(shrink_all(sources, side), device, stop), work, talk, deadline, doing)
+
+        plan, before = work.get("plan"), len(work.records)
+        begins = 0 if device.type == "cpu" else len(sides) - 1  # a GPU has time for the largest images
+        run = run_at(plan["side"] if plan else sides[begins])
         try:
+            if plan is None:
+                run = _largest_affordable(run, run_at, sides[begins + 1 :])
+            else:
+                torch.set_num_threads(plan["threads"])
             run.measure()
             finished = True
         except Stopped:
             finished = False
-        return run.result(finished, (time.monotonic() - began) / 60)
+        if len(work.records) > before:
+            work.put(f"time | {before}", {"minutes": (time.monotonic() - began) / 60})
+        return run.result(finished)
+
+
+@contextmanager
+def _threads_restored() -> Iterator[None]:
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _largest_affordable(run: _Run, run_at: Callable[[int], _Run], larger: Sequence[int]) -> _Run:
+    """Time a run, then the same with larger images, as long as enough settings can be measured in the time."""
+    run.talk.say(f"timing a few steps: about {math.ceil(60 * TIMING * run.request.minutes)} seconds")
+    until = time.monotonic() + 60 * TIMING * run.request.minutes
+    run.choose_threads()
+    run.time_everything(until)
+    for side in larger:
+        needed = run.minutes_needed(side)
+        if needed > run.request.minutes or time.monotonic() > until:
+            width, height = run.bench.sources.shape
+            run.talk.say(
+                f"the images are shrunk to {width} x {height}, and all numbers are about images of this size; "
+                f"larger ones need about {max(needed, run.request.minutes):.0f} minutes or a GPU"
+            )
+            break
+        run = run_at(side)
+        run.time_everything(until)
+    return run
 
 
 def outline(request: Request, talk: Talk) -> None:
@@ -156,6 +205,33 @@ class _Run:
     def remaining(self) -> float:
         return max(0.0, RESERVE * (self.deadline - time.monotonic()))
 
+    def choose_threads(self) -> None:
+        """Use one thread where it is faster: several wait for each other if other programs use the CPU, too."""
+        if self.bench.device.type != "cpu" or torch.get_num_threads() == 1:
+            return
+        view, plans, parts, taken = self.grid[0].view, [self.grid[0].plan], self.measurer.parts(0), dict[int, float]()
+        for threads in (torch.get_num_threads(), 1):
+            torch.set_num_threads(threads)
+            for steps in FEW["cpu"]:
+                taken[threads] = train_reconstructor(self.bench, view, plans, parts, steps, 0).seconds
+        torch.set_num_threads(min(taken, key=lambda threads: taken[threads]))
+
+    def time_everything(self, until: float) -> None:
+        self.doing[0] = "timing a few steps"
+        self.measurer.time_everything(self.grid, learns=self.learns, until=until)
+
+    def minutes_needed(self, side: int) -> float:
+        """About how many minutes ENOUGH settings need if the images have ``side`` pixels, by the costs of this run."""
+        pixels, effort = math.prod(self.bench.sources.shape), self.bench.effort
+        larger = pixels * (side / max(self.bench.sources.shape)) ** 2
+        attack, learn = (
+            effort.batch_of(round(times * larger), MOST) * larger / (effort.batch_of(times * pixels, MOST) * pixels)
+            for times in (4, 1)
+        )
+        costs = self.measurer.costs.scaled(attack=attack, score=larger / pixels, learn=learn)
+        some = self.grid[:ENOUGH]
+        return seconds_needed(costs, some, learns=self.learns, judge=self.trains_judge) / RESERVE / 60
+
     def measure(self) -> None:
         plan = self.work.get("plan") or self._plan()
         self.measurer.costs.known = {name: (fixed, step) for name, (fixed, step) in plan["costs"].items()}
@@ -182,12 +258,11 @@ class _Run:
             self.measurer.judge(seed, steps)
 
     def _plan(self) -> dict[str, Any]:
-        """Time a few steps of everything, choose what can be afforded, and say so."""
-        self.doing[0] = "timing a few steps"
-        step = self.measurer.time_everything(self.grid, learns=self.learns)
+        """Choose what can be afforded, and say so."""
         costs, seconds = self.measurer.costs, self.remaining()
-        first = Shares.of(3, judge=self.trains_judge).round * seconds
-        count = most_settings(costs, self.grid, first, learns=self.learns)
+        count = most_settings(costs, self.grid, seconds, learns=self.learns, judge=self.trains_judge)
+        count = count or min(2, len(self.grid))
+        step = costs.known.get("judge", (0.0, 0.0))[1]
         rounds = rounds_of(count)
         shares = Shares.of(len(rounds), judge=self.trains_judge)
         judge = max(FEWEST, min(MOST, round(shares.judge * seconds / step))) if self.trains_judge and step else 1
@@ -206,6 +281,7 @@ class _Run:
             self.talk.say("this is too little training to learn much: use more --minutes, or fewer settings")
         known = {name: list(one) for name, one in costs.known.items()}
         plan = {"settings": count, "rounds": rounds, "costs": known, "judge": judge}
+        plan |= {"side": max(self.bench.sources.shape), "threads": torch.get_num_threads()}
         return self.work.put("plan", plan)
 
     def _stage(
@@ -216,7 +292,15 @@ class _Run:
         if stage is None:
             costs = self.measurer.costs
             whole, seconds = self.measurer.whole if control else None, share * self.remaining()
-            steps = stage_steps(costs, settings, seconds, learns=self.learns, seeds=len(seeds), control=whole)
+            steps = stage_steps(
+                costs,
+                settings,
+                seconds,
+                learns=self.learns,
+                seeds=len(seeds),
+                control=whole,
+                unprotected=seeds == SEEDS,
+            )
             names = [one.name for one in settings]
             stage = self.work.put(name, {"settings": names, "learning": steps[0], "attacking": steps[1]})
         chosen = [one for one in self.grid if one.name in stage["settings"]]
@@ -234,8 +318,9 @@ class _Run:
                 self.doing[0] = f"{name}: learning from {one.words if one else 'unprotected images'}"
                 self.measurer.learner(one, seed, stage["learning"])
 
-    def result(self, finished: bool, minutes: float) -> Result:
+    def result(self, finished: bool) -> Result:
         records = self.work.records
+        minutes = sum(one["minutes"] for name, one in records.items() if name.startswith("time |"))
         found, control = gather(records, self.grid), controls(records)
         ordered = sorted(found, key=lambda one: (-one.confirmations, -one.rounds, -one.score))
         return Result(
@@ -273,9 +358,11 @@ def _grid(request: Request, sources: SourceSet) -> list[Setting]:
 
 
 def _samples(request: Request, bench: Bench) -> Tensor:
-    """uint8 [K, C, H, W]: the images that the owner named, or some of the sources."""
+    """uint8 [K, C, H, W]: the images that the owner named, or some sources that no seed trains on, if there are any."""
     if not request.samples:
-        return bench.images[:SAMPLES]
+        tested = [split(bench.sources, seed, bench.effort.tested).test for seed in (0, *SEEDS)]
+        held_out = functools.reduce(np.intersect1d, tested)
+        return bench.images[torch.from_numpy((held_out if len(held_out) else tested[0])[:SAMPLES])]
     shaped = [
         to_shape(np.asarray(read_image(path).pixels, np.uint8), bench.sources.shape, bench.sources.is_grey)
         for path in request.samples

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +158,17 @@ def read_sources(
     converted = grey and any(one.ndim == 3 for one in first)
     counts = len(items), tried
     return SourceSet(np.stack(images), labels, tuple(names), groups, one_size, *counts, converted, problems)
+
+
+def shrink_all(sources: SourceSet, side: int) -> SourceSet:
+    """The same images with a longest side of at most ``side`` pixels."""
+    width, height = sources.shape
+    longest = max(width, height)
+    if side >= longest:
+        return sources
+    target = max(1, width * side // longest), max(1, height * side // longest)
+    small = [to_shape(one[..., 0] if sources.is_grey else one, target, sources.is_grey) for one in sources.images]
+    return replace(sources, images=np.stack(small))
 
 
 def _in_random_order(items: Sequence[SourceItem], seed: int) -> list[int]:

@@ -27,7 +27,7 @@ from ldp_slicing.view import gain_of
 
 
 @dataclass(frozen=True)
-class ViewRebuilder:
+class ViewReconstructor:
     """A trained network, and the view whose releases it reads."""
 
     network: WhiteBox
@@ -40,7 +40,7 @@ class ViewRebuilder:
         return simulate(sources, plans, generator, prune=prune, size=size, output="ycbcr")
 
     @torch.inference_mode()
-    def rebuild(self, words: Tensor, plan: Plan, shape: Sequence[int]) -> Tensor:
+    def reconstruct(self, words: Tensor, plan: Plan, shape: Sequence[int]) -> Tensor:
         """Released words to float32 [N, C, H, W], 0..255, in the size ``shape`` of the sources."""
         known = torch.tensor([self.network.plan_features(plan)], device=words.device)
 
@@ -53,9 +53,9 @@ class ViewRebuilder:
         return torch.cat([guess(part) for part in torch.split(words, 100)])
 
 
-def train_rebuilder(
+def train_reconstructor(
     bench: Bench, view: ViewKey, plans: Sequence[Plan], parts: Parts, steps: int, seed: int
-) -> ViewRebuilder:
+) -> ViewReconstructor:
     """Train on the images of ``parts.train``, which the adversary may release as often as it likes."""
     size, prune = view
     device, train = bench.device, torch.from_numpy(parts.train).to(bench.device)
@@ -66,38 +66,40 @@ def train_rebuilder(
     batches = Batches(len(train), count, seed, device)
     shares = [plans[i % len(plans)] for i in range(count)]
     known = torch.tensor([network.plan_features(plan) for plan in shares], device=device)
-    rebuilder = ViewRebuilder(network, view, 0.0)
+    reconstructor = ViewReconstructor(network, view, 0.0)
 
     def loss() -> Tensor:
         images = batches.vary(bench.images[train[batches.draw()]])
-        words = rebuilder.release(images, shares, batches.generator)
+        words = reconstructor.release(images, shares, batches.generator)
         with half_precision(device):
             large = repeat_pixels(words, (height, width)).contiguous(memory_format=torch.channels_last)
             guessed, bits = network(large, known)
         view = repeat_pixels(apply_view(images, prune, colour=channels == 3, size=size), (height, width))
         return reconstruction_loss(images, guessed, bits, to_bits(view.to(torch.uint8)))
 
-    seconds = fit(loss, network, steps, batches, rate=1e-3, decay=0.01, stop=bench.stop)
-    return ViewRebuilder(network.eval(), view, seconds)
+    seconds = fit(loss, network, steps, batches, rate=bench.effort.rate, decay=0.01, stop=bench.stop)
+    return ViewReconstructor(network.eval(), view, seconds)
 
 
 @dataclass(frozen=True)
 class Attacked:
     """One release of each attacked image, and what the network makes of it.
 
-    which: int64 [M], their positions among all sources. words: uint8 [M, C, h, w]. rebuilt: float32 [M, C, H, W].
+    which: int64 [M], their positions among all sources. words: uint8 [M, C, h, w]. reconstructed: float32 [M, C, H, W].
     """
 
     which: NDArray[np.int64]
     words: Tensor
-    rebuilt: Tensor
+    reconstructed: Tensor
 
 
-def attack_images(bench: Bench, rebuilder: ViewRebuilder, plan: Plan, which: NDArray[np.int64], seed: int) -> Attacked:
+def attack_images(
+    bench: Bench, reconstructor: ViewReconstructor, plan: Plan, which: NDArray[np.int64], seed: int
+) -> Attacked:
     sources = bench.images[torch.from_numpy(which).to(bench.device)]
     generator = torch.Generator(bench.device).manual_seed(2000 + seed)
-    words = in_parts(sources, lambda part: rebuilder.release(part, plan, generator))
-    return Attacked(which, words, rebuilder.rebuild(words, plan, sources.shape[2:]))
+    words = in_parts(sources, lambda part: reconstructor.release(part, plan, generator))
+    return Attacked(which, words, reconstructor.reconstruct(words, plan, sources.shape[2:]))
 
 
 def some_of(held_out: NDArray[np.int64], most: int) -> NDArray[np.int64]:
@@ -107,10 +109,10 @@ def some_of(held_out: NDArray[np.int64], most: int) -> NDArray[np.int64]:
 
 
 def score(bench: Bench, attacked: Attacked) -> dict[str, Any]:
-    """SSIM, PSNR and the share that is rebuilt within r."""
+    """SSIM, PSNR and the share that is reconstructed within r."""
     sources = bench.images[torch.from_numpy(attacked.which).to(bench.device)]
     groups = None if bench.sources.groups is None else bench.sources.groups[attacked.which]
-    pairs = list(zip(torch.split(attacked.rebuilt, 250), torch.split(sources, 250), strict=True))
+    pairs = list(zip(torch.split(attacked.reconstructed, 250), torch.split(sources, 250), strict=True))
 
     def over(measure: Callable[[Tensor, Tensor], Tensor]) -> NDArray[np.float64]:
         return np.asarray(torch.cat([measure(a, b) for a, b in pairs]).double().cpu().numpy())
