@@ -8,10 +8,12 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from typer.testing import CliRunner, Result
 
@@ -20,7 +22,7 @@ from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab import plans, results
 from ldp_slicing.lab.attacks import recognition
-from ldp_slicing.lab.data.chest import load_chest, patient
+from ldp_slicing.lab.data.chest import kinds_of_test_images, load_chest, patient
 from ldp_slicing.lab.data.folders import load_folder, read_folder
 from ldp_slicing.lab.data.lfw import images_in_pairs, load_lfw, sides
 from ldp_slicing.lab.data.sets import DataError
@@ -151,6 +153,26 @@ def test_held_out_x_rays_are_of_other_patients(tmp_path: Path) -> None:
     for i, name in enumerate(names):
         assert [patient(other) == patient(name) for other in names] == (groups == groups[i]).tolist()
     assert named.train.labels.tolist() == [int(name.name.startswith("person")) for name in names]
+
+
+def test_the_page_of_x_rays_says_which_kinds_of_images_are_misclassified(tmp_path: Path) -> None:
+    write_chest(tmp_path)
+    names = [f"IM-{i:04d}.jpeg" for i in range(3)] + ["NORMAL2-IM-0003-0001.jpeg", "person9_virus_7.jpeg"]
+    names += [f"person{i}_bacteria_{i}.jpeg" for i in range(3)]
+    test = tmp_path / "chest_xray" / "test"
+    files = chain(*(sorted((test / one).iterdir()) for one in ("NORMAL", "PNEUMONIA")))
+    for path, name in zip(files, names, strict=True):
+        path.rename(path.with_name(name))
+    kinds = kinds_of_test_images(tmp_path)
+    assert kinds == ["IM"] * 3 + ["NORMAL2-IM"] + ["bacteria"] * 3 + ["virus"]
+    correct = torch.tensor([True, True, False, True, True, True, True, False])
+    found = chest._by_kind(correct, kinds)
+    assert (found["IM"]["count"], found["IM"]["share"], found["virus"]["share"]) == (3, pytest.approx(2 / 3), 0)
+    known = {"held_out_specificity": 0.9, "held_out_sensitivity": 0.8, "test_accuracy": 0.75}
+    at = known | {"sensitivity": 0.75, "specificity": 0.75, "correct_by_kind": found}
+    metrics = {"test_accuracy": 0.75, "roc_auc": 0.8, "at_held_out_threshold": at}
+    page = chest.table([Row("chest", "chest", recipe={"name": chest.SMALL}, metrics=metrics)])
+    assert "| without privacy | 90.0 | 66.7 | 100.0 | 80.0 | 100.0 | 0.0 |" in page
 
 
 MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are made, and how many rows it has

@@ -38,3 +38,15 @@ def patient(file: Path) -> str:
     """
     found = re.match(r"person\d+_[a-z]+|(NORMAL\d*-)?IM-\d+", file.name)
     return found[0] if found else str(file)  # a patient of its own
+
+
+def kinds_of_test_images(folder: Path) -> list[str]:
+    """The kind of each test image, in the order of ``load_chest``."""
+    root = folder / "chest_xray" / "test"
+    return [kind(path) for label in ("NORMAL", "PNEUMONIA") for path in list_images(root / label)]
+
+
+def kind(file: Path) -> str:
+    """What the name of a file says besides numbers: "bacteria", "virus", "IM" or "NORMAL2-IM"; "other" if nothing."""
+    found = re.match(r"person\d+_([a-z]+)|((?:NORMAL\d*-)?IM)-\d+", file.name)
+    return (found[1] or found[2]) if found else "other"

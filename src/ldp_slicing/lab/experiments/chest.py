@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ldp_slicing.lab.data.chest import load_chest
+from ldp_slicing.lab.data.chest import kinds_of_test_images, load_chest
 from ldp_slicing.lab.data.sets import shrunk
 from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExperiment, train_all, with_recipe
 from ldp_slicing.lab.learners.recipes import recipe
 from ldp_slicing.lab.learners.run import TrainingRun
 from ldp_slicing.lab.metrics.shares import Share, auc_interval
 from ldp_slicing.lab.metrics.thresholds import balanced_threshold, rates, roc_auc
-from ldp_slicing.lab.rows import Mode, Row, select
+from ldp_slicing.lab.rows import Metrics, Mode, Row, select
 from ldp_slicing.lab.tables import markdown, metric, percent, spread
 from ldp_slicing.plan import BUDGETS, Plan
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 MODES: tuple[Mode, ...] = ("raw", "decoded")
 HEALTHY, ILL = 234, 390  # images of the official test set
 SMALL, LARGE = "chest-small", "chest"  # recipes
+KINDS = ("IM", "NORMAL2-IM", "bacteria", "virus")  # of test images, see ``data.chest.kind``
 SEEDS = 3  # of the small network; the large one has one
 PAPER = (76.60, 88.94, 90.54, 91.99, 92.15, 92.95, 93.43)
 
@@ -38,7 +40,7 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
         how = recipe(name)
         held_out, sources = len(images.train.labels) // 10, shrunk(images, how.size) if how.size else images
         trials += [context.trial(with_recipe(row, how), sources, how, validation=held_out) for row in _rows(name)]
-    yield from train_all(trials, context, judge)
+    yield from train_all(trials, context, partial(judge, kinds=kinds_of_test_images(context.data)))
 
 
 def _rows(name: str) -> Iterator[Row]:
@@ -54,13 +56,18 @@ def _rows(name: str) -> Iterator[Row]:
         yield replace(base, seed=seed)
 
 
-def judge(run: TrainingRun, row: Row) -> Row:
-    """The row with its metrics for pneumonia (class 1), with a threshold that is chosen on the held-out patients."""
+def judge(run: TrainingRun, row: Row, kinds: Sequence[str]) -> Row:
+    """The row with its metrics for pneumonia (class 1), with a threshold that is chosen on the held-out patients.
+
+    kinds: of the test images.
+    """
     known, answers = pneumonia_scores(run, run.inputs.validation[0]), run.inputs.validation[1]
     scores, labels = pneumonia_scores(run, run.inputs.test[0]), run.inputs.test[1]
     threshold = balanced_threshold(known, answers)
     sensitivity, specificity = rates(scores, labels, 0.0)
     chosen_sensitivity, chosen_specificity = rates(scores, labels, threshold)
+    held_out_sensitivity, held_out_specificity = rates(known, answers, threshold)
+    correct = (scores > threshold) == (labels == 1)
     metrics = {
         "test_accuracy": float(((scores > 0) == (labels == 1)).float().mean()),
         "sensitivity": sensitivity,
@@ -70,12 +77,21 @@ def judge(run: TrainingRun, row: Row) -> Row:
         "held_out_roc_auc": roc_auc(known, answers),
         "at_held_out_threshold": {
             "threshold": threshold,
-            "test_accuracy": float(((scores > threshold) == (labels == 1)).float().mean()),
+            "test_accuracy": float(correct.float().mean()),
             "sensitivity": chosen_sensitivity,
             "specificity": chosen_specificity,
+            "held_out_sensitivity": held_out_sensitivity,
+            "held_out_specificity": held_out_specificity,
+            "correct_by_kind": _by_kind(correct, kinds),
         },
     }
     return replace(row, metrics=metrics)
+
+
+def _by_kind(correct: Tensor, kinds: Sequence[str]) -> Metrics:
+    """bool [N] and the kind of each image to the share of correct answers of each kind."""
+    found = {kind: [one for one, other in zip(correct.tolist(), kinds, strict=True) if other == kind] for kind in kinds}
+    return {kind: Share(sum(answers), len(answers)).row() for kind, answers in sorted(found.items())}
 
 
 @torch.no_grad()
@@ -91,7 +107,7 @@ def validation_accuracy(row: Row) -> float:
 
 
 def table(rows: Sequence[Row]) -> str:
-    return f"{_small_table(rows)}\n{_large_table(rows)}"
+    return "\n".join(filter(None, (_small_table(rows), _table_by_kind(rows), _large_table(rows))))
 
 
 def _settings(rows: Sequence[Row], name: str) -> Iterator[tuple[list[str], list[Row]]]:
@@ -124,6 +140,25 @@ def _small_table(rows: Sequence[Row]) -> str:
         "test accuracy, threshold 1/2, %",
     ]
     return markdown(heads, lines) if lines else ""
+
+
+def _table_by_kind(rows: Sequence[Row]) -> str:
+    """Which test images the small network gets right, beside held-out images at the same threshold."""
+    measured = {
+        " ".join(cells).removesuffix(" -"): [row.metrics["at_held_out_threshold"] for row in found]
+        for cells, found in _settings(rows, SMALL)
+        if found
+        and all({*KINDS} <= {*row.metrics["at_held_out_threshold"].get("correct_by_kind", ())} for row in found)
+    }
+    lines = []
+    for setting, found in measured.items():
+        held_out = [fmean(one[name] for one in found) for name in ("held_out_specificity", "held_out_sensitivity")]
+        kinds = [fmean(one["correct_by_kind"][name]["share"] for one in found) for name in KINDS]
+        shares = (held_out[0], *kinds[:2], held_out[1], *kinds[2:])
+        lines.append([setting, *(percent(share, 1) for share in shares)])
+    heads = ["eps per released pixel", "healthy, held out", *(f"healthy, test, files `{name}`" for name in KINDS[:2])]
+    heads += ["pneumonia, held out", *(f"pneumonia, test, {name}" for name in KINDS[2:])]
+    return f"Share of correct answers by kind of image, %\n\n{markdown(heads, lines)}" if lines else ""
 
 
 def _large_table(rows: Sequence[Row]) -> str:
