@@ -485,7 +485,7 @@ def test_choose_proposes_the_best_validation_accuracy_within_the_limits(tmp_path
         (("--max-leakage", "0.1"), "the smallest is 0.160 (paper, pruned, eps 1)"),
         (("--max-leakage", "1", "--max-epsilon", "0.5"), "the smallest has 1"),
         (("--max-leakage", "0.2"), "paper, pruned, eps 1, has a validation accuracy of 10.00 %"),
-        (("--max-leakage", "1", "--task", "faces"), "measured for cifar10"),
+        (("--max-leakage", "1", "--task", "faces"), "nothing was measured for 'faces', only for cifar10"),
         (("--max-leakage", "1.2"), "0 to 1; got 1.2"),
         (("--max-leakage", "-1"), "0 to 1; got -1"),
         (("--max-leakage", "nan"), "0 to 1; got nan"),

@@ -45,6 +45,6 @@ def choose_from_report(
     reports = packaged() if results is None else read_reports(results)
     if task not in reports:
         known = ", ".join(sorted({TASK, *reports}))
-        raise LdpSlicingError(f"nothing was measured for {task!r}: use one of {known}, or run `ldp-slicing advise`")
+        raise LdpSlicingError(f"nothing was measured for {task!r}, only for {known}: run `ldp-slicing advise`")
     rules = make_rules(max_ssim=max_leakage, max_linkage=max_linkage)
     return describe(*choose_setting(reports[task], rules, max_epsilon))
