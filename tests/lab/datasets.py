@@ -13,8 +13,6 @@ from torch import nn
 
 from ldp_slicing.lab.attacks import recognition
 
-RNG = np.random.default_rng(7)
-
 
 def tiny(classes: int, channels: int = 3) -> nn.Module:
     return nn.Sequential(
@@ -28,9 +26,11 @@ def tiny(classes: int, channels: int = 3) -> nn.Module:
 
 
 def write_cifar(folder: Path) -> None:
+    rng = np.random.default_rng(7)
+
     def batch(key: str, classes: int, count: int) -> bytes:
         return pickle.dumps(
-            {"data": RNG.integers(0, 256, (count, 3072), dtype=np.uint8), key: [i % classes for i in range(count)]}
+            {"data": rng.integers(0, 256, (count, 3072), dtype=np.uint8), key: [i % classes for i in range(count)]}
         )
 
     ten, hundred = folder / "cifar-10-batches-py", folder / "cifar-100-python"
@@ -44,22 +44,24 @@ def write_cifar(folder: Path) -> None:
 
 
 def write_chest(folder: Path) -> None:
+    rng = np.random.default_rng(8)
     for split, count in (("train", 12), ("val", 2), ("test", 4)):
         for kind in ("NORMAL", "PNEUMONIA"):
             place = folder / "chest_xray" / split / kind
             place.mkdir(parents=True)
             for i in range(count):
-                Image.fromarray(RNG.integers(0, 256, (30, 40), dtype=np.uint8)).save(place / f"{i}.jpeg")
+                Image.fromarray(rng.integers(0, 256, (30, 40), dtype=np.uint8)).save(place / f"{i}.jpeg")
 
 
 def write_lfw(folder: Path, people: int = 16, folds: int = 4) -> None:
     """Four folds, each with two matching and two other pairs. Person i is in fold i mod 4, the last two in none."""
+    rng = np.random.default_rng(9)
     root = folder / "lfw112"
     for person in range(people + 2):
         place = root / f"P{person}"
         place.mkdir(parents=True)
         for number in (1, 2):
-            Image.fromarray(RNG.integers(0, 256, (112, 112, 3), dtype=np.uint8)).save(
+            Image.fromarray(rng.integers(0, 256, (112, 112, 3), dtype=np.uint8)).save(
                 place / f"P{person}_{number:04d}.webp", lossless=True
             )
     lines = [f"{folds}\t2"]
@@ -77,10 +79,11 @@ def write_both(folder: Path) -> None:
 
 def write_bin(path: Path, pairs: int = 10) -> None:
     """An InsightFace verification set of random faces, of which half of the pairs match."""
+    rng = np.random.default_rng(10)
     encoded = []
     for _ in range(2 * pairs):
         buffer = io.BytesIO()
-        Image.fromarray(RNG.integers(0, 256, (112, 112, 3), dtype=np.uint8)).save(buffer, "PNG")
+        Image.fromarray(rng.integers(0, 256, (112, 112, 3), dtype=np.uint8)).save(buffer, "PNG")
         encoded.append(buffer.getvalue())
     path.write_bytes(pickle.dumps((encoded, [i % 2 == 0 for i in range(pairs)])))
 
