@@ -39,6 +39,17 @@ def to_bits(words: Tensor) -> Tensor:
     return (words.unsqueeze(2) >> shifts & 1).flatten(1, 2)
 
 
+def evidence(words: Tensor, odds: Tensor) -> Tensor:
+    """What each released bit says, for a network that serves all plans of a view.
+
+    words: uint8 [N, C, H, W]. odds: float32 [N, 8 C], the log-odds that a bit is unchanged. Returns float32
+    [N, 16 C, H, W]: the expected bit (-1 to 1) given its release, and the released bit, 0 where it is dropped.
+    """
+    sign = 2.0 * to_bits(words).float() - 1
+    odds = odds[:, :, None, None]
+    return torch.cat((sign * torch.tanh(odds / 2), sign * (odds > 0)), 1)
+
+
 def mean_words(likely: Tensor) -> Tensor:
     """[N, 8 C, H, W] bits, or probabilities that they are 1, to float32 [N, C, H, W]: the channels' means, 0..255."""
     count, planes, height, width = likely.shape

@@ -6,7 +6,15 @@ from torch import nn
 
 from ldp_slicing import Plan, Slice
 from ldp_slicing.lab.bits import log_odds, mean_words, to_bits
-from ldp_slicing.lab.learners.models.adversaries import NETWORKS, BlackBox, Denoiser, FullScaleUNet, UNet, WhiteBox
+from ldp_slicing.lab.learners.models.adversaries import (
+    NETWORKS,
+    BitUNet,
+    BlackBox,
+    Denoiser,
+    FullScaleUNet,
+    UNet,
+    WhiteBox,
+)
 from ldp_slicing.torch.simulate import apply_view
 from tests.lab.attacks.images import disc_images
 
@@ -23,13 +31,14 @@ def test_any_size_comes_back_and_every_weight_learns(make: type[nn.Module], scal
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_both_adversaries_return_images(channels: int) -> None:
+def test_adversaries_return_images(channels: int) -> None:
     plan = Plan.paper(20.0) if channels == 3 else Plan.grey(8.0, 8)
     releases = torch.randint(256, (2, channels, 21, 18), dtype=torch.uint8)
-    for network in (BlackBox(channels, width=4, scales=2), WhiteBox(channels, width=8, scales=2)):
+    for make in (BlackBox, BitUNet, WhiteBox):
+        network = make(channels, width=8, scales=2)
         guess, bits = network(releases, torch.tensor([network.plan_features(plan)] * 2))
         assert guess.shape == releases.shape
-        assert bits is None if isinstance(network, BlackBox) else bits.shape == (2, 8 * channels, 21, 18)
+        assert bits.shape == (2, 8 * channels, 21, 18) if make is WhiteBox else bits is None
         (guess.sum() + (0 if bits is None else bits.sum())).backward()
         assert all(parameter.grad is not None for parameter in network.parameters())
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ldp_slicing.lab.bits import log_odds, to_bits
+from ldp_slicing.lab.bits import log_odds
 from ldp_slicing.lab.learners.graph import capture
 from ldp_slicing.lab.peers.training import channels_last, seeded
 from ldp_slicing.plan import Plan
@@ -218,17 +218,6 @@ class Batches:
         rows, columns = (rows + by[0]).clamp(0, height - 1), (columns + by[1]).clamp(0, width - 1)
         images = images.gather(2, rows[:, None, :, None].expand(-1, images.shape[1], -1, width))
         return images.gather(3, columns[:, None, None, :].expand(-1, images.shape[1], height, -1))
-
-
-def evidence(words: Tensor, odds: Tensor) -> Tensor:
-    """What each released bit says, for a network that serves all plans of a view.
-
-    words: uint8 [N, C, H, W]. odds: float32 [N, 8 C], the log-odds that a bit is unchanged. Returns float32
-    [N, 16 C, H, W]: the expected bit (-1 to 1) given its release, and the released bit, 0 where it is dropped.
-    """
-    sign = 2.0 * to_bits(words).float() - 1
-    odds = odds[:, :, None, None]
-    return torch.cat((sign * torch.tanh(odds / 2), sign * (odds > 0)), 1)
 
 
 def odds_of(plan: Plan, device: torch.device) -> Tensor:

@@ -16,21 +16,20 @@ from ldp_slicing.lab.advise.intervals import Estimate, mean_of, share_of
 from ldp_slicing.lab.advise.learning import Bench, in_parts
 from ldp_slicing.lab.advise.networks import Batches, fit, half_precision
 from ldp_slicing.lab.advise.splits import Parts
-from ldp_slicing.lab.bits import repeat_pixels, to_bits
-from ldp_slicing.lab.learners.models.adversaries import WhiteBox
+from ldp_slicing.lab.bits import repeat_pixels
+from ldp_slicing.lab.learners.models.adversaries import BitUNet
 from ldp_slicing.lab.learners.objectives import reconstruction_loss
 from ldp_slicing.lab.metrics.images import CRITERIA, psnr, ssim
 from ldp_slicing.lab.peers.training import channels_last, seeded
 from ldp_slicing.plan import Plan
-from ldp_slicing.torch.simulate import apply_view, simulate
-from ldp_slicing.view import gain_of
+from ldp_slicing.torch.simulate import simulate
 
 
 @dataclass(frozen=True)
 class ViewReconstructor:
     """A trained network, and the view whose releases it reads."""
 
-    network: WhiteBox
+    network: BitUNet
     view: ViewKey
     seconds: float  # of training
 
@@ -57,11 +56,10 @@ def train_reconstructor(
     bench: Bench, view: ViewKey, plans: Sequence[Plan], parts: Parts, steps: int, seed: int
 ) -> ViewReconstructor:
     """Train on the images of ``parts.train``, which the adversary may release as often as it likes."""
-    size, prune = view
     device, train = bench.device, torch.from_numpy(parts.train).to(bench.device)
     channels, height, width = bench.images.shape[1:]
     with seeded(seed):
-        network = channels_last(WhiteBox(channels, gain_of(prune), width=bench.effort.width).to(device)).train()
+        network = channels_last(BitUNet(channels, width=bench.effort.width).to(device)).train()
     count = bench.effort.batch_of(4 * height * width, len(train))  # the network has more to keep than a learner
     batches = Batches(len(train), count, seed, device)
     shares = [plans[i % len(plans)] for i in range(count)]
@@ -73,9 +71,8 @@ def train_reconstructor(
         words = reconstructor.release(images, shares, batches.generator)
         with half_precision(device):
             large = repeat_pixels(words, (height, width)).contiguous(memory_format=torch.channels_last)
-            guessed, bits = network(large, known)
-        view = repeat_pixels(apply_view(images, prune, colour=channels == 3, size=size), (height, width))
-        return reconstruction_loss(images, guessed, bits, to_bits(view.to(torch.uint8)))
+            guessed, _ = network(large, known)
+        return reconstruction_loss(images, guessed)
 
     seconds = fit(loss, network, steps, batches, rate=bench.effort.rate, decay=0.01, stop=bench.stop)
     return ViewReconstructor(network.eval(), view, seconds)
