@@ -32,7 +32,9 @@ from ldp_slicing.lab.bits import flip_probabilities, to_bits
 from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.data.folders import list_images, read_images
 from ldp_slicing.lab.data.sets import require_folder
+from ldp_slicing.lab.learners.objectives import reconstruction_loss
 from ldp_slicing.lab.metrics.images import ssim
+from ldp_slicing.lab.peers.training import channels_last
 from ldp_slicing.plan import BUDGETS, Plan
 from ldp_slicing.torch.simulate import apply_view, simulate
 from ldp_slicing.view import Prune, block_of, gain_of
@@ -51,8 +53,10 @@ PLANS = (
 IS_GREY = torch.tensor([one in GREY_PLANS for one in PLANS])
 PRUNES: tuple[Prune, ...] = (None, "haar", "haar2", "haar4", "dct")
 SIDES = (32, 64, 112)  # of training images, in pixels; smaller sources are enlarged
-LEARNING_RATE = 1e-3
+CROP = 64  # the side of the parts that are trained on, at most
+LEARNING_RATE = 2e-3
 WARM_UP = 0.1  # share of the training in which the learning rate rises
+FROZEN_FROM = 0.6  # share of the training after which the statistics of the batch normalisation stay as they are
 
 
 class _Two(nn.Sequential):
@@ -61,7 +65,8 @@ class _Two(nn.Sequential):
     def __init__(self, inside: int, outside: int) -> None:
         layers: list[nn.Module] = []
         for before in (inside, outside):
-            layers += [nn.Conv2d(before, outside, 3, padding=1, bias=False), nn.BatchNorm2d(outside), nn.ReLU()]
+            norm = nn.BatchNorm2d(outside, momentum=0.02)  # the mean of many batches, because sizes take turns
+            layers += [nn.Conv2d(before, outside, 3, padding=1, bias=False), norm, nn.ReLU()]
         super().__init__(*layers)
 
 
@@ -84,6 +89,16 @@ class PageNetwork(nn.Module):
             x = block(torch.cat((functional.interpolate(x, scale_factor=2.0, mode="nearest"), skipped), 1))
         out: Tensor = self.head(x)
         return out
+
+    def freeze_statistics(self, frozen: bool) -> None:
+        """Train with the running statistics of the batch normalisation if ``frozen``, else with those of each batch.
+
+        The page has the running statistics only. Sizes have different ones, so a network that is trained with those of
+        each batch to the end makes little of a single image.
+        """
+        for block in (*self.down, *self.up):
+            for norm in (block[1], block[4]):
+                norm.train(not frozen)
 
     def folded(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield weights [O, I, 3, 3] and biases [O] of each convolution, with the normalisation after it."""
@@ -141,25 +156,31 @@ def train_network(sources: Tensor, how: NetworkTraining, widths: tuple[int, ...]
     if len(sources) < 2 or sources.shape[1] != 3:
         raise DataError(f"the network needs at least two colour images; got {tuple(sources.shape)}")
     torch.manual_seed(how.seed)
-    network = PageNetwork(widths).to(how.device)
+    network = channels_last(PageNetwork(widths).to(how.device))
     sources = sources.to(how.device)
     optimiser = torch.optim.AdamW(network.parameters(), LEARNING_RATE, weight_decay=1e-4)
     started, step, done = time.monotonic(), 0, 0.0
     while done < 1:
-        side, prune = how.sides[step % len(how.sides)], PRUNES[step // len(how.sides) % len(PRUNES)]
-        # Every batch has all plans: their tables are then moved to the device only once.
-        count = max(1, how.batch * SIDES[-1] ** 2 // side**2 // len(PLANS)) * len(PLANS)
-        plans = PLANS * (count // len(PLANS))
-        batch = _resized(sources[torch.randint(len(sources), (count,), device=how.device)], side)
+        side, turn = how.sides[step % len(how.sides)], step // len(how.sides)
+        # Every batch has all plans and all prunings, and its plans are always in the same order: their tables are then
+        # moved to the device only once.
+        crop = min(side, CROP)
+        count = max(1, how.batch * SIDES[-1] ** 2 // crop**2 // len(PLANS)) * len(PLANS)
+        batch = _resized(sources[torch.randint(len(sources), (count,), device=how.device)], side, crop)
         batch = _greyed(batch.flip(3) if step % 2 else batch)
-        seen = inputs(simulate(batch, plans, prune=prune), plans, prune)
+        parts = zip(batch.chunk(len(PRUNES)), _chunks(PLANS * (count // len(PLANS)), len(PRUNES)), strict=True)
+        seen = torch.cat(
+            [_released(part, plans, PRUNES[(turn + i) % len(PRUNES)]) for i, (part, plans) in enumerate(parts)]
+        )
+        network.freeze_statistics(done > FROZEN_FROM)
         with torch.autocast(how.device.type, torch.bfloat16, enabled=how.device.type == "cuda"):
-            guess = network(seen)
-        loss = functional.l1_loss(guess.float(), batch.float() / 255)
+            guess = network(seen.contiguous(memory_format=torch.channels_last))
+        loss = reconstruction_loss(batch, 255 * guess.float())
         for group in optimiser.param_groups:
             group["lr"] = LEARNING_RATE * (min(done / WARM_UP, 1.0) + 0.01) * (1 + cos(pi * done)) / 2
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimiser.step()
         step += 1
         how.report(step, float(loss.detach()))
@@ -167,12 +188,23 @@ def train_network(sources: Tensor, how: NetworkTraining, widths: tuple[int, ...]
     return network.eval()
 
 
-def _resized(images: Tensor, side: int) -> Tensor:
-    """uint8 [N, 3, H, W] to uint8 [N, 3, side, side]."""
-    if images.shape[2:] == (side, side):
-        return images
-    resized = functional.interpolate(images.float(), (side, side), mode="bilinear", antialias=True)
-    return resized.round_().clamp_(0, 255).to(torch.uint8)
+def _released(batch: Tensor, plans: tuple[Plan, ...], prune: Prune) -> Tensor:
+    """What the network sees of one release of each image."""
+    return inputs(simulate(batch, plans, prune=prune), plans, prune)
+
+
+def _chunks(plans: tuple[Plan, ...], count: int) -> list[tuple[Plan, ...]]:
+    """``count`` parts of the same length."""
+    return [plans[i : i + len(plans) // count] for i in range(0, len(plans), len(plans) // count)]
+
+
+def _resized(images: Tensor, side: int, crop: int) -> Tensor:
+    """uint8 [N, 3, H, W] to uint8 [N, 3, crop, crop]: resized to side x side, then the same random part of each."""
+    if images.shape[2:] != (side, side):
+        resized = functional.interpolate(images.float(), (side, side), mode="bilinear", antialias=True)
+        images = resized.round_().clamp_(0, 255).to(torch.uint8)
+    top, left = torch.randint(side - crop + 1, (2,)).tolist()
+    return images[:, :, top : top + crop, left : left + crop]
 
 
 def _greyed(batch: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ def page_network(
         nonlocal taken
         taken = step
         if step in (1, steps) or step % REPORTED == 0:
-            err.print(f"step {step:,} of {steps:,}: mean error {255 * loss:.2f} levels")
+            err.print(f"step {step:,} of {steps:,}: loss {loss:.4f}")
 
     how = lab.NetworkTraining(steps, place, batch, 60 * minutes, seed, report=report)
     network = lab.train_network(sources, how)
