@@ -56,6 +56,7 @@ SIDES = (32, 64, 112)  # of training images, in pixels; smaller sources are enla
 CROP = 64  # the side of the parts that are trained on, at most
 LEARNING_RATE = 2e-3
 WARM_UP = 0.1  # share of the training in which the learning rate rises
+AVERAGED = 50  # batches whose statistics are averaged
 FROZEN_FROM = 0.6  # share of the training after which the statistics of the batch normalisation stay as they are
 
 
@@ -65,8 +66,7 @@ class _Two(nn.Sequential):
     def __init__(self, inside: int, outside: int) -> None:
         layers: list[nn.Module] = []
         for before in (inside, outside):
-            norm = nn.BatchNorm2d(outside, momentum=0.02)  # the mean of many batches, because sizes take turns
-            layers += [nn.Conv2d(before, outside, 3, padding=1, bias=False), norm, nn.ReLU()]
+            layers += [nn.Conv2d(before, outside, 3, padding=1, bias=False), nn.BatchNorm2d(outside), nn.ReLU()]
         super().__init__(*layers)
 
 
@@ -90,15 +90,16 @@ class PageNetwork(nn.Module):
         out: Tensor = self.head(x)
         return out
 
-    def freeze_statistics(self, frozen: bool) -> None:
+    def track_statistics(self, step: int, *, frozen: bool) -> None:
         """Train with the running statistics of the batch normalisation if ``frozen``, else with those of each batch.
 
-        The page has the running statistics only. Sizes have different ones, so a network that is trained with those of
-        each batch to the end makes little of a single image.
+        The page has the running statistics only. Sizes take turns and have different ones, so the running statistics
+        are means of many batches, and a network that is trained with those of each batch to the end does not fit them.
         """
         for block in (*self.down, *self.up):
             for norm in (block[1], block[4]):
                 norm.train(not frozen)
+                norm.momentum = max(1 / (step + 1), 1 / AVERAGED)
 
     def folded(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield weights [O, I, 3, 3] and biases [O] of each convolution, with the normalisation after it."""
@@ -172,7 +173,7 @@ def train_network(sources: Tensor, how: NetworkTraining, widths: tuple[int, ...]
         seen = torch.cat(
             [_released(part, plans, PRUNES[(turn + i) % len(PRUNES)]) for i, (part, plans) in enumerate(parts)]
         )
-        network.freeze_statistics(done > FROZEN_FROM)
+        network.track_statistics(step, frozen=done > FROZEN_FROM)
         with torch.autocast(how.device.type, torch.bfloat16, enabled=how.device.type == "cuda"):
             guess = network(seen.contiguous(memory_format=torch.channels_last))
         loss = reconstruction_loss(batch, 255 * guess.float())
