@@ -24,7 +24,7 @@ export const READ_THIS = [
   "Pruning and shrinking before the noise, the number of releases of one source and whose key was used cannot be checked from the releases: there the card is its writer's word."
 ];
 
-export const TABLE_VERSION = 3;
+export const TABLE_VERSION = 4;
 
 export const KINDS = [
   "identity",
@@ -49,6 +49,7 @@ export const FAMILIES = [
   [[12582912, 1.0]],
   [[8388608, 0.424880293], [1048576, 0.15022063700000002], [32768, 0.21244953500000002], [128, 0.21244953500000002]],
   [[8388608, 1.0]],
+  [[14729408, 1.0]],
 ];
 
 export const MEASURED = [
@@ -112,6 +113,14 @@ export const MEASURED = [
   {"name": "lfw-14-Y7+Y6+Cb7+Cr7-whole-eps5.2-identity", "kind": "identity", "pixels": 196, "epsilon": 5.2, "prune": null, "sentence": "At eps 5.2 and 14 x 14 pixels, a network re-identified 1.9 % of 736 people from one release each, and was correct on 72.2 % of pairs when asked whether they show the same person (faces, LFW)", "advice": "treat these releases as linkable to other images of the same person", "wordBits": 24, "family": 5},
   {"name": "lfw-28-Y7+Y6+Cb7+Cr7-whole-eps5.2-identity", "kind": "identity", "pixels": 784, "epsilon": 5.2, "prune": null, "sentence": "At eps 5.2 and 28 x 28 pixels, a network re-identified 14.5 % of 736 people from one release each, and was correct on 86.2 % of pairs when asked whether they show the same person (faces, LFW)", "advice": "treat these releases as recognisable", "wordBits": 24, "family": 5},
   {"name": "lfw-56-Y7+Y6+Cb7+Cr7-whole-eps5.2-identity", "kind": "identity", "pixels": 3136, "epsilon": 5.2, "prune": null, "sentence": "At eps 5.2 and 56 x 56 pixels, a network re-identified 49.7 % of 736 people from one release each, and was correct on 94.0 % of pairs when asked whether they show the same person (faces, LFW)", "advice": "treat these releases as recognisable", "wordBits": 24, "family": 5},
+  {"name": "chest-112-paper-haar-eps1-content", "kind": "content", "pixels": 12544, "epsilon": 1.0, "prune": "haar", "sentence": "At eps 1 and 112 x 112 pixels, a network detected pneumonia from one release each with a ROC AUC of 87.4 % (chest X-rays)", "advice": "whether people can be recognised was not measured", "wordBits": 8, "family": 0},
+  {"name": "chest-112-paper-haar-eps12-content", "kind": "content", "pixels": 12544, "epsilon": 12.0, "prune": "haar", "sentence": "At eps 12 and 112 x 112 pixels, a network detected pneumonia from one release each with a ROC AUC of 94.7 % (chest X-rays)", "advice": "whether people can be recognised was not measured", "wordBits": 8, "family": 0},
+  {"name": "chest-112-paper-haar-eps2.4-content", "kind": "content", "pixels": 12544, "epsilon": 2.4, "prune": "haar", "sentence": "At eps 2.4 and 112 x 112 pixels, a network detected pneumonia from one release each with a ROC AUC of 92.1 % (chest X-rays)", "advice": "whether people can be recognised was not measured", "wordBits": 8, "family": 0},
+  {"name": "chest-112-paper-haar-eps20-content", "kind": "content", "pixels": 12544, "epsilon": 20.0, "prune": "haar", "sentence": "At eps 20 and 112 x 112 pixels, a network detected pneumonia from one release each with a ROC AUC of 95.0 % (chest X-rays)", "advice": "whether people can be recognised was not measured", "wordBits": 8, "family": 0},
+  {"name": "chest-112-paper-haar-eps32-content", "kind": "content", "pixels": 12544, "epsilon": 32.0, "prune": "haar", "sentence": "At eps 32 and 112 x 112 pixels, a network detected pneumonia from one release each with a ROC AUC of 95.3 % (chest X-rays)", "advice": "whether people can be recognised was not measured", "wordBits": 8, "family": 0},
+  {"name": "chest-112-paper-haar-eps5.2-content", "kind": "content", "pixels": 12544, "epsilon": 5.2, "prune": "haar", "sentence": "At eps 5.2 and 112 x 112 pixels, a network detected pneumonia from one release each with a ROC AUC of 93.4 % (chest X-rays)", "advice": "whether people can be recognised was not measured", "wordBits": 8, "family": 0},
+  {"name": "chest-112-paper-haar-eps58-content", "kind": "content", "pixels": 12544, "epsilon": 58.0, "prune": "haar", "sentence": "At eps 58 and 112 x 112 pixels, a network detected pneumonia from one release each with a ROC AUC of 95.7 % (chest X-rays)", "advice": "whether people can be recognised was not measured", "wordBits": 8, "family": 0},
+  {"name": "lfw-14-Y7+Y6+Y5+Cb7+Cb6+Cr7+Cr6-whole-eps8-identity", "kind": "identity", "pixels": 196, "epsilon": 8.0, "prune": null, "sentence": "At eps 8 and 14 x 14 pixels, a network re-identified 5.0 % of 736 people from one release each, and was correct on 80.3 % of pairs when asked whether they show the same person (faces, LFW)", "advice": "treat these releases as recognisable", "wordBits": 24, "family": 12},
 ];
 
 export const PRESETS = [
