@@ -7,7 +7,7 @@ taught the judge's embeddings of their sources. The stronger one counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -177,16 +177,18 @@ def train_student(
 
 
 @torch.inference_mode()
-def link(
-    bench: Bench, judge: Judge, student: Student, plan: Plan, attacked: Attacked, parts: Parts, test: LinkageTest
-) -> dict[str, Any]:
-    """Rank-1 identification and verification accuracy from one release of each attacked image."""
-    gallery = _ready(judge.of(bench.images)[torch.from_numpy(parts.test).to(bench.device)])
+def embed_attacked(bench: Bench, judge: Judge, student: Student, plan: Plan, attacked: Attacked) -> dict[str, Tensor]:
+    """float32 [M, D] for each of the two attacks: embeddings from one release of each attacked image."""
     odds = odds_of(plan, bench.device)
-    seen = {
+    return {
         "student": in_parts(attacked.words, lambda part: student.embed(part, odds.expand(len(part), -1))),
         "judge on reconstructed images": in_parts(attacked.reconstructed, judge.embed),
     }
+
+
+def link(bench: Bench, judge: Judge, seen: Mapping[str, Tensor], parts: Parts, test: LinkageTest) -> dict[str, Any]:
+    """Rank-1 identification and verification accuracy. seen: embeddings of attacked images, see ``embed_attacked``."""
+    gallery = _ready(judge.of(bench.images)[torch.from_numpy(parts.test).to(bench.device)])
     found = [{"attack": name, **_scores(_ready(one), gallery, test)} for name, one in seen.items()]
     best = {  # an attacker would choose the better one
         metric: max((one[metric] for one in found if metric in one), key=lambda one: float(one["high"]), default=None)

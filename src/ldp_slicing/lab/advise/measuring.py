@@ -16,7 +16,15 @@ from torch import Tensor
 from ldp_slicing.lab.advise.budget import Costs, attack_kind, learner_kind, scoring_kind
 from ldp_slicing.lab.advise.grid import Setting, ViewKey, size_name
 from ldp_slicing.lab.advise.learning import Bench, learn
-from ldp_slicing.lab.advise.linking import Judge, link, link_unprotected, load_judge, train_judge, train_student
+from ldp_slicing.lab.advise.linking import (
+    Judge,
+    embed_attacked,
+    link,
+    link_unprotected,
+    load_judge,
+    train_judge,
+    train_student,
+)
 from ldp_slicing.lab.advise.networks import FEW, clock
 from ldp_slicing.lab.advise.reconstruction import ViewReconstructor, attack_images, score, some_of, train_reconstructor
 from ldp_slicing.lab.advise.splits import LinkageTest, Parts, linkage_test, split
@@ -27,7 +35,7 @@ from ldp_slicing.torch.simulate import simulate
 
 ALMOST_NO_NOISE = 200.0  # eps of the control: bits are flipped so rarely that images are as good as unprotected
 CONTROL = "unprotected"
-TIMED = 16  # images that are scored to time it
+TIMED = {"cuda": None, "cpu": 16}  # images that are scored to time it; None: all
 
 
 @dataclass
@@ -43,6 +51,7 @@ class Measurer:
     samples: Tensor
     recogniser: Path | None = None
     judges: dict[int, Judge | None] = field(default_factory=dict)
+    loaded: Judge | None = None  # the recogniser: one for all seeds, because embedding all images takes long
 
     @property
     def whole(self) -> ViewKey:
@@ -91,23 +100,28 @@ class Measurer:
         plans = [one.plan for one in settings] + ([self.control_plan] if control or not settings else [])
         reconstructor = train_reconstructor(bench, view, plans, parts, steps, seed)
         student = train_student(bench, judge, view, plans, parts, steps, seed) if judge else None
+        trained = clock(bench.device)
         found: dict[str, Any] = {"settings": {}, "steps": steps}
         which = some_of(parts.test, bench.effort.attacked) if test is None else parts.test[test.released]
-        attacked_in_all, which = len(which), which if keep else which[:TIMED]
+        attacked_in_all = len(which)
+        if not keep:  # timing: all images would take too long on a CPU
+            which = which[: TIMED[bench.device.type]]
         for one in settings:
             attacked = attack_images(bench, reconstructor, one.plan, which, seed)
             mine: dict[str, Any] = {"reconstruction": score(bench, attacked)}
-            if judge and student and test and keep:
-                mine["linkage"] = link(bench, judge, student, one.plan, attacked, parts, test)
+            if judge and student and test:
+                seen = embed_attacked(bench, judge, student, one.plan, attacked)
+                if keep:
+                    mine["linkage"] = link(bench, judge, seen, parts, test)
             found["settings"][one.name] = mine
             if keep:
                 self._draw_samples(reconstructor, one)
         if control or not settings:
             found["control"] = score(bench, attack_images(bench, reconstructor, self.control_plan, which, seed))
         training = reconstructor.seconds + (student.seconds if student else 0.0)
-        self.costs.note(attack_kind(view), training, training, steps)
+        self.costs.note(attack_kind(view), trained - began, training, steps)
         for one in settings[:1]:
-            scoring = (clock(bench.device) - began - training) / len(plans) * attacked_in_all / len(which)
+            scoring = (clock(bench.device) - trained) / len(plans) * attacked_in_all / len(which)
             self.costs.note(scoring_kind(one), scoring, 0.0, steps)
         return self.work.put(name, found) if keep else found
 
@@ -124,7 +138,9 @@ class Measurer:
 
     def make_judge(self, seed: int, steps: int) -> Judge | None:
         if self.recogniser is not None:
-            return load_judge(self.recogniser, self.bench.device)
+            if self.loaded is None:
+                self.loaded = load_judge(self.recogniser, self.bench.device)
+            return self.loaded
         return train_judge(self.bench, self.parts(seed), steps, seed)
 
     def time_everything(self, settings: Sequence[Setting], *, learns: bool, until: float) -> None:
