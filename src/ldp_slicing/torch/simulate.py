@@ -6,7 +6,7 @@ NOT FOR RELEASE: masks come from torch's generator, which is not secret. The vie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -167,13 +167,18 @@ def _draw_masks(tables: _DeviceTables, position: Tensor, images: int, pixels: in
     """
     shape, device = (images, pixels), tables.cells.device
 
+    if generator is None or isinstance(generator, torch.Generator):
+        kept: Iterator[Tensor] = iter(())
+    else:  # one call for each image: on a GPU, many small calls would take longer than everything else
+        drawn = torch.empty((images, 3 * len(tables.uniform), pixels), dtype=torch.int64, device=device)
+        for row, one in zip(drawn, generator, strict=True):
+            row.random_(generator=one)  # 63 bits
+        kept = iter(drawn.unbind(1))
+
     def random_bits(count: int, dtype: torch.dtype) -> Tensor:
         if generator is None or isinstance(generator, torch.Generator):
             return torch.randint(1 << count, shape, device=device, generator=generator, dtype=dtype)
-        drawn = torch.empty(shape, dtype=dtype, device=device)
-        for row, one in zip(drawn, generator, strict=True):
-            row.random_(0, 1 << count, generator=one)
-        return drawn
+        return (next(kept) & (1 << count) - 1).to(dtype)
 
     first = len(tables.uniform) * position[:, None]
     masks = torch.zeros(shape, dtype=torch.int32, device=device)

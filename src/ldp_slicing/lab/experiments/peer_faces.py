@@ -125,10 +125,12 @@ def measure_peer(
     width: int,
     linear_only: bool = False,
     example: Tensor | None = None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> PeerMeasurement:
     """Fit the peer, train the student and the adversary's network, then release each tested image once for all of them.
 
-    linear_only: nothing is trained. example: uint8 [1, 3, H, W], another image to release and to reconstruct.
+    linear_only: nothing is trained. example: uint8 [1, 3, H, W], another image to release and to reconstruct. log: is
+    told how long each part took.
     """
     seconds: dict[str, float] = {}
 
@@ -138,6 +140,7 @@ def measure_peer(
         if half.images.is_cuda:
             torch.cuda.synchronize(half.images.device)
         seconds[name] = round(time.monotonic() - began, 1)
+        log(f"{peer.name}: {name}, {seconds[name]} s")
         return found
 
     fitted: Peer = timed("fit", lambda: peer.fit(half.public, half.people, half.teacher))

@@ -56,8 +56,16 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
         name = str(row.options["peer"])
         linear = name in LINEAR_ONLY
         with fused_kernels(context.limits.compile):
-            found = measure_peer(peers[name], half, student, network, width=WIDTH, linear_only=linear, example=example)
-        context.log(f"{row.label}: {found.metrics['seconds']}")
+            found = measure_peer(
+                peers[name],
+                half,
+                student,
+                network,
+                width=WIDTH,
+                linear_only=linear,
+                example=example,
+                log=context.log,
+            )
         if found.example is not None:
             keep_example(found.example, name, context.results / EXAMPLES)
         yield replace(row, metrics=found.metrics, files=() if example is None else (SHEET,))
