@@ -34,7 +34,7 @@ from ldp_slicing.lab.train_command import open_set, with_overrides
 from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
 
-ATTACKS = ("averaging", "bayes", "black-box", "white-box", "identity")
+ATTACKS = ("averaging", "bayes", "black-box", "white-box", "bit-unet", "identity")
 SMALL = 64  # images up to this side are attacked with the recipe for CIFAR, larger ones with the one for faces
 
 # Attacks by name that need no training. An attack of your own can be added: docs/guide/own-attack.md.

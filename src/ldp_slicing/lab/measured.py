@@ -31,6 +31,7 @@ from ldp_slicing.view import Prune
 
 EXPERIMENTS = {  # those that attack one release of each image, and the attack
     "white-box": "white box",
+    "bit-unet": "white box",
     "sizes": "white box",
     "tradeoff": "white box",
     "black-box": "black box",

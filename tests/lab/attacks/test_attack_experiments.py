@@ -17,7 +17,7 @@ from ldp_slicing.lab.experiments import attack_pages, reconstruction_pages, size
 from ldp_slicing.lab.experiments import averaging as averaging_experiment
 from ldp_slicing.lab.learners.models import EMBEDDERS
 from ldp_slicing.lab.learners.models import adversaries as networks
-from ldp_slicing.lab.learners.models.adversaries import BlackBox, WhiteBox
+from ldp_slicing.lab.learners.models.adversaries import BitUNet, BlackBox, WhiteBox
 from ldp_slicing.lab.reproduce import reproduce
 from ldp_slicing.lab.rows import plan_name, read_rows
 from tests.lab.datasets import tiny, write_both, write_lfw
@@ -27,6 +27,7 @@ ROWS = {  # two data sets, two views, two budgets; or networks for all budgets, 
     "bayes": 8,
     "black-box": 7,
     "white-box": 7 + 3,
+    "bit-unet": 7,
 }
 SMALL = (14, 7)  # sizes of releases
 
@@ -37,6 +38,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
         networks.NETWORKS, "two-stage", lambda channels, gain: WhiteBox(channels, gain, width=4, scales=2)
     )
+    monkeypatch.setitem(networks.NETWORKS, "bit-unet", lambda channels, gain: BitUNet(channels, width=4, scales=2))
     monkeypatch.setitem(EMBEDDERS, "dlib", (lambda: tiny(128), 128))
     for module in (attack_pages, reconstruction_pages):
         monkeypatch.setattr(module, "TARGETS", (20.0, 200.0))

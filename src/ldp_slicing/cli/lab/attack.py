@@ -39,7 +39,9 @@ def attack(
     context: typer.Context,
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="averaging, bayes, black-box, white-box or identity.", show_default=False),
+        typer.Argument(
+            metavar="NAME", help="averaging, bayes, black-box, white-box, bit-unet or identity.", show_default=False
+        ),
     ],
     images: Annotated[
         str,

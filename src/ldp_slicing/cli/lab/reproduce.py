@@ -47,7 +47,7 @@ def reproduce(
     """`ldp-slicing lab reproduce curves --data data/`
 
     Run the experiment behind a table or figure, and write its numbers beside the paper's. The attacks are experiments
-    too: averaging, bayes, black-box, white-box, identity.
+    too: averaging, bayes, black-box, white-box, bit-unet, identity.
     """
     try:
         from ldp_slicing.lab.reproduce import reproduce as run

@@ -28,6 +28,7 @@ MODULES = {
     "bayes": "bayes",
     "black-box": "black_box",
     "white-box": "white_box",
+    "bit-unet": "bit_unet",
     "sizes": "sizes",
     "tradeoff": "tradeoff",
     "peers": "peers",

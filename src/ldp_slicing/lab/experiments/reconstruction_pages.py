@@ -1,4 +1,4 @@
-"""What the black box and the white box share: networks that reconstruct sources, one for each view, told the budget."""
+"""What black box and white boxes share: networks that reconstruct sources, one for each view, told the budget."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def measure(kind: str, context: ExperimentContext) -> Iterator[Row]:
         if len(row.plans) == 1 and not _is_thick(row):
             return done
         sheet = f"{kind}-{row.dataset}-thick-pruned" if _is_thick(row) else sheet_name(kind, row)
-        shows_low_band = kind == "white-box" and row.prune == "haar"
+        shows_low_band = kind != "black-box" and row.prune == "haar"
         files = write_sheet(context, target, sheet, row.prune, outcome.examples, low_band=shows_low_band)
         return replace(done, files=files)
 

@@ -268,4 +268,5 @@ class WhiteBox(nn.Module):
 NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "unet": lambda channels, _: BlackBox(channels),
     "two-stage": WhiteBox,
+    "bit-unet": lambda channels, _: BitUNet(channels),
 }

@@ -1,0 +1,14 @@
+"""A U-Net that knows the flip probability of every bit reconstructs sources from releases."""
+
+from __future__ import annotations
+
+from ldp_slicing.lab.experiments.reconstruction_pages import attack_experiment
+
+EXPERIMENT = attack_experiment(
+    "bit-unet",
+    """
+A U-Net maps what each released bit says to sources: the expected bit, given its flip probability, and the released bit
+itself. It knows what the adversary of `white-box` knows and is simpler. It is trained on public images with fresh noise
+in every step. The attacked images and people are not among the public ones, as far as names tell.
+""",
+)
