@@ -185,7 +185,7 @@ MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are ma
     "small-sets": (write_cifar, 2 * 2),
     "dp-sgd": (write_cifar, 2 * 3 * (7 + 1)),
     "ablation": (write_cifar, 2 * 7 * 3),
-    "chest": (write_chest, 2 * 7 + 2 + 7 + 2),
+    "chest": (write_chest, 2 + 2 * 7 + 2 + 7 + 2),
     "faces": (write_lfw, 2 * (3 * 4 + 1 + 6 + 1 + 2)),  # methods, second seed, variants, reconstructed, IR-50
     "face-sets": (write_face_set, 1 + 2 + 2 + 1),  # sources, releases, reconstructed; the network that reconstructs
     "psnr": (write_both, 2 * 2 * 7),

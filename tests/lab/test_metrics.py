@@ -10,6 +10,7 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from ldp_slicing.lab.metrics.images import CRITERIA, psnr, rmse, ssim
 from ldp_slicing.lab.metrics.shares import Share, share_within
+from ldp_slicing.lab.metrics.shift import tell_apart
 from ldp_slicing.lab.metrics.thresholds import balanced_threshold, rates, roc_auc
 from tests.lab.attacks.images import disc_images
 
@@ -68,3 +69,12 @@ def test_the_threshold_balances_sensitivity_and_specificity() -> None:
     assert balanced_threshold(torch.tensor([0.0, 1.0, 5.0, 9.0]), torch.tensor([0, 0, 1, 1])) == 3.0
     pairs = [float(a > b) + float(a == b) / 2 for a in scores[labels == 1] for b in scores[labels == 0]]
     assert roc_auc(scores, labels) == pytest.approx(sum(pairs) / len(pairs))
+
+
+def test_sets_that_differ_are_told_apart_and_parts_of_one_set_are_not() -> None:
+    drawn = np.random.default_rng(5)
+    patients = (np.repeat(np.arange(100), 2), np.arange(100, 200))
+    alike = [drawn.integers(100, 150, (len(one), 30, 40, 1), dtype=np.uint8) for one in patients]
+    assert abs(tell_apart(alike[0], alike[1], patients) - 0.5) < 0.12
+    alike[1][:, :15] += 20
+    assert tell_apart(alike[0], alike[1], patients) > 0.95

@@ -87,7 +87,7 @@ def test_on_cifar100_the_decay_of_the_learning_rate_explains_the_gap_to_the_pape
 
 
 def test_networks_over_predict_pneumonia() -> None:
-    rows = [row for row in rows_of("chest") if row.recipe["name"] == chest.LARGE]
+    rows = [row for row in rows_of("chest") if row.recipe.get("name") == chest.LARGE]
     (clean,) = select(rows, release="none")
     assert clean.metrics["sensitivity"] > 0.99
     assert clean.metrics["false_positive_rate"] > 0.4

@@ -139,7 +139,7 @@ def _trust(plan: Plan) -> Tensor:
 class NetworkTraining:
     """steps: of the optimiser. seconds: after which it ends in any case; the learning rate falls to 0 until then.
 
-    batch: images of 112 x 112 pixels per step, or as many pixels of smaller ones.
+    batch: a step has at most the pixels of so many images of 112 x 112; each has parts of at most 64 x 64.
     report: called after each step with its number and loss.
     """
 
@@ -241,7 +241,7 @@ def reconstruct(network: PageNetwork, releases: Tensor, plan: Plan, prune: Prune
 
 @torch.no_grad()
 def scores(network: PageNetwork, sources: Tensor, prune: Prune) -> list[tuple[Plan, float]]:
-    """Return the mean SSIM of the network's reconstructions of uint8 [N, 3, H, W] from one release each, by plan."""
+    """Return the mean SSIM of reconstructions of uint8 [N, 3, H, W] from one release each, by colour plan."""
     found = []
     for plan in PLANS[: -len(GREY_PLANS)]:
         guess = reconstruct(network, simulate(sources, plan, prune=prune), plan, prune)

@@ -33,7 +33,7 @@ from ldp_slicing.lab.bits import repeat_pixels
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.simulate import simulate
 
-ALMOST_NO_NOISE = 200.0  # eps of the control: bits are flipped so rarely that images are as good as unprotected
+ALMOST_NO_NOISE = 200.0  # eps of the control: high bits are hardly ever flipped; of colour, the lowest ones still are
 CONTROL = "unprotected"
 TIMED = {"cuda": None, "cpu": 16}  # images that are scored to time it; None: all
 
@@ -87,7 +87,7 @@ class Measurer:
     def attack(
         self, view: ViewKey, settings: Sequence[Setting], seed: int, steps: int, *, control: bool, keep: bool = True
     ) -> dict[str, Any]:
-        """Attack all settings of a view with one network each for reconstruction and linkage.
+        """Attack all settings of a view with two networks that they share, for reconstruction and for linkage.
 
         control: also attack images with almost no noise.
         """

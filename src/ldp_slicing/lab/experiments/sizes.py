@@ -106,8 +106,8 @@ Faces of 112 x 112 pixels are shrunk before the noise (`--max-side`), and the wh
 112 x 112. A released pixel is repeated for each source pixel that it stands for; otherwise network, public images and
 attacked people are those of `white-box`. Each network is trained for one size and plan.
 
-- The plans are thick slices without pruning, and the paper's plan with pruning at eps 20.
-- eps 200 is the easy target: almost no noise, so that the size alone protects.
+- The command measures thick slices without pruning, the paper's plan with pruning at eps 20, and eps 200, which has
+  almost no noise and is the easy target. The table has what was measured so far.
 """,
     measure,
     table,

@@ -156,10 +156,7 @@ class BlackBox(nn.Module):
 
 
 class BitUNet(nn.Module):
-    """A U-Net from what each released bit says to sources. The adversary knows the flip probability of every bit.
-
-    It needs about two thirds of the time of ``WhiteBox`` for a step, and reconstructs better after short training.
-    """
+    """A U-Net from the evidence of each released bit to sources. The adversary knows every flip probability."""
 
     takes: Literal["rgb", "ycbcr"] = "ycbcr"
 
