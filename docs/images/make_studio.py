@@ -1,4 +1,4 @@
-"""Draw docs/images/studio.webp and studio-phone.webp: the page with the portrait, in Chromium.
+"""Draw docs/images/studio.webp, studio-attack.webp and studio-phone.webp: the page with the portrait, in Chromium.
 
 Run it with `python docs/images/make_studio.py` after a change of the page.
 """
@@ -6,6 +6,7 @@ Run it with `python docs/images/make_studio.py` after a change of the page.
 from __future__ import annotations
 
 import io
+import re
 import shutil
 from pathlib import Path
 
@@ -16,6 +17,15 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PAGE = ROOT / "src" / "ldp_slicing" / "studio" / "page" / "studio.html"
 
+NETWORK = PAGE.parents[1] / "page-network.bin"
+FACE = (0.44, 0.23)  # where it is in the portrait
+
+
+def save(screenshot: bytes, name: str) -> None:
+    with Image.open(io.BytesIO(screenshot)) as image:
+        image.convert("RGB").save(HERE / f"{name}.webp", quality=82, method=6)
+
+
 with sync_playwright() as playwright:
     browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
     for name, width, height, scheme in (("studio", 1280, 1040, "light"), ("studio-phone", 390, 844, "dark")):
@@ -24,6 +34,14 @@ with sync_playwright() as playwright:
         page.set_input_files("#files", str(ROOT / "examples" / "astronaut.jpg"))
         page.select_option("#preset", "paper")
         expect(page.locator("#planes figure")).to_have_count(24)
-        with Image.open(io.BytesIO(page.screenshot())) as image:
-            image.convert("RGB").save(HERE / f"{name}.webp", quality=82, method=6)
+        save(page.screenshot(), name)
+        if name == "studio":
+            page.set_input_files("#network", str(NETWORK))
+            page.locator("#place").scroll_into_view_if_needed()
+            box = page.locator("#place").bounding_box()
+            page.click("#place", position={"x": FACE[0] * box["width"], "y": FACE[1] * box["height"]})
+            expect(page.locator("#attack-reconstruction")).to_be_visible()
+            expect(page.locator("#place")).to_have_attribute("aria-valuetext", re.compile("^(3|4). %"))
+            page.wait_for_timeout(1000)  # the picture after the last move
+            save(page.locator("section[aria-labelledby=attack-title]").screenshot(), "studio-attack")
     browser.close()
