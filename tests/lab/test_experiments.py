@@ -170,7 +170,7 @@ def test_the_page_of_x_rays_says_which_kinds_of_images_are_misclassified(tmp_pat
     assert (found["IM"]["count"], found["IM"]["share"], found["virus"]["share"]) == (3, pytest.approx(2 / 3), 0)
     known = {"held_out_specificity": 0.9, "held_out_sensitivity": 0.8, "test_accuracy": 0.75}
     at = known | {"sensitivity": 0.75, "specificity": 0.75, "correct_by_kind": found}
-    metrics = {"test_accuracy": 0.75, "roc_auc": 0.8, "at_held_out_threshold": at}
+    metrics = {"test_accuracy": 0.75, "roc_auc": 0.8, "held_out_roc_auc": 0.9, "at_held_out_threshold": at}
     page = chest.table([Row("chest", "chest", recipe={"name": chest.SMALL}, metrics=metrics)])
     assert "| without privacy | 90.0 | 66.7 | 100.0 | 80.0 | 100.0 | 0.0 |" in page
 
