@@ -42,6 +42,6 @@ with sync_playwright() as playwright:
             page.click("#place", position={"x": FACE[0] * box["width"], "y": FACE[1] * box["height"]})
             expect(page.locator("#attack-reconstruction")).to_be_visible()
             expect(page.locator("#place")).to_have_attribute("aria-valuetext", re.compile("^(3|4). %"))
-            page.wait_for_timeout(1000)  # the picture after the last move
+            page.wait_for_timeout(1000)  # until the new part is reconstructed
             save(page.locator("section[aria-labelledby=attack-title]").screenshot(), "studio-attack")
     browser.close()

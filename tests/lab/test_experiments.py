@@ -306,14 +306,7 @@ def test_a_selector_without_matches_is_refused_and_the_rows_are_listed(name: str
 
 
 def test_every_experiment_is_tested_and_has_its_name() -> None:
-    attacks = {
-        "averaging",
-        "bayes",
-        "black-box",
-        "white-box",
-        "bit-unet",
-        "sizes",
-    }  # tests/lab/attacks/test_attack_experiments.py
+    attacks = {"averaging", "bayes", "black-box", "white-box", "bit-unet", "sizes"}  # tests/lab/attacks
     peers = {"peers", "peers-storage", "peers-identity", "map2v"}  # tests/lab/peers
     assert set(MAKERS) | attacks | peers == set(MODULES)
     assert [load_experiment(name).name for name in MODULES] == [*MODULES]

@@ -139,7 +139,7 @@ def _trust(plan: Plan) -> Tensor:
 class NetworkTraining:
     """steps: of the optimiser. seconds: after which it ends in any case; the learning rate falls to 0 until then.
 
-    batch: a step has at most the pixels of so many images of 112 x 112; each has parts of at most 64 x 64.
+    batch: the pixels of a step, at most, as a number of 112 x 112 images. The network is trained on crops of 64 x 64.
     report: called after each step with its number and loss.
     """
 

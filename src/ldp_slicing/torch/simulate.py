@@ -166,10 +166,9 @@ def _draw_masks(tables: _DeviceTables, position: Tensor, images: int, pixels: in
     If the generator's bits are uniform, masks have exactly the distribution of the tables.
     """
     shape, device = (images, pixels), tables.cells.device
-
     if generator is None or isinstance(generator, torch.Generator):
         kept: Iterator[Tensor] = iter(())
-    else:  # one call for each image: on a GPU, many small calls would take longer than everything else
+    else:  # one call for each image instead of several: many small calls are slow on a GPU
         drawn = torch.empty((images, 3 * len(tables.uniform), pixels), dtype=torch.int64, device=device)
         for row, one in zip(drawn, generator, strict=True):
             row.random_(generator=one)  # 63 bits

@@ -33,7 +33,7 @@ from ldp_slicing.lab.bits import repeat_pixels
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.simulate import simulate
 
-ALMOST_NO_NOISE = 200.0  # eps of the control: high bits are hardly ever flipped; of colour, the lowest ones still are
+ALMOST_NO_NOISE = 200.0  # eps of the control: high bits are almost never flipped
 CONTROL = "unprotected"
 TIMED = {"cuda": None, "cpu": 16}  # images that are scored to time it; None: all
 

@@ -187,7 +187,7 @@ def _table_by_kind(rows: Sequence[Row]) -> str:
     heads += ["pneumonia, held out", *(f"pneumonia, test, {name}" for name in KINDS[2:])]
     about = (
         "Small network, threshold chosen on held-out patients, means of the runs: share of correct answers by kind of "
-        "image, %. `IM` and `NORMAL2-IM` are the two beginnings of the names of healthy images."
+        "image, %. `IM` and `NORMAL2-IM` are the two prefixes of the file names of healthy images."
     )
     return f"{about}\n\n{markdown(heads, lines)}" if lines else ""
 
@@ -200,7 +200,7 @@ def _table_of_shift(rows: Sequence[Row]) -> str:
     ]
     about = (
         "How well a linear classifier at 28 x 28 pixels tells sources of the test set from sources of the training "
-        "set, patients held out; 50 %: not at all. The control tells as many training images from the other ones."
+        "set, patients held out; 50 %: not at all. The control is a random part of the training set."
     )
     heads = ["class", "test or training, ROC AUC, %", "control, ROC AUC, %"]
     return f"{about}\n\n{markdown(heads, lines)}" if lines else ""

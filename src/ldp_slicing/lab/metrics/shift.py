@@ -24,8 +24,8 @@ def tell_apart(
 ) -> float:
     """The ROC AUC of a linear classifier that tells images of the first set from images of the second; 0.5: not at all.
 
-    first, second: uint8 [N, H, W, 1] and [M, H, W, 1]. groups: of their images, such as patients; a group of the first
-    set is none of the second. The classifier sees the images at 28 x 28 pixels. It is ridge regression with both sets
+    first, second: uint8 [N, H, W, 1] and [M, H, W, 1]. groups: of their images, such as patients; no group is in
+    both sets. The classifier sees the images at 28 x 28 pixels. It is ridge regression with both sets
     weighted alike, and each group is classified by one that was fitted to other groups.
     """
     images = torch.cat([_small(one) for one in (first, second)])

@@ -155,19 +155,23 @@ class BlackBox(nn.Module):
         return 127.5 * (out.float() + 1), None
 
 
-class BitUNet(nn.Module):
-    """A U-Net from the evidence of each released bit to sources. The adversary knows every flip probability."""
+class _KnowsFlips:
+    """What the white boxes share: they take words and know the flip probability of every bit."""
 
     takes: Literal["rgb", "ycbcr"] = "ycbcr"
+
+    def plan_features(self, plan: Plan) -> list[float]:
+        """The log-odds of every bit, in the order of ``to_bits``."""
+        return [float(value) for value in log_odds(plan).flatten()]
+
+
+class BitUNet(_KnowsFlips, nn.Module):
+    """A U-Net from the evidence of each released bit to sources."""
 
     def __init__(self, channels: int = 3, *, width: int = 48, scales: int = 4) -> None:
         super().__init__()
         self.embed_plan = _plan_embedding(8 * channels)
         self.network = UNet(16 * channels, channels, PLAN_CHANNELS, width=width, scales=scales)
-
-    def plan_features(self, plan: Plan) -> list[float]:
-        """The log-odds of every bit, in the order of ``to_bits``."""
-        return [float(value) for value in log_odds(plan).flatten()]
 
     def forward(self, releases: Tensor, known: Tensor) -> tuple[Tensor, None]:
         out: Tensor = self.network(evidence(releases, known), self.embed_plan(torch.log1p(known)))
@@ -228,14 +232,12 @@ class Denoiser(nn.Module):
         return evidence + context.float()[:, :, :height, :width]
 
 
-class WhiteBox(nn.Module):
+class WhiteBox(_KnowsFlips, nn.Module):
     """The paper's two stages: the denoiser, then a full-scale U-Net that adds the low band to the denoised detail.
 
     The second stage works on squares of 2 x 2 pixels. Its output may differ within a square, so it can also correct the
     detail, which makes the attack stronger than one that only adds the low band.
     """
-
-    takes: Literal["rgb", "ycbcr"] = "ycbcr"
 
     def __init__(self, channels: int = 3, gain: int = 1, *, width: int = 48, scales: int = 4) -> None:
         super().__init__()
@@ -243,10 +245,6 @@ class WhiteBox(nn.Module):
         self.embed_plan = _plan_embedding(8 * channels)
         self.denoiser = Denoiser(channels, PLAN_CHANNELS, width=width)
         self.low = FullScaleUNet(8 * channels, 4 * channels, PLAN_CHANNELS, width=width // 2, scales=scales)
-
-    def plan_features(self, plan: Plan) -> list[float]:
-        """The log-odds of every bit, in the order of ``to_bits``."""
-        return [float(value) for value in log_odds(plan).flatten()]
 
     def forward(self, releases: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
         height, width = releases.shape[2:]
