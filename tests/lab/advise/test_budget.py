@@ -96,7 +96,8 @@ def test_a_stage_takes_the_time_that_it_has() -> None:
 
 def test_rounds_halve_and_shares_add_up() -> None:
     assert rounds_of(40) == [40, 14, 5]
-    assert rounds_of(5) == [5, 2]
+    assert rounds_of(9) == [9, 3]
+    assert rounds_of(5) == [5]
     assert rounds_of(3) == [3]
     for judge in (False, True):
         shares = Shares.of(3, judge=judge)

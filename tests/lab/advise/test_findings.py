@@ -17,6 +17,7 @@ from ldp_slicing.lab.advise.findings import (
     front,
     make_rules,
     status,
+    survivors,
 )
 from ldp_slicing.lab.advise.grid import Family, Setting
 from ldp_slicing.lab.advise.intervals import Estimate, balanced_accuracy, mean_of, roc_auc, share_of
@@ -86,6 +87,12 @@ def test_no_setting_is_an_answer_with_the_nearest_ones() -> None:
     assert (found.kind, found.sentence) == ("none", "No setting that was tried meets both limits.")
     assert found.nearest == (near, far)
     assert answer([finding(0.5, 0.5, confirmations=0)], rules, STRONG).kind == "unfinished"
+    maybe = finding(0.95, 0.5, epsilon=3.0, confirmations=0)
+    found = answer([far, near, maybe], rules, STRONG)
+    assert (found.kind, found.proposal, found.nearest) == ("none", None, (near, far, maybe))
+    assert found.sentence.startswith("None of the 2 settings that were confirmed meets both limits. So far, 1 of the")
+    assert {str(status(rule, maybe, STRONG)) for rule in rules} == {"met so far, not confirmed"}
+    assert answer([far, near, maybe], rules, STRONG, confirmations=0).proposal == maybe  # `lab choose`
     assert answer([near], (), STRONG).kind == "no limits"
 
 
@@ -97,6 +104,16 @@ def test_time_is_spent_on_settings_that_can_still_meet_the_limits() -> None:
     worse = finding(0.3, 0.6, epsilon=2.4)
     assert by_promise([worse, over, under], ()) == [over, under, worse]
     assert front([worse, over, under]) == [over, under]
+
+
+def test_settings_far_within_the_limits_survive_beside_the_most_useful_ones() -> None:
+    rules = make_rules(max_ssim=0.6, min_accuracy=0.5)
+    settings = [finding(0.5 + 0.05 * i, 0.3 + 0.05 * i, epsilon=float(i)) for i in range(1, 9)]
+    within = [one for one in settings if one.risks["ssim"].high <= 0.6 and one.utility["accuracy"].low >= 0.5]
+    assert survivors(settings, rules, 3) == [within[-1], within[2], within[0]]
+    assert survivors(settings, rules, 7)[:5] == within[::-1]  # and then those that miss the limits by least
+    assert survivors(settings, rules, 1) == [within[-1]]
+    assert survivors(settings, (), 3) == by_promise(settings, ())[:3]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from ldp_slicing.errors import LdpSlicingError
@@ -20,7 +20,14 @@ from ldp_slicing.lab.peers.minusface import MinusFace
 from ldp_slicing.lab.peers.ppfrfd import PpfrFd
 from ldp_slicing.lab.peers.proface import ProFace, obfuscate
 from ldp_slicing.lab.peers.slicing import Slicing
-from ldp_slicing.lab.peers.training import PublicReleases, TrainingSchedule, distil, embeddings_of, student_of
+from ldp_slicing.lab.peers.training import (
+    PublicReleases,
+    TrainingSchedule,
+    distil,
+    embeddings_of,
+    minimise,
+    student_of,
+)
 from ldp_slicing.plan import Plan
 from tests.lab.peers.faces import fitted, keys, people, quick, smooth_images, teacher
 
@@ -183,3 +190,15 @@ def test_training_is_repeatable_and_leaves_the_global_generator_unchanged() -> N
     assert torch.equal(torch.random.get_rng_state(), before)
     image = smooth_images(1)
     assert torch.equal(first.protect(image, keys(1)).values, second.protect(image, keys(1)).values)
+
+
+def test_training_leaves_cudnn_on() -> None:
+    weight, seen = torch.ones(1, requires_grad=True), []
+
+    def loss(indices: Tensor, epoch: int) -> Tensor:
+        del indices, epoch
+        seen.append(torch.backends.cudnn.enabled)
+        return weight.square().sum()
+
+    minimise(loss, [weight], 4, TrainingSchedule(1, batch=2), torch.device("cpu"))
+    assert seen == [True, True]  # `cudnn.flags(benchmark=True)` switches it off, which made training many times slower

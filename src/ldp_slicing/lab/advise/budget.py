@@ -10,7 +10,7 @@ from ldp_slicing.lab.advise.grid import Setting, ViewKey, size_name
 
 KEPT = 3  # one of so many settings survives a round
 ROUNDS = 3  # at most
-CONFIRMED = 2  # settings that are confirmed, at most
+CONFIRMED = 3  # settings that are confirmed, at most
 SEEDS = (1, 2)  # of the confirmation; the rounds use 0
 CONFIRMATION = 0.4  # the share of the time that is kept for it
 AFTER_ONE_ROUND = 0.6  # the same if there is one round: two settings with two seeds take longer than a few with one

@@ -11,6 +11,7 @@ from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.advise.grid import Setting
 from ldp_slicing.lab.advise.intervals import Estimate
 from ldp_slicing.measured import Measured, entries, table_version
+from ldp_slicing.wording import counted
 
 UTILITY = ("accuracy", "balanced_accuracy", "roc_auc")
 RISKS = ("ssim", "rank_1", "verification")
@@ -22,6 +23,7 @@ METRICS = {
     "rank_1": "rank-1 identification rate",
     "verification": "verification accuracy",
 }
+NEAREST = 3  # settings that an answer without a proposal names, at most
 COMMITTED = {"ssim": "ssim", "rank_1": "rank_1_identification", "verification": "verification_accuracy"}
 
 
@@ -108,14 +110,18 @@ class SettingFinding:
 
 class Status(StrEnum):
     MET = "met"
+    SO_FAR = "met so far, not confirmed"  # by attacks and learners that were trained for a shorter time
     OPEN = "not shown"  # the interval contains the limit
     MISSED = "not met"
     BLIND = "cannot tell"  # the attack does not exceed the limit on unprotected images either
     UNKNOWN = "not measured"
 
 
+WITHIN = (Status.MET, Status.SO_FAR)
+
+
 def status(rule: Rule, finding: SettingFinding, controls: Mapping[str, Estimate]) -> Status:
-    """Whether a setting meets a limit. It does only if the whole interval does.
+    """Whether a setting meets a limit. It does only if it was confirmed and the whole interval meets it.
 
     An attack that grew with its training may grow further, so a risk must stay within the limit if it grows once more
     by as much. A risk is not met by an attack that fails: on unprotected images, the lower end must exceed the limit.
@@ -129,7 +135,9 @@ def status(rule: Rule, finding: SettingFinding, controls: Mapping[str, Estimate]
     control = controls.get(rule.metric)
     if rule.is_risk and (control is None or control.low <= rule.bound):
         return Status.BLIND
-    return Status.OPEN if rule.shortfall(bad + finding.growth.get(rule.metric, 0.0)) > 0 else Status.MET
+    if rule.shortfall(bad + finding.growth.get(rule.metric, 0.0)) > 0:
+        return Status.OPEN
+    return Status.MET if finding.confirmations else Status.SO_FAR
 
 
 def by_promise(findings: Sequence[SettingFinding], rules: Sequence[Rule]) -> list[SettingFinding]:
@@ -149,18 +157,39 @@ def by_promise(findings: Sequence[SettingFinding], rules: Sequence[Rule]) -> lis
     return sorted(findings, key=lambda one: (sum(_beats(other, one) for other in findings), -one.score))
 
 
-def _beats(other: SettingFinding, one: SettingFinding) -> bool:
-    """Whether the other setting is at least as good in utility and in every risk, and better in something."""
+def survivors(findings: Sequence[SettingFinding], rules: Sequence[Rule], count: int) -> list[SettingFinding]:
+    """The settings that are measured longer: from the most useful one within the limits to the least revealing one.
+
+    Attacks get stronger with training. Were only the most useful settings kept, which are just within the limits, all
+    of them might exceed the limits in the end. Settings that are not within the limits follow by their promise.
+    """
+    ordered = by_promise(findings, rules)
+    within = [one for one in ordered if rules and _miss(one, rules) == 0]
+    limited = [rule.metric for rule in rules if rule.is_risk]
+    chosen = _evenly(sorted(front(within, limited or RISKS), key=lambda one: -one.score), count)
+    taken = {one.setting for one in chosen}
+    return (chosen + [one for one in ordered if one.setting not in taken])[:count]
+
+
+def _evenly(findings: Sequence[SettingFinding], count: int) -> list[SettingFinding]:
+    """The first, the last and others at equal distances: ``count`` in all, or fewer if there are not so many."""
+    if len(findings) <= count or count < 2:
+        return list(findings[:count])
+    return [findings[round(i * (len(findings) - 1) / (count - 1))] for i in range(count)]
+
+
+def _beats(other: SettingFinding, one: SettingFinding, risks: Sequence[str] = RISKS) -> bool:
+    """Whether the other setting is at least as good in utility and in these risks, and better in something."""
     numbers = [
-        [each.score, *(-found.value for name in RISKS if (found := each.worst(name)) is not None)]
+        [each.score, *(-found.value for name in risks if (found := each.worst(name)) is not None)]
         for each in (other, one)
     ]
     return all(a >= b for a, b in zip(*numbers, strict=True)) and numbers[0] != numbers[1]
 
 
-def front(findings: Sequence[SettingFinding]) -> list[SettingFinding]:
-    """The settings that no other setting beats in everything."""
-    return [one for one in findings if not any(_beats(other, one) for other in findings)]
+def front(findings: Sequence[SettingFinding], risks: Sequence[str] = RISKS) -> list[SettingFinding]:
+    """The settings that no other setting beats in utility and in these risks."""
+    return [one for one in findings if not any(_beats(other, one, risks) for other in findings)]
 
 
 Kind = Literal["proposal", "none", "cannot tell", "no limits", "unfinished"]
@@ -179,20 +208,25 @@ class Answer:
 def answer(
     findings: Sequence[SettingFinding], rules: Sequence[Rule], controls: Mapping[str, Estimate], confirmations: int = 1
 ) -> Answer:
-    """Choose the setting with the highest score among those that meet every limit in every confirmation."""
+    """Choose the setting with the highest score among those that meet every limit.
+
+    confirmations: the number of confirmation runs that a setting needs. If it is 0, those that had any are preferred.
+    """
     confirmed = [one for one in findings if one.confirmations >= confirmations]
     if not rules:
         text = "No limit was given, so nothing is proposed. The table shows the settings that no other one beats."
-        return Answer("no limits", text, nearest=tuple(by_promise(findings, rules)[:3]))
+        return Answer("no limits", text, nearest=tuple(by_promise(findings, rules)[:NEAREST]))
     if not confirmed:
         text = "The run ended before a setting was confirmed: run the same command again to go on."
-        return Answer("unfinished", text, nearest=tuple(by_promise(findings, rules)[:3]))
-    good = [one for one in confirmed if all(status(rule, one, controls) is Status.MET for rule in rules)]
+        return Answer("unfinished", text, nearest=tuple(by_promise(findings, rules)[:NEAREST]))
+    maybe = [one for one in findings if all(status(rule, one, controls) in WITHIN for rule in rules)]
+    good = [one for one in maybe if one.confirmations >= confirmations]
     if good:
-        best = max(good, key=lambda one: one.score)
+        best = max(good, key=lambda one: (one.confirmations > 0, one.score))
         limits = " and ".join(map(str, rules))
         return Answer("proposal", f"{best.setting.words} meets the limits that were given: {limits}.", best)
-    nearest = tuple(sorted(findings, key=lambda one: (_miss(one, rules), -one.score))[:3])
+    order = sorted(findings, key=lambda one: (one.confirmations < confirmations, _miss(one, rules), -one.score))
+    nearest = tuple(order[:NEAREST])
     blind = [rule for rule in rules if any(status(rule, one, controls) is Status.BLIND for one in confirmed)]
     if blind:
         text = (
@@ -202,6 +236,13 @@ def answer(
         )
         return Answer("cannot tell", text, nearest=nearest)
     which = {1: "the limit", 2: "both limits"}.get(len(rules), "all limits")
+    if maybe:
+        text = (
+            f"None of the {counted(len(confirmed), 'setting')} that were confirmed meets {which}. So far, "
+            f"{len(maybe)} of the others {'do' if len(maybe) > 1 else 'does'}, but the attacks on them were trained "
+            "for a shorter time: more --minutes will tell."
+        )
+        return Answer("none", text, nearest=(*nearest[: NEAREST - 1], max(maybe, key=lambda one: one.score)))
     return Answer("none", f"No setting that was tried meets {which}.", nearest=nearest)
 
 

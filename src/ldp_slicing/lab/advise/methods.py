@@ -43,7 +43,8 @@ def describe_methods(
             "class."
         )
     found["Time."] = (
-        "Successive halving measures many settings with little training, then fewer with more. "
+        "Successive halving measures many settings with little training, then fewer with more: from the most useful "
+        "ones within the limits to the least revealing ones, because attacks get stronger with training. "
         f"{_describe_stages(stages)}The confirmation has {len(SEEDS)} other seeds: other weights, other noise and "
         "other held-out images."
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ from torch.nn import functional
 
 from ldp_slicing.lab.bits import log_odds
 from ldp_slicing.lab.learners.graph import capture
-from ldp_slicing.lab.peers.training import channels_last, seeded
+from ldp_slicing.lab.peers.training import channels_last, searching_for_algorithms, seeded
 from ldp_slicing.plan import Plan
 
 EMBEDDING = 128
@@ -123,7 +122,7 @@ def fit(
         rises = step < warm
         return rate * ((step + 1) / warm if rises else 0.5 * (1 + math.cos(math.pi * (step - warm) / (steps - warm))))
 
-    with _searching_for_algorithms(device):
+    with searching_for_algorithms(device):
         advance = _stepper(loss, network, batches, rate, decay, graph=graph and steps >= GRAPHED)
         began = clock(device)
         for step in range(steps):
@@ -171,17 +170,6 @@ def _stepper(
             captured.replay()
 
     return replay
-
-
-@contextmanager
-def _searching_for_algorithms(device: torch.device) -> Iterator[None]:
-    """While training, every step has the same shapes, so that searching for the fastest algorithms pays."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = device.type == "cuda"
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
 
 
 def half_precision(device: torch.device) -> torch.autocast:

@@ -160,11 +160,12 @@ def _table(result: Result) -> Iterator[str]:
     yield "</tbody></table></div><p class='soft'>95 % intervals in small print. SSIM, PSNR, reconstructed, rank-1 and "
     yield "verification are what the strongest attack got that was run: lower bounds on what releases reveal."
     if result.request.rules:
-        yield " Limits: ✓ met, ✗ not met, ? cannot tell, ~ not shown (the interval contains the limit)."
+        yield " Limits: ✓ met, (✓) met so far but not confirmed, ✗ not met, ? cannot tell, ~ not shown (the interval "
+        yield "contains the limit)."
     yield "</p>"
 
 
-MARKS = {Status.MET: "✓", Status.MISSED: "✗", Status.OPEN: "~", Status.BLIND: "?"}
+MARKS = {Status.MET: "✓", Status.SO_FAR: "(✓)", Status.MISSED: "✗", Status.OPEN: "~", Status.BLIND: "?"}
 
 
 def _how(finding: SettingFinding, metric: str, result: Result) -> Status | None:

@@ -29,7 +29,7 @@ from ldp_slicing.lab.advise.budget import (
     seconds_needed,
     stage_steps,
 )
-from ldp_slicing.lab.advise.findings import Answer, SettingFinding, answer, by_promise
+from ldp_slicing.lab.advise.findings import Answer, SettingFinding, answer, survivors
 from ldp_slicing.lab.advise.gather import controls, gather, unprotected
 from ldp_slicing.lab.advise.grid import BUDGETS, Setting, default_sides, make_grid, tried_sides
 from ldp_slicing.lab.advise.intervals import Estimate
@@ -249,8 +249,8 @@ class _Run:
         self._stage("confirmation", alive, 1.0, SEEDS, control=checked)
 
     def _best(self, settings: Sequence[Setting], count: int) -> list[Setting]:
-        found = by_promise(gather(self.work.records, settings), self.request.rules)
-        return [one.setting for one in found][:count]
+        found = gather(self.work.records, settings)
+        return [one.setting for one in survivors(found, self.request.rules, count)]
 
     def _judge(self, seed: int, steps: int) -> None:
         if self.links:

@@ -70,7 +70,7 @@ def minimise(
     plan = torch.optim.lr_scheduler.LambdaLR(optimiser, factor)
     trained = [one for group in optimiser.param_groups for one in group["params"]]
     last: list[Tensor] = []
-    with torch.backends.cudnn.flags(benchmark=True):  # every step has the same shapes
+    with searching_for_algorithms(device):
         for epoch in range(schedule.epochs):
             last = []
             order = torch.randperm(count, generator=generator)[: count - count % batch]
@@ -84,6 +84,20 @@ def minimise(
                 plan.step()
                 last.append(value.detach())
     return float(torch.stack(last).mean()) if last else float("nan")
+
+
+@contextmanager
+def searching_for_algorithms(device: torch.device) -> Iterator[None]:
+    """Let cuDNN search for the fastest algorithms: in training, every step has the same shapes, so that it pays.
+
+    ``torch.backends.cudnn.flags(benchmark=True)`` would switch cuDNN off: what it is not told it sets to False.
+    """
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = device.type == "cuda"
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 @contextmanager
