@@ -10,7 +10,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from ldp_slicing.lab.metrics.images import psnr
-from ldp_slicing.lab.peers.dct import MAPS, channels_of, fill_maps, from_maps, invert_kept, invert_linearly, to_maps
+from ldp_slicing.lab.peers.dct import (
+    MAPS,
+    STEPS,
+    channels_of,
+    fill_maps,
+    from_maps,
+    invert_kept,
+    invert_linearly,
+    to_maps,
+)
 from tests.lab.peers.faces import smooth_images
 
 
@@ -70,3 +79,11 @@ def test_maps_that_are_not_there_do_not_matter() -> None:
     scales[kept] = 0.1
     with_others = invert_linearly(maps, scales, steps=20).images
     assert torch.allclose(with_others, invert_linearly(fill_maps(maps[:, kept], kept), scales, steps=20).images)
+
+
+def test_least_squares_has_converged_where_many_frequencies_are_missing() -> None:
+    images, kept = smooth_images(2, 40), channels_of(range(10, 64))
+    maps, prior = to_maps(images)[:, kept], images.double().mean(0)
+    found, longer = (invert_kept(maps, kept, prior, steps=steps).images for steps in (STEPS, 20 * STEPS))
+    assert (found - longer).abs().max() < 0.01
+    assert psnr(found, images).min() > psnr(invert_kept(maps, kept, prior, steps=2).images, images).max()

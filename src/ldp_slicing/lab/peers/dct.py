@@ -26,6 +26,7 @@ from ldp_slicing.lab.bits import float_rgb
 FREQUENCIES = 64
 MAPS = 3 * FREQUENCIES
 NO_NOISE = 0.01  # the scale to assume for maps without noise: as small as the rounding of half precision
+STEPS = 60  # of conjugate gradients: the residual is then some 1e-8 of the target for DuetFace's maps, less for others
 # Inverse variances of the gradient of a face minus the mean face, for Y, Cb, Cr (measured on LFW).
 SMOOTHNESS = (1 / 10.3**2, 1 / 1.2**2, 1 / 1.2**2)
 
@@ -67,7 +68,7 @@ def invert_kept(
     prior: Tensor | None = None,
     *,
     scales: Tensor | None = None,
-    steps: int = 300,
+    steps: int = STEPS,
 ) -> LinearInverse:
     """``invert_linearly`` for [N, len(channels), H, W], where the other maps are unknown. scales: [len(channels)]."""
     every = torch.full((MAPS,), torch.inf, dtype=torch.float64)
@@ -85,7 +86,7 @@ class LinearInverse:
 
 @torch.no_grad()
 def invert_linearly(
-    maps: Tensor, scales: Tensor, prior: Tensor | None = None, *, steps: int = 300, smoothness: float = 1.0
+    maps: Tensor, scales: Tensor, prior: Tensor | None = None, *, steps: int = STEPS, smoothness: float = 1.0
 ) -> LinearInverse:
     """Reconstruct images from maps with Laplace noise, by conjugate gradients in float64 from the prior.
 
@@ -101,9 +102,14 @@ def invert_linearly(
     factor = smoothness * torch.tensor(SMOOTHNESS, dtype=torch.float64, device=device).view(3, 1, 1)
     rows, columns = (_operator(side, device, torch.float64) for side in (height, width))
     steep, across = (_laplacian(side, device) for side in (height, width))
-    products = torch.stack([rows[u::8].T @ rows[u::8] for u in range(8)], 1).reshape(8 * height, height)
-    others = torch.stack([columns[v::8].T @ columns[v::8] for v in range(8)])
-    weighted = torch.einsum("cuv,vij->cuij", weights, others).reshape(3, 8 * width, width)
+    ups, sides = (torch.stack([one[u::8].T @ one[u::8] for u in range(8)]) for one in (rows, columns))
+    products = ups.transpose(0, 1).reshape(8 * height, height)
+    weighted = torch.einsum("cuv,vij->cuij", weights, sides).reshape(3, 8 * width, width)
+    tall, wide = (_dct(side).to(device) for side in (height, width))
+    eigenvalues = torch.einsum("cuv,ui,vj->cij", weights, _diagonal(ups, tall), _diagonal(sides, wide))
+    eigenvalues = eigenvalues + factor * (_diagonal(steep, tall)[:, None] + _diagonal(across, wide))
+    # Maps without the frequency 0 do not depend on the mean of a plane: that of the prior is kept.
+    eigenvalues = torch.where(eigenvalues > 1e-9 * eigenvalues.amax((1, 2), keepdim=True), eigenvalues, torch.inf)
     mean = torch.full((1, 3, height, width), 128.0) if prior is None else prior[None]
     start = _centred_planes(mean.to(device).double()).expand(len(maps), -1, -1, -1)
 
@@ -114,29 +120,55 @@ def invert_linearly(
         each = (products @ x).view(len(x), 3, height, 8 * width)  # the sum over u is a part of the second product
         return smooth(x) + each @ weighted
 
+    def precondition(x: Tensor) -> Tensor:  # a DCT of the whole plane nearly diagonalises ``apply``
+        return tall.T @ (tall @ x @ wide.T / eigenvalues) @ wide
+
     tiled = weights.repeat(1, height, width)  # [3, 8 H, 8 W]
     observed = _fold(torch.where(torch.isfinite(scales).to(device)[:, None, None], maps.double(), 0.0))
     target = rows.T @ (tiled * observed) @ columns + smooth(start)
-    planes = _conjugate_gradients(apply, target, start, steps)
+    planes = _conjugate_gradients(apply, precondition, target, start, steps)
     missed = (tiled * (rows @ planes @ columns.T - observed).square()).sum((1, 2, 3))
     residual = (missed / (tiled * observed.square()).sum((1, 2, 3)).clamp_min(1e-300)).sqrt()
     return LinearInverse(float_rgb(planes + 128), residual)
 
 
-def _conjugate_gradients(apply: Callable[[Tensor], Tensor], target: Tensor, start: Tensor, steps: int) -> Tensor:
-    """Solve apply(x) = target for each plane of [N, 3, H, W] by itself. apply: linear, symmetric, not negative."""
-    x = start.clone()
-    left = target - apply(x)
-    direction, size = left, left.square().sum((2, 3), keepdim=True)
-    enough = 1e-24 * target.square().sum((2, 3), keepdim=True)
+def _conjugate_gradients(
+    apply: Callable[[Tensor], Tensor],
+    precondition: Callable[[Tensor], Tensor],
+    target: Tensor,
+    start: Tensor,
+    steps: int,
+) -> Tensor:
+    """Solve apply(x) = target for each plane of [N, 3, H, W] by itself.
+
+    Both functions are linear, symmetric and not negative.
+
+    precondition: about the inverse of ``apply``; the nearer, the fewer steps are needed.
+    """
+
+    def dot(a: Tensor, b: Tensor) -> Tensor:
+        return (a * b).sum((2, 3), keepdim=True)
+
+    x, left = start.clone(), target - apply(start)
+    direction = precondition(left)
+    size = dot(left, direction)
+    enough = 1e-24 * dot(target, target)
     for _ in range(steps):
+        unsolved = dot(left, left) > enough
+        if not unsolved.any():
+            break
         forward = apply(direction)
-        rate = size / (direction * forward).sum((2, 3), keepdim=True).clamp_min(1e-300)
-        rate = torch.where(size > enough, rate, 0.0)
+        rate = torch.where(unsolved, size / dot(direction, forward).clamp_min(1e-300), 0.0)
         x, left = x + rate * direction, left - rate * forward
-        now = left.square().sum((2, 3), keepdim=True)
-        direction, size = left + now / size.clamp_min(1e-300) * direction, now
+        closer = precondition(left)
+        now = dot(left, closer)
+        direction, size = closer + now / size.clamp_min(1e-300) * direction, now
     return x
+
+
+def _diagonal(matrices: Tensor, basis: Tensor) -> Tensor:
+    """The diagonals of [..., n, n] matrices in another basis, the rows of [n, n]."""
+    return (basis @ matrices @ basis.T).diagonal(dim1=-2, dim2=-1)
 
 
 def _centred_planes(images: Tensor) -> Tensor:
@@ -154,10 +186,10 @@ def _fold(maps: Tensor) -> Tensor:
     return blocks.permute(0, 1, 4, 2, 5, 3).reshape(count, 3, 8 * height, 8 * width)
 
 
-def _dct() -> Tensor:
-    """float64 [8, 8]: the orthonormal DCT-II."""
-    places = torch.arange(8, dtype=torch.float64)
-    basis = torch.cos(math.pi / 8 * (places + 0.5) * places[:, None]) / 2
+def _dct(side: int = 8) -> Tensor:
+    """float64 [side, side]: the orthonormal DCT-II."""
+    places = torch.arange(side, dtype=torch.float64)
+    basis = torch.cos(math.pi / side * (places + 0.5) * places[:, None]) * math.sqrt(2 / side)
     basis[0] /= math.sqrt(2)
     return basis
 
