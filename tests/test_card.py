@@ -85,7 +85,7 @@ def test_json_content() -> None:
     card = Slicer(Plan.paper(20.0), prune="haar").card(width=640, height=480)
     content = json.loads(card.to_json())
     (statement,) = content["statements"]
-    assert content["card"] == 3
+    assert content["card"] == 4
     assert statement["releases"] == 1
     assert (statement["width"], statement["height"]) == ([640, 640], [480, 480])
     assert statement["view"] == {"colour": "YCbCr (JFIF)", "prune": "haar", "size": "that of the source"}
@@ -299,10 +299,13 @@ def test_cards_of_other_software_versions_are_read() -> None:
     assert Card.from_json(card.to_json().encode()) == card
 
 
-@pytest.mark.parametrize("text", json.loads((VECTORS / "cards-v2.json").read_text())["cards"])
-def test_cards_of_version_2_are_read_and_written_unchanged(text: str) -> None:
+@pytest.mark.parametrize(
+    ("version", "text"),
+    [(old, text) for old in (2, 3) for text in json.loads((VECTORS / f"cards-v{old}.json").read_text())["cards"]],
+)
+def test_cards_of_earlier_versions_are_read_and_written_unchanged(version: int, text: str) -> None:
     card = Card.from_json(text)
-    assert card.version == 2
+    assert card.version == version
     assert card.to_json() == text
     assert replace(card, version=CARD_VERSION).to_json() != text
 

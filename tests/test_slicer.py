@@ -20,7 +20,7 @@ from PIL import Image
 
 from ldp_slicing import Plan, Slice, Slicer, privatize, slicer, view
 from ldp_slicing.comparison_sheet import psnr, view_image
-from ldp_slicing.errors import ImageError, ImageKeyError, KernelError, LdpSlicingError
+from ldp_slicing.errors import ImageError, ImageKeyError, KernelError, LdpSlicingError, PlanError
 from ldp_slicing.randomness import ImageKey, SeededForTests
 from ldp_slicing.slicer import Backend
 from ldp_slicing.view import Prune, Size
@@ -288,6 +288,13 @@ def test_unfit_images_are_refused_with_advice(image: Any, plan: Plan, shown: str
 def test_invalid_options_are_refused(options: dict[str, Any], shown: str) -> None:
     with pytest.raises(LdpSlicingError, match=shown):
         Slicer(**{"plan": Plan.paper(20.0)} | options)
+
+
+@pytest.mark.parametrize("shape", [(4, 4, 3), (4, 4)])
+def test_privatize_refuses_a_budget_without_noise(shape: tuple[int, ...]) -> None:
+    image = np.zeros(shape, np.uint8)
+    with pytest.raises(PlanError, match=r"epsilon 1e\+06 makes the noise pointless.* call Slicer\(plan\)"):
+        privatize(image, epsilon=1e6)
 
 
 def test_privatize_chooses_the_plan_for_the_image() -> None:

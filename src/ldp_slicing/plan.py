@@ -210,6 +210,15 @@ class Plan:
         chances = {self.slice_name(part): self.tables.change_probability(part.bits) for part in self.slices}
         return {name: chance for name, chance in chances.items() if chance < RARE}
 
+    def check_noise(self, advice: str) -> None:
+        """Raise PlanError if a slice hardly ever changes, so that releases show the source. advice: what to do."""
+        if rare := self.rarely_changed:
+            name = min(rare, key=lambda one: rare[one])
+            raise PlanError(
+                f"epsilon {self.epsilon:g} makes the noise pointless: it changes {name} less than once in 10^6 pixels, "
+                f"so releases show the source. {advice}"
+            )
+
     @property
     def remark(self) -> str | None:
         """A warning for somebody who chooses this plan, or None.

@@ -341,7 +341,8 @@ def privatize(
     image
         uint8 H x W x 3, uint8 or uint16 H x W, a batch of those, or a PIL image; see ``Slicer``.
     epsilon
-        the budget of a released pixel, for the paper's plan (Plan.grey for a grey image) with Haar pruning.
+        the budget of a released pixel, for the paper's plan (Plan.grey for a grey image) with Haar pruning. One that
+        makes the noise pointless is refused; ``Slicer`` takes any plan.
     preset
         the name of a preset, or the path of a preset file; see ``ldp-slicing plan --presets``.
     """
@@ -358,7 +359,9 @@ def privatize(
 
 @lru_cache(maxsize=64)
 def _slicer_of(preset: Preset, bits: int) -> Slicer:
-    return Slicer(preset.plan(bits), prune=preset.prune, size=preset.size)
+    plan = preset.plan(bits)
+    plan.check_noise("Choose a smaller epsilon; to go on, as in experiments, call Slicer(plan)")
+    return Slicer(plan, prune=preset.prune, size=preset.size)
 
 
 def _advice(image: object) -> str:

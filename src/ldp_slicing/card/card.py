@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 from ldp_slicing.card.prose import (
     CARD_VERSION,
     EQUALITY,
+    FORMS,
     NAMES,
     NOT_COMPLETE,
     NOT_PROTECTED,
@@ -168,7 +169,7 @@ class Card:
 
 _CARD = {"card": int, "software": str, "keystream_layout": int, "statements": list}
 _CARD |= {"not_protected": list, "kept_beside": list, "read_this": list}
-_CARD_OF = {2: _CARD, 3: _CARD | {"complete": bool}}  # by version
+_CARD_OF = {2: _CARD, 3: _CARD | {"complete": bool}}  # by form
 
 
 def _read_card(content: object) -> Card:
@@ -179,7 +180,7 @@ def _read_card(content: object) -> Card:
     if version not in READ_THIS:
         known = ", ".join(map(str, READ_THIS))
         raise CardError(f"version {version} is unknown: this software reads {known}; a later one may read it")
-    found = fields(content, _CARD_OF[version])
+    found = fields(content, _CARD_OF[FORMS[version]])
     if found["keystream_layout"] != LAYOUT_VERSION:
         layout = found["keystream_layout"]
         raise CardError(f"keystream layout {layout} is unknown: this software knows {LAYOUT_VERSION}")

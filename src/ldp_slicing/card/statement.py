@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from ldp_slicing.card.levels import Level
-from ldp_slicing.card.prose import CARD_VERSION, EXPLANATION, WITHOUT_VOIDED
+from ldp_slicing.card.prose import CARD_VERSION, EXPLANATION, FORMS, WITHOUT_VOIDED
 from ldp_slicing.errors import CardError
 from ldp_slicing.measured import Risk, risk, table_version
 from ldp_slicing.plan import Plan
@@ -21,7 +21,7 @@ from ldp_slicing.value_range import ValueRange
 from ldp_slicing.view import BLOCK, Padded, Prune, Size, block_of, check_size, pruning, sizing
 from ldp_slicing.wording import counted, number
 
-SPENT_ON = {2: ("released_pixel", "source_pixel"), 3: ("released_pixel", "source_pixel", "image")}  # by version
+SPENT_ON = {2: ("released_pixel", "source_pixel"), 3: ("released_pixel", "source_pixel", "image")}  # by form
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ class Statement:
         content = {
             "releases": self.count,
             "most_releases_of_one_source": self.times,
-            "most_spent_on_one_source": dict(zip(SPENT_ON[version], self.most_spent, strict=False)),
+            "most_spent_on_one_source": dict(zip(SPENT_ON[FORMS[version]], self.most_spent, strict=False)),
             **({} if self.unvoided is None else {"without_voided": self._without_voided()}),
             "width": list(self.width),
             "height": list(self.height),

@@ -134,10 +134,6 @@ def _slicer(
     force: bool,
 ) -> Slicer:
     plan = plan_for(word_bits, epsilon, weights, slices)
-    if not force and (rare := plan.rarely_changed):
-        name = min(rare, key=lambda one: rare[one])
-        raise PlanError(
-            f"epsilon {epsilon:g} makes the noise pointless: it changes {name} less than once in 10^6 pixels, "
-            "so releases show the source. Choose a smaller --epsilon, or go on with --force"
-        )
+    if not force:
+        plan.check_noise("Choose a smaller --epsilon, or go on with --force")
     return Slicer(plan, prune=prune, size=size)
