@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import t
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.advise.findings import (
@@ -20,7 +21,7 @@ from ldp_slicing.lab.advise.findings import (
     survivors,
 )
 from ldp_slicing.lab.advise.grid import Family, Setting
-from ldp_slicing.lab.advise.intervals import Estimate, balanced_accuracy, mean_of, roc_auc, share_of
+from ldp_slicing.lab.advise.intervals import Estimate, balanced_accuracy, mean_of, roc_auc, share_of, student_95
 
 
 def about(value: float, reach: float = 0.02) -> Estimate:
@@ -32,8 +33,9 @@ def finding(
 ) -> SettingFinding:
     return SettingFinding(
         Setting("thick", epsilon, None, (16, 16), True),
-        utility={"accuracy": about(accuracy)},
+        utility={"accuracy": about(accuracy), "balanced_accuracy": about(accuracy)},
         risks={"ssim": about(ssim), "rank_1": about(rank_1)},
+        growth={"ssim": 0.0, "rank_1": 0.0},
         rounds=1,
         confirmations=confirmations,
     )
@@ -68,7 +70,7 @@ def test_an_attack_that_fails_on_unprotected_images_shows_nothing() -> None:
     assert status(rule, finding(0.9, 0.5, rank_1=0.2), {"rank_1": about(0.11)}) is Status.MISSED
     found = answer([small], [rule], {"rank_1": about(0.11)})
     assert (found.kind, found.proposal) == ("cannot tell", None)
-    assert found.sentence.startswith("Cannot tell: on unprotected images, too, the rank-1 identification rate")
+    assert found.sentence.startswith("Cannot tell: on images with almost no noise, too, the rank-1 identif")
 
 
 def test_the_answer_is_the_most_useful_confirmed_setting_within_the_limits() -> None:
@@ -90,10 +92,31 @@ def test_no_setting_is_an_answer_with_the_nearest_ones() -> None:
     maybe = finding(0.95, 0.5, epsilon=3.0, confirmations=0)
     found = answer([far, near, maybe], rules, STRONG)
     assert (found.kind, found.proposal, found.nearest) == ("none", None, (near, far, maybe))
-    assert found.sentence.startswith("None of the 2 settings that were confirmed meets both limits. So far, 1 of the")
+    assert found.sentence.startswith("No setting that was confirmed meets both limits. Others do so far")
     assert {str(status(rule, maybe, STRONG)) for rule in rules} == {"met so far, not confirmed"}
-    assert answer([far, near, maybe], rules, STRONG, confirmations=0).proposal == maybe  # `lab choose`
+    assert answer([far, near, maybe], rules, STRONG, confirmed=False).proposal == maybe  # `lab choose`
     assert answer([near], (), STRONG).kind == "no limits"
+
+
+def test_the_answer_says_why_nothing_is_proposed() -> None:
+    (rule,) = make_rules(max_linkage=0.1)
+    missed, shown, grows = finding(0.9, 0.5, 0.3), finding(0.9, 0.5, 0.09), finding(0.9, 0.5, 0.05)
+    unknown = replace(grows, growth={})  # no training was twice as long as another
+    unmeasured = replace(grows, risks={"ssim": about(0.5)})
+    for one, kind, words in (
+        (missed, "none", "No setting that was tried meets the limit."),
+        (shown, "none", "No setting is shown to meet the limit: the intervals"),
+        (unknown, "none", "No setting is shown to meet the limit: the intervals"),
+        (unmeasured, "cannot tell", "Cannot tell: the rank-1 identification rate was not measured."),
+    ):
+        found = answer([one], [rule], STRONG)
+        assert (found.kind, found.proposal) == (kind, None)
+        assert found.sentence.startswith(words)
+    assert answer([grows], [rule], STRONG, classes=2).proposal == grows
+    guess = replace(grows, utility={"accuracy": about(0.95), "balanced_accuracy": about(0.5)})
+    found = answer([guess], [*make_rules(min_accuracy=0.8), rule], STRONG, classes=2)
+    assert (found.kind, found.proposal) == ("none", None)
+    assert found.sentence.endswith("may be no better than guessing.")
 
 
 def test_time_is_spent_on_settings_that_can_still_meet_the_limits() -> None:
@@ -114,6 +137,9 @@ def test_settings_far_within_the_limits_survive_beside_the_most_useful_ones() ->
     assert survivors(settings, rules, 7)[:5] == within[::-1]  # and then those that miss the limits by least
     assert survivors(settings, rules, 1) == [within[-1]]
     assert survivors(settings, (), 3) == by_promise(settings, ())[:3]
+    hard = make_rules(max_ssim=0.6, min_accuracy=0.99)  # learners are not that far yet
+    safe = [one for one in settings if one.risks["ssim"].high <= 0.6]
+    assert survivors(settings, hard, 3) == [safe[-1], safe[-2], safe[-3]]
 
 
 @pytest.mark.parametrize(
@@ -150,6 +176,11 @@ def test_intervals_count_groups_and_not_images() -> None:
     assert alone.value == grouped.value == 0.5
     assert grouped.high - grouped.low > 3 * (alone.high - alone.low)
     assert mean_of(np.ones(5), np.zeros(5, np.int64)).low == 0.0  # one group tells nothing
+    assert [student_95(n) for n in (3, 5, 30)] == pytest.approx([t.ppf(0.975, n) for n in (3, 5, 30)], rel=0.01)
+    scores, labels = np.tile([[0.2, 0.4], [0.6, 0.5]], (100, 1)), np.tile([0, 1], 100)
+    scores = scores + np.random.default_rng(0).normal(0, 0.2, scores.shape)
+    few = np.where(labels == 1, np.arange(200) // 100, 1000 + np.arange(200))  # two ill patients, 100 healthy ones
+    assert roc_auc(scores, labels, few).high - roc_auc(scores, labels, few).low > 0.3
     assert share_of(np.ones(50, bool), groups[:50]).low < 1
 
 

@@ -17,7 +17,7 @@ import torch
 from ldp_slicing.card import Card
 from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.advise import budget, networks, run
+from ldp_slicing.lab.advise import budget, findings, networks, run
 from ldp_slicing.lab.advise.findings import make_rules
 from ldp_slicing.lab.advise.report import to_dict, write_report
 from ldp_slicing.lab.advise.request import Request, Talk
@@ -37,7 +37,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (budget, run):
         monkeypatch.setattr(module, "MOST", 3)
         monkeypatch.setattr(module, "FEWEST", 2)
-    monkeypatch.setattr(run, "SEEDS", (1,))
+    for module in (run, findings):
+        monkeypatch.setattr(module, "SEEDS", (1,))
 
 
 def request(tmp_path: Path, **changes: Any) -> Request:
@@ -111,7 +112,10 @@ def test_a_run_that_is_stopped_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert {"ssim", "rank_1"} <= finished.controls.keys()
     assert found.confirmations == 1
     with pytest.raises(LdpSlicingError, match="was begun with groups 'name:g"):
-        advise(request(tmp_path, groups="folder"), Talk())
+        advise(request(tmp_path, groups="name:g[0-9]"), Talk())
+    next((tmp_path / "sources").rglob("*.png")).unlink()
+    with pytest.raises(LdpSlicingError, match="images, labels or groups have changed since"):
+        advise(ask, Talk())
 
 
 def test_people_without_labels(tmp_path: Path) -> None:
@@ -157,6 +161,20 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path, changes: dict[str, A
     with pytest.raises(LdpSlicingError, match=problem):
         advise(asked, Talk())
     assert {one.name for one in tmp_path.iterdir()} == {"sources"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"groups": "folder"}, "is one group: to hold groups out, every class needs two or more"),
+        ({"labels": "none", "groups": "name:g"}, "all images are of one group"),
+        ({"sizes": (64,)}, "--sizes: the images have 16 x 16 pixels"),
+        ({"groups": "name:g[0-9]+_[0-9]", "rules": make_rules(max_linkage=0.5)}, "--max-linkage cannot be measured"),
+    ],
+)
+def test_images_that_do_not_suit_the_request_are_refused(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(LdpSlicingError, match=problem):
+        advise(request(tmp_path, **changes), Talk())
 
 
 def test_another_folder_is_not_taken_for_a_work_folder(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def some(labels: list[int], groups: list[int] | None) -> SourceSet:
 def test_too_little_is_refused() -> None:
     with pytest.raises(LdpSlicingError, match="all images are of the class 'a'"):
         check_enough(some([0] * 20, None))
-    with pytest.raises(LdpSlicingError, match="'b' has 2 images"):
+    with pytest.raises(LdpSlicingError, match="2 images of the 22 that were read are of the class 'b'"):
         check_enough(some([0] * 20 + [1] * 2, None))
     with pytest.raises(LdpSlicingError, match="10 images are too few"):
         check_enough(some([0, 1] * 5, None))

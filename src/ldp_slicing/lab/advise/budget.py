@@ -13,9 +13,10 @@ ROUNDS = 3  # at most
 CONFIRMED = 3  # settings that are confirmed, at most
 SEEDS = (1, 2)  # of the confirmation; the rounds use 0
 CONFIRMATION = 0.4  # the share of the time that is kept for it
-AFTER_ONE_ROUND = 0.6  # the same if there is one round: two settings with two seeds take longer than a few with one
+AFTER_ONE_ROUND = 0.6  # the same if there is one round: settings with two seeds take longer than a few with one
 JUDGE = 0.06  # the share of the time in which the judge of linkage is trained, for each seed
-FEWEST, MOST = 120, 4000  # steps of training
+FEWEST, MOST = 120, 8000  # steps of training
+LONGER = 2  # times as long as in the round before is training in the confirmation, so that it shows what more brings
 RESERVE = 0.88  # the share of the time that is planned; reading, checking and writing take the rest
 ENOUGH = 6  # settings for the first round; larger images than these are measured only if so many can be afforded
 
@@ -57,12 +58,12 @@ class Costs:
         grown = self.scaled(learn=size[0] * size[1] / (before[0] * before[1]))
         return {kind.replace(old, new): one for kind, one in grown.known.items() if old in kind.split()}
 
-    def steps(self, kinds: Sequence[str], seconds: float) -> int:
+    def steps(self, kinds: Sequence[str], seconds: float, most: int = MOST) -> int:
         """The steps that each of these measurements can have within ``seconds``; a quarter of FEWEST, at least."""
         if not kinds:
             return 0
         each = sum(self.known[kind][1] for kind in kinds)
-        return max(FEWEST // 4, min(MOST, math.floor((seconds - self.seconds(kinds, 0)) / max(each, 1e-9))))
+        return max(FEWEST // 4, min(most, math.floor((seconds - self.seconds(kinds, 0)) / max(each, 1e-9))))
 
 
 def rounds_of(settings: int) -> list[int]:
@@ -108,11 +109,14 @@ def kinds_of(settings: Sequence[Setting], *, learns: bool) -> tuple[list[str], l
 
 
 def seconds_needed(costs: Costs, settings: Sequence[Setting], *, learns: bool, judge: bool) -> float:
-    """The time in which all these settings can have the fewest steps in the first round, and two when confirmed."""
+    """The time in which all these settings can have the fewest steps in the first round.
+
+    One of them can then be confirmed with LONGER times as many, beside unprotected images.
+    """
     shares = Shares.of(len(rounds_of(len(settings))), judge=judge)
     first = sum(costs.seconds(kinds, FEWEST) for kinds in kinds_of(settings, learns=learns))
-    learners, attacks = kinds_of(settings[:CONFIRMED], learns=learns)
-    last = len(SEEDS) * costs.seconds([*learners, *learners[:1], *attacks], FEWEST)  # [:1]: of unprotected images
+    learners, attacks = kinds_of(settings[:1], learns=learns)
+    last = len(SEEDS) * costs.seconds([*learners, *learners, *attacks, *attacks], LONGER * FEWEST)
     return max(first / shares.round, last / shares.confirmation)
 
 
@@ -133,11 +137,13 @@ def stage_steps(
     seeds: int = 1,
     control: ViewKey | None = None,
     unprotected: bool = False,
+    most: int = MOST,
 ) -> tuple[int, int]:
     """Steps of every learner and of every attack of a stage.
 
     Learners get half of the time and attacks the rest, unless one of them needs more for the fewest steps.
     control: the view of unprotected images, if they are attacked too. unprotected: whether a learner learns from them.
+    most: steps, at most.
     """
     learners, attacks = kinds_of(settings, learns=learns)
     if unprotected:
@@ -148,5 +154,5 @@ def stage_steps(
     least, least_of_attacks = (costs.seconds(kinds, FEWEST) for kinds in (learners, attacks))
     half = seconds / 2
     share = min(max(half, least), seconds - least_of_attacks) if least + least_of_attacks <= seconds else half
-    learning = costs.steps(learners, share)
-    return learning, costs.steps(attacks, max(seconds - share, seconds - costs.seconds(learners, learning)))
+    learning = costs.steps(learners, share, most)
+    return learning, costs.steps(attacks, max(seconds - share, seconds - costs.seconds(learners, learning)), most)

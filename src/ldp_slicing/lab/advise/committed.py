@@ -83,7 +83,7 @@ def choose_setting(
     if not found:
         raise LdpSlicingError(f"no measured setting has eps {max_epsilon:g} or less")
     controls = _estimates(report["unprotected"]["attacks"])
-    return answer(found, rules, controls, confirmations=0), rules, controls
+    return answer(found, rules, controls, confirmed=False), rules, controls
 
 
 def _estimates(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Estimate]:

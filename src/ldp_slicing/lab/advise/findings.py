@@ -8,10 +8,10 @@ from enum import StrEnum
 from typing import Literal
 
 from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.lab.advise.budget import SEEDS
 from ldp_slicing.lab.advise.grid import Setting
 from ldp_slicing.lab.advise.intervals import Estimate
 from ldp_slicing.measured import Measured, entries, table_version
-from ldp_slicing.wording import counted
 
 UTILITY = ("accuracy", "balanced_accuracy", "roc_auc")
 RISKS = ("ssim", "rank_1", "verification")
@@ -80,7 +80,7 @@ class SettingFinding:
     """What was measured for one setting.
 
     utility: of the longest training, or of all confirmation runs. risks: the strongest of all attacks.
-    growth: by how much a risk was higher in the longest training than in the shortest one.
+    growth: by how much a risk was higher in the longest training than in the shortest one, if it was twice as long.
     known: committed results for a like setting that are stronger. Each replaces the risk in ``worst``.
     """
 
@@ -103,9 +103,16 @@ class SettingFinding:
 
     @property
     def score(self) -> float:
-        """What settings within the limits are ranked by: accuracy, or what is visible where nothing is learned."""
-        found = self.utility.get("accuracy") or self.risks.get("ssim")
+        """What settings within the limits are ranked by: utility, or what is visible where nothing is learned.
+
+        Balanced accuracy: always answering the most frequent class is worth nothing.
+        """
+        found = self.utility.get("balanced_accuracy") or self.risks.get("ssim")
         return found.value if found else 0.0
+
+    @property
+    def is_confirmed(self) -> bool:
+        return self.confirmations >= len(SEEDS)
 
 
 class Status(StrEnum):
@@ -124,7 +131,8 @@ def status(rule: Rule, finding: SettingFinding, controls: Mapping[str, Estimate]
     """Whether a setting meets a limit. It does only if it was confirmed and the whole interval meets it.
 
     An attack that grew with its training may grow further, so a risk must stay within the limit if it grows once more
-    by as much. A risk is not met by an attack that fails: on unprotected images, the lower end must exceed the limit.
+    by as much. If no training was twice as long as another, that is not known. A limit is not met by an attack that
+    fails: on images with almost no noise, the lower end must exceed the limit.
     """
     found = finding.worst(rule.metric) if rule.is_risk else finding.utility.get(rule.metric)
     if found is None:
@@ -137,7 +145,9 @@ def status(rule: Rule, finding: SettingFinding, controls: Mapping[str, Estimate]
         return Status.BLIND
     if rule.shortfall(bad + finding.growth.get(rule.metric, 0.0)) > 0:
         return Status.OPEN
-    return Status.MET if finding.confirmations else Status.SO_FAR
+    if not finding.is_confirmed:
+        return Status.SO_FAR
+    return Status.OPEN if rule.is_risk and rule.metric not in finding.growth else Status.MET
 
 
 def by_promise(findings: Sequence[SettingFinding], rules: Sequence[Rule]) -> list[SettingFinding]:
@@ -161,11 +171,14 @@ def survivors(findings: Sequence[SettingFinding], rules: Sequence[Rule], count: 
     """The settings that are measured longer: from the most useful one within the limits to the least revealing one.
 
     Attacks get stronger with training. Were only the most useful settings kept, which are just within the limits, all
-    of them might exceed the limits in the end. Settings that are not within the limits follow by their promise.
+    of them might exceed the limits in the end. Learners get better, too: if no setting is useful enough yet, the more
+    useful half counts. Settings that are not within the limits follow by their promise.
     """
-    ordered = by_promise(findings, rules)
-    within = [one for one in ordered if rules and _miss(one, rules) == 0]
-    limited = [rule.metric for rule in rules if rule.is_risk]
+    ordered, limited = by_promise(findings, rules), [rule.metric for rule in rules if rule.is_risk]
+    useful = [rule for rule in rules if not rule.is_risk]
+    safe = [one for one in ordered if rules and _miss(one, [rule for rule in rules if rule.is_risk]) == 0]
+    within = [one for one in safe if _miss(one, useful) == 0]
+    within = within or sorted(safe, key=lambda one: (_miss(one, useful), -one.score))[: -(-len(safe) // 2)]
     chosen = _evenly(sorted(front(within, limited or RISKS), key=lambda one: -one.score), count)
     taken = {one.setting for one in chosen}
     return (chosen + [one for one in ordered if one.setting not in taken])[:count]
@@ -180,11 +193,9 @@ def _evenly(findings: Sequence[SettingFinding], count: int) -> list[SettingFindi
 
 def _beats(other: SettingFinding, one: SettingFinding, risks: Sequence[str] = RISKS) -> bool:
     """Whether the other setting is at least as good in utility and in these risks, and better in something."""
-    numbers = [
-        [each.score, *(-found.value for name in risks if (found := each.worst(name)) is not None)]
-        for each in (other, one)
-    ]
-    return all(a >= b for a, b in zip(*numbers, strict=True)) and numbers[0] != numbers[1]
+    known = [(a, b) for name in risks if (a := other.worst(name)) is not None and (b := one.worst(name)) is not None]
+    better = [other.score - one.score, *(b.value - a.value for a, b in known)]
+    return min(better) >= 0 and max(better) > 0
 
 
 def front(findings: Sequence[SettingFinding], risks: Sequence[str] = RISKS) -> list[SettingFinding]:
@@ -206,44 +217,82 @@ class Answer:
 
 
 def answer(
-    findings: Sequence[SettingFinding], rules: Sequence[Rule], controls: Mapping[str, Estimate], confirmations: int = 1
+    findings: Sequence[SettingFinding],
+    rules: Sequence[Rule],
+    controls: Mapping[str, Estimate],
+    *,
+    classes: int = 0,
+    confirmed: bool = True,
 ) -> Answer:
     """Choose the setting with the highest score among those that meet every limit.
 
-    confirmations: the number of confirmation runs that a setting needs. If it is 0, those that had any are preferred.
+    classes: their number; a setting whose learner may be guessing is not chosen. confirmed: whether a setting must have
+    been confirmed. If not, those that were are preferred.
     """
-    confirmed = [one for one in findings if one.confirmations >= confirmations]
+    checked = [one for one in findings if one.is_confirmed]
     if not rules:
-        text = "No limit was given, so nothing is proposed. The table shows the settings that no other one beats."
-        return Answer("no limits", text, nearest=tuple(by_promise(findings, rules)[:NEAREST]))
-    if not confirmed:
+        longest = max((one.rounds for one in findings), default=0)
+        text = "No limit was given, so nothing is proposed."
+        unbeaten = sorted(front(checked or [one for one in findings if one.rounds == longest]), key=_by_score)
+        return Answer("no limits", text, nearest=tuple(unbeaten[:NEAREST]))
+    if confirmed and not checked:
         text = "The run ended before a setting was confirmed: run the same command again to go on."
         return Answer("unfinished", text, nearest=tuple(by_promise(findings, rules)[:NEAREST]))
-    maybe = [one for one in findings if all(status(rule, one, controls) in WITHIN for rule in rules)]
-    good = [one for one in maybe if one.confirmations >= confirmations]
+    within = [one for one in findings if all(status(rule, one, controls) in WITHIN for rule in rules)]
+    useful = [one for one in within if not _may_guess(one, classes)]
+    good = [one for one in useful if one.is_confirmed or not confirmed]
     if good:
-        best = max(good, key=lambda one: (one.confirmations > 0, one.score))
+        best = max(good, key=lambda one: (one.is_confirmed, one.score))
         limits = " and ".join(map(str, rules))
-        return Answer("proposal", f"{best.setting.words} meets the limits that were given: {limits}.", best)
-    order = sorted(findings, key=lambda one: (one.confirmations < confirmations, _miss(one, rules), -one.score))
-    nearest = tuple(order[:NEAREST])
-    blind = [rule for rule in rules if any(status(rule, one, controls) is Status.BLIND for one in confirmed)]
-    if blind:
-        text = (
-            f"Cannot tell: on unprotected images, too, the {blind[0].words} of the attack may be {blind[0].bound:g} "
-            "or less, so its failure on releases shows nothing. More images, more groups or more time help"
-            f"{', and so does a recogniser (--recogniser)' if blind[0].metric != 'ssim' else ''}."
-        )
-        return Answer("cannot tell", text, nearest=nearest)
+        verb = "meets" if best.is_confirmed else "has met, so far and without confirmation,"
+        return Answer("proposal", f"{best.setting.words} {verb} the limits that were given: {limits}.", best)
+    order = sorted(findings, key=lambda one: (not one.is_confirmed, _miss(one, rules), -one.score))
+    kind, sentence = _why_not(findings, rules, controls, guessing=bool(within) and not useful)
+    nearest = [*order[: NEAREST - 1], max(useful, key=lambda one: one.score)] if useful else order
+    names = {one.setting: one for one in nearest}
+    return Answer(kind, sentence, nearest=tuple(names.values())[:NEAREST])
+
+
+def _by_score(one: SettingFinding) -> float:
+    return -one.score
+
+
+def _may_guess(one: SettingFinding, classes: int) -> bool:
+    """Whether the learner may be no better than guessing: balanced accuracy is then 1 / classes."""
+    found = one.utility.get("balanced_accuracy")
+    return found is not None and classes > 0 and found.low <= 1 / classes
+
+
+def _why_not(
+    findings: Sequence[SettingFinding], rules: Sequence[Rule], controls: Mapping[str, Estimate], *, guessing: bool
+) -> tuple[Kind, str]:
+    """Why nothing is proposed. The first reason that holds is given."""
     which = {1: "the limit", 2: "both limits"}.get(len(rules), "all limits")
-    if maybe:
-        text = (
-            f"None of the {counted(len(confirmed), 'setting')} that were confirmed meets {which}. So far, "
-            f"{len(maybe)} of the others {'do' if len(maybe) > 1 else 'does'}, but the attacks on them were trained "
-            "for a shorter time: more --minutes will tell."
+    checked = [one for one in findings if one.is_confirmed] or list(findings)
+    found = [{rule: status(rule, one, controls) for rule in rules} for one in checked]
+    for rule in rules:
+        if all(one[rule] is Status.UNKNOWN for one in found):
+            return "cannot tell", f"Cannot tell: the {rule.words} was not measured. More images or more groups help."
+    if any(all(status(rule, one, controls) in WITHIN for rule in rules) for one in findings):
+        if guessing:
+            return "none", f"Settings meet {which}, but what is learned from them may be no better than guessing."
+        return "none", (
+            f"No setting that was confirmed meets {which}. Others do so far, but the attacks on them were trained for "
+            "a shorter time: begin again with more --minutes and another --out to find out."
         )
-        return Answer("none", text, nearest=(*nearest[: NEAREST - 1], max(maybe, key=lambda one: one.score)))
-    return Answer("none", f"No setting that was tried meets {which}.", nearest=nearest)
+    if all(Status.MISSED in one.values() for one in found):
+        return "none", f"No setting that was tried meets {which}."
+    for rule in rules:
+        if any(one[rule] is Status.BLIND for one in found):
+            return "cannot tell", (
+                f"Cannot tell: on images with almost no noise, too, the {rule.words} of the attack may be "
+                f"{rule.bound:g} or less, so its failure on releases shows nothing. More images, more groups or more "
+                f"--minutes in another --out help{', and so does --recogniser' if rule.metric != 'ssim' else ''}."
+            )
+    return "none", (
+        f"No setting is shown to meet {which}: the intervals of the nearest ones contain a limit, or their attacks "
+        "still get stronger. More images or groups make intervals narrower."
+    )
 
 
 def describe(found: Answer, rules: Sequence[Rule], controls: Mapping[str, Estimate]) -> list[str]:

@@ -23,14 +23,14 @@ def gather(records: Records, settings: Sequence[Setting]) -> list[SettingFinding
         seeds = {seed for seed, _ in attacked if seed and (not learned or seed in dict(learned))}
         if not learned and not attacked:
             continue
-        risks = {name: strongest(values) for name in RISKS if (values := _metric(attacked, name))}
+        risks = {name: strongest(values) for name in RISKS if (values := _confirmed(attacked, name, seeds))}
         found.append(
             SettingFinding(
                 setting,
                 utility=_utility(confirmed or [content for _, content in learned[-1:]]),
                 risks=risks,
                 others={name: strongest(values) for name in OTHERS if (values := _metric(attacked, name))},
-                growth={name: _growth(attacked, name) for name in risks},
+                growth={name: growth for name in risks if (growth := _growth(attacked, name)) is not None},
                 known=committed(setting, risks),
                 rounds=sum(
                     name.startswith("round ") and setting.name in one["settings"] for name, one in records.items()
@@ -42,11 +42,11 @@ def gather(records: Records, settings: Sequence[Setting]) -> list[SettingFinding
 
 
 def controls(records: Records) -> dict[str, Estimate]:
-    """What the attacks get from unprotected images: the weakest of all seeds that were measured."""
-    reconstructed = [content["control"] for content in records.values() if "control" in content]
-    judged = [content for name, content in records.items() if name.startswith("judge |")]
-    found = {name: [one[name] for one in reconstructed] for name in ("ssim", *OTHERS)}
-    found |= {name: [one[name] for one in judged if name in one] for name in ("rank_1", "verification")}
+    """What the attacks get from images with almost no noise: of those that were trained longest, the weakest."""
+    attacked = [content for content in records.values() if "control" in content]
+    longest = max((content["steps"] for content in attacked), default=0)
+    mine = [content["control"] for content in attacked if content["steps"] == longest]
+    found = {name: [one[name] for one in mine if name in one] for name in (*RISKS, *OTHERS)}
     return {name: weakest(Estimate(**one) for one in each) for name, each in found.items() if each}
 
 
@@ -101,14 +101,23 @@ def _attacked(records: Records, setting: str) -> list[tuple[int, Mapping[str, An
     return found
 
 
-def _growth(attacked: Sequence[tuple[int, Mapping[str, Any]]], name: str) -> float:
-    """How much higher a risk is in the longest training than in the shortest one; 0 if it is not."""
+def _confirmed(attacked: Sequence[tuple[int, Mapping[str, Any]]], name: str, seeds: set[int]) -> list[Estimate]:
+    """A metric in all attacks; nothing if a confirmation did not measure it, because then it is not confirmed."""
+    missing = [seed for seed in seeds if not _metric([one for one in attacked if one[0] == seed], name)]
+    return [] if missing else _metric(attacked, name)
+
+
+def _growth(attacked: Sequence[tuple[int, Mapping[str, Any]]], name: str) -> float | None:
+    """How much higher a risk is in the longest training than in the shortest one; 0 if it is not.
+
+    None if no training was twice as long as another: then nothing is known about what more training would bring.
+    """
     by_steps: dict[int, list[float]] = {}
     for one in attacked:
         for found in _metric([one], name):
             by_steps.setdefault(int(one[1]["steps"]), []).append(found.value)
-    if len(by_steps) < 2:
-        return 0.0
+    if not by_steps or max(by_steps) < 2 * min(by_steps):
+        return None
     first, last = (sum(by_steps[steps]) / len(by_steps[steps]) for steps in (min(by_steps), max(by_steps)))
     return max(0.0, last - first)
 

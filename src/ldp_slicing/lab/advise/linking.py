@@ -198,7 +198,7 @@ def link(bench: Bench, judge: Judge, seen: Mapping[str, Tensor], parts: Parts, t
 
 
 def link_unprotected(bench: Bench, judge: Judge, parts: Parts, test: LinkageTest) -> dict[str, Any]:
-    """The same for unprotected images: the control."""
+    """The same for unprotected images: what the judge can do at best."""
     gallery = _ready(judge.of(bench.images)[torch.from_numpy(parts.test).to(bench.device)])
     return _scores(gallery[test.released], gallery, test)
 
@@ -221,6 +221,5 @@ def _scores(seen: Tensor, gallery: Tensor, test: LinkageTest) -> dict[str, Any]:
     found = {"rank_1": Estimate.from_share(Share(int(hits.sum()), len(hits))).to_dict(), "chance": test.chance}
     if len(distances) >= FEWEST_PAIRS:
         accuracy = fold_accuracy(distances, test.same, np.arange(len(distances)) // 2 % FOLDS).accuracy
-        correct = Share(round(accuracy * len(distances)), len(distances))
-        found["verification"] = Estimate.from_share(correct).to_dict()
+        found["verification"] = Estimate.of_groups(accuracy, test.groups, len(distances)).to_dict()
     return found

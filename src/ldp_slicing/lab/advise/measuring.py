@@ -117,7 +117,12 @@ class Measurer:
             if keep:
                 self._draw_samples(reconstructor, one)
         if control or not settings:
-            found["control"] = score(bench, attack_images(bench, reconstructor, self.control_plan, which, seed))
+            attacked = attack_images(bench, reconstructor, self.control_plan, which, seed)
+            found["control"] = score(bench, attacked)
+            if judge and student and test:
+                seen = embed_attacked(bench, judge, student, self.control_plan, attacked)
+                if keep:
+                    found["control"] |= link(bench, judge, seen, parts, test)
         training = reconstructor.seconds + (student.seconds if student else 0.0)
         self.costs.note(attack_kind(view), trained - began, training, steps)
         for one in settings[:1]:

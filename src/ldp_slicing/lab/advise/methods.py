@@ -15,8 +15,8 @@ def describe_methods(
     """Sentences by their title. chance: the rank-1 rate of guessing; None if linkage was not measured."""
     by = "by groups, so that no group is in both parts" if grouped else "from every class"
     found = {
-        "Parts.": f"About a third of the images is held out, {by}. Everything is trained on the other part and "
-        "measured on the held-out part. The rounds use one division, and each confirmation another one.",
+        "Parts.": f"A part of the images, at most about a third, is held out, {by}. Networks are trained on the other "
+        "part and measured on the held-out part. The rounds use one division, and each confirmation another one.",
         "Releases": "are simulated on this machine with an ordinary random generator. None was written, and none "
         "counts as a release.",
     }
@@ -51,10 +51,9 @@ def describe_methods(
     found["Limits."] = (
         "A limit is met only if the whole 95 % interval meets it, in every confirmation run. If more training made an "
         "attack stronger, the same increase is added once more before its result is compared with the limit. A limit "
-        "on a risk is met only if the same attack exceeds it on unprotected images; otherwise the answer is “cannot "
-        "tell”. A stronger "
-        "committed result of this software replaces what was measured here, if it has the same view and plan, no more "
-        "pixels and no larger eps."
+        "on a risk is met only if the same attack, trained as long, exceeds it on images with almost no noise (eps "
+        "200); otherwise the answer is “cannot tell”. A stronger committed result of this software replaces what was "
+        "measured here, if it has the same view and plan, no more pixels and no larger eps."
     )
     found["What this does not say."] = (
         "The attacks are small, and an attack that fails shows only that this attack failed. The promise of a release "

@@ -149,7 +149,7 @@ def _table(result: Result) -> Iterator[str]:
     yield "".join(f"<td>{_cell(plain.get(name))}</td>" for name, _ in columns) + "<td></td></tr>"
     for one, found in rows:
         setting = one.setting
-        kind = "chosen" if one is result.answer.proposal else "" if one.confirmations else "quiet"
+        kind = "chosen" if one is result.answer.proposal else "" if one.is_confirmed else "quiet"
         yield f"<tr class='{kind}'><td class='l'>{setting.size[0]} x {setting.size[1]}</td>"
         yield f"<td class='l'>{escape(VIEW_NAMES.get(setting.prune, str(setting.prune)))}</td>"
         yield f"<td class='l'>{setting.family}</td><td>{setting.epsilon:g}</td>"
@@ -193,7 +193,7 @@ def _known(finding: SettingFinding, metric: str) -> str:
 
 def _measured(one: SettingFinding) -> str:
     rounds = counted(one.rounds, "round")
-    return f"{rounds},<br>confirmed" if one.confirmations else rounds
+    return f"{rounds},<br>confirmed" if one.is_confirmed else rounds
 
 
 def _samples(result: Result) -> Iterator[str]:

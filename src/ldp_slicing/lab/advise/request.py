@@ -49,6 +49,7 @@ class Request:
             "source": str(self.source.resolve()),
             "labels": self.labels,
             "groups": self.groups,
+            "most_images": self.images,
             "sizes": list(self.sizes),
             "views": [one or "none" for one in self.views],
             "plans": list(self.families),

@@ -14,11 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ldp_slicing.errors import DataError, LdpSlicingError
 from ldp_slicing.images import read_image
 from ldp_slicing.lab.advise.budget import (
     CONFIRMED,
     ENOUGH,
     FEWEST,
+    LONGER,
     MOST,
     RESERVE,
     SEEDS,
@@ -34,6 +36,7 @@ from ldp_slicing.lab.advise.gather import controls, gather, unprotected
 from ldp_slicing.lab.advise.grid import BUDGETS, Setting, default_sides, make_grid, tried_sides
 from ldp_slicing.lab.advise.intervals import Estimate
 from ldp_slicing.lab.advise.learning import Bench
+from ldp_slicing.lab.advise.linking import FEWEST_PAIRS
 from ldp_slicing.lab.advise.measuring import Measurer
 from ldp_slicing.lab.advise.networks import FEW, Effort, Stopped
 from ldp_slicing.lab.advise.reconstruction import train_reconstructor
@@ -42,6 +45,7 @@ from ldp_slicing.lab.advise.sources import SourceSet, check_enough, list_sources
 from ldp_slicing.lab.advise.splits import linkage_test, split
 from ldp_slicing.lab.advise.work import Work, begun, open_work
 from ldp_slicing.lab.learners.training import find_device
+from ldp_slicing.lab.metrics.shares import Share
 from ldp_slicing.lab.provenance import commit, hardware
 from ldp_slicing.plan import COLOUR_BITS
 from ldp_slicing.version import __version__
@@ -105,6 +109,7 @@ def advise(request: Request, talk: Talk) -> Result:
         plan, before = work.get("plan"), len(work.records)
         begins = 0 if device.type == "cpu" else len(sides) - 1  # a GPU has time for the largest images
         run = run_at(plan["side"] if plan else sides[begins])
+        run.check()
         try:
             if plan is None:
                 run = _largest_affordable(run, run_at, sides[begins + 1 :])
@@ -171,12 +176,19 @@ def _read(request: Request, device: torch.device, began: float, stop: Callable[[
     items = list_sources(request.source, request.labels, request.groups)
     earlier = begun(request.work).get("images")  # a resumed run reads the same images
     until = began + READING * 60 * request.minutes
+
+    def enough() -> bool:
+        over = stop()  # it moves the progress bar, too
+        return talk.interrupted() or (earlier is None and (over or time.monotonic() > until))
+
     found = read_sources(
         items,
         largest=max(request.sizes) if request.sizes else LARGEST[device.type],
         limit=earlier or request.images or MOST_IMAGES[device.type],
-        stop=lambda: stop() or (earlier is None and time.monotonic() > until),
+        stop=enough,
     )
+    if talk.interrupted():
+        raise LdpSlicingError("interrupted while reading images: nothing was measured")
     check_enough(found)
     classes = f", {counted(len(found.classes), 'class', 'classes')}" if found.classes else ", no labels"
     groups = "" if found.groups is None else f", {counted(len(np.unique(found.groups)), 'group')}"
@@ -201,6 +213,28 @@ class _Run:
         self.grid = _grid(request, bench.sources)
         self.learns, self.links = bool(bench.sources.classes), self.measurer.test(0) is not None
         self.trains_judge = self.links and request.recogniser is None
+
+    def check(self) -> None:
+        """Refuse what would measure nothing, and limits on what cannot be measured."""
+        if not self.grid:
+            width, height = self.bench.sources.shape
+            raise LdpSlicingError(f"--sizes: the images have {width} x {height} pixels, and no size is that small")
+        test, parts = self.measurer.test(0), self.measurer.parts(0)
+        if len(parts.train) == 0:
+            raise DataError("all images would be held out: there are too few groups in a class; see --groups")
+        for rule in self.request.rules:
+            if rule.metric not in ("rank_1", "verification"):
+                continue
+            if test is None or (rule.metric == "verification" and len(test.first) < FEWEST_PAIRS):
+                raise DataError(
+                    f"--{rule.option.replace('_', '-')} cannot be measured: too few held-out groups have two images or "
+                    "more; see --groups, or use more images"
+                )
+            if rule.metric == "rank_1" and Share(0, len(test.probes)).interval[1] > rule.bound:
+                self.talk.say(
+                    f"--max-linkage {rule.bound:g} cannot be shown with {counted(len(test.probes), 'held-out group')}: "
+                    "even if no release is identified, the interval contains the limit"
+                )
 
     def remaining(self) -> float:
         return max(0.0, RESERVE * (self.deadline - time.monotonic()))
@@ -239,14 +273,32 @@ class _Run:
         shares = Shares.of(len(counts), judge=self.trains_judge)
         self._judge(0, plan["judge"])
         for number, count in enumerate(counts):
-            left = (len(counts) - number) * shares.round + shares.confirmation + len(SEEDS) * shares.judge
-            alive = self._best(alive, count) if number else alive
-            self._stage(f"round {number + 1}", alive, shares.round / left, (0,), control=number == 0)
-        alive = self._best(alive, CONFIRMED)
+            name = f"round {number + 1}"
+            if self.work.get(name) is None:
+                left = (len(counts) - number) * shares.round + shares.confirmation + len(SEEDS) * shares.judge
+                alive = self._best(alive, count) if number else alive
+                most = MOST // LONGER ** (len(counts) - number)  # later stages must be able to train longer
+                steps = self._steps(alive, shares.round / left, (0,), control=number == 0, most=most)
+                self._begin(name, alive, steps)
+            alive = self._measure(name, (0,), control=number == 0)
         for seed in SEEDS:
             self._judge(seed, plan["judge"])
-        checked = any(rule.metric == "ssim" for rule in self.request.rules)
-        self._stage("confirmation", alive, 1.0, SEEDS, control=checked)
+        checked = any(rule.is_risk for rule in self.request.rules)
+        if self.work.get("confirmation") is None:
+            self._begin("confirmation", *self._affordable(alive, f"round {len(counts)}", control=checked))
+        self._measure("confirmation", SEEDS, control=checked)
+
+    def _affordable(
+        self, settings: Sequence[Setting], before: str, *, control: bool
+    ) -> tuple[list[Setting], tuple[int, int]]:
+        """As many settings as can be confirmed by attacks of LONGER times the steps before, and their steps."""
+        wanted = LONGER * self.work.records[before]["attacking"]
+        for count in range(min(CONFIRMED, len(settings)), 0, -1):
+            chosen = self._best(settings, count)
+            steps = self._steps(chosen, 1.0, SEEDS, control=control)
+            if steps[1] >= wanted or count == 1:
+                break
+        return chosen, (steps[0], max(steps[1], wanted))  # at last, the run may be stopped and resumed
 
     def _best(self, settings: Sequence[Setting], count: int) -> list[Setting]:
         found = gather(self.work.records, settings)
@@ -284,25 +336,35 @@ class _Run:
         plan |= {"side": max(self.bench.sources.shape), "threads": torch.get_num_threads()}
         return self.work.put("plan", plan)
 
-    def _stage(
-        self, name: str, settings: Sequence[Setting], share: float, seeds: Sequence[int], *, control: bool
-    ) -> None:
-        """Measure settings with every seed. The steps are chosen when the stage begins, and kept if it is resumed."""
-        stage = self.work.get(name)
-        if stage is None:
-            costs = self.measurer.costs
-            whole, seconds = self.measurer.whole if control else None, share * self.remaining()
-            steps = stage_steps(
-                costs,
-                settings,
-                seconds,
-                learns=self.learns,
-                seeds=len(seeds),
-                control=whole,
-                unprotected=seeds == SEEDS,
-            )
-            names = [one.name for one in settings]
-            stage = self.work.put(name, {"settings": names, "learning": steps[0], "attacking": steps[1]})
+    def _steps(
+        self,
+        settings: Sequence[Setting],
+        share: float,
+        seeds: Sequence[int],
+        *,
+        control: bool,
+        most: int = MOST,
+    ) -> tuple[int, int]:
+        """Steps of learners and of attacks of a stage that may take this share of the remaining time."""
+        return stage_steps(
+            self.measurer.costs,
+            settings,
+            share * self.remaining(),
+            learns=self.learns,
+            seeds=len(seeds),
+            control=self.measurer.whole if control else None,
+            unprotected=seeds == SEEDS,
+            most=most,
+        )
+
+    def _begin(self, name: str, settings: Sequence[Setting], steps: tuple[int, int]) -> None:
+        """Record what a stage measures, so that it is the same if the run is resumed."""
+        names = [one.name for one in settings]
+        self.work.put(name, {"settings": names, "learning": steps[0], "attacking": steps[1]})
+
+    def _measure(self, name: str, seeds: Sequence[int], *, control: bool) -> list[Setting]:
+        """Measure the settings of a stage with every seed, and return them."""
+        stage = self.work.records[name]
         chosen = [one for one in self.grid if one.name in stage["settings"]]
         for seed in seeds:
             views = dict.fromkeys(one.view for one in chosen)
@@ -317,6 +379,12 @@ class _Run:
             for one in (*chosen, *([None] if seed else [])) if self.learns else ():
                 self.doing[0] = f"{name}: learning from {one.words if one else 'unprotected images'}"
                 self.measurer.learner(one, seed, stage["learning"])
+        return chosen
+
+    def _answer(self, findings: Sequence[SettingFinding], control: Mapping[str, Estimate]) -> Answer:
+        if "plan" not in self.work.records:
+            return Answer("unfinished", "The time was too short to measure anything: use more --minutes.")
+        return answer(findings, self.request.rules, control, classes=len(self.bench.sources.classes))
 
     def result(self, finished: bool) -> Result:
         records = self.work.records
@@ -329,7 +397,7 @@ class _Run:
             tuple(ordered),
             control,
             unprotected(records),
-            answer(ordered, self.request.rules, control, len(SEEDS)),
+            self._answer(ordered, control),
             len(self.grid),
             records["plan"]["settings"] if "plan" in records else 0,
             {name: one for name, one in records.items() if name.startswith(("round ", "confirmation"))},

@@ -21,6 +21,7 @@ from ldp_slicing.images import decode_image, read_image
 from ldp_slicing.keys import has_equal_channels
 from ldp_slicing.lab.data.folders import list_images
 from ldp_slicing.view import shrink
+from ldp_slicing.wording import counted
 
 AT_ONCE = 64  # images that are read side by side
 SMALLEST = 12  # pixels of a side: the window of SSIM has 11
@@ -185,7 +186,20 @@ def check_enough(sources: SourceSet) -> None:
         raise DataError(f"all images are of the class {sources.classes[0]!r}: there is nothing to learn; see --labels")
     if sources.classes and min(counts.values()) < 4:
         rare = sources.classes[min(counts, key=lambda kind: counts[kind])]
-        raise DataError(f"the class {rare!r} has {min(counts.values())} images: every class needs 4 or more")
+        raise DataError(
+            f"{counted(min(counts.values()), 'image')} of the {len(sources.labels):,} that were read "
+            f"{'is' if min(counts.values()) == 1 else 'are'} of the class {rare!r}: every class needs 4 or more; "
+            "--images reads more"
+        )
+    if sources.groups is not None:
+        several = {kind: len(np.unique(sources.groups[sources.labels == kind])) for kind in counts}
+        if min(several.values()) < 2:
+            raise DataError(
+                f"the class {sources.classes[min(several, key=lambda kind: several[kind])]!r} is one group: to hold "
+                "groups out, every class needs two or more. If classes are the groups, use --labels none"
+                if sources.classes
+                else "all images are of one group: there is nothing to link; see --groups"
+            )
     if len(sources.labels) < 16:
         raise DataError(f"{len(sources.labels)} images are too few to measure anything: use 16 or more")
 
@@ -235,6 +249,8 @@ def _group(inside: Path, groups: str | None, row: dict[str, str]) -> str:
         except re.error as error:
             raise DataError(f"--groups {groups} is not a regular expression: {error}") from None
         return found[0] if found else str(inside)  # a group of its own
+    if row.get(groups) == "":
+        raise DataError(f"{inside} has no {groups}: --groups needs a value for every image")
     if groups not in row:
         known = f"; the table has {', '.join(row)}" if row else ""
         raise DataError(f"--groups {groups!r} is not folder, name:REGEX or a column of the table of labels{known}")
@@ -283,7 +299,7 @@ def _from_parquet(files: Sequence[Path], labels: str | None, groups: str | None)
         if column is None or missing:
             what = "no column of images" if column is None else f"no column {missing[0]!r}"
             raise DataError(f"{path} has {what}; it has {', '.join(table.schema.names)}")
-        kept = {one: [str(value) for value in table[one].to_pylist()] for one in wanted}
+        kept = {one: [_text(value, one, path) for value in table[one].to_pylist()] for one in wanted}
         images = table[column].combine_chunks()
         images = images.field("bytes") if pa.types.is_struct(images.type) else images
         for row in range(table.num_rows):
@@ -296,6 +312,12 @@ def _from_parquet(files: Sequence[Path], labels: str | None, groups: str | None)
                 )
             )
     return items
+
+
+def _text(value: Any, column: str, path: Path) -> str:  # noqa: ANN401 - of any column
+    if value is None or value == "":
+        raise DataError(f"{path}: the column {column!r} has no value for some images")
+    return str(value)
 
 
 def _holds(kind: Any) -> bool:  # noqa: ANN401 - a type of pyarrow

@@ -45,7 +45,7 @@ class LinkageTest:
     probes, gallery: int64 [Q]; a released image and an unprotected one of the same group, one pair for each group.
     candidates: bool [Q, Q]; which gallery images probe i is compared with: those of its class, its own included.
     first, second, same: [P]; a released image, an unprotected one, and whether both are of one group. Impostors are of
-    the same class.
+    the same class. groups: the number of groups that the images of ``first`` are of.
     """
 
     probes: NDArray[np.int64]
@@ -54,6 +54,7 @@ class LinkageTest:
     first: NDArray[np.int64]
     second: NDArray[np.int64]
     same: NDArray[np.bool_]
+    groups: int
 
     @property
     def released(self) -> NDArray[np.int64]:
@@ -91,4 +92,5 @@ def linkage_test(labels: NDArray[np.int64], groups: NDArray[np.int64], seed: int
             rows.append((first, int(rng.choice(own[own != first])), True))
             rows.append((first, int(rng.choice(others)), False))
     first_, second, same = (np.array(column) for column in zip(*rows, strict=True)) if rows else (np.zeros(0, int),) * 3
-    return LinkageTest(probes, gallery, candidates, first_, second, same.astype(bool))
+    drawn = len(np.unique(groups[first_]))
+    return LinkageTest(probes, gallery, candidates, first_, second, same.astype(bool), drawn)

@@ -11,9 +11,10 @@ from typing import Any
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.files import make_folder, write_atomically
-from ldp_slicing.lab.run_folder import bind_folder, lock_folder
+from ldp_slicing.lab.run_folder import bind_folder, lock_folder, unbind_folder
 
 SUFFIX = ".owner"
+RECORDS = "records.jsonl"
 MARK = "FOR THE OWNER ONLY.txt"
 NOTE = """This folder belongs to the owner of the sources. It holds what `ldp-slicing advise` has measured on them so
 far, and samples. Do not hand it on. After the last run you can delete it; the next run then begins anew.
@@ -32,7 +33,7 @@ class Work:
 
     def put(self, name: str, content: dict[str, Any]) -> dict[str, Any]:
         self.records[name] = content
-        with open(self.folder / "records.jsonl", "a", encoding="utf-8") as file:
+        with open(self.folder / RECORDS, "a", encoding="utf-8") as file:
             file.write("\n" + json.dumps({"name": name, "content": content}) + "\n")  # the last line may be cut off
         return content
 
@@ -42,9 +43,11 @@ class Work:
 
 
 def begun(folder: Path) -> dict[str, Any]:
-    """The parameters with which a work folder was begun; empty if it was not."""
+    """The parameters with which a work folder was begun; empty if nothing was measured yet."""
     path = folder / "task.json"
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    if not path.is_file() or not (folder / RECORDS).is_file():
+        return {}
+    return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 @contextmanager
@@ -55,8 +58,13 @@ def open_work(folder: Path, parameters: dict[str, Any]) -> Iterator[Work]:
     make_folder(folder)
     with lock_folder(folder):
         write_atomically(folder / MARK, [NOTE.encode()])
+        work, path = Work(folder), folder / RECORDS
+        if not path.is_file():
+            unbind_folder(folder)
+        differs = {name for name, value in begun(folder).items() if parameters.get(name) != value}
+        if differs and differs <= {"images", "digest"}:
+            raise LdpSlicingError(f"images, labels or groups have changed since {folder} was begun: name another --out")
         bind_folder(folder, parameters)
-        work, path = Work(folder), folder / "records.jsonl"
         for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
             try:
                 one = json.loads(line)
