@@ -85,6 +85,7 @@ def export(opened: Ledger, most: int) -> None:
         "ledger": opened.identity,
         "path": str(opened.path.absolute()),
         "rebuilt": opened.rebuilt,
+        "has_merged": opened.has_merged,  # then a source may be listed and counted once for each ledger
         "sources": opened.sources(),
         "total": as_dict(opened.total()),
         "plans": opened.plans(),
@@ -128,6 +129,11 @@ def show_all(opened: Ledger, most: int) -> None:
             releases += f" ({one.voided:,} voided)"
         table.add_row(name, releases, epsilon, source, _day(one.last))
     out.print(table)
+    if opened.has_merged:
+        out.print(
+            "A source that is also in a merged ledger may be listed and counted separately for each ledger: "
+            "`ldp-slicing ledger FILE` states the sum."
+        )
     show_runs([run for run in opened.runs() if run.releases][:most])  # others released nothing
 
 
