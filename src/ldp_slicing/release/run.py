@@ -41,6 +41,7 @@ from ldp_slicing.release.target import (
     check_new,
     check_own_card,
     check_private_files,
+    check_writable,
     default_state,
     lock,
     resolve_paths,
@@ -217,6 +218,7 @@ def prepare(
         is_known = (paths.state / DATABASE_NAME).exists()
         if not is_known:
             check_new(paths)
+            check_writable(paths)
             if not any(is_source(paths, found) for found in paths.source.files()):
                 which = " and is selected by --include and --exclude" if selection else ""
                 raise ReleaseError(
