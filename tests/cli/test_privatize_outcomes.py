@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from ldp_slicing.cli import app
 from ldp_slicing.cli.exit_status import TABLE, ExitStatus
 from ldp_slicing.errors import Reason
+from ldp_slicing.ledger import default_ledger
 from tests.docs.documents import ROOT
 from tests.formats.parquet_files import table
 from tests.markers import encoded, gradient
@@ -112,13 +113,14 @@ def test_a_report_is_replaced_by_that_of_the_next_run(tmp_path: Path) -> None:
     assert json.loads(report.read_text())["released"] == 1
 
 
-@pytest.mark.parametrize("place", ["out/report.json", "in/a.png", "in", "nowhere/report.json"])
+@pytest.mark.parametrize("place", ["out/report.json", "in/a.png", "in", "nowhere/report.json", "/proc/r.json"])
 def test_a_report_overwrites_nothing_and_does_not_lie_in_the_target(place: str, tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.png": PNG})
     before = snapshot(tmp_path)
     status, _, err = privatize(source, tmp_path / "out", "--report", tmp_path / place)
     assert (status, "refused" in err) == (ExitStatus.REFUSED, True)
     assert snapshot(tmp_path) == before
+    assert not default_ledger().exists()
 
 
 def test_the_guide_and_the_help_show_the_exit_statuses() -> None:
