@@ -302,6 +302,11 @@ def test_refusals_exit_with_2_and_write_nothing(
     assert not default_ledger().exists()
 
 
+def test_the_argument_that_is_missing_is_named() -> None:
+    assert "Missing argument 'DST'" in privatize("images")[2]
+    assert "Missing argument 'SRC'" in privatize()[2]
+
+
 @pytest.mark.skipif(os.name != "posix", reason="modes and /proc")
 def test_a_target_that_cannot_be_written_to_is_refused_before_a_ledger_is_created(tmp_path: Path) -> None:
     source, closed = plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "closed"
