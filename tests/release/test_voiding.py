@@ -193,10 +193,18 @@ def test_a_shrunk_or_re_encoded_copy_is_noticed_and_released(tmp_path: Path) -> 
     portrait.resize((200, 200)).save(first / "a.png")
     portrait.resize((200, 200)).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(first / "mirrored.png")
     portrait.resize((100, 100)).save(copies / "small.jpg", quality=80)
+    portrait.resize((120, 120)).save(copies / "tiny.jpg", quality=80)
     status, said = run("privatize", first, tmp_path / "out", "-e", 5)
     assert (status, "resembles" in said) == (0, False)
     status, said = run("privatize", copies, tmp_path / "out2", "-e", 5)
-    assert (status, said.count("small.jpg: resembles an image that was released before")) == (0, 1)
+    assert (status, said.count("small.jpg: resembles another image of this run or of an earlier one, and may")) == (
+        0,
+        1,
+    )
+    assert (
+        "2 of 2 images (small.jpg, ...): resembles another image of this run or of an earlier one, and may ..." in said
+    )
+    assert said.count("which the ledger does not count") == 1
 
 
 def test_the_first_use_of_a_ledger_names_its_path(

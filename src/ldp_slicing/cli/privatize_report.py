@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict
@@ -23,6 +24,7 @@ from ldp_slicing.wording import counted
 
 LINE_SECONDS = 30.0
 SHOWN = 20  # problems listed by name; the rest are counted, and --json lists all of them
+SHORT = 70  # characters of a notice that was printed before
 
 
 class Rate(ProgressColumn):
@@ -201,15 +203,18 @@ def print_skipped(paths: list[str]) -> None:
 def print_notices(run: Run, said: Collection[str]) -> None:
     """Print each notice once, with the number of images or files it is about; then equal files and copies.
 
-    Of those that were printed before, only the number is new.
+    Of those that were printed before, only the number is new, and their text is cut short.
     """
     by_text: dict[str, list[records.Notice]] = {}
     for notice in records.notices(run.state):
         by_text.setdefault(notice.notice, []).append(notice)
     images, files = records.count_images(run.state), records.count_states(run.state)[FileState.RELEASED]
     for text, about in by_text.items():
-        if text not in said or len(about) > 1 or about[0].images > 1:
-            print_notice(describe_subject(about, images, files), text)
+        subject = describe_subject(about, images, files)
+        if text not in said:
+            print_notice(subject, text)
+        elif len(about) > 1 or about[0].images > 1:
+            print_notice(subject, textwrap.shorten(text, SHORT, placeholder=" ..."))
     equal = [] if run.secret.is_owners else list(records.equal_files(run.state))
     for path, other in equal[:1]:
         such = f" ({len(equal):,} such files)" if len(equal) > 1 else ""

@@ -18,7 +18,7 @@ _MOST_BYTES = 1 << 30
 
 
 def check_report(path: Path, target: str) -> None:
-    """Refuse a place that cannot be written to or lies in the target, which is handed on, and a file of other content."""
+    """Refuse a place in the target, which is handed on, or that cannot be written to, and a file that is no report."""
     if not is_remote(target) and Path(target).resolve() in path.resolve().parents:
         raise ReleaseError(
             f"{path} would lie in {target}, which is handed on, and names sources: keep it elsewhere", Reason.OVERLAP
