@@ -434,6 +434,7 @@ def test_file_counts_add_up_and_members_are_counted_separately(tmp_path: Path) -
     assert (
         err.count("not released: 0.png: its release 0.png is lost")
         == err.count("--spend allows it; has changed since")
+        == err.count("\nchanged: 2.png: has changed since it was released, and its release is of the earlier content")
         == 1
     )
     result = json.loads(privatize(source, target, "--json")[1])

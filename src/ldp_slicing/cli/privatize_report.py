@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ldp_slicing.cli.common import err, out, plain
 from ldp_slicing.cli.shrinking import Lowered
+from ldp_slicing.errors import Reason
 from ldp_slicing.release import records
 from ldp_slicing.release.records import FileCounts
 from ldp_slicing.release.rehearsal import free_bytes
@@ -145,9 +146,10 @@ def print_report(run: Run, seconds: float, target: str, said: Collection[str]) -
     """Print what was released and what was not, then the promise. The notices in ``said`` were printed before."""
     problems = list(records.problems(run.state))
     for one in problems[:SHOWN]:
-        err.print(f"[bold red]not released:[/bold red] {plain(one.source)}: {plain(one.problem)}")
+        what = "changed" if one.reason is Reason.CHANGED else "not released"
+        err.print(f"[bold red]{what}:[/bold red] {plain(one.source)}: {plain(one.problem)}")
     if len(problems) > SHOWN:
-        err.print(f"[bold red]not released:[/bold red] {len(problems) - SHOWN:,} more; --json lists them all")
+        err.print(f"[bold red]problems:[/bold red] {len(problems) - SHOWN:,} more; --json lists them all")
     print_skipped(list(records.skipped(run.state)))
     print_notices(run, said)
     print_ending(run)

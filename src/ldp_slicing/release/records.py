@@ -123,7 +123,10 @@ def skipped(state: RunState) -> Iterator[str]:
 
 def _describe(finding: Finding, output: str, has_source: bool) -> str:
     if finding is Finding.CHANGED:
-        return "has changed since it was released; to release its new content, give it another name"
+        return (
+            "has changed since it was released, and its release is of the earlier content; to release the new content, "
+            "give it another name"
+        )
     if finding is Finding.DAMAGED:
         return (
             f"another file has the name of its release, {output}: move that file away, and put the release back; "
