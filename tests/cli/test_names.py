@@ -48,3 +48,10 @@ def test_without_the_state_folder_names_are_refused(tmp_path: Path) -> None:
     code, text = ask("names", tmp_path / "out")
     assert code == 2
     assert "out.owner" in text.replace("\n", "")
+
+
+def test_a_single_file_has_no_state_folder(tmp_path: Path) -> None:
+    source = plant(tmp_path, small_images(1)) / "00000.png"
+    assert ask("privatize", source, tmp_path / "out.png", "-e", 20)[0] == 0
+    code, text = ask("names", tmp_path / "out.png")
+    assert (code, "a complete run of a single file leaves no state folder" in " ".join(text.split())) == (2, True)

@@ -47,7 +47,7 @@ from ldp_slicing.release.target import (
     resolve_paths,
 )
 from ldp_slicing.release.worker import WorkerContext
-from ldp_slicing.storage import EVERYTHING, PARTIAL, LocalStorage, RemoteStorage, Selection, local_path
+from ldp_slicing.storage import EVERYTHING, PARTIAL, LocalStorage, RemoteStorage, Selection, is_remote, local_path
 
 FLUSH_SECONDS = 30.0
 Advise = Callable[[str, str], None]
@@ -352,6 +352,12 @@ def open_state(target: str, state: Path | None) -> RunState:
     """Open the state of an earlier run, for its owner to look at."""
     folder = state or default_state(local_path(target))
     if not (folder / DATABASE_NAME).exists():
+        if not is_remote(target) and Path(local_path(target)).is_file():
+            raise ReleaseError(
+                f"there is no {folder}: a complete run of a single file leaves no state folder. The only release of "
+                f"such a run is {target}",
+                Reason.STATE,
+            )
         raise ReleaseError(
             f"there is no {folder}, the state folder that `ldp-slicing privatize` leaves beside {target}",
             Reason.STATE,
