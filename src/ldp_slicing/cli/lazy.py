@@ -43,7 +43,7 @@ class Command(TyperCommand):
             raise
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     def get_params(self, ctx: Any) -> Any:  # noqa: ANN401
         return show_as_flags(super().get_params(ctx))
 
@@ -54,7 +54,7 @@ def lazy_group(package: str, summaries: Mapping[str, str]) -> type[TyperGroup]:
     A module that has an ``app`` is a group of its own. One that has an ``EPILOG`` ends its help with it.
     """
 
-    class LazyGroup(Group):
+    class LazyGroup(CommandGroup):
         def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's, or typer's copy of it
             return list(summaries)
 
