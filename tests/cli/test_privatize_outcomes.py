@@ -136,6 +136,15 @@ def test_the_guide_lists_the_reasons() -> None:
     assert [one for one in Reason if f"| `{one}` |" not in text] == []
 
 
+def test_a_folder_of_releases_is_released_again_with_a_notice_before_anything_is_spent(tmp_path: Path) -> None:
+    first, second = plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "out"
+    assert "releases already" not in privatize(first, second)[2]
+    status, _, err = privatize(second, tmp_path / "again")
+    assert (status, err.count("notice: the sources hold a card, card.json: the images that it counts are re")) == (0, 1)
+    (notice,) = (one for one in as_json(second, tmp_path / "again")["notices"] if "releases already" in one["notice"])
+    assert notice["source"] == "."
+
+
 def test_notices_count_images_or_files_as_they_mean(tmp_path: Path) -> None:
     images = [*small_images(6).values()]
     grey = [encoded(np.repeat(gradient(9, 7)[..., :1] + np.uint8(i), 3, axis=2), "PNG") for i in range(3)]
