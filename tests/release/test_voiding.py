@@ -233,7 +233,8 @@ def test_without_a_home_there_is_advice(
     assert (status, "LDP_SLICING_LEDGER" in said, "--ledger FILE" in said) == (2, True, True)
     assert not (tmp_path / "out").exists()
     assert run("privatize", source, tmp_path / "out", "-e", 5, "--ledger", tmp_path / "l.sqlite")[0] == 0
-    assert "LDP_SLICING_LEDGER" in run("doctor")[1]
+    status, said = run("doctor")
+    assert (status, "LDP_SLICING_LEDGER" in said, "FAILED: there is no place" in said) == (1, True, True)
 
 
 def test_a_home_that_cannot_be_written_is_named_with_advice(
