@@ -36,10 +36,10 @@ class Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            is_missing = not error.message and getattr(error.param, "nargs", 1) < 0
-            last: Any = [one for one in self.params if one.param_type_name == "argument"][-1]
-            if is_missing and isinstance(self.make_parser(ctx).parse_args(given)[0].get(last.name), str):
-                error.param = last
+            if not error.message and getattr(error.param, "nargs", 1) < 0:  # it is missing, and takes several values
+                last: Any = [one for one in self.params if one.param_type_name == "argument"][-1]
+                if isinstance(self.make_parser(ctx).parse_args(given)[0].get(last.name), str):
+                    error.param = last
             raise
 
 
