@@ -15,13 +15,15 @@ from pydicom.uid import ExplicitVRLittleEndian, generate_uid
 
 out = Path(sys.argv[1] if len(sys.argv) > 1 else "demo")
 (out / "series").mkdir(parents=True, exist_ok=True)
-study, series, (y, x) = generate_uid(), generate_uid(), np.mgrid[-1:1:64j, -1:1:64j]
+# UIDs that are the same each time: the example can be run again.
+study, series, *instances = (generate_uid(entropy_srcs=[f"example {number}"]) for number in range(5))
+y, x = np.mgrid[-1:1:64j, -1:1:64j]
 
 for number in range(3):  # three slices of a ball, 12 bits each
     made = pydicom.Dataset()
     made.file_meta = pydicom.dataset.FileMetaDataset()
     made.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    made.SOPClassUID, made.SOPInstanceUID = "1.2.840.10008.5.1.4.1.1.2", generate_uid()
+    made.SOPClassUID, made.SOPInstanceUID = "1.2.840.10008.5.1.4.1.1.2", instances[number]
     made.StudyInstanceUID, made.SeriesInstanceUID, made.Modality = study, series, "CT"
     made.PatientName, made.PatientID, made.InstanceNumber = "Doe^Jane", "12345", number
     made.Rows, made.Columns, made.SamplesPerPixel, made.PhotometricInterpretation = 64, 64, 1, "MONOCHROME2"

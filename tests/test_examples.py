@@ -31,6 +31,7 @@ def test_an_example_runs(name: str, tmp_path: Path) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
     command = [sys.executable, EXAMPLES / f"{name}.py", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0, done.stderr
-    assert re.search(EXPECTED[name], done.stdout), done.stdout
+    for _ in range(2 if name == "dicom_series" else 1):  # a second run resumes the first
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        assert done.returncode == 0, done.stderr
+        assert re.search(EXPECTED[name], done.stdout), done.stdout

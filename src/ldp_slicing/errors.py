@@ -12,7 +12,7 @@ class Reason(StrEnum):
     SOURCE = "source"  # a source does not exist or cannot be listed
     NO_FILES = "no files"  # nothing that could be released
     PATTERN = "pattern"  # a pattern of --include or --exclude is malformed
-    OVERLAP = "overlap"  # sources, target, state folder, ledger or key lie in one another
+    OVERLAP = "overlap"  # sources, target or state folder overlap, or the target holds the ledger, key or report
     TARGET = "target"  # the target is not empty, belongs to another run, or has a wrong name
     PARAMETERS = "parameters"  # the run was begun with other parameters
     BUSY = "busy"  # another process works on this run

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from ldp_slicing.errors import ImageError
@@ -85,6 +86,11 @@ def make_folder(folder: Path) -> None:
     for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
         missing.mkdir(exist_ok=True, mode=0o700)
         sync_folder(missing.parent)
+
+
+def try_to_create_in(folder: Path) -> None:
+    """Raise OSError if no file can be created in a folder. Nothing is left of the file that is tried."""
+    TemporaryFile(dir=folder).close()
 
 
 def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:

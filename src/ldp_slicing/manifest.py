@@ -42,10 +42,17 @@ class DamagedManifestError(ReleaseError):
 def has_card(place: Storage, path: str = CARD_NAME) -> bool:
     """Return whether a card lies at ``path``. An empty or blank file, as a power cut leaves it, is not a card."""
     try:
-        content = read_or_empty(place, path)
+        return is_card(read_or_empty(place, path))
+    except (ImageError, OSError):
+        return False
+
+
+def is_card(content: bytes) -> bool:
+    """Return whether a file of this content is meant as a card."""
+    try:
         found = json.loads(content) if content.strip(BLANK) else {}
         return isinstance(found, dict) and {"card", "statements"} <= set(found)
-    except (ImageError, OSError, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         return False
 
 

@@ -119,13 +119,20 @@ def test_a_key_is_created_and_never_printed(tmp_path: Path) -> None:
 
 
 def test_ledgers_are_merged(tmp_path: Path) -> None:
+    both = encoded(gradient(8), "PNG")
     for name in ("a", "b"):
         number = ord(name)
         image = encoded(gradient(9, number % 50), "PNG")
-        source = plant(tmp_path / f"in {name}", {f"{name}.png": image})
+        source = plant(tmp_path / f"in {name}", {f"{name}.png": image, "both.png": both})
         assert run("privatize", source, tmp_path / f"out {name}", "-e", 5, "--ledger", tmp_path / name)[0] == 0
+    assert "merged ledger" not in run("ledger", "--ledger", tmp_path / "a")[1]
     status, out, _ = run("ledger", "merge", tmp_path / "b", "--ledger", tmp_path / "a")
-    assert (status, "1 release added, 2 in all" in out) == (0, True)
+    assert (status, "2 releases added, 4 in all" in out) == (0, True)
+    listed = run("ledger", "--ledger", tmp_path / "a")[1]
+    assert "4 releases of 4 images" in listed
+    assert "A source that is also in a merged ledger may be listed and counted separately" in listed
+    assert json.loads(run("ledger", "--ledger", tmp_path / "a", "--json")[1])["has_merged"] is True
+    assert "2 releases, epsilon 10 " in run("ledger", tmp_path / "in a/both.png", "--ledger", tmp_path / "a")[1]
     again = run("privatize", tmp_path / "in b", tmp_path / "again", "-e", 5, "--ledger", tmp_path / "a")
     assert (again[0], "b.png: was released before, 1 time" in again[2]) == (1, True)
     assert run("ledger", "merge", tmp_path / "c", "--ledger", tmp_path / "a")[0] == 2

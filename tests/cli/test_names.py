@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import csv
 import io
+import os
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -48,3 +51,22 @@ def test_without_the_state_folder_names_are_refused(tmp_path: Path) -> None:
     code, text = ask("names", tmp_path / "out")
     assert code == 2
     assert "out.owner" in text.replace("\n", "")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a pseudo-terminal")
+def test_control_characters_are_escaped_on_a_terminal_only(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"\x1b[31m.png": small_images(1)["00000.png"]})
+    assert ask("privatize", source, tmp_path / "out", "-e", 20)[0] == 0
+    assert "\x1b[31m.png" in ask("names", tmp_path / "out")[1]
+    terminal, end = os.openpty()
+    subprocess.run([sys.executable, "-m", "ldp_slicing", "names", tmp_path / "out"], stdout=end, check=True)
+    assert os.read(terminal, 4096).decode().splitlines()[1] == "\\x1b[31m.png,,\\x1b[31m.png,"
+    os.close(end)
+    os.close(terminal)
+
+
+def test_a_single_file_has_no_state_folder(tmp_path: Path) -> None:
+    source = plant(tmp_path, small_images(1)) / "00000.png"
+    assert ask("privatize", source, tmp_path / "out.png", "-e", 20)[0] == 0
+    code, text = ask("names", tmp_path / "out.png")
+    assert (code, "a complete run of a single file leaves no state folder" in " ".join(text.split())) == (2, True)

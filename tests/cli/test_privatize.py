@@ -270,6 +270,8 @@ def test_odd_names_are_printed_harmlessly(tmp_path: Path) -> None:
         ("in", "in"),
         ("in", "in/out"),
         ("in", "full"),
+        ("in", "full/b.png/out"),
+        ("in", "out", "--state", "full/b.png/state"),
         ("in/a.png", "out.jpg"),
         ("in/a.png", "full/b.png"),
         ("in", "out", "--epsilon", "0"),
@@ -298,6 +300,26 @@ def test_refusals_exit_with_2_and_write_nothing(
     assert err
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")} == {"in", "in/a.png", "full", "full/b.png"}
     assert not default_ledger().exists()
+
+
+def test_the_argument_that_is_missing_is_named() -> None:
+    assert "Missing argument 'DST'" in privatize("images")[2]
+    assert "Missing argument 'SRC'" in privatize()[2]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes and /proc")
+def test_a_target_that_cannot_be_written_to_is_refused_before_a_ledger_is_created(tmp_path: Path) -> None:
+    source, closed = plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "closed"
+    closed.mkdir(mode=0o555)
+    if os.access(closed, os.W_OK):  # root may write everywhere, but not in /proc
+        targets = {Path("/proc/out"): "/proc/out cannot be created in /proc: "}
+    else:
+        targets = {closed: "closed cannot be written to: ", closed / "out": "out cannot be created in "}
+    for target, said in targets.items():
+        status, out, err = privatize(source, target)
+        assert (status, out, said in err.replace("\n", " ")) == (2, "", True)
+        assert not default_ledger().exists()
+        assert {path.name for path in tmp_path.iterdir()} == {"in", "closed"}
 
 
 def test_a_pipe_as_the_source_does_not_hang(tmp_path: Path) -> None:
@@ -412,6 +434,7 @@ def test_file_counts_add_up_and_members_are_counted_separately(tmp_path: Path) -
     assert (
         err.count("not released: 0.png: its release 0.png is lost")
         == err.count("--spend allows it; has changed since")
+        == err.count("\nchanged: 2.png: has changed since it was released, and its release is of the earlier content")
         == 1
     )
     result = json.loads(privatize(source, target, "--json")[1])

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from ldp_slicing.cli import app
 from ldp_slicing.cli.exit_status import TABLE, ExitStatus
 from ldp_slicing.errors import Reason
+from ldp_slicing.ledger import default_ledger
 from tests.docs.documents import ROOT
 from tests.formats.parquet_files import table
 from tests.markers import encoded, gradient
@@ -112,13 +113,14 @@ def test_a_report_is_replaced_by_that_of_the_next_run(tmp_path: Path) -> None:
     assert json.loads(report.read_text())["released"] == 1
 
 
-@pytest.mark.parametrize("place", ["out/report.json", "in/a.png", "in", "nowhere/report.json"])
+@pytest.mark.parametrize("place", ["out/report.json", "in/a.png", "in", "nowhere/report.json", "/proc/r.json"])
 def test_a_report_overwrites_nothing_and_does_not_lie_in_the_target(place: str, tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.png": PNG})
     before = snapshot(tmp_path)
     status, _, err = privatize(source, tmp_path / "out", "--report", tmp_path / place)
     assert (status, "refused" in err) == (ExitStatus.REFUSED, True)
     assert snapshot(tmp_path) == before
+    assert not default_ledger().exists()
 
 
 def test_the_guide_and_the_help_show_the_exit_statuses() -> None:
@@ -134,6 +136,15 @@ def test_the_guide_lists_the_reasons() -> None:
     assert [one for one in Reason if f"| `{one}` |" not in text] == []
 
 
+def test_a_folder_of_releases_is_released_again_with_a_notice_before_anything_is_spent(tmp_path: Path) -> None:
+    first, second = plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "out"
+    assert "releases already" not in privatize(first, second)[2]
+    status, _, err = privatize(second, tmp_path / "again")
+    assert (status, err.count("notice: the sources hold a card, card.json: the images that it counts are re")) == (0, 1)
+    (notice,) = (one for one in as_json(second, tmp_path / "again")["notices"] if "releases already" in one["notice"])
+    assert notice["source"] == "."
+
+
 def test_notices_count_images_or_files_as_they_mean(tmp_path: Path) -> None:
     images = [*small_images(6).values()]
     grey = [encoded(np.repeat(gradient(9, 7)[..., :1] + np.uint8(i), 3, axis=2), "PNG") for i in range(3)]
@@ -142,7 +153,7 @@ def test_notices_count_images_or_files_as_they_mean(tmp_path: Path) -> None:
         {"a.parquet": table([*images[:4], *grey[:2]]), "b.parquet": table([images[4]]), "c.png": grey[2]},
     )
     status, _, err = privatize(source, tmp_path / "out", "--keep", "label", "--workers", 1)
-    said = [line for line in err.split("notice: ") if line and "ledger" not in line]
+    said = [line for line in err.split("notice: ") if line and "ledger" not in line and "resembles" not in line]
     assert status == 0
     assert said[0].startswith("a.parquet: left out: text")  # as soon as it is known
     assert said[1].startswith("a.parquet: 4/the-secret-marker4.jpg: all three channels are equal")

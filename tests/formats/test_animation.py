@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
+from typer.testing import CliRunner
 
+from ldp_slicing.cli import app
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.integrity import is_animation
 from ldp_slicing.release.settings import ReleaseSettings
@@ -89,6 +91,8 @@ def test_a_single_file_needs_the_suffix_of_a_video(tmp_path: Path) -> None:
         release(source, tmp_path / "out.png", WITH_FRAMES)
     assert release(source, tmp_path / "out.mkv", WITH_FRAMES).problems == {}
     assert len(frames_of(tmp_path / "out.mkv")) == 4
+    asked = CliRunner().invoke(app, ["ledger", str(source)])
+    assert (asked.exit_code, "a.gif: 4 releases, epsilon 20 per released pixel" in asked.stdout) == (0, True)
 
 
 @pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "AVIF", "JPEG", "TIFF"])

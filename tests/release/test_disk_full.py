@@ -75,23 +75,31 @@ def test_a_target_that_cannot_be_written(small_disk: Path, tmp_path: Path) -> No
     source = plant(tmp_path / "in", small_images(5))
     target, ledger = small_disk / "out", tmp_path / "ledger.sqlite"
     target.mkdir()
+
+    def run() -> subprocess.CompletedProcess[str]:
+        asked = command(source, target, ledger, "--state", str(tmp_path / "state"))
+        return subprocess.run(asked, capture_output=True, text=True, check=False)
+
     remount(small_disk, "ro")
-    ran = subprocess.run(command(source, target, ledger), capture_output=True, text=True, check=False)
-    assert ran.returncode == 2
-    assert "Read-only file system" in ran.stderr
-    ran = subprocess.run(
-        command(source, target, ledger, "--state", str(tmp_path / "state")), capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 5
-    assert "Read-only file system" in ran.stdout
-    assert tree(target) == []
-    assert spent(ledger).releases == 0
+    ran = run()
+    assert (ran.returncode, "out cannot be written to: Read-only file system" in ran.stderr) == (2, True)
+    assert {path.name for path in tmp_path.iterdir()} == {"in", "disk"}  # no ledger, no state folder
     remount(small_disk, "rw")
-    ran = subprocess.run(
-        command(source, target, ledger, "--state", str(tmp_path / "state")), check=False, capture_output=True, text=True
-    )
+    assert run().returncode == 0
+    plant(source, small_images(9))
+    remount(small_disk, "ro")
+    ran = run()
+    assert (ran.returncode, "aborted: card.json cannot be removed" in ran.stderr) == (1, True)
+    remount(small_disk, "rw")
+    (target / "card.json").unlink()
+    remount(small_disk, "ro")
+    ran = run()
+    assert [one["reason"] for one in json.loads(ran.stdout)["problems"]] == ["write"] * 4
+    assert spent(ledger).releases == 5
+    remount(small_disk, "rw")
+    ran = run()
     assert ran.returncode == 0, ran.stderr
-    Watch(target, ledger).at_the_end(5)
+    Watch(target, ledger).at_the_end(9)
 
 
 def test_a_ledger_that_cannot_be_written_releases_nothing(small_disk: Path, tmp_path: Path) -> None:

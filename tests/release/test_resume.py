@@ -301,7 +301,8 @@ def test_a_replaced_source_is_reported_and_its_release_stays(source: Path, tmp_p
     ran = release(source, target)
     assert ran.problems == dict.fromkeys(
         ["00001.png", "00002.png"],
-        "has changed since it was released; to release its new content, give it another name",
+        "has changed since it was released, and its release is of the earlier content; to release the new content, "
+        "give it another name",
     )
     assert outputs(target) == before
     (source / "00001.png").rename(source / "renamed.png")

@@ -229,7 +229,7 @@ REFUSALS = {
     "target is in a folder of the source by a link": ("in", "link to album/out", "overlap"),
     "source is a link to the target's parent": ("link", "in/out", "overlap"),
     "target is a link to the source": ("in", "link", "overlap"),
-    "target is below a file": ("in", "full/file/out", "cannot be released"),
+    "target is below a file": ("in", "full/file/out", "out cannot be created in .*file"),
     "target is a link to itself": ("in", "loop", "cannot be released|not an empty folder"),
     "file to a jpeg": ("in/a.png", "new.jpg", "must end in .png"),
     "file to an existing file": ("in/a.png", "full/there.png", "exists already"),

@@ -193,10 +193,18 @@ def test_a_shrunk_or_re_encoded_copy_is_noticed_and_released(tmp_path: Path) -> 
     portrait.resize((200, 200)).save(first / "a.png")
     portrait.resize((200, 200)).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(first / "mirrored.png")
     portrait.resize((100, 100)).save(copies / "small.jpg", quality=80)
+    portrait.resize((120, 120)).save(copies / "tiny.jpg", quality=80)
     status, said = run("privatize", first, tmp_path / "out", "-e", 5)
     assert (status, "resembles" in said) == (0, False)
     status, said = run("privatize", copies, tmp_path / "out2", "-e", 5)
-    assert (status, said.count("small.jpg: resembles an image that was released before")) == (0, 1)
+    assert (status, said.count("small.jpg: resembles another image of this run or of an earlier one, and may")) == (
+        0,
+        1,
+    )
+    assert (
+        "2 of 2 images (small.jpg, ...): resembles another image of this run or of an earlier one, and may ..." in said
+    )
+    assert said.count("which the ledger does not count") == 1
 
 
 def test_the_first_use_of_a_ledger_names_its_path(
@@ -225,7 +233,8 @@ def test_without_a_home_there_is_advice(
     assert (status, "LDP_SLICING_LEDGER" in said, "--ledger FILE" in said) == (2, True, True)
     assert not (tmp_path / "out").exists()
     assert run("privatize", source, tmp_path / "out", "-e", 5, "--ledger", tmp_path / "l.sqlite")[0] == 0
-    assert "LDP_SLICING_LEDGER" in run("doctor")[1]
+    status, said = run("doctor")
+    assert (status, "LDP_SLICING_LEDGER" in said, "FAILED: there is no place" in said) == (1, True, True)
 
 
 def test_a_home_that_cannot_be_written_is_named_with_advice(

@@ -30,6 +30,14 @@ def test_members_are_files(tmp_path: Path) -> None:
         storage.open("d")
 
 
+def test_names_without_the_flag_of_utf_8_are_utf_8_if_they_can_be(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    storage = zipped(path, {"XX.png": b"as Info-ZIP writes it", "Y.png": b"code page 437", "ö": b"with the flag"})
+    path.write_bytes(path.read_bytes().replace(b"XX", "ü".encode()).replace(b"Y.", "é.".encode("cp437")))
+    assert [(one.path, one.problem) for one in storage.files()] == [("ü.png", None), ("é.png", None), ("ö", None)]
+    assert [storage.open(name).read()[:2] for name in ("ü.png", "é.png", "ö")] == [b"as", b"co", b"wi"]
+
+
 def test_a_zip_file_that_was_replaced_is_read_again(tmp_path: Path) -> None:
     storage = zipped(tmp_path / "a.zip", {"a": b"1"})
     before = next(storage.files())

@@ -193,9 +193,14 @@ def naming_new_ledger(path: Path, *, quiet: bool) -> Iterator[None]:
             )
 
 
+def printable(text: str) -> str:
+    """Escape control characters, so that they have no effect on a terminal."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def plain(text: str) -> str:
     """Escape untrusted text, so that brackets are not markup and control characters have no effect."""
-    return escape("".join(c if c.isprintable() else repr(c)[1:-1] for c in text))
+    return escape(printable(text))
 
 
 def refusal(command: str, error: LdpSlicingError) -> dict[str, Any]:

@@ -11,25 +11,26 @@ from ldp_slicing.selfcheck import check_installation
 def doctor(as_json: Json = False) -> None:
     """`ldp-slicing doctor`
 
-    Show which backend is in use and why, and check that it returns the same bytes as the reference. The exit status
-    is 1 if it does not. Show also where the ledger lies.
+    Show which backend is in use and why, and check that it returns the same bytes as the reference. Show also where
+    the ledger lies. The exit status is 1 if the bytes differ, or if there is no place for the ledger.
     """
     findings = check_installation()
-    facts = {**findings.facts, "ledger": where_ledger_lies()}
+    ledger, has_place = where_ledger_lies()
+    facts, healthy = {**findings.facts, "ledger": ledger}, findings.healthy and has_place
     if as_json:
-        print_json({"healthy": findings.healthy, **facts})
+        print_json({"healthy": healthy, **facts})
     else:
         for name, fact in facts.items():
             out.print(f"[bold]{name:<14}[/bold] {plain(fact)}")
-        out.print(
-            "[green]OK[/green]" if findings.healthy else "[bold red]FAILED: do not use this installation[/bold red]"
-        )
-    raise typer.Exit(0 if findings.healthy else 1)
+        failed = "there is no place for the ledger" if findings.healthy else "do not use this installation"
+        out.print("[green]OK[/green]" if healthy else f"[bold red]FAILED: {failed}[/bold red]")
+    raise typer.Exit(0 if healthy else 1)
 
 
-def where_ledger_lies() -> str:
+def where_ledger_lies() -> tuple[str, bool]:
+    """Return where the ledger lies, in words, and whether there is a place for one."""
     try:
         path = default_ledger()
     except LdpSlicingError as error:
-        return f"none: {error}"
-    return str(path) if path.exists() else f"{path} (none yet: the first run creates it)"
+        return f"none: {error}", False
+    return str(path) if path.exists() else f"{path} (none yet: the first run creates it)", True

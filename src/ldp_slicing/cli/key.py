@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from ldp_slicing.cli.common import out, plain, refusals_exit
-from ldp_slicing.cli.lazy import SETTINGS, Command
+from ldp_slicing.cli.lazy import SETTINGS, Command, CommandGroup
 from ldp_slicing.keys import new_key_file
 
-app = typer.Typer(no_args_is_help=True, **SETTINGS)
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, **SETTINGS)
 
 
 @app.callback()

@@ -30,6 +30,23 @@ class Command(TyperCommand):
     def get_params(self, ctx: Any) -> Any:  # noqa: ANN401
         return show_as_flags(super().get_params(ctx))
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Name the last argument if only one of ``SRC... DST`` was given: it would be taken for DST."""
+        given = list(args)  # the parser takes them from the list
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            if not error.message and getattr(error.param, "nargs", 1) < 0:  # it is missing, and takes several values
+                last: Any = [one for one in self.params if one.param_type_name == "argument"][-1]
+                if isinstance(self.make_parser(ctx).parse_args(given)[0].get(last.name), str):
+                    error.param = last
+            raise
+
+
+class CommandGroup(TyperGroup):
+    def get_params(self, ctx: Any) -> Any:  # noqa: ANN401
+        return show_as_flags(super().get_params(ctx))
+
 
 def lazy_group(package: str, summaries: Mapping[str, str]) -> type[TyperGroup]:
     """A group of commands. The command ``my-name`` is the function ``my_name`` of the module ``package.my_name``.
@@ -37,10 +54,7 @@ def lazy_group(package: str, summaries: Mapping[str, str]) -> type[TyperGroup]:
     A module that has an ``app`` is a group of its own. One that has an ``EPILOG`` ends its help with it.
     """
 
-    class LazyGroup(TyperGroup):
-        def get_params(self, ctx: Any) -> Any:  # noqa: ANN401
-            return show_as_flags(super().get_params(ctx))
-
+    class LazyGroup(CommandGroup):
         def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's, or typer's copy of it
             return list(summaries)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ldp_slicing.cli.common import refusals_exit
+from ldp_slicing.cli.common import printable, refusals_exit
 from ldp_slicing.release.records import output_names
 from ldp_slicing.release.run import open_state
 
@@ -28,9 +28,12 @@ def names(
     For files of many images, `member` is the name of the release within its file, and `entry` the name of its source. A
     video, or a DICOM file with frames, has one line.
 
+    On a terminal, control characters in names are shown as escapes; in a file, names are as they are.
+
     The table is read from the state folder of the run. It is private: it reveals the names of the sources.
     """
     with closing(open_state(target, state)) as opened:
         table = csv.writer(sys.stdout, lineterminator="\n")
         table.writerow(("release", "member", "source", "entry"))
-        table.writerows(output_names(opened))
+        shown = printable if sys.stdout.isatty() else str  # a file has the names as they are
+        table.writerows(map(shown, row) for row in output_names(opened))

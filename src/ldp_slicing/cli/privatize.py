@@ -199,7 +199,7 @@ def release(run: Run, engine: Engine, received: list[int], *, quiet: bool) -> se
             said.add(notice)
             print_notice(path, notice)
 
-    if run.inventory.waiting and (notice := records.visible_scan_names(run.state)):
+    for notice in records.early_notices(run.state) if run.inventory.waiting else ():
         advise(".", notice)
     with progress_bar(quiet=quiet) as progress:
         bar = progress.add_task("releasing", total=run.inventory.waiting)

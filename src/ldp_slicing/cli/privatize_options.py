@@ -29,7 +29,7 @@ class EngineChoice(StrEnum):
 Sources = Annotated[
     list[str],
     typer.Argument(
-        metavar="SRC...",
+        metavar="SRC",
         help="A file, a folder or a zip file, or several. Of several, each gets a folder of its own name in DST.",
         show_default=False,
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from ldp_slicing.cli.common import err, out, plain
 from ldp_slicing.cli.shrinking import Lowered
+from ldp_slicing.errors import Reason
 from ldp_slicing.release import records
 from ldp_slicing.release.records import FileCounts
 from ldp_slicing.release.rehearsal import free_bytes
@@ -23,6 +25,7 @@ from ldp_slicing.wording import counted
 
 LINE_SECONDS = 30.0
 SHOWN = 20  # problems listed by name; the rest are counted, and --json lists all of them
+SHORT = 70  # characters of a notice that was printed before
 
 
 class Rate(ProgressColumn):
@@ -143,9 +146,10 @@ def print_report(run: Run, seconds: float, target: str, said: Collection[str]) -
     """Print what was released and what was not, then the promise. The notices in ``said`` were printed before."""
     problems = list(records.problems(run.state))
     for one in problems[:SHOWN]:
-        err.print(f"[bold red]not released:[/bold red] {plain(one.source)}: {plain(one.problem)}")
+        what = "changed" if one.reason is Reason.CHANGED else "not released"
+        err.print(f"[bold red]{what}:[/bold red] {plain(one.source)}: {plain(one.problem)}")
     if len(problems) > SHOWN:
-        err.print(f"[bold red]not released:[/bold red] {len(problems) - SHOWN:,} more; --json lists them all")
+        err.print(f"[bold red]problems:[/bold red] {len(problems) - SHOWN:,} more; --json lists them all")
     print_skipped(list(records.skipped(run.state)))
     print_notices(run, said)
     print_ending(run)
@@ -201,15 +205,18 @@ def print_skipped(paths: list[str]) -> None:
 def print_notices(run: Run, said: Collection[str]) -> None:
     """Print each notice once, with the number of images or files it is about; then equal files and copies.
 
-    Of those that were printed before, only the number is new.
+    Of those that were printed before, only the number is new, and their text is cut short.
     """
     by_text: dict[str, list[records.Notice]] = {}
     for notice in records.notices(run.state):
         by_text.setdefault(notice.notice, []).append(notice)
     images, files = records.count_images(run.state), records.count_states(run.state)[FileState.RELEASED]
     for text, about in by_text.items():
-        if text not in said or len(about) > 1 or about[0].images > 1:
-            print_notice(describe_subject(about, images, files), text)
+        subject = describe_subject(about, images, files)
+        if text not in said:
+            print_notice(subject, text)
+        elif len(about) > 1 or about[0].images > 1:
+            print_notice(subject, textwrap.shorten(text, SHORT, placeholder=" ..."))
     equal = [] if run.secret.is_owners else list(records.equal_files(run.state))
     for path, other in equal[:1]:
         such = f" ({len(equal):,} such files)" if len(equal) > 1 else ""

@@ -11,14 +11,14 @@ from typing import Any
 
 from ldp_slicing.cli.common import Arguments, refusal, to_json
 from ldp_slicing.errors import LdpSlicingError, Reason, ReleaseError
-from ldp_slicing.files import write_atomically
+from ldp_slicing.files import try_to_create_in, write_atomically
 from ldp_slicing.storage import is_remote
 
 _MOST_BYTES = 1 << 30
 
 
 def check_report(path: Path, target: str) -> None:
-    """Refuse a place inside the target, which is handed on, and a file that is not a report of this command."""
+    """Refuse a place in the target, which is handed on, or that cannot be written to, and a file that is no report."""
     if not is_remote(target) and Path(target).resolve() in path.resolve().parents:
         raise ReleaseError(
             f"{path} would lie in {target}, which is handed on, and names sources: keep it elsewhere", Reason.OVERLAP
@@ -29,6 +29,10 @@ def check_report(path: Path, target: str) -> None:
         raise ReleaseError(
             f"{path} is not a report of this command, and is not overwritten: choose another name", Reason.REPORT
         )
+    try:
+        try_to_create_in(path.parent)
+    except OSError as error:
+        raise ReleaseError(f"{path} cannot be written: {error.strerror}", Reason.REPORT) from None
 
 
 def _is_report(path: Path) -> bool:

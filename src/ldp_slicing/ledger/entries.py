@@ -32,8 +32,8 @@ from ldp_slicing.wording import counted, number
 Duplicates = Literal["spend", "once"]
 REFUSALS_REMEMBERED = 1000
 RESEMBLES = (
-    "resembles an image that was released before, and may be a shrunk or re-encoded copy of it: then the eps of both "
-    "add up, which the ledger does not count"
+    "resembles another image of this run or of an earlier one, and may be a shrunk or re-encoded copy of it: then the "
+    "eps of both add up, which the ledger does not count"
 )
 
 

@@ -77,6 +77,13 @@ class Ledger(LedgerEntries):
         with self._reading():
             return None if (moment := read_meta(self._database, "rebuilt")) is None else int(moment)
 
+    @property
+    def has_merged(self) -> bool:
+        """Whether other ledgers were merged into it. Their digests are under other keys, so a source that both know is
+        two sources to ``sources`` and ``most_spent``, until ``approve`` sees it again.
+        """
+        return len(self.keys) > 1
+
     def total(self) -> Spent:
         with self._reading():
             return self._spent(("releases", ()))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from ldp_slicing.card import CARD_BYTES
 from ldp_slicing.errors import ImageError, LdpSlicingError, Reason, ReleaseError
-from ldp_slicing.files import digest_of
+from ldp_slicing.files import digest_of, read_limited
 from ldp_slicing.formats import KINDS, Kind, load_format, may_hold_images
 from ldp_slicing.formats.base import KeepableNames
 from ldp_slicing.keys import Secret, frame
 from ldp_slicing.ledger import Ledger, run_id
+from ldp_slicing.manifest import CARD_NAME, is_card
 from ldp_slicing.release.names import random_name
 from ldp_slicing.release.records import count_files, count_states
 from ldp_slicing.release.report import FileState
@@ -64,9 +66,10 @@ def take_inventory(
 
 def list_sources(paths: ReleasePaths, settings: ReleaseSettings, state: RunState) -> None:
     """Enter every file of the source. Files without a release wait again, copies only if the first may still fail."""
-    retry_copies, ignored, unselected = state.has_key, 0, 0
+    retry_copies, ignored, unselected, card = state.has_key, 0, 0, None
     with state.listing() as number:
         for found in paths.source.all_files():
+            card = card or (found.path if _is_card(paths, found) else None)
             if is_ignored(paths, found):
                 ignored += 1
             elif not paths.source.selects(found):
@@ -79,6 +82,14 @@ def list_sources(paths: ReleasePaths, settings: ReleaseSettings, state: RunState
                     state.names.request(found.path, suffix_of(kind))
     state.set_durably("ignored", ignored)
     state.set_durably("not selected", unselected)
+    state.set_durably("card in sources", card)
+
+
+def _is_card(paths: ReleasePaths, found: StoredFile) -> bool:
+    """Return whether a file is a card: then what lies beside it are releases, not sources."""
+    if found.problem or not found.path.endswith(CARD_NAME):
+        return False
+    return is_card(read_bytes(paths.source, found.path, lambda file: read_limited(file, CARD_BYTES)))
 
 
 def is_ignored(paths: ReleasePaths, found: StoredFile) -> bool:

@@ -123,7 +123,10 @@ def skipped(state: RunState) -> Iterator[str]:
 
 def _describe(finding: Finding, output: str, has_source: bool) -> str:
     if finding is Finding.CHANGED:
-        return "has changed since it was released; to release its new content, give it another name"
+        return (
+            "has changed since it was released, and its release is of the earlier content; to release the new content, "
+            "give it another name"
+        )
     if finding is Finding.DAMAGED:
         return (
             f"another file has the name of its release, {output}: move that file away, and put the release back; "
@@ -177,7 +180,7 @@ def notices(state: RunState) -> Iterator[Notice]:
         yield Notice(".", f"ignored {what} ({IGNORED})")
     if unselected := state.get("not selected"):
         yield Notice(".", f"left out {counted(unselected, 'file')} by --include and --exclude")
-    if notice := visible_scan_names(state):
+    for notice in early_notices(state):
         yield Notice(".", notice)
     if names := not_kept(state):
         yield Notice(".", f"{' '.join(f'--keep {name}' for name in names)}: no released file has it")
@@ -193,7 +196,18 @@ def count_images(state: RunState) -> int:
     return int(images)
 
 
-def visible_scan_names(state: RunState) -> str | None:
+def early_notices(state: RunState) -> Iterator[str]:
+    """Yield notices about all files that are known before anything is spent."""
+    if card := state.get("card in sources"):
+        yield (
+            f"the sources hold a card, {card}: the images that it counts are releases already, and get noise a second "
+            "time; the ledger counts them as new sources"
+        )
+    if notice := _visible_scan_names(state):
+        yield notice
+
+
+def _visible_scan_names(state: RunState) -> str | None:
     """Return a notice if releases of DICOM files have the names of their sources."""
     (scans,) = state.execute("SELECT COUNT(*) FROM sources WHERE kind = 'dicom'").fetchone()
     if not scans or state.get("parameters")["names"] != "keep":

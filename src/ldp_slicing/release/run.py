@@ -41,12 +41,13 @@ from ldp_slicing.release.target import (
     check_new,
     check_own_card,
     check_private_files,
+    check_writable,
     default_state,
     lock,
     resolve_paths,
 )
 from ldp_slicing.release.worker import WorkerContext
-from ldp_slicing.storage import EVERYTHING, PARTIAL, LocalStorage, RemoteStorage, Selection, local_path
+from ldp_slicing.storage import EVERYTHING, PARTIAL, LocalStorage, RemoteStorage, Selection, is_remote, local_path
 
 FLUSH_SECONDS = 30.0
 Advise = Callable[[str, str], None]
@@ -217,6 +218,7 @@ def prepare(
         is_known = (paths.state / DATABASE_NAME).exists()
         if not is_known:
             check_new(paths)
+            check_writable(paths)
             if not any(is_source(paths, found) for found in paths.source.files()):
                 which = " and is selected by --include and --exclude" if selection else ""
                 raise ReleaseError(
@@ -350,6 +352,12 @@ def open_state(target: str, state: Path | None) -> RunState:
     """Open the state of an earlier run, for its owner to look at."""
     folder = state or default_state(local_path(target))
     if not (folder / DATABASE_NAME).exists():
+        if not is_remote(target) and Path(local_path(target)).is_file():
+            raise ReleaseError(
+                f"there is no {folder}: a complete run of a single file leaves no state folder. The only release of "
+                f"such a run is {target}",
+                Reason.STATE,
+            )
         raise ReleaseError(
             f"there is no {folder}, the state folder that `ldp-slicing privatize` leaves beside {target}",
             Reason.STATE,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ldp_slicing.errors import ImageError, Reason, ReleaseError
-from ldp_slicing.files import digest_of, lock_folder
+from ldp_slicing.files import digest_of, lock_folder, try_to_create_in
 from ldp_slicing.formats import KINDS, WRITERS, detect_kind, read_head
 from ldp_slicing.integrity import read_whole
 from ldp_slicing.ledger import default_ledger
@@ -199,6 +199,17 @@ def check_new(paths: ReleasePaths) -> None:
         raise ReleaseError(
             f"{paths.state} is not an empty folder, and no run left it: a state folder is new (--state chooses another)"
         )
+
+
+def check_writable(paths: ReleasePaths) -> None:
+    """Refuse places in which nothing can be created, before a ledger is."""
+    for place in (*([paths.target.root] if isinstance(paths.target, LocalStorage) else []), paths.state):
+        existing = next(one for one in (place, *place.absolute().parents) if os.path.lexists(one))
+        try:
+            try_to_create_in(existing)
+        except OSError as error:
+            where = f"{place} cannot be written to" if existing == place else f"{place} cannot be created in {existing}"
+            raise ReleaseError(f"{where}: {error.strerror}") from None
 
 
 def _check_new_target(paths: ReleasePaths) -> None:

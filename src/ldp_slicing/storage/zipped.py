@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import stat
 import zipfile
 import zlib
@@ -19,7 +20,7 @@ from ldp_slicing.storage.base import StoredFile
 _DAMAGE = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError)  # NotImplementedError: a compression method
 _MOST_EXPANSION = 1100  # deflate reaches 1,032
 _LARGE_BYTES, _LARGE_EXPANSION = 1 << 28, 4  # a larger member may not expand as much: some are read as a whole
-_ENCRYPTED = 1
+_ENCRYPTED, _UTF8 = 1, 1 << 11  # flags
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,23 @@ def _open(path: Path, changed: int, size: int) -> zipfile.ZipFile:
     """Open a zip file and read its directory, once in each process."""
     try:
         open_regular(path).close()  # a pipe would wait for ever
-        return zipfile.ZipFile(path)
+        opened = zipfile.ZipFile(path)
     except ImageError as error:
         raise ReleaseError(f"{path} cannot be read: it {error}", Reason.SOURCE) from None
     except _DAMAGE as error:
         raise ReleaseError(f"{path} is not a zip file, or is damaged: {error}") from None
+    for member in opened.infolist():
+        member.filename = _name(member)
+    opened.NameToInfo = {member.filename: member for member in opened.infolist()}
+    return opened
+
+
+def _name(member: zipfile.ZipInfo) -> str:
+    """Return the name of a member. Info-ZIP writes UTF-8 without saying so, and ``zipfile`` reads code page 437."""
+    if not member.flag_bits & _UTF8:
+        with contextlib.suppress(UnicodeError):
+            return member.filename.encode("cp437").decode()
+    return member.filename
 
 
 def _problem(member: zipfile.ZipInfo, *, is_repeated: bool) -> str | None:

@@ -21,7 +21,7 @@ def verify_faces(
     sets: Annotated[
         list[Path],
         typer.Argument(
-            metavar="SET...",
+            metavar="SET",
             help="InsightFace .bin files; folders of people, with or without pairs.txt; lists of images and people.",
             show_default=False,
         ),

@@ -13,7 +13,7 @@ from ldp_slicing.wording import counted
 
 @refusals_exit
 def rebuild(
-    states: Annotated[list[Path], typer.Argument(metavar="STATE...", help="State folders of runs, DST.owner.")],
+    states: Annotated[list[Path], typer.Argument(metavar="STATE", help="State folders of runs, DST.owner.")],
     key: Annotated[
         Path | None,
         typer.Option(

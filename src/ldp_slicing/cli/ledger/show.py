@@ -12,11 +12,13 @@ from rich.table import Column, Table
 from ldp_slicing.cli.common import Json, LedgerOption, out, plain, print_json, refusals_exit
 from ldp_slicing.errors import ImageError, LdpSlicingError
 from ldp_slicing.files import digest_of, open_regular
-from ldp_slicing.formats import KINDS, detect_kind, load_format, read_head
+from ldp_slicing.formats import KINDS, load_format
 from ldp_slicing.formats.base import Options
 from ldp_slicing.formats.single import read_single
 from ldp_slicing.ledger import Ledger, RunRecord, Spent, default_ledger
 from ldp_slicing.release.digests import digests_of
+from ldp_slicing.release.target import source_kind
+from ldp_slicing.storage import LocalStorage
 from ldp_slicing.wording import counted, number
 
 
@@ -83,6 +85,7 @@ def export(opened: Ledger, most: int) -> None:
         "ledger": opened.identity,
         "path": str(opened.path.absolute()),
         "rebuilt": opened.rebuilt,
+        "has_merged": opened.has_merged,  # then a source may be listed and counted once for each ledger
         "sources": opened.sources(),
         "total": as_dict(opened.total()),
         "plans": opened.plans(),
@@ -126,6 +129,11 @@ def show_all(opened: Ledger, most: int) -> None:
             releases += f" ({one.voided:,} voided)"
         table.add_row(name, releases, epsilon, source, _day(one.last))
     out.print(table)
+    if opened.has_merged:
+        out.print(
+            "A source that is also in a merged ledger may be listed and counted separately for each ledger: "
+            "`ldp-slicing ledger FILE` states the sum."
+        )
     show_runs([run for run in opened.runs() if run.releases][:most])  # others released nothing
 
 
@@ -139,14 +147,14 @@ def show_runs(runs: list[RunRecord]) -> None:
 
 
 def spent_on(opened: Ledger, path: Path) -> Spent:
-    """Return what was spent on an image, a DICOM file or a video. Other files hold many sources and are refused."""
+    """Return what was spent on an image, an animation, a DICOM file or a video. Other files hold many sources."""
     if path.is_dir():
         raise ImageError(f"{path} is a folder: name one image, DICOM file or video in it")
     try:
-        kind = detect_kind(path.name, lambda: read_head(open_regular(path)))
-        if kind == "video":
-            with open_regular(path) as video:
-                frames = load_format(KINDS[kind].reader, KINDS[kind].extra).read(video, Options())
+        kind = source_kind(LocalStorage(path.parent), path.name, frames=True)
+        if kind in ("video", "animation"):
+            with open_regular(path) as file:
+                frames = load_format(KINDS[kind].reader, KINDS[kind].extra).read(file, Options())
                 return opened.spent_on_frames(map(digests_of, frames), digest_of(open_regular(path)))
         if kind in ("tar", "parquet", "cifar"):
             raise ImageError("holds many sources: ask about one of its images, as a file of its own")
