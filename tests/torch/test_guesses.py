@@ -107,6 +107,8 @@ def test_where_guesses_may_not_go(released: Path, tmp_path: Path) -> None:
     assert "guesses must not lie among releases" in ran("decode", released, released / "guesses")[1]
     assert "name a new folder" in ran("decode", released, tmp_path / "in")[1]
     assert "has no card.json" in ran("decode", tmp_path / "in", tmp_path / "guesses")[1]
+    status, said = ran("decode", released, tmp_path / "in/2.tar/guesses")
+    assert (status, "cannot be written: Not a directory" in said) == (2, True)
     assert not (tmp_path / "guesses").exists()
     assert not (tmp_path / "guesses.partial").exists()
 

@@ -51,7 +51,20 @@ def write_guesses(
     public: a folder of public images of the same kind, whose values are the prior; by default it is estimated from the
     releases. network: the file of a ``Reconstructor``, which guesses each pixel from those around it, too.
     """
-    _check_target(folder)
+    try:
+        _check_target(folder)
+        return _write(opened, folder, public, network, progress or (lambda done, total: None))
+    except OSError as error:  # whatever is read raises a ReleaseError
+        raise ReleaseError(f"{folder} cannot be written: {error.strerror or error}") from None
+
+
+def _write(
+    opened: OpenedReleases,
+    folder: Path,
+    public: Path | None,
+    network: Path | None,
+    progress: Callable[[int, int], None],
+) -> int:
     partial = folder.with_name(f"{folder.name}.partial")
     partial.mkdir(parents=True)  # raises if another process writes to it
     try:
@@ -66,8 +79,7 @@ def write_guesses(
             path = partial / name
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0]).save(path, pnginfo=about)
-            if progress is not None:
-                progress(number + 1, len(opened))
+            progress(number + 1, len(opened))
         if folder.exists():
             folder.rmdir()  # it is empty
         partial.rename(folder)
