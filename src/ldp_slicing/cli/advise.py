@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ldp_slicing.cli.common import PruneChoice, err, out, plain, refusals_exit, stop_signals
 from ldp_slicing.cli.lab.options import exit_if_interrupted, missing_extra
+from ldp_slicing.errors import LdpSlicingError
 
 Value = TypeVar("Value")
 PANEL = "Limits"
@@ -21,6 +23,19 @@ def _listed(text: str, read: Callable[[str], Value], example: str) -> tuple[Valu
         return tuple(read(part.strip()) for part in text.split(",") if part.strip())
     except ValueError:
         raise typer.BadParameter(f"expected a list such as {example}; got {text!r}") from None
+
+
+def _check_paths(folder: Path, samples: list[Path]) -> None:
+    """Refuse a folder that cannot be created and samples that do not exist, before anything is read or measured."""
+    for path in samples:
+        if not path.is_file():
+            raise LdpSlicingError(f"--samples {path} is not a file: name an image")
+    here = folder.absolute()
+    found = next(one for one in (here, *here.parents) if os.access(one, os.F_OK))
+    if not found.is_dir():
+        raise LdpSlicingError(f"--out {folder} cannot be written: {found} is not a folder")
+    if not os.access(found, os.W_OK | os.X_OK):
+        raise LdpSlicingError(f"--out {folder} cannot be written: you may not write to {found}")
 
 
 @contextmanager
@@ -111,6 +126,7 @@ def advise(
     them, for many sizes, views, plans and budgets. With limits, propose a setting. Nothing is released. Interrupt it at
     any time, and run it again to go on. Needs the extra `lab`.
     """
+    _check_paths(folder, samples or [])
     try:
         from ldp_slicing.lab.advise.findings import make_rules
         from ldp_slicing.lab.advise.grid import FAMILIES, Family
@@ -153,8 +169,11 @@ def advise(
         outline(request, Talk(lambda text: out.print(plain(text))))
         return
     with stop_signals(lambda: err.print("stopping; interrupt again to stop at once")) as received, _progress() as bar:
-        result = measure(request, Talk(lambda text: out.print(plain(text)), bar, lambda: bool(received)))
-        written = write_report(result)
+        try:
+            result = measure(request, Talk(lambda text: out.print(plain(text)), bar, lambda: bool(received)))
+            written = write_report(result)
+        except OSError as error:
+            raise LdpSlicingError(f"{error.filename or folder}: {error.strerror or error}") from None
     for line in summary(result):
         out.print(plain(line))
     out.print(f"{', '.join(plain(str(folder / name)) for name in written)}: for the owner only")
