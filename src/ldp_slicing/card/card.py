@@ -123,9 +123,9 @@ class Card:
         found = [one for one in self.statements if bits in (None, one.plan.word_bits)]
         if len(found) == 1:
             return found[0]
-        words = ", ".join(str(one.plan.word_bits) for one in self.statements)
-        wanted = f"none about {bits} bits" if bits else "so name the bits that you mean"
-        raise CardError(f"the card has statements about words of {words} bits, {wanted}")
+        *others, last = (str(one.plan.word_bits) for one in self.statements)
+        wanted = f"none about {bits} bits" if bits is not None else f"so pass bits={', '.join(others)} or {last}"
+        raise CardError(f"the card has statements about words of {', '.join([*others, last])} bits, {wanted}")
 
     @property
     def not_protected(self) -> tuple[str, ...]:
