@@ -137,10 +137,14 @@ def _guesser(opened: OpenedReleases, stated: Statement, public: Path | None, net
 
 
 def _load_network(path: Path, stated: Statement) -> Reconstructor:
+    if not path.is_file():
+        raise ReleaseError(f"{path} is not a file: name the file of a Reconstructor")
     try:
         found = Reconstructor.from_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    except Exception as error:  # a damaged file raises anything
-        raise ReleaseError(f"{path} holds no reconstructor that torch.save wrote: {error}") from None
+    except Exception:  # a damaged file raises anything, and PyTorch advises to trust the file, which may hold code
+        raise ReleaseError(
+            f"{path} holds no reconstructor: write one with torch.save(reconstructor.state_dict(), FILE)"
+        ) from None
     check_plan(found.plan, stated)
     if found.prune != stated.prune:
         raise ReleaseError(f"{path} is for pruning {found.prune or 'none'}; the card states {stated.prune or 'none'}")
@@ -154,12 +158,16 @@ def public_prior(folder: Path, stated: Statement) -> Tensor:
     """
     colour = stated.plan.is_colour
     counts = torch.ones(3 if colour else 1, 256, dtype=torch.float64)
+    if not folder.is_dir():
+        raise ReleaseError(f"{folder} is not a folder: name a folder of public images")
     files = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES]
     if not files:
         raise ReleaseError(f"{folder} has no public images ({', '.join(sorted(IMAGE_SUFFIXES))})")
     for path in files[:: -(-len(files) // MOST_FITTED)]:
         try:
             pixels = read_image(path).pixels
+            if pixels.dtype != np.uint8:
+                raise ImageError("it has 16 bits per channel")
             image = Image.fromarray(pixels).convert("RGB" if colour else "L")
             values = torch.from_numpy(np.array(image)).reshape(1, image.height, image.width, -1).permute(0, 3, 1, 2)
             view = apply_view(values, stated.prune, colour=colour, size=stated.size)
