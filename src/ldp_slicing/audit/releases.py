@@ -57,6 +57,8 @@ def audit_releases(target: Path | str, *, error_rate: float = ERROR_RATE, strict
 
 def _check_card(found: ReleaseSet) -> Check:
     tested = f"{CARD_NAME}: {counted(len(found.statements), 'statement')}, recomputed from plan and files"
+    if found.files:
+        tested += "; files that are missing or wrong are not counted"
     if not found.complete:
         tested += "; the run is not complete"
     return Check(SECTION, "card", tested, not found.card, failures=tuple(found.card))
