@@ -17,12 +17,12 @@ Value = TypeVar("Value")
 PANEL = "Limits"
 
 
-def _listed(text: str, read: Callable[[str], Value], example: str) -> tuple[Value, ...]:
+def _listed(option: str, text: str, read: Callable[[str], Value], expected: str) -> tuple[Value, ...]:
     """The parts of an option such as 32,16."""
     try:
         return tuple(read(part.strip()) for part in text.split(",") if part.strip())
     except ValueError:
-        raise typer.BadParameter(f"expected a list such as {example}; got {text!r}") from None
+        raise typer.BadParameter(f"expected {expected}; got {text!r}", param_hint=option) from None
 
 
 def _check_paths(folder: Path, samples: list[Path]) -> None:
@@ -142,16 +142,21 @@ def advise(
             raise ValueError(name)
         return name
 
+    def side(text: str) -> int:
+        if int(text) < 1:
+            raise ValueError(text)
+        return int(text)
+
     request = Request(
         source,
         folder,
         labels,
         groups,
         minutes,
-        _listed(sizes, int, "112,56,28"),
-        _listed(views, lambda name: PruneChoice(name).prune, "none,haar"),
-        _listed(plans, family, "paper,thick,grey"),
-        _listed(epsilons, float, "2.4,5.2,12"),
+        _listed("--sizes", sizes, side, "numbers of pixels such as 112,56,28"),
+        _listed("--views", views, lambda name: PruneChoice(name).prune, f"some of {','.join(PruneChoice)}"),
+        _listed("--plans", plans, family, f"some of {','.join(FAMILIES)}"),
+        _listed("--epsilons", epsilons, float, "budgets such as 2.4,5.2,12"),
         make_rules(
             max_linkage=max_linkage,
             max_verification=max_verification,

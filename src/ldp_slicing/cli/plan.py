@@ -71,7 +71,7 @@ def plan(
         raise PlanError("--weights applies to colour images only: leave it out with --grey")
     setting = choose_budget(context, preset, epsilon, weights, slices, prune.prune, choose_size(max_side, fit, pad))
     chosen = setting.plan(COLOUR_BITS if grey is None else grey)
-    width, height = parse_size(size)
+    width, height = parse_size(size, "--size")
     slicer = Slicer(chosen, prune=setting.prune, size=setting.size)
     card = slicer.card(width, height)
     (statement,) = card.statements

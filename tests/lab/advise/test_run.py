@@ -95,9 +95,11 @@ def test_the_command_proposes_a_setting_that_privatize_takes(tmp_path: Path) -> 
         (["--out", "{}/a.txt"], "a.txt is not a folder"),
         (["--out", "{}/a.txt/advice"], "a.txt is not a folder"),
         (["--samples", "{}/none.png"], "none.png is not a file"),
+        (["--views", "foo"], "--views: expected some of haar,haar2,haar4,haar8,dct,none;"),
+        (["--sizes", "16,0"], "--sizes: expected numbers of pixels"),
     ],
 )
-def test_paths_are_checked_before_anything_is_read(tmp_path: Path, options: list[str], problem: str) -> None:
+def test_options_are_checked_before_anything_is_read(tmp_path: Path, options: list[str], problem: str) -> None:
     (tmp_path / "a.txt").touch()
     options = [one.format(tmp_path) for one in options]
     done = CliRunner().invoke(app, ["advise", str(tmp_path / "sources"), "--dry-run", *options])
