@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from ldp_slicing.cli.budget import Budget, PresetOption, choose_budget, describe_presets, is_default, measured_sentences
+from ldp_slicing.cli.budget import Budget, PresetOption, as_said, choose_budget, describe_presets, is_default
 from ldp_slicing.cli.common import (
     Json,
     PruneChoice,
@@ -113,7 +113,9 @@ def plan(
     for lowered in Lowered.by(statement, width * height):
         out.print(lowered.sentence)
     out.print(statement.risk.sentence, markup=False)
-    for sentence in measured_sentences(setting, preset or "") if setting.measured != (statement.risk.sentence,) else ():
+    for sentence in (
+        as_said(setting, preset or "", setting.measured) if setting.measured != (statement.risk.sentence,) else ()
+    ):
         out.print(f"Measured for the preset {plain(setting.name)}: {plain(sentence)}")
     if chosen.remark:
         out.print(f"This plan {chosen.remark}.")
