@@ -31,13 +31,22 @@ def test_a_preset_file_is_read_back(preset: Preset, tmp_path: Path) -> None:
     assert Preset.read(path) == get_preset(str(path)) == preset
 
 
+def test_whole_numbers_need_no_decimal_point() -> None:
+    content = Preset("p", "", 4.0, (2.0, 1.0, 1.0)).to_dict() | {"epsilon": 4, "weights": [2, 1, 1]}
+    assert Preset.from_dict(content) == Preset("p", "", 4.0, (2.0, 1.0, 1.0))
+    assert isinstance(Preset.from_dict(content).epsilon, float)
+
+
 WRONG: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "not a preset": (lambda one: one.pop("preset"), "it is not a preset"),
+    "not a preset": (lambda one: one.pop("preset"), "it is not a JSON object with the field"),
     "a later version": (lambda one: one.update(preset=2), "version 2 is unknown"),
     "true as a version": (lambda one: one.update(preset=True), "version True is unknown"),
     "an unknown field": (lambda one: one.update(safe=True), "unknown key 'safe'"),
     "a missing field": (lambda one: one.pop("prune"), "lacks the key 'prune'"),
-    "an integer as a budget": (lambda one: one.update(epsilon=5), "epsilon must be a number with a decimal point"),
+    "true as a budget": (lambda one: one.update(epsilon=True), "epsilon must be a number; got True"),
+    "a text as a budget": (lambda one: one.update(epsilon="5"), "epsilon must be a number; got '5'"),
+    "a negative budget": (lambda one: one.update(weights=[4, 1, 1], slices=None, epsilon=-3), "epsilon must be .*-3"),
+    "true as a weight": (lambda one: one.update(weights=[4, 1, True], slices=None), "weights must be a number"),
     "no budget": (lambda one: one.update(weights=[4.0, 1.0, 1.0], slices=None, epsilon=0.0), "must be"),
     "weights and slices": (lambda one: one.update(weights=[4.0, 1.0, 1.0]), "either weights"),
     "neither weights nor slices": (lambda one: one.update(slices=None), "either weights"),

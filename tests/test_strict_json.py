@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ldp_slicing import Card, Plan
 from ldp_slicing.card import Statement
 from ldp_slicing.errors import CardError, LdpSlicingError
-from ldp_slicing.strict_json import fields, parse
+from ldp_slicing.strict_json import contrasted, fields, parse, shown
 from ldp_slicing.view import BLOCK
 
 NUMBERS = st.integers() | st.floats() | st.integers(0, 30)
@@ -125,3 +125,17 @@ def test_fields(content: object, why: str) -> None:
     assert fields({"b": "x", "a": 1}, {"a": int}, {"b": str}) == {"a": 1, "b": "x"}
     with pytest.raises(LdpSlicingError, match=why):
         fields(content, {"a": int}, {"b": str}, where="here")
+
+
+def test_messages_show_where_long_values_differ() -> None:
+    text = "It's a sentence of many words, and some of these words may have been changed."
+    assert shown(text) == '"It\'s a sentence of many words, and some of these words ..."'
+    said, right = (
+        "'...some of these words may have been changed.'",
+        "'...some of these words cannot have been changed.'",
+    )
+    assert contrasted(text, text.replace("may", "cannot")) == f"is {said}; it should be {right}"
+    assert (
+        contrasted([1, text], [1, text, 2]) == 'is ... have been changed."]; it should be ... have been changed.", 2]'
+    )
+    assert contrasted(0.1, 0.2) == "is 0.1; it should be 0.2"

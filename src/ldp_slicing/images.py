@@ -94,9 +94,9 @@ def _as_image_errors() -> Iterator[None]:
     except Image.DecompressionBombError:
         raise ImageError(f"has more than {MAX_PIXELS:,} pixels: shrink or crop it") from None
     except OSError as error:
-        raise ImageError(error.strerror or f"cannot be decoded: {error or type(error).__name__}") from None
+        raise ImageError(error.strerror or f"cannot be decoded: {str(error) or type(error).__name__}") from None
     except Exception as error:  # decoders raise many types on damaged files; none may stop the other files
-        raise ImageError(f"cannot be decoded: {type(error).__name__}: {error}") from None
+        raise ImageError(f"cannot be decoded: {str(error) or type(error).__name__}") from None
 
 
 def _check_size(image: Image.Image) -> None:
@@ -111,8 +111,8 @@ def _check_single(image: Image.Image) -> None:
     if image.format == "TIFF":
         raise ImageError(f"has {frames} pages: split it into single images first")
     raise ImageError(
-        f"is an animation of {frames} frames, and each would be a release: split it into single images; a file that is "
-        f"no member of another can be released as a video with --frames, at {frames} times eps"
+        f"is an animation of {frames} frames, and each would be a release: split it into single images; outside of "
+        f"shards and tables, --frames releases it as a video, at {frames} times eps"
     )
 
 
@@ -137,7 +137,7 @@ def _decode(image: Image.Image, notices: list[str]) -> Decoded:
     if re.search(r";16[BLN]$", raw_mode):
         notices.append("16 bits per channel are reduced to 8")
     image = _without_alpha(image, notices)
-    if image.mode == "1" or raw_mode.startswith("LA"):  # Pillow reads 16-bit grey with transparency as colour
+    if image.mode == "1" or raw_mode.partition(";")[0] == "LA":  # Pillow reads 16-bit grey with transparency as colour
         image = image.convert("L")
     if profile:
         image = _to_srgb(image, profile, notices)

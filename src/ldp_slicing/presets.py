@@ -20,14 +20,14 @@ from ldp_slicing.errors import LdpSlicingError, PresetError
 from ldp_slicing.files import open_regular, read_limited
 from ldp_slicing.measured import entries, latest, read_table, table_version
 from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, Plan, plan_for
-from ldp_slicing.strict_json import fields, parse, typed
+from ldp_slicing.strict_json import fields, parse, shown, typed
 from ldp_slicing.view import Padded, Prune, Size, block_of, check_size
 from ldp_slicing.wording import number
 
 PRESET_VERSION = 1
 PRESET_BYTES = 1 << 16  # the longest preset file
 MOST_CHARACTERS = 1000  # of a text in it
-FIELDS = {"preset": int, "name": str, "about": str, "epsilon": float, "weights": object, "slices": object}
+FIELDS = {"preset": int, "name": str, "about": str, "epsilon": object, "weights": object, "slices": object}
 FIELDS |= {"prune": str, "size": object, "names": str, "measured": list}
 
 
@@ -106,7 +106,7 @@ class Preset:
     def from_dict(cls, content: object) -> Preset:
         """Return the preset with this content, or raise PresetError. There are no unknown and no missing fields."""
         if not isinstance(content, dict) or "preset" not in content:
-            raise PresetError("it is not a preset")
+            raise PresetError('it is not a JSON object with the field "preset"')
         if content["preset"] != PRESET_VERSION or isinstance(content["preset"], bool):
             raise PresetError(f"version {content['preset']!r} is unknown: this software reads {PRESET_VERSION}")
         try:
@@ -117,7 +117,7 @@ class Preset:
             return cls(
                 found["name"],
                 found["about"],
-                found["epsilon"],
+                _real(found["epsilon"], "epsilon"),
                 PAPER_WEIGHTS if weights is None else _read_weights(weights),
                 None if slices is None else typed(slices, str, "slices"),
                 None if found["prune"] == "none" else found["prune"],
@@ -196,8 +196,15 @@ def _size_in_words(size: Size) -> str:
 
 
 def _read_weights(weights: object) -> tuple[float, float, float]:
-    y, cb, cr = _numbers(weights, float, 3, "weights")
-    return y, cb, cr
+    y, cb, cr = _numbers(weights, object, 3, "weights")
+    return _real(y, "weights"), _real(cb, "weights"), _real(cr, "weights")
+
+
+def _real(value: object, where: str) -> float:
+    """Return a number as a float. People write 4 as well as 4.0."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise PresetError(f"{where} must be a number; got {shown(value)}")
+    return float(value)
 
 
 def _numbers(values: object, kind: type[Any], count: int, where: str) -> list[Any]:

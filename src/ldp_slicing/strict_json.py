@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -71,8 +72,23 @@ def typed(value: object, kind: type, where: str) -> Any:  # noqa: ANN401 - JSON 
 
 def shown(value: object) -> str:
     """Format a value for a message: at most 60 characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return _cut(repr(value))
+
+
+def contrasted(written: object, right: object) -> str:
+    """Say that a value is ``written`` and should be ``right``. Long values begin shortly before they differ."""
+    are_texts = isinstance(written, str) and isinstance(right, str)
+    pair = [str(one) if are_texts else repr(one) for one in (written, right)]
+    same = sum(1 for _ in takewhile(lambda two: two[0] == two[1], zip(*pair, strict=False)))
+    if same > 30:
+        pair = [f"...{text[same - 20 :]}" for text in pair]
+    said, meant = (_cut(repr(text) if are_texts else text) for text in pair)
+    return f"is {said}; it should be {meant}"
+
+
+def _cut(text: str) -> str:
+    """Cut a text in quotes or brackets to 60 characters, and close it."""
+    return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"
 
 
 def differences(written: Any, right: Any, where: str = "") -> Iterator[Difference]:  # noqa: ANN401 - JSON values

@@ -33,6 +33,8 @@ from ldp_slicing.storage import PARTIAL, LocalStorage, Storage, is_apple_double,
 from ldp_slicing.strict_json import shown
 from ldp_slicing.wording import counted
 
+_MISSING = "is missing"
+_UNLISTED = "is not in the manifest"
 _CHANGED = "has changed since its release: its checksum differs from the manifest"
 _NOT_OURS = "pixels intact, not our file: other software encoded it again. Restore the file that was released"
 
@@ -54,12 +56,14 @@ _SYSTEM_ATTRIBUTE_BYTES = 256
 class VerifyReport:
     """Number of files and releases checked, and a (path, problem) pair for everything that is wrong.
 
+    missing: number of files that the manifest lists and that are not there.
     complete: whether the card says that its run is complete; true if there is no card to say so.
     litter: names and sizes of files that file browsers left. They may hold anything, even a source.
     """
 
     files: int = 0
     releases: int = 0
+    missing: int = 0
     problems: list[tuple[str, str]] = field(default_factory=list)
     complete: bool = True
     litter: list[tuple[str, int]] = field(default_factory=list)
@@ -83,7 +87,9 @@ class _Contents:
 
     telling_name: a name of a file or member that is not a random one, if there is one.
     series: whether there are DICOM files, whose UIDs tell which of them belong together.
-    lost: whether some files cannot be looked at, because they are lost.
+    lost: whether some files cannot be looked at, because they are lost. The manifest tells their sizes.
+    wrong: whether some files are missing or wrong, so that the tallies lack their releases.
+    unlisted: whether there are files of releases that the manifest does not list.
     """
 
     tallies: dict[int, _Tally] = field(default_factory=lambda: defaultdict(_Tally))
@@ -91,6 +97,8 @@ class _Contents:
     telling_name: str | None = None
     series: bool = False
     lost: bool = False
+    wrong: bool = False
+    unlisted: bool = False
 
 
 def card_name_of(name: str) -> str:
@@ -124,6 +132,7 @@ def verify_file(place: Storage, name: str) -> VerifyReport:
         raise ReleaseError(f"has no {card_name}: this is not a release, or it was separated from its card")
     if (problem := _check_file(place, name, None, _read_claims(place, card_name), contents)) is not None:
         report.problems.append((name, problem))
+        contents.wrong = True
     report.releases = sum(tally.releases for tally in contents.tallies.values())
     if isinstance(place, LocalStorage):
         for one in (name, card_name):
@@ -170,18 +179,22 @@ def _check_set(place: Storage, report: VerifyReport, progress: Callable[[], None
             for line in lines:
                 contents.tallies[line["word_bits"]].add(line["width"], line["height"], line.get("frames", 1))
             problem = LOST_PROBLEM
+        elif (problem := _check_file(place, output, lines, claims, contents)) == _MISSING:
+            report.missing += 1
         else:
             report.files += 1
             report.releases += sum(line.get("frames", 1) for line in lines)
-            problem = _check_file(place, output, lines, claims, contents)
         expected.add(output)
         last = max(last, name)
         if not _RANDOM_NAME.fullmatch(output):
             contents.telling_name = contents.telling_name or output
         if problem is not None:
             report.problems.append((output, problem))
+            contents.wrong = contents.wrong or problem != LOST_PROBLEM
         progress()
-    report.problems += _unexpected_files(place, expected | {CARD_NAME, MANIFEST_NAME}, report.litter)
+    unexpected = list(_unexpected_files(place, expected | {CARD_NAME, MANIFEST_NAME}, report.litter))
+    contents.unlisted = any(problem == _UNLISTED and suffix_of(path) in WRITERS for path, problem in unexpected)
+    report.problems += unexpected
     if not fast:
         report.problems += _telling_surroundings(place)
         report.problems += [(CARD_NAME, problem) for problem in _check_card(place, CARD_NAME, contents, report)]
@@ -199,7 +212,7 @@ def _unexpected_files(place: Storage, expected: set[str], litter: list[tuple[str
         elif _is_litter(place, found.path):
             litter.append((found.path, found.size))
         else:
-            yield found.path, "is not in the manifest"
+            yield found.path, _UNLISTED
 
 
 def _is_litter(place: Storage, path: str) -> bool:
@@ -259,7 +272,7 @@ def _check_file(
     if suffix not in WRITERS:
         return "has a file type that is never released"
     if place.size(output) is None:
-        return "is missing"
+        return _MISSING
     file_format = (
         load_format(WRITERS[suffix]) if claims else None
     )  # raises if the library is missing: then nothing can be said of the file
@@ -308,7 +321,8 @@ def _check_card(place: Storage, card_name: str, contents: _Contents, report: Ver
     Note in the report whether the card says that its run is complete.
     """
     if place.size(card_name) is None:
-        yield "is missing"
+        hint = ": the run may have been interrupted, and its owner can run it again" if contents.unlisted else ""
+        yield f"{_MISSING}{hint}"
         return
     try:
         card = Card.load(place.open(card_name))
@@ -317,7 +331,8 @@ def _check_card(place: Storage, card_name: str, contents: _Contents, report: Ver
         return
     report.complete = card.complete
     for statement in card.statements:
-        if problem := _check_statement(statement, contents.tallies.get(statement.plan.word_bits, _Tally())):
+        tally = contents.tallies.get(statement.plan.word_bits, _Tally())
+        if problem := _check_statement(statement, tally, is_whole=not contents.wrong):
             yield problem
     stated = {statement.plan.word_bits for statement in card.statements}
     if card.random_names and contents.telling_name:
@@ -326,16 +341,17 @@ def _check_card(place: Storage, card_name: str, contents: _Contents, report: Ver
         yield "does not say that the UIDs of DICOM files tell which of them belong together"
     if unsaid := sorted(contents.kept - set(card.kept)):
         yield f"does not mention data kept beside the images: {', '.join(unsaid)}"
-    if not contents.lost and (absent := sorted(set(card.kept) - contents.kept)):
+    if not contents.lost and not contents.wrong and (absent := sorted(set(card.kept) - contents.kept)):
         yield f"mentions data kept beside the images that no file holds: {shown(absent[0])}"
     for bits, tally in contents.tallies.items():
         if bits not in stated:
             yield f"has no statement about {counted(tally.releases, 'release')} of {bits}-bit words"
 
 
-def _check_statement(statement: Statement, tally: _Tally) -> str | None:
+def _check_statement(statement: Statement, tally: _Tally, *, is_whole: bool) -> str | None:
+    """Return what a statement says wrongly. If the tally is not whole, it may state more than was found."""
     plan = statement.plan
-    if tally.releases != statement.count:
+    if tally.releases > statement.count or (is_whole and tally.releases < statement.count):
         stated = counted(statement.count, "release")
         return f"states {stated} of {plan.word_bits}-bit words; found {tally.releases:,}"
     for times, released, source in filter(None, [(statement.times, *statement.most_spent[:2]), statement.unvoided]):
@@ -345,7 +361,7 @@ def _check_statement(statement: Statement, tally: _Tally) -> str | None:
             if times < frames or Fraction(released) < least or Fraction(source) < of_a_source_pixel:
                 stated = f"{counted(times, 'release')} of one source, epsilon {released:g} and {source:g}"
                 return f"states {stated} per released and source pixel; one file has {counted(frames, 'frame')}"
-    wrong = statement.differences(sorted(tally.frames), count=tally.releases)
+    wrong = statement.differences(sorted(tally.frames), count=tally.releases) if is_whole else []
     if wrong:
         return f"has wrong numbers: {', '.join(f'{where} should be {right!r}' for where, _, right in wrong)}"
     return None

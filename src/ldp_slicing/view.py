@@ -111,7 +111,7 @@ def _to_fit(size: tuple[int, int] | Padded, height: int, width: int) -> Shrinkin
     if is_smaller and not isinstance(size, Padded):
         raise ImageError(
             f"the image has {width} x {height} pixels, but releases of {fit_width} x {fit_height} were requested, and "
-            "nothing is enlarged: ask for a smaller size, for a longest side, or for padding",
+            "nothing is enlarged: ask for a smaller size, for a longest side (--max-side), or for padding (--pad)",
             Reason.TOO_SMALL,
         )
     if is_smaller:  # once padded, it has the width or the height of the release, so nothing is left to shrink

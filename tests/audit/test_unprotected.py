@@ -116,7 +116,7 @@ def test_a_grey_portrait_is_refuted_or_the_audit_cannot_tell(tmp_path: Path) -> 
     assert failed(audit(tmp_path / "low", Plan.grey(5.2), grey)) == {"noise"}
     report = audit(tmp_path / "high", Plan.grey(20.0), grey)
     assert (report.outcome, report.exit_status) == ("cannot tell at this budget", 3)
-    assert "could be unprotected images with noise of sigma 3, such as 000.png" in str(report)
+    assert "could be an unprotected image with noise of sigma 3, such as 000.png" in str(report)
 
 
 def test_under_a_thick_plan_single_bits_show_what_the_slice_hides(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def test_a_preset_is_a_plan_a_view_and_a_budget(source: Path, tmp_path: Path) ->
     status, out, err = run("privatize", source, tmp_path / "out", "--preset", "paper")
     assert (status, FACES in out) == (0, True)
     assert "preset paper: eps 20, the paper's plan, pruning: haar" in err
+    assert "The paper's setting. It does not stop recognition of people." in err
     (statement,) = Card.read(tmp_path / "out" / "card.json").statements
     assert (statement.plan, statement.prune) == (Plan.paper(20.0), "haar")
 

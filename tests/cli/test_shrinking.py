@@ -65,7 +65,7 @@ def test_fit_gives_all_releases_one_size_and_refuses_smaller_images_by_name(phot
     status, out, err = privatize(photos, tmp_path / "out", "--fit", "20x10")
     assert status == 1
     assert "not released: small.png: the image has 7 x 9 pixels, but releases of 20 x 10 were requested" in err
-    assert "nothing is enlarged" in err
+    assert "for a longest side (--max-side), or for padding (--pad)" in err
     assert sizes(tmp_path / "out") == {"large": (20, 10), "tall": (20, 10)}
     assert not [line for line in Card.read(tmp_path / "out" / "card.json").not_protected if "width" in line]
     assert "2 of 3 files released" in out
@@ -100,7 +100,7 @@ def test_pad_surrounds_smaller_images_with_black_and_the_card_says_that_sizes_ar
     [
         (("--pad",), "--pad applies to --fit only"),
         (("--fit", "20x10", "--max-side", 5), "--max-side and --fit exclude each other"),
-        (("--fit", "20"), "expected width x height, such as 224x224; got '20'"),
+        (("--fit", "20"), "--fit: expected width x height, such as 224x224; got '20'"),
         (("--fit", "99999x99999", "--pad"), "a release of 99999 x 99999 pixels is too large"),
         (("--max-side", "0"), "greater than or equal to 1"),
     ],

@@ -50,11 +50,22 @@ def test_changed_files_are_listed(target: Path) -> None:
     result = CliRunner().invoke(app, ["verify", str(target)])
     assert result.exit_code == 1
     assert "wrong: 0.png has changed since its release" in result.stderr
-    assert "6 more; --json" in result.stderr
-    assert "25 releases, 25 files: 26 problems" in result.stdout
+    assert "5 more; --json" in result.stderr
+    assert "25 releases, 25 files: 25 problems" in result.stdout
     result = CliRunner().invoke(app, ["verify", str(target), "--json"])
     assert result.exit_code == 1
-    assert len(json.loads(result.stdout)["problems"]) == FILES + 1  # and the card
+    assert len(json.loads(result.stdout)["problems"]) == FILES
+
+
+def test_a_missing_file_is_one_problem(target: Path) -> None:
+    (target / "0.png").unlink()
+    result = CliRunner().invoke(app, ["verify", str(target)])
+    assert (result.exit_code, result.stderr.strip()) == (1, "wrong: 0.png is missing")
+    assert result.stdout == "24 releases, 24 of 25 files: 1 problem\n"
+    plant(target, {"00.png": PNG})
+    (target / "card.json").unlink()
+    said = " ".join(CliRunner().invoke(app, ["verify", str(target)]).stderr.split())
+    assert "card.json is missing: the run may have been interrupted, and its owner can run it again" in said
 
 
 @pytest.mark.parametrize(

@@ -72,10 +72,18 @@ def test_a_prior_or_network_that_does_not_fit_is_refused(released: Path, tmp_pat
     (tmp_path / "none").mkdir()
     status, said = ran("decode", released, tmp_path / "guesses", "--public", tmp_path / "none")
     assert (status, "has no public images" in said) == (2, True)
-    plant(tmp_path / "bad", {"1.png": b"nothing"})
-    assert "is no public image" in ran("decode", released, tmp_path / "guesses", "--public", tmp_path / "bad")[1]
+    status, said = ran("decode", released, tmp_path / "guesses", "--public", tmp_path / "nowhere")
+    assert (status, "nowhere is not a folder" in said) == (2, True)
+    for data in (b"nothing", encoded(wedge(64), "PNG")):
+        plant(tmp_path / "bad", {"1.png": data})
+        said = ran("decode", released, tmp_path / "guesses", "--public", tmp_path / "bad")[1]
+        assert "bad/1.png is no public image of 8 bits" in said
     bad = ("--network", tmp_path / "bad/1.png")
-    assert "holds no reconstructor" in ran("decode", released, tmp_path / "guesses", *bad)[1]
+    said = ran("decode", released, tmp_path / "guesses", *bad)[1]
+    assert "holds no reconstructor" in said
+    assert "weights_only" not in said
+    said = ran("decode", released, tmp_path / "guesses", "--network", tmp_path / "none.pt")[1]
+    assert "none.pt is not a file" in said
     both = ("--public", tmp_path / "bad", *bad)
     assert "exclude each other" in ran("decode", released, tmp_path / "guesses", *both)[1]
     for epsilon, prune, problem in ((5.0, None, "the card states"), (8.0, "haar", "is for pruning haar")):
@@ -107,6 +115,8 @@ def test_where_guesses_may_not_go(released: Path, tmp_path: Path) -> None:
     assert "guesses must not lie among releases" in ran("decode", released, released / "guesses")[1]
     assert "name a new folder" in ran("decode", released, tmp_path / "in")[1]
     assert "has no card.json" in ran("decode", tmp_path / "in", tmp_path / "guesses")[1]
+    status, said = ran("decode", released, tmp_path / "in/2.tar/guesses")
+    assert (status, "cannot be written: Not a directory" in said) == (2, True)
     assert not (tmp_path / "guesses").exists()
     assert not (tmp_path / "guesses.partial").exists()
 

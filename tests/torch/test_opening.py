@@ -265,6 +265,14 @@ def test_a_card_with_several_plans(tmp_path: Path) -> None:
     files = {"a.png": encoded(gradient(6, 6), "PNG"), "b.png": encoded(gradient(6, 6)[..., 0], "PNG")}
     found = opened(privatize(plant(tmp_path / "in", files), tmp_path / "out"))
     assert [image.shape[0] for image in found] == [3, 1]
-    with pytest.raises(CardError, match="words of 24, 8 bits, so name the bits that you mean"):
+    with pytest.raises(CardError, match="words of 24, 8 bits, so pass bits=24 or 8"):
         Plan.from_card(found.card)
     assert Slicer.from_card(found.card, 8).plan == Plan.from_card(found.card, 8)
+    kinds = {3: 24, 1: 8}  # as in docs/guide/learning.md
+    decoders = {
+        channels: Decoder.from_card(found.card, found.images(bits), bits=bits) for channels, bits in kinds.items()
+    }
+    decoded = opened(tmp_path / "out", transform=lambda image: decoders[len(image)](image))
+    assert [image.shape for image in decoded] == [(3, 6, 6), (1, 6, 6)]
+    with pytest.raises(CardError, match="none about 16 bits"):
+        next(found.images(16))

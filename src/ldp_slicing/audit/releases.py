@@ -57,6 +57,8 @@ def audit_releases(target: Path | str, *, error_rate: float = ERROR_RATE, strict
 
 def _check_card(found: ReleaseSet) -> Check:
     tested = f"{CARD_NAME}: {counted(len(found.statements), 'statement')}, recomputed from plan and files"
+    if found.files:
+        tested += "; files that are missing or wrong are not counted"
     if not found.complete:
         tested += "; the run is not complete"
     return Check(SECTION, "card", tested, not found.card, failures=tuple(found.card))
@@ -269,8 +271,9 @@ def _measure_power(statements: list[AuditedStatement], error_rate: float) -> Pow
             f"  {needed}",
         ]
         if unseen:
+            what = "an unprotected image" if len(unseen) == 1 else "unprotected images"
             sentences.append(
-                f"  {len(unseen):,} of {counted(len(releases), 'release')} could be unprotected images with noise of "
+                f"  {len(unseen):,} of {counted(len(releases), 'release')} could be {what} with noise of "
                 f"sigma {moderate}, such as {unseen[0].path}"
             )
         details.append(
@@ -286,5 +289,6 @@ def _measure_power(statements: list[AuditedStatement], error_rate: float) -> Pow
         )
     too_little = ""
     if missed:
-        too_little = f"{counted(len(missed), 'release')} could be unprotected images with a camera's noise"
+        what = "an unprotected image" if len(missed) == 1 else "unprotected images"
+        too_little = f"{counted(len(missed), 'release')} could be {what} with a camera's noise"
     return Power(tuple(sentences), details, too_little)

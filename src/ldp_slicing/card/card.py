@@ -29,7 +29,7 @@ from ldp_slicing.card.reader import read_statement
 from ldp_slicing.card.statement import Statement
 from ldp_slicing.errors import CardError, LdpSlicingError
 from ldp_slicing.files import open_regular, read_limited
-from ldp_slicing.strict_json import differences, fields, parse, shown, typed
+from ldp_slicing.strict_json import contrasted, differences, fields, parse, shown, typed
 from ldp_slicing.tables import LAYOUT_VERSION
 from ldp_slicing.version import __version__
 from ldp_slicing.view import Padded
@@ -95,7 +95,7 @@ class Card:
         except ValueError as error:  # every LdpSlicingError is one
             raise CardError(str(error)) from None
         for where, said, right in differences(content, card.to_dict()):
-            raise CardError(f"{where} is {shown(said)}; it should be {shown(right)}")
+            raise CardError(f"{where} {contrasted(said, right)}")
         if card.to_json().encode() != data:
             raise CardError("it is not written as this software writes cards")
         return card
@@ -124,9 +124,9 @@ class Card:
         found = [one for one in self.statements if bits in (None, one.plan.word_bits)]
         if len(found) == 1:
             return found[0]
-        words = ", ".join(str(one.plan.word_bits) for one in self.statements)
-        wanted = f"none about {bits} bits" if bits else "so name the bits that you mean"
-        raise CardError(f"the card has statements about words of {words} bits, {wanted}")
+        *others, last = (str(one.plan.word_bits) for one in self.statements)
+        wanted = f"none about {bits} bits" if bits is not None else f"so pass bits={', '.join(others)} or {last}"
+        raise CardError(f"the card has statements about words of {', '.join([*others, last])} bits, {wanted}")
 
     @property
     def not_protected(self) -> tuple[str, ...]:

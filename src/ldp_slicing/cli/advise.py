@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,17 +11,31 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ldp_slicing.cli.common import PruneChoice, err, out, plain, refusals_exit, stop_signals
 from ldp_slicing.cli.lab.options import exit_if_interrupted, missing_extra
+from ldp_slicing.errors import LdpSlicingError
 
 Value = TypeVar("Value")
 PANEL = "Limits"
 
 
-def _listed(text: str, read: Callable[[str], Value], example: str) -> tuple[Value, ...]:
+def _listed(option: str, text: str, read: Callable[[str], Value], expected: str) -> tuple[Value, ...]:
     """The parts of an option such as 32,16."""
     try:
         return tuple(read(part.strip()) for part in text.split(",") if part.strip())
     except ValueError:
-        raise typer.BadParameter(f"expected a list such as {example}; got {text!r}") from None
+        raise typer.BadParameter(f"expected {expected}; got {text!r}", param_hint=option) from None
+
+
+def _check_paths(folder: Path, samples: list[Path]) -> None:
+    """Refuse a folder that cannot be created and samples that do not exist, before anything is read or measured."""
+    for path in samples:
+        if not path.is_file():
+            raise LdpSlicingError(f"--samples {path} is not a file: name an image")
+    here = folder.absolute()
+    found = next(one for one in (here, *here.parents) if os.access(one, os.F_OK))
+    if not found.is_dir():
+        raise LdpSlicingError(f"--out {folder} cannot be written: {found} is not a folder")
+    if not os.access(found, os.W_OK | os.X_OK):
+        raise LdpSlicingError(f"--out {folder} cannot be written: you may not write to {found}")
 
 
 @contextmanager
@@ -111,6 +126,7 @@ def advise(
     them, for many sizes, views, plans and budgets. With limits, propose a setting. Nothing is released. Interrupt it at
     any time, and run it again to go on. Needs the extra `lab`.
     """
+    _check_paths(folder, samples or [])
     try:
         from ldp_slicing.lab.advise.findings import make_rules
         from ldp_slicing.lab.advise.grid import FAMILIES, Family
@@ -126,16 +142,21 @@ def advise(
             raise ValueError(name)
         return name
 
+    def side(text: str) -> int:
+        if int(text) < 1:
+            raise ValueError(text)
+        return int(text)
+
     request = Request(
         source,
         folder,
         labels,
         groups,
         minutes,
-        _listed(sizes, int, "112,56,28"),
-        _listed(views, lambda name: PruneChoice(name).prune, "none,haar"),
-        _listed(plans, family, "paper,thick,grey"),
-        _listed(epsilons, float, "2.4,5.2,12"),
+        _listed("--sizes", sizes, side, "numbers of pixels such as 112,56,28"),
+        _listed("--views", views, lambda name: PruneChoice(name).prune, f"some of {','.join(PruneChoice)}"),
+        _listed("--plans", plans, family, f"some of {','.join(FAMILIES)}"),
+        _listed("--epsilons", epsilons, float, "budgets such as 2.4,5.2,12"),
         make_rules(
             max_linkage=max_linkage,
             max_verification=max_verification,
@@ -153,8 +174,11 @@ def advise(
         outline(request, Talk(lambda text: out.print(plain(text))))
         return
     with stop_signals(lambda: err.print("stopping; interrupt again to stop at once")) as received, _progress() as bar:
-        result = measure(request, Talk(lambda text: out.print(plain(text)), bar, lambda: bool(received)))
-        written = write_report(result)
+        try:
+            result = measure(request, Talk(lambda text: out.print(plain(text)), bar, lambda: bool(received)))
+            written = write_report(result)
+        except OSError as error:
+            raise LdpSlicingError(f"{error.filename or folder}: {error.strerror or error}") from None
     for line in summary(result):
         out.print(plain(line))
     out.print(f"{', '.join(plain(str(folder / name)) for name in written)}: for the owner only")

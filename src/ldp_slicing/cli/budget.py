@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -75,13 +76,13 @@ def describe_presets() -> str:
 
 
 def print_preset(preset: Preset, named: str) -> None:
-    """Say which preset was chosen, and what was measured for it. ``named``: as the option names it."""
+    """Say which preset was chosen, what it is for, and what was measured for it. ``named``: as the option names it."""
     err.print(f"preset {plain(preset.name)}: {plain(preset.setting)}")
-    for sentence in measured_sentences(preset, named):
+    for sentence in as_said(preset, named, filter(None, (preset.about, *preset.measured))):
         err.print(f"  {plain(sentence)}")
 
 
-def measured_sentences(preset: Preset, named: str) -> list[str]:
-    """Return what was measured for a preset. What a preset file says, nobody has checked."""
-    is_file = preset not in presets()
-    return [f"{named} says, unchecked: {one}" if is_file else one for one in preset.measured]
+def as_said(preset: Preset, named: str, sentences: Iterable[str]) -> list[str]:
+    """Return sentences of a preset. What a preset file says, nobody has checked."""
+    start = "" if preset in presets() else f"{named} says, unchecked: "
+    return [f"{start}{one}" for one in sentences]

@@ -65,7 +65,9 @@ def parse_weights(text: str) -> tuple[float, float, float]:
     try:
         y, cb, cr = (float(part) for part in text.split(":"))
     except ValueError:
-        raise typer.BadParameter(f"expected three numbers for Y:Cb:Cr, such as 4:1:1; got {text!r}") from None
+        raise typer.BadParameter(
+            f"expected three numbers for Y:Cb:Cr, such as 4:1:1; got {text!r}", param_hint="--weights"
+        ) from None
     return y, cb, cr
 
 

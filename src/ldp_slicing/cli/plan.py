@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from ldp_slicing.cli.budget import Budget, PresetOption, choose_budget, describe_presets, is_default, measured_sentences
+from ldp_slicing.cli.budget import Budget, PresetOption, as_said, choose_budget, describe_presets, is_default
 from ldp_slicing.cli.common import (
     Json,
     PruneChoice,
@@ -71,7 +71,7 @@ def plan(
         raise PlanError("--weights applies to colour images only: leave it out with --grey")
     setting = choose_budget(context, preset, epsilon, weights, slices, prune.prune, choose_size(max_side, fit, pad))
     chosen = setting.plan(COLOUR_BITS if grey is None else grey)
-    width, height = parse_size(size)
+    width, height = parse_size(size, "--size")
     slicer = Slicer(chosen, prune=setting.prune, size=setting.size)
     card = slicer.card(width, height)
     (statement,) = card.statements
@@ -113,7 +113,9 @@ def plan(
     for lowered in Lowered.by(statement, width * height):
         out.print(lowered.sentence)
     out.print(statement.risk.sentence, markup=False)
-    for sentence in measured_sentences(setting, preset or "") if setting.measured != (statement.risk.sentence,) else ():
+    for sentence in (
+        as_said(setting, preset or "", setting.measured) if setting.measured != (statement.risk.sentence,) else ()
+    ):
         out.print(f"Measured for the preset {plain(setting.name)}: {plain(sentence)}")
     if chosen.remark:
         out.print(f"This plan {chosen.remark}.")

@@ -17,14 +17,14 @@ from ldp_slicing.view import Padded, Size
 from ldp_slicing.wording import number
 
 
-def parse_size(text: str) -> tuple[int, int]:
-    """Return width and height, or report them as invalid."""
+def parse_size(text: str, option: str) -> tuple[int, int]:
+    """Return width and height, or report the option as invalid."""
     try:
         width, height = (int(part) for part in text.lower().split("x"))
     except ValueError:
-        raise typer.BadParameter(f"expected width x height, such as 224x224; got {text!r}") from None
+        raise typer.BadParameter(f"expected width x height, such as 224x224; got {text!r}", param_hint=option) from None
     if min(width, height) < 1:
-        raise typer.BadParameter(f"an image has at least one pixel; got {text!r}")
+        raise typer.BadParameter(f"an image has at least one pixel; got {text!r}", param_hint=option)
     return width, height
 
 
@@ -62,7 +62,8 @@ def choose_size(max_side: int | None, fit: str | None, pad: bool) -> Size:
         raise LdpSlicingError("--pad applies to --fit only: add --fit, or leave it out", Reason.SETTINGS)
     if fit is None:
         return max_side
-    return Padded(*parse_size(fit)) if pad else parse_size(fit)
+    wanted = parse_size(fit, "--fit")
+    return Padded(*wanted) if pad else wanted
 
 
 @dataclass(frozen=True)

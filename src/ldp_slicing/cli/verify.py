@@ -68,6 +68,7 @@ def verify(
                 "compared": "checksums" if fast else "every byte",
                 "manifest": not is_single,
                 "files": report.files,
+                "missing": report.missing,
                 "releases": report.releases,
                 "complete": None if fast else report.complete,
                 "problems": problems,
@@ -97,7 +98,9 @@ def verify(
             if is_single
             else ""
         )
-        out.print(f"{counted(report.releases, 'release')}, {counted(report.files, 'file')}: {verdict}{limits}")
+        files = counted(report.files + report.missing, "file")
+        found = f"{report.files:,} of {files}" if report.missing else files
+        out.print(f"{counted(report.releases, 'release')}, {found}: {verdict}{limits}")
     if report.problems:
         raise typer.Exit(ExitStatus.FAILED)
     raise typer.Exit(ExitStatus.OK if report.complete else ExitStatus.INCOMPLETE)

@@ -1,7 +1,7 @@
 """Releases for PyTorch.
 
 >>> from ldp_slicing.torch import open_releases
->>> image, label = open_releases("releases")[0]                                                     # doctest: +SKIP
+>>> image, label = open_releases("releases")[0]  # of a folder with a folder per class               # doctest: +SKIP
 
 >>> from ldp_slicing.torch import ReleasedDataset
 >>> released = ReleasedDataset(CIFAR10(root), Slicer(Plan.paper(20.0)))                              # doctest: +SKIP

@@ -51,7 +51,20 @@ def write_guesses(
     public: a folder of public images of the same kind, whose values are the prior; by default it is estimated from the
     releases. network: the file of a ``Reconstructor``, which guesses each pixel from those around it, too.
     """
-    _check_target(folder)
+    try:
+        _check_target(folder)
+        return _write(opened, folder, public, network, progress or (lambda done, total: None))
+    except OSError as error:  # whatever is read raises a ReleaseError
+        raise ReleaseError(f"{folder} cannot be written: {error.strerror or error}") from None
+
+
+def _write(
+    opened: OpenedReleases,
+    folder: Path,
+    public: Path | None,
+    network: Path | None,
+    progress: Callable[[int, int], None],
+) -> int:
     partial = folder.with_name(f"{folder.name}.partial")
     partial.mkdir(parents=True)  # raises if another process writes to it
     try:
@@ -66,8 +79,7 @@ def write_guesses(
             path = partial / name
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0]).save(path, pnginfo=about)
-            if progress is not None:
-                progress(number + 1, len(opened))
+            progress(number + 1, len(opened))
         if folder.exists():
             folder.rmdir()  # it is empty
         partial.rename(folder)
@@ -125,10 +137,14 @@ def _guesser(opened: OpenedReleases, stated: Statement, public: Path | None, net
 
 
 def _load_network(path: Path, stated: Statement) -> Reconstructor:
+    if not path.is_file():
+        raise ReleaseError(f"{path} is not a file: name the file of a Reconstructor")
     try:
         found = Reconstructor.from_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    except Exception as error:  # a damaged file raises anything
-        raise ReleaseError(f"{path} holds no reconstructor that torch.save wrote: {error}") from None
+    except Exception:  # a damaged file raises anything, and PyTorch advises to trust the file, which may hold code
+        raise ReleaseError(
+            f"{path} holds no reconstructor: write one with torch.save(reconstructor.state_dict(), FILE)"
+        ) from None
     check_plan(found.plan, stated)
     if found.prune != stated.prune:
         raise ReleaseError(f"{path} is for pruning {found.prune or 'none'}; the card states {stated.prune or 'none'}")
@@ -142,12 +158,16 @@ def public_prior(folder: Path, stated: Statement) -> Tensor:
     """
     colour = stated.plan.is_colour
     counts = torch.ones(3 if colour else 1, 256, dtype=torch.float64)
+    if not folder.is_dir():
+        raise ReleaseError(f"{folder} is not a folder: name a folder of public images")
     files = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES]
     if not files:
         raise ReleaseError(f"{folder} has no public images ({', '.join(sorted(IMAGE_SUFFIXES))})")
     for path in files[:: -(-len(files) // MOST_FITTED)]:
         try:
             pixels = read_image(path).pixels
+            if pixels.dtype != np.uint8:
+                raise ImageError("it has 16 bits per channel")
             image = Image.fromarray(pixels).convert("RGB" if colour else "L")
             values = torch.from_numpy(np.array(image)).reshape(1, image.height, image.width, -1).permute(0, 3, 1, 2)
             view = apply_view(values, stated.prune, colour=colour, size=stated.size)

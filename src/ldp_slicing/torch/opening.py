@@ -31,7 +31,7 @@ def open_releases(
     """Open releases by their card. Needs neither sources nor settings.
 
     >>> releases = open_releases("releases", transform=augment)                                      # doctest: +SKIP
-    >>> image, label = releases[0]                                                                   # doctest: +SKIP
+    >>> image = releases[0]  # or (image, label), if there are labels                                # doctest: +SKIP
     >>> decoder = Decoder.from_card(releases.card, releases.images())                                # doctest: +SKIP
 
     path
@@ -110,10 +110,17 @@ class ReleasedFiles(Dataset[Any]):
         kept = {name: released.kept.get(name) for name in self.card.kept}
         return image, kept[self._label] if self._label else kept
 
-    def images(self) -> Iterator[Tensor]:
-        """Yield each release alone as [1, C, H, W], without transform and label: what ``Decoder.from_card`` takes."""
+    def images(self, bits: int | None = None) -> Iterator[Tensor]:
+        """Yield each release alone as [1, C, H, W], without transform and label: what ``Decoder.from_card`` takes.
+
+        bits: only releases whose words have so many bits: 24 for colour, 1 to 16 for grey.
+        """
+        if bits is not None:
+            self.card.statement(bits)  # raises if there are none
         for number in range(len(self)):
-            yield pixels_to_tensor(self._opened.load(number).pixels)[None]
+            released = self._opened.load(number)
+            if bits in (None, released.bits):
+                yield pixels_to_tensor(released.pixels)[None]
 
     def about(self, index: int) -> Mapping[str, Any]:
         """Return all data that was kept beside a release, by name; of a DICOM file also its SeriesInstanceUID."""

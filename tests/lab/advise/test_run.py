@@ -90,6 +90,34 @@ def test_the_command_proposes_a_setting_that_privatize_takes(tmp_path: Path) -> 
     assert not (out / "preset.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--out", "{}/a.txt"], "a.txt is not a folder"),
+        (["--out", "{}/a.txt/advice"], "a.txt is not a folder"),
+        (["--samples", "{}/none.png"], "none.png is not a file"),
+        (["--views", "foo"], "--views: expected some of haar,haar2,haar4,haar8,dct,none;"),
+        (["--sizes", "16,0"], "--sizes: expected numbers of pixels"),
+    ],
+)
+def test_options_are_checked_before_anything_is_read(tmp_path: Path, options: list[str], problem: str) -> None:
+    (tmp_path / "a.txt").touch()
+    options = [one.format(tmp_path) for one in options]
+    done = CliRunner().invoke(app, ["advise", str(tmp_path / "sources"), "--dry-run", *options])
+    assert done.exit_code == 2
+    assert problem in " ".join(done.output.split())
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nothing can be created")
+def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
+    write_folder(tmp_path / "sources")
+    arguments = ["advise", str(tmp_path / "sources"), "--out", "/proc/advice", "--device", "cpu", "--sizes", "16"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 2
+    assert "refused:" in done.output
+    assert "/proc/advice" in done.output
+
+
 def test_a_run_that_is_stopped_goes_on_where_it_stopped(tmp_path: Path) -> None:
     steps = [0]
 

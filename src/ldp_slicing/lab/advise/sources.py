@@ -84,6 +84,15 @@ def list_sources(source: Path, labels: str | None = None, groups: str | None = N
     labels: None for a folder by class, "none", a CSV file (``FILE`` or ``FILE:COLUMN``), or a column of Parquet files.
     groups: None, "folder", "name:REGEX" for a part of the file's name, or a column of the same table.
     """
+    items = _list(source, labels, groups)
+    if items and groups is not None and groups.startswith("name:"):
+        pattern = groups.removeprefix("name:")
+        if not any(re.search(pattern, Path(one.name).name) for one in items):
+            raise DataError(f"--groups {groups} matches no file name; the first one is {Path(items[0].name).name}")
+    return items
+
+
+def _list(source: Path, labels: str | None, groups: str | None) -> list[SourceItem]:
     tables = _parquet_files(source)
     if tables:
         if labels is None:
