@@ -49,7 +49,7 @@ def request(tmp_path: Path, **changes: Any) -> Request:
     return Request(source, tmp_path / "advice", **(options | changes))
 
 
-def test_the_command_proposes_a_setting_that_privatize_takes(tmp_path: Path) -> None:
+def test_the_command_proposes_a_setting_that_privatize_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_folder(tmp_path / "sources")
     out, arguments = tmp_path / "advice", ["advise", str(tmp_path / "sources"), "--out", str(tmp_path / "advice")]
     arguments += ["--sizes", "16,12", "--views", "none", "--plans", "thick", "--epsilons", "2.4", "--device", "cpu"]
@@ -59,6 +59,10 @@ def test_the_command_proposes_a_setting_that_privatize_takes(tmp_path: Path) -> 
     assert first == "48 of 48 images read at 16 x 16, 2 classes"
     assert timing == "timing a few steps: about 90 seconds"
     assert re.match(r"15 minutes on .* are enough for 2 of 2 settings: 1 round of successive halving", second)
+    assert "may be no better than guessing" in done.output  # after three steps of training
+    assert {one.name for one in out.iterdir()} == {"report.html", "report.json"}
+    monkeypatch.setattr(findings, "_may_guess", lambda *_: False)
+    done = CliRunner().invoke(app, [*arguments, "--min-accuracy", "0"])
     assert "meets the limits that were given: test accuracy at least 0." in done.output
     assert {one.name for one in tmp_path.iterdir()} == {"sources", "advice", "advice.owner"}
     assert {one.name for one in out.iterdir()} == {"report.html", "report.json", "preset.json"}

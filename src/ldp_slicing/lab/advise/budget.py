@@ -12,7 +12,7 @@ KEPT = 3  # one of so many settings survives a round
 ROUNDS = 3  # at most
 CONFIRMED = 3  # settings that are confirmed, at most
 SEEDS = (1, 2)  # of the confirmation; the rounds use 0
-CONFIRMATION = 0.4  # the share of the time that is kept for it
+CONFIRMATION = 0.5  # the share of the time that is kept for it
 AFTER_ONE_ROUND = 0.6  # the same if there is one round: settings with two seeds take longer than a few with one
 JUDGE = 0.06  # the share of the time in which the judge of linkage is trained, for each seed
 FEWEST, MOST = 120, 8000  # steps of training
@@ -58,12 +58,13 @@ class Costs:
         grown = self.scaled(learn=size[0] * size[1] / (before[0] * before[1]))
         return {kind.replace(old, new): one for kind, one in grown.known.items() if old in kind.split()}
 
-    def steps(self, kinds: Sequence[str], seconds: float, most: int = MOST) -> int:
+    def steps(self, kinds: Sequence[str], seconds: float, most: int | None = None) -> int:
         """The steps that each of these measurements can have within ``seconds``; a quarter of FEWEST, at least."""
         if not kinds:
             return 0
         each = sum(self.known[kind][1] for kind in kinds)
-        return max(FEWEST // 4, min(most, math.floor((seconds - self.seconds(kinds, 0)) / max(each, 1e-9))))
+        limit = MOST if most is None else most
+        return max(FEWEST // 4, min(limit, math.floor((seconds - self.seconds(kinds, 0)) / max(each, 1e-9))))
 
 
 def rounds_of(settings: int) -> list[int]:
@@ -137,13 +138,13 @@ def stage_steps(
     seeds: int = 1,
     control: ViewKey | None = None,
     unprotected: bool = False,
-    most: int = MOST,
+    most: int | None = None,
 ) -> tuple[int, int]:
     """Steps of every learner and of every attack of a stage.
 
     Learners get half of the time and attacks the rest, unless one of them needs more for the fewest steps.
     control: the view of unprotected images, if they are attacked too. unprotected: whether a learner learns from them.
-    most: steps, at most.
+    most: steps of attacks, at most.
     """
     learners, attacks = kinds_of(settings, learns=learns)
     if unprotected:
@@ -154,5 +155,5 @@ def stage_steps(
     least, least_of_attacks = (costs.seconds(kinds, FEWEST) for kinds in (learners, attacks))
     half = seconds / 2
     share = min(max(half, least), seconds - least_of_attacks) if least + least_of_attacks <= seconds else half
-    learning = costs.steps(learners, share, most)
+    learning = costs.steps(learners, share)
     return learning, costs.steps(attacks, max(seconds - share, seconds - costs.seconds(learners, learning)), most)

@@ -272,18 +272,20 @@ class _Run:
         counts, alive = plan["rounds"], self.grid[: plan["settings"]]
         shares = Shares.of(len(counts), judge=self.trains_judge)
         self._judge(0, plan["judge"])
+        checked = any(rule.is_risk for rule in self.request.rules)
         for number, count in enumerate(counts):
             name = f"round {number + 1}"
             if self.work.get(name) is None:
                 left = (len(counts) - number) * shares.round + shares.confirmation + len(SEEDS) * shares.judge
                 alive = self._best(alive, count) if number else alive
-                most = MOST // LONGER ** (len(counts) - number)  # later stages must be able to train longer
+                views = list({one.view: one for one in alive}.values())[:CONFIRMED]
+                later = self._steps(views, shares.confirmation / left, SEEDS, control=checked)[1] // LONGER
+                most = min(max(FEWEST, later), MOST // LONGER ** (len(counts) - number))  # so that there is time for it
                 steps = self._steps(alive, shares.round / left, (0,), control=number == 0, most=most)
                 self._begin(name, alive, steps)
             alive = self._measure(name, (0,), control=number == 0)
         for seed in SEEDS:
             self._judge(seed, plan["judge"])
-        checked = any(rule.is_risk for rule in self.request.rules)
         if self.work.get("confirmation") is None:
             self._begin("confirmation", *self._affordable(alive, f"round {len(counts)}", control=checked))
         self._measure("confirmation", SEEDS, control=checked)
@@ -343,7 +345,7 @@ class _Run:
         seeds: Sequence[int],
         *,
         control: bool,
-        most: int = MOST,
+        most: int | None = None,
     ) -> tuple[int, int]:
         """Steps of learners and of attacks of a stage that may take this share of the remaining time."""
         return stage_steps(
