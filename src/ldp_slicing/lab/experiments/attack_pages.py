@@ -135,7 +135,8 @@ def originals_note(rows: Sequence[Row], name: str) -> str:
         f"\nOn the sources themselves, rank-1 identification is {100 * first['share']:.1f} % in a gallery of "
         f"{found['gallery']} people (chance: {100 / found['gallery']:.2f} %) and verification accuracy "
         f"{100 * verified['accuracy']:.2f} %. Same person: the squared distance between the embeddings of source and "
-        f"reconstruction is at most {found['same_person']['radius']:.3f}, the recogniser's threshold for sources.\n\n"
+        f"reconstruction is at most {found['same_person']['radius']:.3f}, the recogniser's threshold for sources. "
+        "Cosine distance: the mean of 1 - cosine between these embeddings; 0 for the source itself.\n\n"
     )
 
 
