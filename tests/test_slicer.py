@@ -293,7 +293,7 @@ def test_invalid_options_are_refused(options: dict[str, Any], shown: str) -> Non
 @pytest.mark.parametrize("shape", [(4, 4, 3), (4, 4)])
 def test_privatize_refuses_a_budget_without_noise(shape: tuple[int, ...]) -> None:
     image = np.zeros(shape, np.uint8)
-    with pytest.raises(PlanError, match=r"epsilon 1e\+06 makes the noise pointless.* call Slicer\(plan\)"):
+    with pytest.raises(PlanError, match=r"epsilon 1e\+06 makes the noise pointless.* use Slicer\(plan\)"):
         privatize(image, epsilon=1e6)
 
 

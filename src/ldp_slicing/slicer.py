@@ -360,7 +360,7 @@ def privatize(
 @lru_cache(maxsize=64)
 def _slicer_of(preset: Preset, bits: int) -> Slicer:
     plan = preset.plan(bits)
-    plan.check_noise("Choose a smaller epsilon; to go on, as in experiments, call Slicer(plan)")
+    plan.check_noise("Choose a smaller epsilon; to release anyway, for example in an experiment, use Slicer(plan)")
     return Slicer(plan, prune=preset.prune, size=preset.size)
 
 

@@ -61,7 +61,7 @@ READ_THIS = {  # by version: every version that was ever written can be read
         "failed does not show that a better one fails.",
         "An eps compares settings of one plan only. Between plans, compare what attacks have measured: thick slices "
         "and amplified detail can reveal more at a smaller eps.",
-        f"{_AVERAGING} The attacks were measured on images of at most 224 x 224 pixels: expect more from larger ones.",
+        f"{_AVERAGING} The attacks were measured on images of at most 224 x 224 pixels. Larger images reveal more.",
         _RANDOMNESS,
         "Pruning and shrinking before the noise, the number of releases of one source and whose key was used cannot be "
         "checked from the releases: there the card is its writer's word.",

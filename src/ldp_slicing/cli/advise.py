@@ -35,7 +35,7 @@ def _check_paths(folder: Path, samples: list[Path]) -> None:
     if not found.is_dir():
         raise LdpSlicingError(f"--out {folder} cannot be written: {found} is not a folder")
     if not os.access(found, os.W_OK | os.X_OK):
-        raise LdpSlicingError(f"--out {folder} cannot be written: you may not write to {found}")
+        raise LdpSlicingError(f"--out {folder} cannot be written: no permission to write to {found}")
 
 
 @contextmanager

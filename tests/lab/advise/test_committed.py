@@ -67,7 +67,7 @@ def test_lab_choose_answers_by_the_report_of_a_data_set(tmp_path: Path) -> None:
     status, said = choose(tmp_path, "--task", "lfw", "--max-leakage", "0.5", "--max-linkage", "0.2")
     assert "8 x 8, pruned" in said.splitlines()[0]
     status, said = choose(tmp_path, "--task", "lfw", "--max-leakage", "0.1")
-    assert said.startswith("No setting that was tried meets the limit.")
+    assert said.startswith("No setting that was measured meets the limit.")
     for options, problem in (
         (("--task", "chest"), "nothing was measured for 'chest', only for cifar10, lfw"),
         (("--task", "lfw", "--max-epsilon", "0.1"), "no measured setting has eps 0.1 or less"),

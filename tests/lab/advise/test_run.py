@@ -88,7 +88,7 @@ def test_the_command_proposes_a_setting_that_privatize_takes(tmp_path: Path, mon
     done = CliRunner().invoke(app, [*arguments, "--max-ssim", "0"])  # other limits need no new measurements
     assert done.exit_code == 0, done.output
     assert (tmp_path / "advice.owner" / "records.jsonl").read_text() == records
-    assert "No setting that was tried meets the limit." in done.output
+    assert "No confirmed setting meets the limit." in done.output
     assert "SSIM of reconstructions" in done.output
     assert "a lower bound" in done.output
     assert not (out / "preset.json").exists()
@@ -198,9 +198,9 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path, changes: dict[str, A
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"groups": "folder"}, "is one group: to hold groups out, every class needs two or more"),
+        ({"groups": "folder"}, "are in one group: every class needs two or more groups"),
         ({"labels": "none", "groups": "name:g"}, "all images are of one group"),
-        ({"sizes": (64,)}, "--sizes: the images have 16 x 16 pixels"),
+        ({"sizes": (64,)}, "--sizes: every size is larger than the images"),
         ({"groups": "name:g[0-9]+_[0-9]", "rules": make_rules(max_linkage=0.5)}, "--max-linkage cannot be measured"),
     ],
 )

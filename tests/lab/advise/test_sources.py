@@ -78,7 +78,7 @@ def test_images_are_shrunk_to_one_size_and_groups_stay_whole(tmp_path: Path) -> 
     [
         ("nothing.csv", None, "nothing.csv does not exist"),
         (None, "name:(", "is not a regular expression"),
-        (None, "name:zzz", r"--groups name:zzz matches no file name; the first one is .*\.png"),
+        (None, "name:zzz", r"--groups name:zzz matches no file name; the first file name is .*\.png"),
         (None, "person", "'person' is not folder, name:REGEX or a column"),
     ],
 )

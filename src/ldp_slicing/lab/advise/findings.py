@@ -277,17 +277,18 @@ def _why_not(
         if guessing:
             return "none", f"Settings meet {which}, but what is learned from them may be no better than guessing."
         return "none", (
-            f"No setting that was confirmed meets {which}. Others do so far, but the attacks on them were trained for "
-            "a shorter time: begin again with more --minutes and another --out to find out."
+            f"No confirmed setting meets {which}. Other settings have met {which} so far, but with shorter training of "
+            "the attacks. To test them, start a new run with more --minutes and another --out."
         )
     if all(Status.MISSED in one.values() for one in found):
-        return "none", f"No setting that was tried meets {which}."
+        kind = "confirmed setting" if any(one.is_confirmed for one in findings) else "setting that was measured"
+        return "none", f"No {kind} meets {which}."
     for rule in rules:
         if any(one[rule] is Status.BLIND for one in found):
             return "cannot tell", (
-                f"Cannot tell: on images with almost no noise, too, the {rule.words} of the attack may be "
-                f"{rule.bound:g} or less, so its failure on releases shows nothing. More images, more groups or more "
-                f"--minutes in another --out help{', and so does --recogniser' if rule.metric != 'ssim' else ''}."
+                "Cannot tell: the attack is too weak to test this limit. Even on images with almost no noise, its "
+                f"{rule.words} may be {rule.bound:g} or less. Use more images or groups, or more --minutes with "
+                f"another --out{'; --recogniser also helps' if rule.metric != 'ssim' else ''}."
             )
     return "none", (
         f"No setting is shown to meet {which}: the intervals of the nearest ones contain a limit, or their attacks "

@@ -43,17 +43,19 @@ def describe_methods(
             "class."
         )
     found["Time."] = (
-        "Successive halving measures many settings with little training, then fewer with more: from the most useful "
-        "ones within the limits to the least revealing ones, because attacks get stronger with training. "
+        "Successive halving measures many settings with little training, then fewer with more. The settings that are "
+        "kept range from the most useful one within the limits to the least revealing one, because attacks get "
+        "stronger with more training. "
         f"{_describe_stages(stages)}The confirmation has {len(SEEDS)} other seeds: other weights, other noise and "
         "other held-out images."
     )
     found["Limits."] = (
         "A limit is met only if the whole 95 % interval meets it, in every confirmation run. If more training made an "
-        "attack stronger, the same increase is added once more before its result is compared with the limit. A limit "
-        "on a risk is met only if the same attack, trained as long, exceeds it on images with almost no noise (eps "
-        "200); otherwise the answer is “cannot tell”. A stronger committed result of this software replaces what was "
-        "measured here, if it has the same view and plan, no more pixels and no larger eps."
+        "attack stronger, the same increase is added once more before its result is compared with the limit. Each "
+        "attack is also run on images with almost no noise (eps 200), after equally long training. If it does not "
+        "clearly exceed the limit there, it is too weak to test it, and the answer is “cannot tell”. A stronger "
+        "committed result of this software replaces what was measured here, if it has the same view and plan, no more "
+        "pixels and no larger eps."
     )
     found["What this does not say."] = (
         "The attacks are small, and an attack that fails shows only that this attack failed. The promise of a release "

@@ -218,7 +218,9 @@ class _Run:
         """Refuse what would measure nothing, and limits on what cannot be measured."""
         if not self.grid:
             width, height = self.bench.sources.shape
-            raise LdpSlicingError(f"--sizes: the images have {width} x {height} pixels, and no size is that small")
+            raise LdpSlicingError(
+                f"--sizes: every size is larger than the images ({width} x {height} pixels), which are not enlarged"
+            )
         test, parts = self.measurer.test(0), self.measurer.parts(0)
         if len(parts.train) == 0:
             raise DataError("all images would be held out: there are too few groups in a class; see --groups")

@@ -88,7 +88,9 @@ def list_sources(source: Path, labels: str | None = None, groups: str | None = N
     if items and groups is not None and groups.startswith("name:"):
         pattern = groups.removeprefix("name:")
         if not any(re.search(pattern, Path(one.name).name) for one in items):
-            raise DataError(f"--groups {groups} matches no file name; the first one is {Path(items[0].name).name}")
+            raise DataError(
+                f"--groups {groups} matches no file name; the first file name is {Path(items[0].name).name}"
+            )
     return items
 
 
@@ -204,8 +206,9 @@ def check_enough(sources: SourceSet) -> None:
         several = {kind: len(np.unique(sources.groups[sources.labels == kind])) for kind in counts}
         if min(several.values()) < 2:
             raise DataError(
-                f"the class {sources.classes[min(several, key=lambda kind: several[kind])]!r} is one group: to hold "
-                "groups out, every class needs two or more. If classes are the groups, use --labels none"
+                f"all images of the class {sources.classes[min(several, key=lambda kind: several[kind])]!r} are in one "
+                "group: every class needs two or more groups, so that some can be held out. If classes are the groups, "
+                "use --labels none"
                 if sources.classes
                 else "all images are of one group: there is nothing to link; see --groups"
             )
