@@ -180,6 +180,7 @@ def test_a_larger_budget_of_one_family_reveals_at_least_as_much() -> None:
 def test_the_page_has_the_sentences_of_the_table(collects: bool) -> None:
     page = read_page(collects=collects)
     table = json.loads(files("ldp_slicing").joinpath("measured.json").read_text(encoding="utf-8"))
-    missing = [one["name"] for one in table["measured"] if one["sentence"] not in page]
+    latest = {one["name"]: one for one in table["measured"]}  # a stronger attack replaces an entry of the same name
+    missing = [name for name, one in latest.items() if one["sentence"] not in page]
     missing += [one["name"] for one in table["presets"] if one["about"] not in page]
     assert not missing, "run make page"
