@@ -33,6 +33,19 @@ _RANDOMNESS = (
     "The bounds are exact for ideal random bits. The noise comes from AES-256 instead: an adversary of limited "
     "computing power gains at most its advantage in telling AES-256 from random bits, added to each advantage above."
 )
+_NO_LIMIT = (
+    "Where there is no limit, only measured attacks tell what an adversary can see. Networks reconstructed "
+    "recognisable faces from single releases of the paper's plan at eps 5.2 and more per pixel. An attack that "
+    "failed does not show that a better one fails."
+)
+_PLANS = (
+    "An eps compares settings of one plan only. Between plans, compare what attacks have measured: thick slices "
+    "and amplified detail can reveal more at a smaller eps."
+)
+_ITS_WRITERS_WORD = (
+    "Pruning and shrinking before the noise, the number of releases of one source and whose key was used cannot be "
+    "checked from the releases: there the card is its writer's word."
+)
 READ_THIS = {  # by version: every version that was ever written can be read
     2: (
         _SAME_SOURCE,
@@ -44,27 +57,19 @@ READ_THIS = {  # by version: every version that was ever written can be read
     ),
     3: (
         _SAME_SOURCE,
-        "Where there is no limit, only measured attacks tell what an adversary can see. Networks reconstructed "
-        "recognisable faces from single releases of the paper's plan at eps 5.2 and more per pixel. An attack that "
-        "failed does not show that a better one fails.",
-        "An eps compares settings of one plan only. Between plans, compare what attacks have measured: thick slices "
-        "and amplified detail can reveal more at a smaller eps.",
+        _NO_LIMIT,
+        _PLANS,
         _AVERAGING_3,
         _RANDOMNESS,
-        "Pruning and shrinking before the noise, the number of releases of one source and whose key was used cannot be "
-        "checked from the releases: there the card is its writer's word.",
+        _ITS_WRITERS_WORD,
     ),
     4: (
         _SAME_SOURCE,
-        "Where there is no limit, only measured attacks tell what an adversary can see. Networks reconstructed "
-        "recognisable faces from single releases of the paper's plan at eps 5.2 and more per pixel. An attack that "
-        "failed does not show that a better one fails.",
-        "An eps compares settings of one plan only. Between plans, compare what attacks have measured: thick slices "
-        "and amplified detail can reveal more at a smaller eps.",
+        _NO_LIMIT,
+        _PLANS,
         f"{_AVERAGING} The attacks were measured on images of at most 224 x 224 pixels. Larger images reveal more.",
         _RANDOMNESS,
-        "Pruning and shrinking before the noise, the number of releases of one source and whose key was used cannot be "
-        "checked from the releases: there the card is its writer's word.",
+        _ITS_WRITERS_WORD,
     ),
 }
 WITHOUT_VOIDED = (
