@@ -106,6 +106,7 @@ def test_a_table_must_stay_in_its_folder_and_have_its_columns(tmp_path: Path) ->
 
 def some(labels: list[int], groups: list[int] | None) -> SourceSet:
     images = np.zeros((len(labels), 16, 16, 1), np.uint8)
+    images[:, 0, 0, 0] = np.arange(len(labels))
     found = None if groups is None else np.array(groups)
     return SourceSet(
         images, np.array(labels), ("a", "b")[: len(set(labels))], found, (16, 16), len(labels), len(labels)
@@ -119,6 +120,10 @@ def test_too_little_is_refused() -> None:
         check_enough(some([0] * 20 + [1] * 2, None))
     with pytest.raises(LdpSlicingError, match="10 images are too few"):
         check_enough(some([0, 1] * 5, None))
+    copies = some([0] * 20 + [1] * 20, None)
+    copies.images[20:] = 7
+    with pytest.raises(LdpSlicingError, match="all images of the class 'b' are equal"):
+        check_enough(copies)
 
 
 def test_no_group_is_in_both_parts_and_impostors_have_the_same_class() -> None:
@@ -148,6 +153,14 @@ def test_a_split_without_groups_takes_from_every_class() -> None:
     parts = split(some([0] * 90 + [1] * 10, None), 0, 1000)
     assert set((np.arange(100) >= 90)[parts.test]) == {False, True}
     assert 30 <= len(parts.test) <= 36
+
+
+def test_equal_images_are_on_one_side() -> None:
+    sources = some([0] * 60 + [1] * 60, None)
+    sources.images[1::2] = sources.images[::2]
+    parts = split(sources, 0, 1000)
+    assert sorted([*parts.train, *parts.test]) == list(range(120))
+    assert not set(parts.train // 2) & set(parts.test // 2)
 
 
 def test_images_that_cannot_be_read_are_left_out_and_named(tmp_path: Path) -> None:

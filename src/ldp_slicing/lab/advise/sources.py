@@ -69,6 +69,14 @@ class SourceSet:
         return int(self.images.shape[3]) == 1
 
     @property
+    def units(self) -> NDArray[np.int64]:
+        """int64 [N]: what is held out or trained on as a whole. Groups; without them, equal images are one unit."""
+        if self.groups is not None:
+            return self.groups
+        seen = [hashlib.sha256(one.tobytes()).digest() for one in self.images]
+        return np.unique(np.array(seen, "V32"), return_inverse=True)[1].astype(np.int64)
+
+    @property
     def digest(self) -> str:
         """Changes with every pixel, label and group. It is for the work folder only: it would confirm a guess."""
         digest = hashlib.sha256()
@@ -202,16 +210,18 @@ def check_enough(sources: SourceSet) -> None:
             f"{'is' if min(counts.values()) == 1 else 'are'} of the class {rare!r}: every class needs 4 or more; "
             "--images reads more"
         )
-    if sources.groups is not None:
-        several = {kind: len(np.unique(sources.groups[sources.labels == kind])) for kind in counts}
-        if min(several.values()) < 2:
-            raise DataError(
-                f"all images of the class {sources.classes[min(several, key=lambda kind: several[kind])]!r} are in one "
-                "group: every class needs two or more groups, so that some can be held out. If classes are the groups, "
-                "use --labels none"
-                if sources.classes
-                else "all images are of one group: there is nothing to link; see --groups"
-            )
+    several = {kind: len(np.unique(sources.units[sources.labels == kind])) for kind in counts}
+    if min(several.values()) < 2:
+        one = sources.classes[min(several, key=lambda kind: several[kind])] if sources.classes else ""
+        of = f" of the class {one!r}" if one else ""
+        if sources.groups is None:
+            raise DataError(f"all images{of} are equal: there is nothing to learn")
+        raise DataError(
+            f"all images{of} are in one group: every class needs two or more groups, so that some can be held out. If "
+            "classes are the groups, use --labels none"
+            if one
+            else "all images are of one group: there is nothing to link; see --groups"
+        )
     if len(sources.labels) < 16:
         raise DataError(f"{len(sources.labels)} images are too few to measure anything: use 16 or more")
 

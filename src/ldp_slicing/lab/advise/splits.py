@@ -15,7 +15,7 @@ PAIRS = 1600  # of a verification test, at most
 
 @dataclass(frozen=True)
 class Parts:
-    """int64 indices: images to train on, and held-out images. With groups, no group is in both."""
+    """int64 indices: images to train on, and held-out images. No group is in both; without groups, no image is."""
 
     train: NDArray[np.int64]
     test: NDArray[np.int64]
@@ -24,7 +24,7 @@ class Parts:
 def split(sources: SourceSet, seed: int, most_tested: int) -> Parts:
     """Hold out a share of every class, or of the groups. At most ``most_tested`` images are held out."""
     rng = np.random.default_rng([seed, 1])
-    units = np.arange(len(sources.labels)) if sources.groups is None else sources.groups
+    units = sources.units
     names, first = np.unique(units, return_index=True)
     kinds = sources.labels[first]  # of a group: the label of its first image, to draw groups of all classes
     sizes = np.bincount(units)[names]
