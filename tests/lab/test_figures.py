@@ -7,7 +7,7 @@ import pytest
 from matplotlib.transforms import Bbox
 
 from ldp_slicing.lab.experiments import MODULES, load_experiment, tradeoff
-from ldp_slicing.lab.figures import label_points, panels
+from ldp_slicing.lab.figures import label_beside, label_points, panels
 from ldp_slicing.lab.rows import read_rows
 
 ROOT = Path(__file__).parents[2]
@@ -37,9 +37,12 @@ def test_no_label_of_the_tradeoff_covers_another_or_a_marker() -> None:
 
 def test_labels_without_room_are_omitted() -> None:
     _, (axis,) = panels(1, logarithmic=False)
-    label_points(axis, [(0.5, 0.5, "a word", "black")] * 40)
+    omitted = label_points(axis, [(0.5, 0.5, "a word", "black")] * 40)
     assert 1 < len(axis.texts) < 40
     assert len({text.get_position() for text in axis.texts}) == len(axis.texts)
+    assert len(axis.texts) + len(omitted) == 40
+    label_beside(axis, omitted[:3])
+    assert len({text.get_position() for text in axis.texts}) == len(axis.texts) == 43 - len(omitted)
 
 
 @pytest.mark.parametrize("name", MEASURED)

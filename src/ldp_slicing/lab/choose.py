@@ -47,4 +47,4 @@ def choose_from_report(
         known = ", ".join(sorted({TASK, *reports}))
         raise LdpSlicingError(f"nothing was measured for {task!r}, only for {known}: run `ldp-slicing advise`")
     rules = make_rules(max_ssim=max_leakage, max_linkage=max_linkage)
-    return describe(*choose_setting(reports[task], rules, max_epsilon))
+    return describe(*choose_setting(task, reports[task], rules, max_epsilon))

@@ -125,15 +125,19 @@ def common_legend(figure: Figure, axis: Any, columns: int) -> None:  # noqa: ANN
         figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=columns, frameon=False)
 
 
-def label_points(axis: Any, labels: Sequence[tuple[float, float, str, str]]) -> None:  # noqa: ANN401 - matplotlib's
+Label = tuple[float, float, str, str]
+
+
+def label_points(axis: Any, labels: Sequence[Label]) -> list[Label]:  # noqa: ANN401 - matplotlib's
     """Label points (x, y, text, colour), each label close to its point without covering a marker, a line or a label.
 
-    Call it last, when everything else is drawn. Labels without room are omitted.
+    Call it last, when everything else is drawn. Labels without room are omitted, and returned.
     """
     axis.figure.draw_without_rendering()
     points = 72 / axis.figure.dpi  # all lengths are in points, as font sizes are
     frame = points * axis.bbox.get_points()
     taken = np.concatenate([np.empty((0, 2, 2)), *(_covered(line, points) for line in axis.get_lines())])
+    omitted = list[Label]()
     for x, y, text, colour in labels:
         half = np.array([0.33 * FONT_SIZE * len(text), FONT_SIZE / 2])
         middle = points * axis.transData.transform((x, y))
@@ -152,6 +156,17 @@ def label_points(axis: Any, labels: Sequence[tuple[float, float, str, str]]) -> 
                 }
                 axis.annotate(text, (x, y), xytext=tuple(offset), **place)
                 break
+        else:
+            omitted.append((x, y, text, colour))
+    return omitted
+
+
+def label_beside(axis: Any, labels: Sequence[Label]) -> None:  # noqa: ANN401 - matplotlib's
+    """Label points in a column to the right of a panel, each with a line to its point."""
+    for place, (x, y, text, colour) in enumerate(sorted(labels, key=lambda one: -one[1])):
+        line = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.6", "shrinkA": 0, "shrinkB": 2}
+        where = {"xytext": (1.03, 0.97 - 0.055 * place), "textcoords": "axes fraction", "va": "center"}
+        axis.annotate(text, (x, y), **where, fontsize=FONT_SIZE, color=colour, arrowprops=line)
 
 
 def _covered(line: Any, points: float) -> NDArray[np.float64]:  # noqa: ANN401 - matplotlib's

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ldp_slicing.lab.advise.committed import FOLDER, PACKAGED, Report, findings_of, list_page, read_reports
+from ldp_slicing.lab.advise.findings import ADVISE
 from ldp_slicing.lab.rows import Metrics, Row, plan_name, read_rows
 from ldp_slicing.measured import TABLE, Kind, Measured, latest, shares_of
 from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, Plan
@@ -39,7 +40,7 @@ EXPERIMENTS = {  # those that attack one release of each image, and the attack
 }
 RECOGNISABLE = 0.05  # from this share of recognised images on, releases are called recognisable
 LINKABLE = 0.6  # from this verification accuracy on, releases are called linkable; a coin toss is right for 0.5
-ADVISE = "advise"
+SAME = ("kind", "data", "prune", "word_bits", "weights", "slices")
 NEAR = "ssim_at_least_0.7"  # the share of images that are reconstructed so well
 MORE = "a better attack may get more"
 
@@ -85,14 +86,29 @@ PRESETS = (
 
 
 def measured(rows: Iterable[Row], reports: Mapping[str, Report] | None = None) -> list[Measured]:
-    """The strongest attack at each setting, as entries of the first version, in the order of their names."""
+    """The strongest attack at each setting, as entries of the first version, in the order of their names.
+
+    An entry of ``advise`` is left out if another attack got as much from a smaller budget and fewer pixels.
+    """
     best = dict[str, tuple[float, Measured]]()
     known = [row for row in rows if row.experiment in EXPERIMENTS and row.dataset in DATA and row.finished]
     advised = [_advised(name, report) for name, report in (reports or {}).items()]
     for success, entry in itertools.chain(*map(_entries, known), *advised):
         if entry.name not in best or success > best[entry.name][0]:
             best[entry.name] = (success, entry)
-    return sorted((entry for _, entry in best.values()), key=lambda one: (one.kind, one.data, one.name))
+    kept = [
+        one
+        for one in best.values()
+        if one[1].attack != ADVISE or not any(_says_more(two, one) for two in best.values())
+    ]
+    return sorted((entry for _, entry in kept), key=lambda one: (one.kind, one.data, one.name))
+
+
+def _says_more(other: tuple[float, Measured], one: tuple[float, Measured]) -> bool:
+    """Whether the other attack, on the same images, plan and view, got as much although it had less to work with."""
+    (more, a), (less, b) = other, one
+    same = all(getattr(a, field) == getattr(b, field) for field in SAME)
+    return same and a.name != b.name and more >= less and a.epsilon <= b.epsilon and a.pixels <= b.pixels
 
 
 def _entries(row: Row) -> Iterator[tuple[float, Measured]]:
@@ -106,16 +122,21 @@ def _entries(row: Row) -> Iterator[tuple[float, Measured]]:
 
 
 def _advised(name: str, report: Report) -> Iterator[tuple[float, Measured]]:
-    """The entries of a report of ``advise``: what was linked, and what was reconstructed, at each setting."""
-    for one in findings_of(report):
+    """The entries of a report of ``advise``: what was linked, and what was reconstructed, at each setting.
+
+    Attacks on settings that were not confirmed had little training. Their successes count; their failures tell nothing.
+    """
+    for one in findings_of(name, report):
         place = (name, one.setting.size, one.setting.plan, one.setting.prune, ADVISE)
         if {"rank_1", "verification"} <= one.risks.keys():
             rank_1, pairs = one.risks["rank_1"], one.risks["verification"]
             linked = {"share": rank_1.value, "count": rank_1.count}
-            yield from _entry(*place, {"rank_1": linked, "verification": {"accuracy": pairs.value}})
+            if one.is_confirmed or rank_1.value >= RECOGNISABLE:
+                yield from _entry(*place, {"rank_1": linked, "verification": {"accuracy": pairs.value}})
         near = one.others[NEAR]
         share = {"share": near.value, "count": near.count}
-        yield from _entry(*place, {"ssim": one.risks["ssim"].value, "success": {NEAR: share}})
+        if one.is_confirmed or near.value >= RECOGNISABLE:
+            yield from _entry(*place, {"ssim": one.risks["ssim"].value, "success": {NEAR: share}})
 
 
 def _entry(

@@ -44,6 +44,8 @@ def write_report(results: Path, name: str, *settings: dict[str, Any], **changes:
         "limits": [{"option": "max_linkage", "metric": "rank_1", "bound": 0.05}],
         "sources": {"images": 1200, "grey": False},
         "tried": len(settings),
+        "grid": 9,
+        "minutes": 12.4,
         "unprotected": {"attacks": {"ssim": about(0.9), "rank_1": about(0.8)}},
         "settings": list(settings),
     } | changes
@@ -92,7 +94,32 @@ def test_one_command_takes_reports_into_the_table_the_package_and_the_list(tmp_p
     assert (reconstructed["word_bits"], reconstructed["width"], reconstructed["attack"]) == (8, 8, "advise")
     assert json.loads(advice.read_text()) == read_reports(tmp_path)
     page = (tmp_path / "advise" / "README.md").read_text()
-    assert "| [chest X-rays](chest/report.html) | 1,200 | 1 | `--max-linkage 0.05` | No setting that was tried" in page
+    assert (
+        "| [chest X-rays](chest/report.html) | 1,200 | 1 of 9 | 12 | `--max-linkage 0.05` | No setting that was tried"
+        in page
+    )
+
+
+def names_of_the_table(results: Path, *settings: dict[str, Any]) -> list[str]:
+    write_report(results, "chest", *settings, sources={"images": 1200, "grey": True})
+    table = results / "table.json"
+    assert main(["--results", str(results), "--table", str(table), "--advice", str(results / "advice.json")]) == 0
+    return [one["name"].removeprefix("chest-") for one in json.loads(table.read_text())["measured"]]
+
+
+def test_short_attacks_count_if_they_succeed_and_if_no_other_says_more(tmp_path: Path) -> None:
+    failed = {"reconstruction": {"ssim_at_least_0.7": about(0.0)}}
+    tried, confirmed = entry("none", 0.4, 0.01, **failed), entry("none", 0.4, 0.01, **failed, confirmations=2)
+    assert names_of_the_table(tmp_path / "a", tried) == []
+    assert names_of_the_table(tmp_path / "b", confirmed) == [
+        "8-7+6-whole-eps0.5-identity",
+        "8-7+6-whole-eps0.5-reconstruction",
+    ]
+    larger = entry("none", 0.4, 0.2, width=16, height=16, **failed)
+    assert names_of_the_table(tmp_path / "c", larger) == ["16-7+6-whole-eps0.5-identity"]
+    assert names_of_the_table(tmp_path / "d", larger, entry("none", 0.4, 0.3, **failed)) == [
+        "8-7+6-whole-eps0.5-identity"
+    ]
 
 
 def test_a_report_that_is_not_finished_is_refused(tmp_path: Path) -> None:

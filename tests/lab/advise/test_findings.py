@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import t
 
 from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.lab.advise.figures import Axis
 from ldp_slicing.lab.advise.findings import (
     SettingFinding,
     Status,
@@ -22,6 +23,7 @@ from ldp_slicing.lab.advise.findings import (
 )
 from ldp_slicing.lab.advise.grid import Family, Setting
 from ldp_slicing.lab.advise.intervals import Estimate, balanced_accuracy, mean_of, roc_auc, share_of, student_95
+from ldp_slicing.measured import entries, table_version
 
 
 def about(value: float, reach: float = 0.02) -> Estimate:
@@ -162,6 +164,23 @@ def test_a_stronger_committed_result_overrides(
     assert worst is not None
     assert worst.high == pytest.approx(expected or 0.12)
     assert committed(setting, {"rank_1": about(0.99)}) == {}
+
+
+def test_a_report_is_not_compared_with_what_the_table_has_from_it() -> None:
+    advised = next(one for one in entries(table_version()) if one.attack == "advise" and one.kind == "identity")
+    setting = Setting("thick", 2.4, None, (112, 112), False, 8)
+    assert advised.data == "chest X-rays"
+    known = committed(setting, {"rank_1": about(0.01)})
+    assert known["rank_1"].data == "chest X-rays"
+    assert committed(setting, {"rank_1": about(0.01)}, "chest") == {}
+    assert committed(setting, {"rank_1": about(known["rank_1"].value - 1e-4)}) == {}
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "expected"), [(0.1, 0.9, [0.2, 0.4, 0.6, 0.8]), (0.7, 1.0, [0.7, 0.8, 0.9, 1])]
+)
+def test_ticks_are_on_the_axis(least: float, most: float, expected: list[float]) -> None:
+    assert Axis("SSIM", "ssim", least, most).ticks() == expected
 
 
 def test_limits_are_shares() -> None:

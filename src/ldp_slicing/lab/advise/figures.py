@@ -28,9 +28,9 @@ class Axis:
     control: float | None = None
 
     def ticks(self) -> list[float]:
-        step = 0.1 if self.most - self.least <= 0.6 else 0.2
-        first = round(self.least / step)
-        return [round(step * i, 1) for i in range(first, round(self.most / step) + 1)]
+        """Round numbers on the axis. Its ends are tenths, so it is counted in tenths."""
+        least, most = round(10 * self.least), round(10 * self.most)
+        return [i / 10 for i in range(least, most + 1) if most - least <= 6 or i % 2 == 0]
 
 
 def value_of(finding: SettingFinding, metric: str) -> Estimate | None:

@@ -161,7 +161,7 @@ def _table(result: Result) -> Iterator[str]:
     yield "verification are what the strongest attack got that was run: lower bounds on what releases reveal."
     if result.request.rules:
         yield " Limits: ✓ met, (✓) met so far but not confirmed, ✗ not met, ? cannot tell, ~ not shown (the interval "
-        yield "contains the limit)."
+        yield "contains the limit, or would if the attack got stronger once more)."
     yield "</p>"
 
 

@@ -376,7 +376,8 @@ class _Run:
                 views[self.measurer.whole] = None
             for view in views:
                 mine = [one for one in chosen if one.view == view]
-                self.doing[0] = f"{name}: attacking {counted(len(mine), 'setting')}"
+                what = counted(len(mine), "setting") if mine else "images with almost no noise"
+                self.doing[0] = f"{name}: attacking {what}"
                 self.measurer.attack(
                     view, mine, seed, stage["attacking"], control=control and view == self.measurer.whole
                 )

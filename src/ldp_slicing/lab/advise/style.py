@@ -34,7 +34,7 @@ svg text.label{font-size:12.5px;fill:var(--ink)}
 .legend svg{width:13px;height:13px;display:inline-block;vertical-align:-2px;margin-right:6px;fill:var(--soft)}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;font-size:13px;width:100%}
-th,td{padding:5px 7px;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap;
+th,td{padding:5px 4px;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap;
   font-variant-numeric:tabular-nums}
 th{font-weight:600;vertical-align:bottom;border-bottom:2px solid var(--ink)}
 td.l,th.l{text-align:left}

@@ -160,11 +160,11 @@ def _scores(found: Any) -> list[str]:  # noqa: ANN401 - JSON
 
 def figure(rows: RowsByExperiment) -> Figure:
     """Utility against linkage by the strongest attack, one dot per system, and lines at no protection."""
-    from ldp_slicing.lab.figures import COLOURS, label_points, panels
+    from ldp_slicing.lab.figures import COLOURS, label_beside, label_points, panels
 
-    drawn, (axis,) = panels(1, width=6.4, logarithmic=False)
+    drawn, (axis,) = panels(1, width=7.2, logarithmic=False)
     labels = []
-    for row in select(rows["peers"], method="peer"):
+    for row in systems_first(select(rows["peers"], method="peer"), lambda row: str(row.options["peer"])):
         if "linkage" not in row.metrics:
             continue
         name = str(row.options["peer"])
@@ -177,10 +177,12 @@ def figure(rows: RowsByExperiment) -> Figure:
             axis.axvline(x, color="0.8", linewidth=1)
     axis.set(
         title="LFW, folds 1 to 5",
+        xlim=(-14, 100),  # room for labels
+        xticks=range(0, 101, 20),
         xlabel="linked to the person by the strongest attack, rank-1, %",
         ylabel="student's verification accuracy, %",
     )
-    label_points(axis, labels)
+    label_beside(axis, label_points(axis, labels))
     return drawn
 
 
