@@ -79,7 +79,13 @@ PRESETS = (
         "lfw",
     ),
     (
-        Preset("chest-xrays", "Chest X-rays in 8-bit grey, for classifiers.", 2.4, size=224, names="random"),
+        Preset(
+            "chest-xrays",
+            "Chest X-rays in 8-bit grey, for classifiers. Patients may still be linked to other X-rays of theirs.",
+            2.4,
+            size=224,
+            names="random",
+        ),
         "chest",
     ),
 )
