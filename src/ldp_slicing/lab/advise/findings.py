@@ -120,7 +120,7 @@ class SettingFinding:
 class Status(StrEnum):
     MET = "met"
     SO_FAR = "met so far, not confirmed"  # by attacks and learners that were trained for a shorter time
-    OPEN = "not shown"  # the interval contains the limit
+    OPEN = "not established"  # the interval contains the limit, or would if the attack grew once more
     MISSED = "not met"
     BLIND = "cannot tell"  # the attack does not exceed the limit on unprotected images either
     UNKNOWN = "not measured"
@@ -247,7 +247,9 @@ def answer(
         best = max(good, key=lambda one: (one.is_confirmed, one.score))
         limits = " and ".join(map(str, rules))
         verb = "meets" if best.is_confirmed else "has met, so far and without confirmation,"
-        return Answer("proposal", f"{best.setting.words} {verb} the limits that were given: {limits}.", best)
+        which = "the limit" if len(rules) == 1 else "the limits"
+        sentence = f"{best.setting.words} {verb} {which} against the attacks of this run: {limits}."
+        return Answer("proposal", sentence, best)
     order = sorted(findings, key=lambda one: (not one.is_confirmed, _miss(one, rules), -one.score))
     kind, sentence = _why_not(findings, rules, controls, guessing=bool(within) and not useful)
     nearest = [*order[: NEAREST - 1], max(useful, key=lambda one: one.score)] if useful else order
@@ -305,7 +307,8 @@ def describe(found: Answer, rules: Sequence[Rule], controls: Mapping[str, Estima
         lines += [found.proposal.setting.command, found.proposal.setting.code]
     for one in [found.proposal] if found.proposal else found.nearest:
         if found.proposal is None:
-            lines.append(f"{'nearest' if rules else 'not beaten'}: {one.setting.words}")
+            found_so = "confirmed" if one.is_confirmed else "not confirmed"
+            lines.append(f"{'nearest, ' + found_so if rules else 'not beaten'}: {one.setting.words}")
         for name, value in {**one.utility, **one.risks}.items():
             lines.append(f"  {METRICS[name]} {value}{_marks(one, name, rules, controls)}")
     return lines

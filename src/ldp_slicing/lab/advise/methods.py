@@ -17,8 +17,8 @@ def describe_methods(
     found = {
         "Parts.": f"A part of the images, at most about a third, is held out, {by}. Networks are trained on the other "
         "part and measured on the held-out part. The rounds use one division, and each confirmation another one.",
-        "Releases": "are simulated on this machine with an ordinary random generator. None was written, and none "
-        "counts as a release.",
+        "Releases": "are simulated on this machine with an ordinary random generator. None was written, so no budget "
+        "was spent.",
     }
     if learns:
         found["Utility."] = (
@@ -32,15 +32,15 @@ def describe_methods(
         "each."
     )
     if chance is not None:
+        of_class = " of the same class" if learns else ""
         judge = "The recogniser that was supplied" if recogniser else "A network that is trained on the other part"
         found["Linkage."] = (
             f"{judge} embeds unprotected images. Two attacks compare a release with unprotected images: this network "
             "on the reconstructed image, and a student that reads the released bits and was taught the network's "
             "embeddings. The stronger one counts. Rank-1 is how often a release is nearest to another image of its own "
-            "group, "
-            f"among one image of each group of the same class; guessing gives {100 * chance:.2f} %. Verification is "
-            "whether a release and an image are of one group: half of the pairs are, and the others are of the same "
-            "class."
+            f"group, among one image of each group{of_class}; guessing gives {100 * chance:.2f} %. Verification is the "
+            "share of pairs of a release and an unprotected image that are correctly classified as the same group or "
+            f"different groups{', all of one class' if learns else ''}. Half of the pairs are of the same group."
         )
     found["Time."] = (
         "Successive halving measures many settings with little training, then fewer with more. The settings that are "
@@ -53,14 +53,14 @@ def describe_methods(
         "A limit is met only if the whole 95 % interval meets it, in every confirmation run. If more training made an "
         "attack stronger, the same increase is added once more before its result is compared with the limit. Each "
         "attack is also run on images with almost no noise (eps 200), after equally long training. If it does not "
-        "clearly exceed the limit there, it is too weak to test it, and the answer is “cannot tell”. A stronger "
-        "committed result of this software replaces what was measured here, if it has the same view and plan, no more "
-        "pixels and no larger eps."
+        "clearly exceed the limit there, it is too weak to test it, and the answer is “cannot tell”. If a stronger "
+        "result comes with this software, for the same view and plan with no more pixels and no larger eps, it is "
+        "compared with the limit instead."
     )
     found["What this does not say."] = (
-        "The attacks are small, and an attack that fails shows only that this attack failed. The promise of a release "
-        "is on its card, and these numbers are not. The setting was chosen by looking at the sources, so the choice "
-        "itself reveals something about them."
+        "The attacks are small, and an attack that fails shows only that this attack failed. The guarantee of a "
+        "release is on the card that is written beside it; these numbers are no part of it. The setting was chosen by "
+        "looking at the sources, so the choice itself reveals something about them."
     )
     return found
 

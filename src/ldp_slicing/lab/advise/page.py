@@ -78,12 +78,13 @@ def _answer(result: Result) -> Iterator[str]:
         preset = "ldp-slicing privatize SRC DST --preset preset.json"
         yield f"<pre>{escape(one.command)}\n{escape(one.code)}\n{preset}</pre>"
     if answer.nearest:
-        title = "The nearest ones" if result.request.rules else "Settings that no other one beats"
+        limited = bool(result.request.rules)
+        title = "Nearest to the limits, confirmed settings first" if limited else "Settings that no other one beats"
         words = "".join(f"<li>{escape(one.setting.words)}{_misses(one, result)}</li>" for one in answer.nearest)
         yield f"<p>{title}:</p><ul>{words}</ul>"
     yield (
-        "<p>Risks are lower bounds: they are what these attacks got in this time. More images, more time and better "
-        "networks get more.</p></div>"
+        "<p>Risks are lower bounds: they are what these attacks achieved in this time. An adversary with more images, "
+        "more time or better networks may achieve more.</p></div>"
     )
 
 
@@ -95,7 +96,9 @@ def _misses(finding: SettingFinding, result: Result) -> str:
 
 def _interval(finding: SettingFinding, metric: str) -> str:
     one = finding.worst(metric) or finding.utility.get(metric)
-    return "" if one is None else f"{one.value:.3f}, {one.low:.3f} to {one.high:.3f}"
+    grown = finding.growth.get(metric, 0.0)
+    more = f"; it was {grown:.3f} lower after shorter training" if grown >= 0.0005 else ""
+    return "" if one is None else f"{one.value:.3f}, 95 % interval {one.low:.3f} to {one.high:.3f}{more}"
 
 
 def _figures(result: Result) -> Iterator[str]:
@@ -121,18 +124,21 @@ def _figures(result: Result) -> Iterator[str]:
     families = list(dict.fromkeys(one.setting.family for one in result.findings))
     yield f"</div>{legend(views, names, families, dict(FAMILIES))}"  # type: ignore[arg-type]
     yield (
-        '<p class="soft">Each point is a setting, with 95 % intervals; larger points are larger releases. Pale points '
-        "had the least training. The circled point is the proposal. Hover over a point for its numbers.</p>"
+        '<p class="soft">Each point is a setting, with 95 % intervals; larger points are larger releases. Attacks on '
+        "pale points had less training, so do not compare them with dark ones. "
+        f"{'' if result.answer.proposal is None else 'The circled point is the proposal. '}"
+        "Hover over a point for its numbers.</p>"
     )
 
 
+PLANS = {"grey": "brightness"}  # images that are grey are another thing
 COLUMNS: Sequence[tuple[str, str]] = (
     ("accuracy", "accuracy"),
     ("balanced_accuracy", "balanced<br>accuracy"),
     ("roc_auc", "ROC AUC"),
     ("ssim", "SSIM"),
     ("psnr_db", "PSNR (dB)"),
-    ("ssim_at_least_0.7", "reconstructed to<br>SSIM 0.7"),
+    ("ssim_at_least_0.7", "share with<br>SSIM ≥ 0.7"),
     ("rank_1", "rank-1"),
     ("verification", "verification"),
 )
@@ -141,28 +147,49 @@ COLUMNS: Sequence[tuple[str, str]] = (
 def _table(result: Result) -> Iterator[str]:
     rows = [(one, {**one.utility, **one.risks, **one.others}) for one in result.findings]
     columns = [(name, title) for name, title in COLUMNS if any(name in found for _, found in rows)]
-    yield "<h2>All settings that were tried</h2><div class='scroll'><table><thead><tr>"
+    yield f"<h2>All settings that were tried</h2><p>{_terms(result)}</p><div class='scroll'><table><thead><tr>"
     yield "<th class='l'>size</th><th class='l'>view</th><th class='l'>plan</th><th>eps</th>"
     yield "".join(f"<th>{title}</th>" for _, title in columns) + "<th class='l'>measured in</th></tr></thead><tbody>"
     plain: Mapping[str, Estimate] = {**result.unprotected, **result.controls}
-    yield "<tr><td class='l' colspan='4'>unprotected images</td>"
+    yield "<tr><td class='l' colspan='4'>unprotected images<br><small>attacks: eps 200</small></td>"
     yield "".join(f"<td>{_cell(plain.get(name))}</td>" for name, _ in columns) + "<td></td></tr>"
     for one, found in rows:
         setting = one.setting
         kind = "chosen" if one is result.answer.proposal else "" if one.is_confirmed else "quiet"
         yield f"<tr class='{kind}'><td class='l'>{setting.size[0]} x {setting.size[1]}</td>"
         yield f"<td class='l'>{escape(VIEW_NAMES.get(setting.prune, str(setting.prune)))}</td>"
-        yield f"<td class='l'>{setting.family}</td><td>{setting.epsilon:g}</td>"
+        yield f"<td class='l'>{PLANS.get(setting.family, setting.family)}</td><td>{setting.epsilon:g}</td>"
         yield "".join(
             f"<td>{_cell(found.get(name), _how(one, name, result))}{_known(one, name)}</td>" for name, _ in columns
         )
         yield f"<td class='l'>{_measured(one)}</td></tr>"
-    yield "</tbody></table></div><p class='soft'>95 % intervals in small print. SSIM, PSNR, reconstructed, rank-1 and "
-    yield "verification are what the strongest attack got that was run: lower bounds on what releases reveal."
+    yield "</tbody></table></div><p class='soft'>95 % intervals in small print. SSIM, PSNR, rank-1 and verification "
+    yield "are those of the strongest attack that was run: lower bounds on what releases reveal."
     if result.request.rules:
-        yield " Limits: ✓ met, (✓) met so far but not confirmed, ✗ not met, ? cannot tell, ~ not shown (the interval "
-        yield "contains the limit, or would if the attack got stronger once more)."
+        yield " Limits: ✓ met, (✓) met so far but not confirmed, ✗ not met, ? cannot tell, ~ not established (the "
+        yield "interval contains the limit, or would if the attack got stronger once more)."
+    if any(one.known for one in result.findings):
+        yield " A third line is a stronger result that comes with this software, for the same view and plan, with no "
+        yield "more pixels and no larger eps. The mark refers to it; the figure does not show it."
     yield "</p>"
+
+
+def _terms(result: Result) -> str:
+    """What the words in the table mean."""
+    thick = {one.setting.prune: one.setting.slices for one in result.findings if one.setting.family == "thick"}
+    several = " or ".join(dict.fromkeys(escape(str(one)) for one in thick.values()))
+    families = {one.setting.family for one in result.findings}
+    plans = {
+        "paper": "<i>paper</i>, over all bits by their weight",
+        "grey": "<i>brightness</i>, the same over the bits of brightness only",
+        "thick": f"<i>thick</i>, {several} randomised together",
+    }
+    groups = " Groups: images of one person, patient or place." if result.sources.groups is not None else ""
+    return (
+        "View: whether Haar pruning was applied. Plan: how eps is divided over the bits of a pixel: "
+        f"{'; '.join(text for family, text in plans.items() if family in families)}. Round: a stage of the search."
+        f"{groups}"
+    )
 
 
 MARKS = {Status.MET: "✓", Status.SO_FAR: "(✓)", Status.MISSED: "✗", Status.OPEN: "~", Status.BLIND: "?"}
@@ -203,8 +230,12 @@ def _samples(result: Result) -> Iterator[str]:
     drawn = [name for name in shown if result.work.sample(name).is_file()][:SHOWN]
     if not drawn:
         return
-    whose = "Samples that were named for this report" if result.request.samples else "Sources. For the owner only"
-    yield f"<h2>Samples</h2><p>{whose}. Beside each release is what the attacker's network makes of it.</p>"
+    named = (
+        "Images that were named for this report. They are not sources: the networks were trained on other images, and "
+        "reconstruct the sources better. See SSIM in the table."
+    )
+    whose = named if result.request.samples else "Sources. For the owner only."
+    yield f"<h2>Samples</h2><p>{whose} Beside each release is its reconstruction.</p>"
     count, wide = len(result.samples), TILE * result.sources.shape[0] // max(result.sources.shape)
     yield "<div class='samples'>"
     yield _figure("before release", _png(result.samples), count * wide)

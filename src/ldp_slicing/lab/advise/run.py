@@ -278,25 +278,31 @@ class _Run:
         for number, count in enumerate(counts):
             name = f"round {number + 1}"
             if self.work.get(name) is None:
+                if self.work.get("confirmation") is not None:
+                    break  # a run that is resumed: there was no time for this round
                 left = (len(counts) - number) * shares.round + shares.confirmation + len(SEEDS) * shares.judge
                 alive = self._best(alive, count) if number else alive
                 views = list({one.view: one for one in alive}.values())[:CONFIRMED]
                 later = self._steps(views, shares.confirmation / left, SEEDS, control=checked)[1] // LONGER
                 most = min(max(FEWEST, later), MOST // LONGER ** (len(counts) - number))  # so that there is time for it
                 steps = self._steps(alive, shares.round / left, (0,), control=number == 0, most=most)
+                if number and steps[1] <= self._longest():
+                    break  # steps take longer than was thought: the time is better spent on the confirmation
                 self._begin(name, alive, steps)
             alive = self._measure(name, (0,), control=number == 0)
         for seed in SEEDS:
             self._judge(seed, plan["judge"])
         if self.work.get("confirmation") is None:
-            self._begin("confirmation", *self._affordable(alive, f"round {len(counts)}", control=checked))
+            self._begin("confirmation", *self._affordable(alive, control=checked))
         self._measure("confirmation", SEEDS, control=checked)
 
-    def _affordable(
-        self, settings: Sequence[Setting], before: str, *, control: bool
-    ) -> tuple[list[Setting], tuple[int, int]]:
+    def _longest(self) -> int:
+        """The most steps that attacks had in a round."""
+        return max(int(one["attacking"]) for name, one in self.work.records.items() if name.startswith("round "))
+
+    def _affordable(self, settings: Sequence[Setting], *, control: bool) -> tuple[list[Setting], tuple[int, int]]:
         """As many settings as can be confirmed by attacks of LONGER times the steps before, and their steps."""
-        wanted = LONGER * self.work.records[before]["attacking"]
+        wanted = LONGER * self._longest()
         for count in range(min(CONFIRMED, len(settings)), 0, -1):
             chosen = self._best(settings, count)
             steps = self._steps(chosen, 1.0, SEEDS, control=control)

@@ -37,7 +37,7 @@ table{border-collapse:collapse;font-size:13px;width:100%}
 th,td{padding:5px 4px;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap;
   font-variant-numeric:tabular-nums}
 th{font-weight:600;vertical-align:bottom;border-bottom:2px solid var(--ink)}
-td.l,th.l{text-align:left}
+td.l,th.l{text-align:left;padding-left:8px}
 tr.chosen td{background:#e9f5ee}
 tr.quiet td{color:var(--soft)}
 td small{color:var(--soft);font-size:11px}
