@@ -7,7 +7,7 @@ import pytest
 from matplotlib.transforms import Bbox
 
 from ldp_slicing.lab.experiments import MODULES, load_experiment, tradeoff
-from ldp_slicing.lab.figures import label_beside, label_points, panels
+from ldp_slicing.lab.figures import label_points, label_with_lines, panels
 from ldp_slicing.lab.rows import read_rows
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +41,7 @@ def test_labels_without_room_are_omitted() -> None:
     assert 1 < len(axis.texts) < 40
     assert len({text.get_position() for text in axis.texts}) == len(axis.texts)
     assert len(axis.texts) + len(omitted) == 40
-    label_beside(axis, omitted[:3])
+    label_with_lines(axis, omitted[:3])
     assert len({text.get_position() for text in axis.texts}) == len(axis.texts) == 43 - len(omitted)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 FONT_SIZE = 6.0  # of the labels beside points, in points
 DIRECTIONS = ((1, -1), (-1, 1), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1))  # tried in this order
-OFFSETS = [(distance * x, distance * y) for distance in (1.0, 1.4) for x, y in DIRECTIONS]
+OFFSETS = [(distance * x, distance * y) for distance in (1.0, 1.4, 2.0) for x, y in DIRECTIONS]
 COLOURS = ("#0b6e99", "#c8553d", "#588157", "#7b4b94")
 
 
@@ -131,18 +131,22 @@ Label = tuple[float, float, str, str]
 def label_points(axis: Any, labels: Sequence[Label]) -> list[Label]:  # noqa: ANN401 - matplotlib's
     """Label points (x, y, text, colour), each label close to its point without covering a marker, a line or a label.
 
+    A label is nearer to its own point than to the others, so that nobody takes it for theirs.
     Call it last, when everything else is drawn. Labels without room are omitted, and returned.
     """
     axis.figure.draw_without_rendering()
     points = 72 / axis.figure.dpi  # all lengths are in points, as font sizes are
     frame = points * axis.bbox.get_points()
     taken = np.concatenate([np.empty((0, 2, 2)), *(_covered(line, points) for line in axis.get_lines())])
-    omitted = list[Label]()
-    for x, y, text, colour in labels:
+    omitted, places = list[Label](), np.array([points * axis.transData.transform(one[:2]) for one in labels])
+    for place_of, (x, y, text, colour) in enumerate(labels):
         half = np.array([0.33 * FONT_SIZE * len(text), FONT_SIZE / 2])
         middle = points * axis.transData.transform((x, y))
         for offset in np.array(OFFSETS) * (half + 3):
             low, high = middle + offset - half, middle + offset + half
+            apart = np.linalg.norm(np.maximum(0, np.maximum(low - places, places - high)), axis=1)
+            if apart.min() < apart[place_of] - 0.5:
+                continue
             if np.all((low > frame[0]) & (high < frame[1])) and not np.any(
                 np.all((taken[:, 0] < high) & (taken[:, 1] > low), axis=1)
             ):
@@ -161,12 +165,17 @@ def label_points(axis: Any, labels: Sequence[Label]) -> list[Label]:  # noqa: AN
     return omitted
 
 
-def label_beside(axis: Any, labels: Sequence[Label]) -> None:  # noqa: ANN401 - matplotlib's
-    """Label points in a column to the right of a panel, each with a line to its point."""
-    for place, (x, y, text, colour) in enumerate(sorted(labels, key=lambda one: -one[1])):
-        line = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.6", "shrinkA": 0, "shrinkB": 2}
-        where = {"xytext": (1.03, 0.97 - 0.055 * place), "textcoords": "axes fraction", "va": "center"}
-        axis.annotate(text, (x, y), **where, fontsize=FONT_SIZE, color=colour, arrowprops=line)
+def label_with_lines(axis: Any, labels: Sequence[Label]) -> None:  # noqa: ANN401 - matplotlib's
+    """Label points, each with a line: those at the right in a column beside the panel, the others above themselves."""
+    line = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.6", "shrinkA": 0, "shrinkB": 2}
+    style = {"fontsize": FONT_SIZE, "va": "center", "arrowprops": line}
+    ordered, middle = sorted(labels, key=lambda one: -one[1]), sum(axis.get_xlim()) / 2
+    for place, (x, y, text, colour) in enumerate(one for one in ordered if one[0] > middle):
+        beside = {"xytext": (1.03, 0.97 - 0.055 * place), "textcoords": "axes fraction"}
+        axis.annotate(text, (x, y), color=colour, **beside, **style)
+    for place, (x, y, text, colour) in enumerate(one for one in ordered[::-1] if one[0] <= middle):
+        above = {"xytext": (8, 30 + 14 * place), "textcoords": "offset points"}
+        axis.annotate(text, (x, y), color=colour, **above, **style)
 
 
 def _covered(line: Any, points: float) -> NDArray[np.float64]:  # noqa: ANN401 - matplotlib's

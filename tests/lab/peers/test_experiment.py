@@ -42,7 +42,7 @@ def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pyte
     assert noisy.metrics["guarantee"] == {"unit": "source pixel", "epsilon": 80.0}
     assert clear.metrics["utility_redrawn"] is None
     assert noisy.metrics["utility_redrawn"]["pairs"] == 8
-    assert {*clear.metrics["dlib"]} == {"shown", "decoded"}
+    assert {*clear.metrics["dlib"]} == {"shown", "decoded", "reconstructed"}
     assert "linkage" not in linear.metrics
     assert clear.files == ("peers-portrait.png",)
     with Image.open(path.with_name("peers-portrait.png")) as sheet:
@@ -50,7 +50,7 @@ def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pyte
     page = path.with_suffix(".md").read_text()
     assert "| dp-pix:b4-m1-eps80 | eps 80 per source pixel |" in page
     assert page.index("| none |") < page.index("| dp-pix:")
-    assert "- none: hidden from nobody; as it is." in page
+    assert "- none: meant to be hidden from nobody; as it is." in page
     assert path.with_suffix(".png").is_file()
     lines.clear()
     assert reproduce("peers", *where, epochs=1, device="cpu", say=lines.append)[0]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ldp_slicing.lab.experiments.peer_findings import findings, linked, published
+from ldp_slicing.lab.experiments.peer_findings import findings, linked, published, verified
 from ldp_slicing.lab.rows import Row
 
 
 def _row(peer: str, accuracy: float, student: float, reconstructed: float, ssim: float = 0.5) -> Row:
     metrics = {
-        "utility": {"accuracy": accuracy},
+        "utility": {"accuracy": accuracy, "standard_error": 0.005},
         "linkage": {"rank_1": {"share": student}},
         "decoded": None,
         "release": {"rank_1": {"share": 0.0}, "ssim": 0.0},
@@ -29,14 +29,24 @@ def test_a_system_that_does_better_than_ours_is_named_and_one_that_does_worse() 
         _row("cloak:10", 0.85, 0.4, 0.4),
         _row("duetface", 0.79, 0.89, 0.6, ssim=0.9),
         _row("partialface", 0.97, 0.7, 0.7, ssim=0.58),
+        _row("peep:k64", 0.505, 0.0, 0.0),
     ]
     text = "\n".join(findings(rows))
     assert "as often as without protection in releases of duetface (89.0 %)." in text
-    assert "than the published attacks for duetface (0.900, published 0.866 and 0.84)." in text
-    better = "At least as accurate as ldp-slicing:eps20 (accuracy 80.0 %, linked 60.0 %), and not linked more often: "
-    assert better + "cloak:10 (85.0 % and 40.0 %)." in text
-    assert "and linked at least as often: duetface (79.0 % and 89.0 %)." in text
+    better = (
+        "Better than ldp-slicing:eps20 (accuracy 80.0 %, linked 60.0 %) in accuracy or linkage, and not worse in the "
+    )
+    assert better + "other: cloak:10 (85.0 % and 40.0 %)." in text
+    assert "and not better in the other: duetface (79.0 % and 89.0 %)." in text
     assert "partialface (" not in text
+    assert "peep:k64 (" not in text
+
+
+def test_accuracy_is_that_of_the_best_recogniser() -> None:
+    row = _row("none", 0.6, 0.2, 0.7)
+    dlib = {"shown": {"accuracy": 0.5, "standard_error": 0.01}, "decoded": {"accuracy": 0.9, "standard_error": 0.02}}
+    row.metrics["dlib"] = dlib  # type: ignore[index]
+    assert verified(row) == dlib["decoded"]
 
 
 def test_without_a_row_for_no_protection_nothing_is_said() -> None:
@@ -45,6 +55,6 @@ def test_without_a_row_for_no_protection_nothing_is_said() -> None:
 
 def test_published_numbers_belong_to_a_system_or_to_one_setting() -> None:
     assert published("instahide:k4") is None
-    found = published("cloak:100")
-    assert found is not None
-    assert found.accuracy == 98.91
+    assert published("cloak:10") is None
+    assert published("cloak:100") == 98.91
+    assert published("dctdp:code-eps0.5") == 99.48

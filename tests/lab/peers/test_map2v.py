@@ -23,7 +23,7 @@ from ldp_slicing.lab.learners.models import EMBEDDERS
 from ldp_slicing.lab.learners.models.style import LATENT, StyleGenerator
 from ldp_slicing.lab.peers import load_peer
 from ldp_slicing.lab.peers.interface import to_bytes
-from ldp_slicing.lab.peers.training import frozen
+from ldp_slicing.lab.peers.training import frozen, student_of
 from ldp_slicing.lab.reproduce import reproduce
 from ldp_slicing.lab.rows import read_rows
 from tests.lab.datasets import tiny, write_lfw
@@ -84,7 +84,8 @@ def test_augmentation_keeps_shapes_and_gradients() -> None:
 def test_the_search_finds_faces_with_the_wanted_embedding(name: str, access: Access) -> None:
     public = smooth_images(40, 64, seed=1)
     peer = fitted(load_peer(name), side=64)
-    prior, recogniser = PcaPrior.fit(public, components=20), frozen(teacher())
+    channels = peer.protect(public[:1], keys(1)).as_input().shape[1]
+    prior, recogniser = PcaPrior.fit(public, components=20), frozen(student_of(teacher(), channels, public))
     victims = enlarge_images(prior.render(prior.sample(3, torch.Generator().manual_seed(5))), (64, 64))
     with torch.no_grad():
         wanted = functional.normalize(recogniser(peer.protect(to_bytes(victims), keys(3)).as_input()))

@@ -8,6 +8,7 @@ import torch
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.peers.dppix import DpPix
 from ldp_slicing.lab.peers.instahide import TRIES, InstaHide, mixing_coefficients
+from ldp_slicing.lab.peers.interface import Release
 from ldp_slicing.lab.peers.peep import Peep
 from tests.lab.peers.faces import fitted, keys, smooth_images
 
@@ -21,6 +22,8 @@ def test_the_absolute_value_removes_the_sign_mask_of_instahide(k: int) -> None:
     mixture = peer.mixtures(image, [again])[0]
     assert torch.allclose(values[0].abs(), mixture.abs())
     assert 0.3 < ((values[0] > 0) == (mixture > 0)).float().mean() < 0.7
+    seen = [peer.input_of(Release(signed, peer, (image.shape[2], image.shape[3]))) for signed in (values, -values)]
+    assert torch.equal(*seen)  # what networks read has no signs
 
 
 @pytest.mark.parametrize("k", [2, 4, 6])

@@ -8,6 +8,7 @@ import torch
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.peers import MODULES, load_peer, load_peers
 from ldp_slicing.lab.peers.interface import Peer
+from ldp_slicing.torch.simulate import to_rgb
 from tests.lab.peers.faces import SIDE, fitted, keys, people, quick, smooth_images
 
 EVERY = [peer.name for system in MODULES for peer in load_peers(system)]
@@ -61,6 +62,17 @@ def test_every_peer_says_what_it_is(peer: Peer) -> None:
     assert peer.name == "none" or peer.deviations
     assert peer.guarantee is None or (peer.guarantee.unit and peer.guarantee.epsilon >= 0)
     assert peer.name.partition(":")[0] in MODULES
+
+
+@pytest.mark.parametrize(("name", "bits"), [("ldp-slicing:eps20", 24), ("ldp-slicing:thick-eps5.2", 4)])
+def test_networks_read_the_bits_of_our_releases(name: str, bits: int) -> None:
+    peer = load_peer(name)
+    release = peer.protect(smooth_images(2), keys(2))
+    seen = peer.input_of(release)
+    assert seen.shape[1] == bits + 3
+    assert set(seen[:, :bits].unique().tolist()) == {0.0, 1.0}
+    assert torch.equal(seen[:, bits:], release.values.float())
+    assert (release.as_image() == to_rgb(release.values.int())).all()
 
 
 def test_names_are_unique_and_known() -> None:

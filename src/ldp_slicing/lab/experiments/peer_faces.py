@@ -175,6 +175,7 @@ def measure_peer(
         metrics["utility_redrawn"] = half.verified(found["redrawn"]) if "redrawn" in found else None
         metrics["linkage"] = half.linked(found.get("redrawn", found["once"]))
         metrics["reconstruction"] = half.score(found["reconstructed"])
+        metrics["dlib"]["reconstructed"] = half.verified_images(found["reconstructed"])
     metrics["best_reconstruction"] = best = _best(metrics)
     if example is None:
         return PeerMeasurement(metrics, None)

@@ -97,10 +97,10 @@ def table(rows: Sequence[Row]) -> str:
             [
                 name,
                 f"eps {promise['epsilon']:.4g} per {promise['unit']}" if promise else "none",
-                f"{known.accuracy:.2f}" if (known := published(name)) else "-",
+                f"{known:.2f}" if (known := published(name)) else "-",
                 f"{metrics['size']['values']:,}",
                 f"{metrics['size']['bytes']:,}",
-                *(_verified(dlib.get(kind)) for kind in ("shown", "decoded", "own")),
+                *(_verified(dlib.get(kind)) for kind in ("shown", "decoded", "reconstructed", "own")),
                 *(_verified(metrics.get(kind)) for kind in ("utility", "utility_redrawn")),
                 _verified(linkage["verification"]) if linkage else "-",
                 percent(linkage["rank_1"]["share"], 1) if linkage else "-",
@@ -112,16 +112,18 @@ def table(rows: Sequence[Row]) -> str:
             [name, metrics["best_reconstruction"], *(x for part in parts for x in _scores(metrics.get(part)))]
         )
         notes.append(
-            f"- {name}: hidden from {metrics['hidden_from']}; {'; '.join(metrics['deviations']) or 'as it is'}."
+            f"- {name}: meant to be hidden from {metrics['hidden_from']}; "
+            f"{'; '.join(metrics['deviations']) or 'as it is'}."
         )
     heads = [
         "system",
-        "promise",
+        "guarantee",
         "published, %",
         "values",
         "bytes",
         "dlib on releases, %",
         "dlib on decoded, %",
+        "dlib on U-Net's, %",
         "own recogniser, %",
     ]
     heads += [
@@ -160,7 +162,7 @@ def _scores(found: Any) -> list[str]:  # noqa: ANN401 - JSON
 
 def figure(rows: RowsByExperiment) -> Figure:
     """Utility against linkage by the strongest attack, one dot per system, and lines at no protection."""
-    from ldp_slicing.lab.figures import COLOURS, label_beside, label_points, panels
+    from ldp_slicing.lab.figures import COLOURS, label_points, label_with_lines, panels
 
     drawn, (axis,) = panels(1, width=7.2, logarithmic=False)
     labels = []
@@ -179,10 +181,10 @@ def figure(rows: RowsByExperiment) -> Figure:
         title="LFW, folds 1 to 5",
         xlim=(-14, 100),  # room for labels
         xticks=range(0, 101, 20),
-        xlabel="linked to the person by the strongest attack, rank-1, %",
-        ylabel="student's verification accuracy, %",
+        xlabel="people linked by the strongest of these attacks (rank-1), %",
+        ylabel="accuracy of the best recogniser of releases, %",
     )
-    label_beside(axis, label_points(axis, labels))
+    label_with_lines(axis, label_points(axis, labels))
     return drawn
 
 
@@ -193,13 +195,14 @@ Other systems and LDP-Slicing on the same faces, under the same attacks. People 
 systems and attacks are trained on them. Every tested image is released once. docs/peers.md describes the systems and
 what was published about them.
 
-- dlib: the pretrained recogniser, not tuned, compares two releases, or what `decode()` makes of them.
+- dlib: the pretrained recogniser, not tuned, compares two releases, or what `decode()` or the U-Net makes of them.
 - Student: dlib's recogniser with a new first convolution, taught the original's embedding of public images, compares
   two releases. One release of each public image is used; "redrawn" trains with a new one in every epoch, as most
   systems do.
 - Linkage: a student reads one release, dlib's recogniser an unprotected image of the person. It is an attack, so it may
   redraw.
-- Strongest attack: the largest rank-1 of the student, of releases, of decoded ones and of the U-Net's images.
+- Strongest attack: the largest rank-1 of the student, of releases, of decoded ones and of the U-Net's images. The
+  figure compares it with the accuracy of the best recogniser: a student, dlib's, or the system's own.
 - Decoded: the inverse that follows from the method without any training, where there is one.
 - U-Net: trained on public images and any number of their releases.
 - Published: verification accuracy on LFW in the papers, of recognisers trained on millions of other faces.

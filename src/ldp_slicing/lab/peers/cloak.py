@@ -21,15 +21,17 @@ from ldp_slicing.lab.peers.training import (
 )
 
 MIN_DEVIATION, MAX_DEVIATION = 1e-4, 1.5
-NOISE = TrainingSchedule(epochs=2, rate=0.01)
-ACCURACY = TrainingSchedule(epochs=3, rate=0.005)
+NOISE = TrainingSchedule(epochs=3, rate=0.01, constant=True)
+ACCURACY = TrainingSchedule(epochs=15, rate=0.005, constant=True)
+CYCLES = 4  # of both: in one, the noise is still far from where it settles
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Cloak(Peer):
     """Releases are images plus an offset plus normal noise: float32 [N, 3, H, W], on a scale where images are -1..1.
 
-    trade_off: how much noise counts against recognition in training. noise, accuracy: the two phases of training.
+    trade_off: how much noise counts against recognition in training. noise, accuracy: the two phases of training, which
+    take turns.
     offset, deviation: float32 [3, H, W], the same for all images.
     """
 
@@ -49,12 +51,12 @@ class Cloak(Peer):
             "trained for the recogniser's embedding instead of a classifier's label",
             "without the second form, which replaces unimportant elements by constants",
             "one noise tensor per image; the public code draws one per batch",
-            f"{self.noise.epochs} epochs for the noise and {self.accuracy.epochs} for accuracy; the public notebooks "
-            "take 2 or 3 and 2 to 22",
+            f"{CYCLES} times {self.noise.epochs} epochs for the noise and {self.accuracy.epochs} for accuracy, at one "
+            "rate each; the public notebook has four times 2 or 3 and 2 to 22, at several rates",
         )
 
     def train(self, public: Tensor, people: Tensor, teacher: nn.Module) -> Self:
-        """First recognition and much noise, then recognition alone."""
+        """Recognition and much noise take turns with recognition alone."""
         wanted, judge = embeddings_of(teacher, public), frozen(teacher)
         shape, device = public.shape[1:], public.device
         offset = torch.zeros(shape, device=device, requires_grad=True)
@@ -69,7 +71,7 @@ class Cloak(Peer):
                 seen = judge(_unscaled(released))
             return cosine_loss(seen, wanted[indices]) - trade_off * deviation.mean().log()
 
-        for schedule, trade_off in ((self.noise, self.trade_off), (self.accuracy, 0.0)):
+        for schedule, trade_off in ((self.noise, self.trade_off), (self.accuracy, 0.0)) * CYCLES:
             minimise(lambda some, _, one=trade_off: loss(some, one), [offset, spread], len(public), schedule, device)  # type: ignore[misc]
         return replace(self, offset=offset.detach(), deviation=_to_deviation(spread.detach()))
 

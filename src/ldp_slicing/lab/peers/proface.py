@@ -84,8 +84,8 @@ class ProFace(Peer):
         return (
             "1 - SSIM instead of LPIPS, whose weights are not available",
             "without face swaps: blurred and pixelated images alone",
-            "one decoder for both encoders; no dropout",
-            f"trained for {self.schedule.epochs} epochs of our public images in batches of {self.schedule.batch}; the "
+            "one decoder for both encoders; no dropout; releases are not rounded to 8 bits",
+            f"trained for {self.schedule.epochs} epochs on our public images in batches of {self.schedule.batch}; the "
             "public code trains for up to 50 epochs of CelebA in batches of 8",
         )
 

@@ -10,17 +10,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ldp_slicing.lab.bits import to_bits
 from ldp_slicing.lab.peers.interface import Guarantee, Peer, Release, to_bytes
 from ldp_slicing.plan import Plan
 from ldp_slicing.randomness import KEY_BYTES, ImageKey, SeededForTests
 from ldp_slicing.slicer import Slicer
-from ldp_slicing.torch.simulate import simulate
+from ldp_slicing.torch.simulate import simulate, to_rgb
 from ldp_slicing.view import Prune, Size
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Slicing(Peer):
-    """A plan and a view. Releases are images: uint8 [N, 3, h, w], RGB, as large as the sources or smaller."""
+    """A plan and a view. Releases are images: uint8 [N, 3, h, w], Y, Cb, Cr, as large as the sources or smaller."""
 
     setting: str
     plan: Plan
@@ -34,6 +35,8 @@ class Slicing(Peer):
     @property
     def deviations(self) -> tuple[str, ...]:
         return (
+            "released as Y, Cb and Cr, from which networks read the bits; the same release in RGB reveals a little "
+            "less, because some colours are clamped",
             "image keys are derived from a label, so that the experiment can be repeated",
             "on a GPU, masks come from PyTorch's generator and not from a cipher; their distribution is the same",
         )
@@ -47,29 +50,41 @@ class Slicing(Peer):
     ) -> Tensor:
         """On the CPU the product's own mechanism. On a GPU its simulation, whose masks have the same distribution."""
         if images.is_cuda:
-            return simulate(images, self.plan, generators, prune=self.prune, size=self.size)
+            return simulate(images, self.plan, generators, prune=self.prune, size=self.size, output="ycbcr")
         keys = []
         for generator in generators:
             drawn = torch.randint(256, (KEY_BYTES,), dtype=torch.uint8, generator=generator)
             keys.append(ImageKey(bytes(drawn.tolist()), is_secret=False))
-        slicer = Slicer(self.plan, prune=self.prune, size=self.size, randomness=SeededForTests(0))
+        slicer = Slicer(self.plan, prune=self.prune, size=self.size, output="ycbcr", randomness=SeededForTests(0))
         sources = np.ascontiguousarray(images.permute(0, 2, 3, 1).numpy())
         return torch.from_numpy(slicer(sources, keys)).permute(0, 3, 1, 2).contiguous()
 
     def soft_values(self, images: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
         """A release of the rounded image, with the gradient of the view: bits have none."""
         released = self.release_values(to_bytes(images.detach()), generators).float()
-        view = functional.adaptive_avg_pool2d(images, (released.shape[2], released.shape[3]))
+        view = functional.adaptive_avg_pool2d(_ycbcr(images), (released.shape[2], released.shape[3]))
         if self.prune is not None:
             blocks = functional.avg_pool2d(view, 2, ceil_mode=True)
             view = view - functional.interpolate(blocks, scale_factor=2.0)[:, :, : view.shape[2], : view.shape[3]]
         return view + (released - view).detach()
 
     def input_of(self, release: Release) -> Tensor:
-        return functional.interpolate(release.values.float(), size=release.shape, mode="nearest")
+        """Every bit that is not dropped, and the three channels, which have the gradient."""
+        kept = [8 * (2 - bit // 8) + bit % 8 for bit in range(self.plan.word_bits) if self.plan.kept_bits >> bit & 1]
+        bits = to_bits(to_bytes(release.values.detach().float()))[:, kept].float()
+        seen = torch.cat((bits, release.values.float()), 1)
+        return functional.interpolate(seen, size=release.shape, mode="nearest")
 
     def image_of(self, release: Release) -> Tensor:
-        return self.input_of(release)
+        shown = to_rgb(to_bytes(release.values.detach().float()).int()).float()
+        return functional.interpolate(shown, size=release.shape, mode="nearest")
+
+
+def _ycbcr(images: Tensor) -> Tensor:
+    """float [N, 3, H, W] R, G, B of 0..255 to Y, Cb, Cr of the same range, with gradients."""
+    r, g, b = images.unbind(1)
+    y = 0.299 * r + 0.587 * g + 0.114 * b
+    return torch.stack((y, 128 + 0.564 * (b - y), 128 + 0.713 * (r - y)), 1)
 
 
 PEERS = (

@@ -29,8 +29,8 @@ TEMPERATURE = 0.1  # of the student's loss
 class TrainingSchedule:
     """How long and how fast to train. Batches are drawn anew in every epoch, in an order that the seed decides.
 
-    warm_up: the share of the steps in which the rate rises from 0. It then falls to 0 along a cosine. clip: the largest
-    norm of a gradient; None does not limit it.
+    warm_up: the share of the steps in which the rate rises from 0. It then falls to 0 along a cosine, unless it is
+    ``constant``. clip: the largest norm of a gradient; None does not limit it.
     """
 
     epochs: int
@@ -40,6 +40,7 @@ class TrainingSchedule:
     warm_up: float = 0.0
     decay: float = 0.0
     clip: float | None = None
+    constant: bool = False
 
 
 def minimise(
@@ -65,6 +66,8 @@ def minimise(
     def factor(step: int) -> float:
         if step < warm:
             return (step + 1) / (warm + 1)
+        if schedule.constant:
+            return 1.0
         return 0.5 * (1 + math.cos(math.pi * (step - warm) / (steps - warm)))
 
     plan = torch.optim.lr_scheduler.LambdaLR(optimiser, factor)
