@@ -343,6 +343,13 @@ def test_a_folder_is_bound_to_one_task(data: Path, tmp_path: Path) -> None:
         assert word in ran.output
 
 
+def test_a_folder_that_cannot_be_written_to_is_refused(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ran = run(data, tmp_path / "file" / "out")
+    assert ran.exit_code == 2
+    assert "cannot write to" in ran.output
+
+
 def test_a_folder_is_bound_to_its_images_not_to_their_names(data: Path, tmp_path: Path) -> None:
     assert run(data, tmp_path / "out", "--minutes", "0").exit_code == 0
     path = data / "pets" / "train" / "cat" / "3.png"

@@ -374,6 +374,14 @@ def test_reproduce_refuses_a_missing_data_set(tmp_path: Path) -> None:
     assert not (tmp_path / "r").exists()
 
 
+def test_results_that_cannot_be_written_are_refused_first(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    where = ["--results", str(tmp_path / "file" / "r"), "--data", str(tmp_path)]
+    ran = CliRunner().invoke(app, ["lab", "reproduce", "psnr", *where])
+    assert ran.exit_code == 2
+    assert "cannot write to" in ran.output
+
+
 def test_a_compiled_network_learns_the_same(tmp_path: Path) -> None:
     task = TrainingTask("halves", bright_or_dark(), replace(TINY, epochs=2), release="none")
     plain, compiled = only(task, tmp_path / "plain"), only(task, tmp_path / "compiled", Limits(compile=True))

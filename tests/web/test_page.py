@@ -423,6 +423,7 @@ def test_the_keyboard_is_enough(page: Any) -> None:
     page.focus("#epsilon-slider")
     page.keyboard.press("Home")
     expect(page.locator("#epsilon")).to_have_value("0.5")
+    expect(page.locator("#epsilon-slider")).to_have_attribute("aria-valuetext", "epsilon 0.5")
     expect(page.locator("#promise")).to_contain_text("epsilon 0.5 per pixel", timeout=30_000)
 
 

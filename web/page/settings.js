@@ -76,6 +76,7 @@ function describe() {
   input("epsilon").setCustomValidity(hasBudget ? "" : "Choose a preset or enter an epsilon.");
   const isValid = form.checkValidity();
   const example = `Choose a preset or enter an epsilon. Until then, the page shows an example at epsilon ${EXAMPLE.epsilon}.`;
+  input("epsilon-slider").setAttribute("aria-valuetext", `epsilon ${input("epsilon").value || EXAMPLE.epsilon}`);
   $("about").textContent = !hasBudget ? example : (preset?.about ?? "To judge your settings, read below the image what attackers got.");
   $("tag-release").textContent = hasBudget ? "Preview" : "Example";
   $("promise-title").textContent = hasBudget ? "What this promises" : "What the example promises";

@@ -13,6 +13,7 @@ from ldp_slicing.lab.experiments import load_experiment
 from ldp_slicing.lab.learners.training import Limits, find_device
 from ldp_slicing.lab.provenance import provenance, stamped
 from ldp_slicing.lab.rows import parse_selector, read_rows
+from ldp_slicing.lab.run_folder import check_writable
 
 
 def reproduce(
@@ -41,6 +42,7 @@ def reproduce(
             f"{path} holds rows of more than {epochs} epochs, which this run would replace: "
             "choose another folder with --results"
         )
+    check_writable(results)
     where = find_device(device)
     limits = Limits(seconds=60 * minutes, side_by_side=side_by_side, compile=compiled, stop_requested=stop_requested)
     context = ExperimentContext(data, work, where, limits, tuple(rows), epochs, selector, say, results)

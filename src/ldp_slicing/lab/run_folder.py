@@ -12,12 +12,23 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.files import try_to_create_in
 from ldp_slicing.lab.rows import Row
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse a folder that cannot be created or written to: before anything is measured, not after."""
+    whole = folder.absolute()
+    try:
+        try_to_create_in(next(one for one in (whole, *whole.parents) if one.exists()))
+    except OSError as error:
+        raise LdpSlicingError(f"cannot write to {folder} ({error.strerror or error}): name another folder") from None
 
 
 def bind_folder(folder: Path, parameters: dict[str, Any]) -> None:
     """Record the parameters in ``task.json``, or refuse a folder that was begun with others."""
     path = folder / "task.json"
+    check_writable(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if not path.is_file():
         path.write_text(json.dumps(parameters, indent=1) + "\n")
