@@ -73,13 +73,16 @@ def _answer(result: Result) -> Iterator[str]:
     answer = result.answer
     kind = {"cannot tell": "cannot", "no limits": "open"}.get(answer.kind, answer.kind)
     yield f'<div class="answer {kind}"><strong>{escape(answer.sentence)}</strong>'
+    if result.request.rules and answer.proposal is None:
+        yield f"<p>Limits: {escape('; '.join(map(str, result.request.rules)))}.</p>"
     if answer.proposal is not None:
         one = answer.proposal.setting
         preset = "ldp-slicing privatize SRC DST --preset preset.json"
         yield f"<pre>{escape(one.command)}\n{escape(one.code)}\n{preset}</pre>"
     if answer.nearest:
-        limited = bool(result.request.rules)
-        title = "Nearest to the limits, confirmed settings first" if limited else "Settings that no other one beats"
+        limit = counted(len(result.request.rules), "limit").partition(" ")[2]
+        nearest = f"Nearest to the {limit}, confirmed settings first"
+        title = nearest if result.request.rules else "Settings that no other one beats"
         words = "".join(f"<li>{escape(one.setting.words)}{_misses(one, result)}</li>" for one in answer.nearest)
         yield f"<p>{title}:</p><ul>{words}</ul>"
     yield (
@@ -97,7 +100,7 @@ def _misses(finding: SettingFinding, result: Result) -> str:
 def _interval(finding: SettingFinding, metric: str) -> str:
     one = finding.worst(metric) or finding.utility.get(metric)
     grown = finding.growth.get(metric, 0.0)
-    more = f"; it was {grown:.3f} lower after shorter training" if grown >= 0.0005 else ""
+    more = f"; more training raised it by {grown:.3f}" if grown >= 0.0005 else ""
     return "" if one is None else f"{one.value:.3f}, 95 % interval {one.low:.3f} to {one.high:.3f}{more}"
 
 

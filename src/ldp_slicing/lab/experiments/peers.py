@@ -27,7 +27,7 @@ NETWORK = TrainingSchedule(epochs=12, batch=64, warm_up=0.1, decay=0.01, clip=1.
 WIDTH = 48  # of the adversary's network
 MEAN_IMAGE = "mean-image"
 SHEET, EXAMPLES = "peers-portrait.png", "peers-portrait"
-WORDS = {"release": "the release", "decoded": "without training", "reconstruction": "by a U-Net"}
+WORDS = {"release": "below: the same", "decoded": "below: untrained", "reconstruction": "below: by a U-Net"}
 SYSTEMS = tuple(MODULES)
 LINEAR_ONLY = ("dctdp:code-eps1", "dctdp:code-eps4", "dctdp:range-eps1", "dctdp:range-eps4")  # no network is trained
 

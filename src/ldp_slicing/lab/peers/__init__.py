@@ -53,6 +53,9 @@ def load_peer(name: str) -> Peer:
 
 
 def systems_first(items: Iterable[Item], name: Callable[[Item], str]) -> list[Item]:
-    """The items in the order of ``MODULES``, by the name of the peer that each belongs to: no protection first."""
-    order = {system: place for place, system in enumerate(MODULES)}
-    return sorted(items, key=lambda item: order.get(name(item).partition(":")[0], len(order)))
+    """The items in the order of ``MODULES``, by the name of the peer that each belongs to: no protection first.
+
+    Settings of a system are in the order of its module.
+    """
+    order = {peer.name: place for place, peer in enumerate(peer for system in MODULES for peer in load_peers(system))}
+    return sorted(items, key=lambda item: order.get(name(item), len(order)))
