@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,19 +22,6 @@ def _listed(option: str, text: str, read: Callable[[str], Value], expected: str)
         return tuple(read(part.strip()) for part in text.split(",") if part.strip())
     except ValueError:
         raise typer.BadParameter(f"expected {expected}; got {text!r}", param_hint=option) from None
-
-
-def _check_paths(folder: Path, samples: list[Path]) -> None:
-    """Refuse a folder that cannot be created and samples that do not exist, before anything is read or measured."""
-    for path in samples:
-        if not path.is_file():
-            raise LdpSlicingError(f"--samples {path} is not a file: name an image")
-    here = folder.absolute()
-    found = next(one for one in (here, *here.parents) if os.access(one, os.F_OK))
-    if not found.is_dir():
-        raise LdpSlicingError(f"--out {folder} cannot be written: {found} is not a folder")
-    if not os.access(found, os.W_OK | os.X_OK):
-        raise LdpSlicingError(f"--out {folder} cannot be written: no permission to write to {found}")
 
 
 @contextmanager
@@ -126,7 +112,6 @@ def advise(
     them, for many sizes, views, plans and budgets. With limits, propose a setting. Nothing is released. Interrupt it at
     any time, and run it again to go on. Needs the extra `lab`.
     """
-    _check_paths(folder, samples or [])
     try:
         from ldp_slicing.lab.advise.findings import make_rules
         from ldp_slicing.lab.advise.grid import FAMILIES, Family

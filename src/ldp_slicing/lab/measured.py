@@ -137,7 +137,7 @@ def _advised(name: str, report: Report) -> Iterator[tuple[float, Measured]]:
         if {"rank_1", "verification"} <= one.risks.keys():
             rank_1, pairs = one.risks["rank_1"], one.risks["verification"]
             linked = {"share": rank_1.value, "count": rank_1.count}
-            if one.is_confirmed or rank_1.value >= RECOGNISABLE:
+            if one.is_confirmed or rank_1.value >= RECOGNISABLE or pairs.value >= LINKABLE:
                 yield from _entry(*place, {"rank_1": linked, "verification": {"accuracy": pairs.value}})
         near = one.others[NEAR]
         share = {"share": near.value, "count": near.count}

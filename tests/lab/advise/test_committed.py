@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from ldp_slicing.cli import app
@@ -45,6 +46,7 @@ def write_report(results: Path, name: str, *settings: dict[str, Any], **changes:
         "sources": {"images": 1200, "grey": False},
         "tried": len(settings),
         "grid": 9,
+        "stages": {"round 1": {"attacking": 10}, "confirmation": {"attacking": 20}},
         "minutes": 12.4,
         "unprotected": {"attacks": {"ssim": about(0.9), "rank_1": about(0.8)}},
         "settings": list(settings),
@@ -122,11 +124,21 @@ def test_short_attacks_count_if_they_succeed_and_if_no_other_says_more(tmp_path:
     ]
 
 
-def test_a_report_that_is_not_finished_is_refused(tmp_path: Path) -> None:
-    write_report(tmp_path, "lfw", entry("none", 0.4, 0.3), finished=False)
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"finished": False}, "is not a finished report of version 1"),
+        (
+            {"stages": {"round 1": {"attacking": 10}, "confirmation": {"attacking": 19}}},
+            "the confirmation was not 2 times as long as every round",
+        ),
+    ],
+)
+def test_a_report_that_does_not_confirm_is_refused(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+    write_report(tmp_path, "lfw", entry("none", 0.4, 0.3), **changes)
     status, said = choose(tmp_path, "--task", "lfw", "--max-leakage", "0.5")
     assert status
-    assert "is not a finished report of version 1" in " ".join(said.split())
+    assert problem in " ".join(said.split())
 
 
 def test_the_package_has_the_reports_of_the_repository_and_the_list_says_if_there_are_none() -> None:

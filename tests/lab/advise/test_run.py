@@ -100,8 +100,8 @@ def test_the_command_proposes_a_setting_that_privatize_takes(tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--out", "{}/a.txt"], "a.txt is not a folder"),
-        (["--out", "{}/a.txt/advice"], "a.txt is not a folder"),
+        (["--out", "{}/a.txt"], "cannot write to "),
+        (["--out", "{}/a.txt/advice"], "cannot write to "),
         (["--samples", "{}/none.png"], "none.png is not a file"),
         (["--views", "foo"], "--views: expected some of haar,haar2,haar4,haar8,dct,none;"),
         (["--sizes", "16,0"], "--sizes: expected numbers of pixels"),

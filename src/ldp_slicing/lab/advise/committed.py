@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.lab.advise.budget import LONGER
 from ldp_slicing.lab.advise.findings import Answer, Rule, SettingFinding, answer, committed
 from ldp_slicing.lab.advise.grid import Setting
 from ldp_slicing.lab.advise.intervals import Estimate
@@ -38,6 +39,11 @@ def read_reports(results: Path) -> dict[str, Report]:
         report = json.loads(path.read_text(encoding="utf-8"))
         if report.get("report") != REPORT_VERSION or not report["finished"]:
             raise LdpSlicingError(f"{path} is not a finished report of version {REPORT_VERSION}: make it again")
+        rounds = [one["attacking"] for stage, one in report["stages"].items() if stage != "confirmation"]
+        if report["stages"]["confirmation"]["attacking"] < LONGER * max(rounds):
+            raise LdpSlicingError(
+                f"{path}: the confirmation was not {LONGER} times as long as every round: make it again"
+            )
         found[path.parent.name] = report
     return found
 

@@ -318,7 +318,7 @@ def _marks(finding: SettingFinding, metric: str, rules: Sequence[Rule], controls
     found = [str(status(rule, finding, controls)) for rule in rules if rule.metric == metric]
     bound = "" if metric not in finding.risks else ", a lower bound"
     known = finding.known.get(metric)
-    stronger = f"; {known.value:.3f} by a stronger attack on other images ({known.data})" if known else ""
+    stronger = f"; {known.value:.3f} by a stronger attack ({known.data})" if known else ""
     return f"{bound}{stronger}" + "".join(f"; limit: {one}" for one in found if one != Status.UNKNOWN)
 
 

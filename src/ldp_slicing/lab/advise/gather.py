@@ -61,7 +61,7 @@ def strongest(values: Sequence[Estimate]) -> Estimate:
         max(one.value for one in values),
         max(one.low for one in values),
         max(one.high for one in values),
-        max(one.count for one in values),
+        max(values, key=lambda one: one.value).count,
     )
 
 

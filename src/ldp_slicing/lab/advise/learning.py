@@ -75,7 +75,8 @@ def learn(bench: Bench, setting: Setting | None, parts: Parts, steps: int, seed:
     with torch.inference_mode():
         scores = in_parts(inputs[test], outputs).softmax(1).double().cpu().numpy()
     truth = bench.sources.labels[parts.test]
-    groups = None if bench.sources.groups is None else bench.sources.groups[parts.test]
+    clusters = bench.sources.clusters
+    groups = None if clusters is None else clusters[parts.test]
     hits = scores.argmax(1) == truth
     return {
         "accuracy": share_of(hits, groups).to_dict(),

@@ -13,7 +13,7 @@ def describe_methods(
     *, grouped: bool, learns: bool, chance: float | None, recogniser: bool, stages: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, str]:
     """Sentences by their title. chance: the rank-1 rate of guessing; None if linkage was not measured."""
-    by = "by groups, so that no group is in both parts" if grouped else "from every class"
+    by = "by groups, so that no group is in both parts" if grouped else "so that equal images are in the same part"
     found = {
         "Parts.": f"A part of the images, at most about a third, is held out, {by}. Networks are trained on the other "
         "part and measured on the held-out part. The rounds use one division, and each confirmation another one.",

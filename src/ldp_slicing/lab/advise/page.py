@@ -100,7 +100,8 @@ def _misses(finding: SettingFinding, result: Result) -> str:
 def _interval(finding: SettingFinding, metric: str) -> str:
     one = finding.worst(metric) or finding.utility.get(metric)
     grown = finding.growth.get(metric, 0.0)
-    more = f"; more training raised it by {grown:.3f}" if grown >= 0.0005 else ""
+    own = metric not in finding.known  # the increase is that of the attacks of this run
+    more = f"; more training raised it by {grown:.3f}" if own and grown >= 0.0005 else ""
     return "" if one is None else f"{one.value:.3f}, 95 % interval {one.low:.3f} to {one.high:.3f}{more}"
 
 
@@ -234,8 +235,8 @@ def _samples(result: Result) -> Iterator[str]:
     if not drawn:
         return
     named = (
-        "Images that were named for this report. They are not sources: the networks were trained on other images, and "
-        "reconstruct the sources better. See SSIM in the table."
+        "Images that were named for this report. They may differ from the sources, which the networks were trained on; "
+        "SSIM in the table is that of held-out sources."
     )
     whose = named if result.request.samples else "Sources. For the owner only."
     yield f"<h2>Samples</h2><p>{whose} Beside each release is its reconstruction.</p>"

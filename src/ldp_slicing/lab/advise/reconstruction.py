@@ -108,7 +108,8 @@ def some_of(held_out: NDArray[np.int64], most: int) -> NDArray[np.int64]:
 def score(bench: Bench, attacked: Attacked) -> dict[str, Any]:
     """SSIM, PSNR and the share that is reconstructed within r."""
     sources = bench.images[torch.from_numpy(attacked.which).to(bench.device)]
-    groups = None if bench.sources.groups is None else bench.sources.groups[attacked.which]
+    clusters = bench.sources.clusters
+    groups = None if clusters is None else clusters[attacked.which]
     pairs = list(zip(torch.split(attacked.reconstructed, 250), torch.split(sources, 250), strict=True))
 
     def over(measure: Callable[[Tensor, Tensor], Tensor]) -> NDArray[np.float64]:

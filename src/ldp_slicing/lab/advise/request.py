@@ -11,6 +11,7 @@ from ldp_slicing.errors import DataError, LdpSlicingError
 from ldp_slicing.lab.advise.findings import Rule
 from ldp_slicing.lab.advise.grid import Family
 from ldp_slicing.lab.advise.work import SUFFIX
+from ldp_slicing.lab.run_folder import check_writable
 from ldp_slicing.view import Prune
 
 
@@ -58,7 +59,12 @@ class Request:
         }
 
     def check(self) -> None:
-        """Refuse what would write into the sources, or cannot be measured."""
+        """Refuse what would write into the sources, or cannot be written or measured."""
+        for folder in (self.out, self.work):
+            check_writable(folder)
+        for path in self.samples:
+            if not path.is_file():
+                raise LdpSlicingError(f"--samples {path} is not a file: name an image")
         out, source = self.out.resolve(), self.source.resolve()
         if not source.exists():
             raise DataError(f"{self.source} does not exist")

@@ -55,6 +55,7 @@ LARGEST = {"cuda": 224, "cpu": 64}  # the longest side that is measured unless t
 MOST_IMAGES = {"cuda": 20_000, "cpu": 4_000}
 READING = 0.2  # the share of the time for reading images
 TIMING = 0.1  # the share of the time for timing; one measurement that has begun ends
+WORTHWHILE = 1.5  # times the steps of the round before is the least that another round must offer
 SAMPLES = 3
 GREY = (
     "all three channels of these images are equal: they are measured as grey, so convert them before you release them"
@@ -286,8 +287,11 @@ class _Run:
                 later = self._steps(views, shares.confirmation / left, SEEDS, control=checked)[1] // LONGER
                 most = min(max(FEWEST, later), MOST // LONGER ** (len(counts) - number))  # so that there is time for it
                 steps = self._steps(alive, shares.round / left, (0,), control=number == 0, most=most)
-                if number and steps[1] <= self._longest():
-                    break  # steps take longer than was thought: the time is better spent on the confirmation
+                if number and steps[1] < WORTHWHILE * self._longest():
+                    self.talk.say(
+                        f"{name} is left out: steps take longer than expected, and the confirmation needs them"
+                    )
+                    break
                 self._begin(name, alive, steps)
             alive = self._measure(name, (0,), control=number == 0)
         for seed in SEEDS:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +69,18 @@ class SourceSet:
     def is_grey(self) -> bool:
         return int(self.images.shape[3]) == 1
 
-    @property
+    @cached_property
     def units(self) -> NDArray[np.int64]:
         """int64 [N]: what is held out or trained on as a whole. Groups; without them, equal images are one unit."""
         if self.groups is not None:
             return self.groups
         seen = [hashlib.sha256(one.tobytes()).digest() for one in self.images]
         return np.unique(np.array(seen, "V32"), return_inverse=True)[1].astype(np.int64)
+
+    @property
+    def clusters(self) -> NDArray[np.int64] | None:
+        """The units, for intervals; None if each is one image, so that all images are independent."""
+        return None if len(np.unique(self.units)) == len(self.units) else self.units
 
     @property
     def digest(self) -> str:

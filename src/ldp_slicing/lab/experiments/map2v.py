@@ -26,7 +26,7 @@ from ldp_slicing.lab.attacks.face_prior import (
 from ldp_slicing.lab.attacks.map2v import Access, Search, embed_inputs, find_faces
 from ldp_slicing.lab.attacks.recognition import rank_1
 from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExperiment
-from ldp_slicing.lab.experiments.peer_faces import PeerFaces
+from ldp_slicing.lab.experiments.peer_faces import PeerFaces, revised
 from ldp_slicing.lab.experiments.peer_sheet import example_source, keep_example, read_example, write_sheet
 from ldp_slicing.lab.experiments.peers import STUDENT
 from ldp_slicing.lab.learners.embedding import embed
@@ -98,7 +98,13 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
     searches = {
         kind: one if limit is None else replace(one, steps=min(one.steps, 4 * limit)) for kind, one in SEARCHES.items()
     }
-    recipe = {"name": "map2v", "epochs": student.epochs, "shown": shown, "victims": VICTIMS, "student": asdict(student)}
+    recipe = {
+        "name": "map2v",
+        "epochs": student.epochs,
+        "shown": shown,
+        "victims": VICTIMS,
+        "student": student.recorded(),
+    }
     base = Row("map2v", "lfw", folds=(0, 1, 2, 3, 4), recipe=recipe)
     prior_row = replace(base, method="prior", options={"prior": "style"})
     rows = {peer: _rows(base, peer, searches) for peer in PEERS}
@@ -146,7 +152,7 @@ def _rows(base: Row, peer: str, searches: dict[Access, Search]) -> list[Row]:
             method=access,
             release="once",
             options={"peer": peer, "prior": prior, "target": target},
-            recipe={**base.recipe, "search": asdict(searches[access])},
+            recipe={**base.recipe, "search": asdict(searches[access]), **revised(load_peer(peer))},
         )
         for access, prior, target in kinds
     ]

@@ -108,6 +108,11 @@ def _accuracy(found: Verification, pairs: int) -> dict[str, Any]:
     return {"accuracy": found.accuracy, "standard_error": found.standard_error, "pairs": pairs}
 
 
+def revised(peer: Peer) -> dict[str, Any]:
+    """What a row's recipe says about the peer's revision; nothing about the first one."""
+    return {"revision": peer.revision} if peer.revision > 1 else {}
+
+
 @dataclass(frozen=True, eq=False)
 class PeerMeasurement:
     """The numbers, and uint8 [2, 3, H, W] of an example that may be published: what leaves, the best reconstruction."""

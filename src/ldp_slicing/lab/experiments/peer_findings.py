@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from ldp_slicing.lab.rows import Row, select
 from ldp_slicing.lab.tables import percent
@@ -11,7 +12,6 @@ from ldp_slicing.lab.tables import percent
 NEARLY = 0.9  # of the share without protection
 OURS = "ldp-slicing"
 SURE = 2.0  # standard errors
-PEOPLE = 736  # in the gallery
 
 
 PUBLISHED = {  # accuracy on LFW in %, of a system or of one setting; docs/peers.md says where the numbers come from
@@ -37,97 +37,99 @@ def published(name: str) -> float | None:
 
 def findings(rows: Sequence[Row]) -> list[str]:
     """Sentences that follow from the finished rows. Without a row for no protection, nothing can be compared."""
-    every = {str(row.options["peer"]): row for row in select(rows, method="peer")}
-    trained = {name: row for name, row in every.items() if "linkage" in row.metrics}
-    if "none" not in trained:
+    found, every = standings(rows), select(rows, method="peer")
+    if "none" not in found:
         return []
-    clear, guess = linked(trained["none"]), [row.metrics["reconstruction"]["ssim"] for row in _mean_images(rows)]
-    others = {name: row for name, row in trained.items() if name not in ("none", "random")}
-    found = [
-        f"Without protection {percent(clear, 1)} % of people are linked, and two images are compared with an accuracy "
-        f"of {percent(accuracy(trained['none']), 1)} %. Linked means by the attack that links most people, and "
-        "accuracy is that of the recogniser that does best."
+    clear, guess = found["none"], [row.metrics["reconstruction"]["ssim"] for row in _mean_images(rows)]
+    others = {name: one for name, one in found.items() if name not in ("none", "random")}
+    sentences = [
+        f"Without protection {percent(clear.linked, 1)} % of people are linked, and two images are compared with an "
+        f"accuracy of {percent(clear.accuracy, 1)} %. Linked means by the attack that links most people, and accuracy "
+        "is that of the recogniser that does best."
     ]
-    found += _sentence(
+    sentences += _sentence(
         f"People are linked at least {NEARLY:g} times as often as without protection in releases of",
-        [name for name in others if linked(others[name]) >= NEARLY * clear],
-        lambda name: f"{percent(linked(others[name]), 1)} %",
+        [name for name, one in others.items() if one.linked >= NEARLY * clear.linked],
+        lambda name: f"{percent(others[name].linked, 1)} %",
     )
     if guess:
-        inverted = {name: row.metrics["decoded"]["ssim"] for name, row in every.items() if row.metrics.get("decoded")}
-        found += _sentence(
+        inverted = {str(row.options["peer"]): row.metrics["decoded"]["ssim"] for row in every if row.metrics["decoded"]}
+        sentences += _sentence(
             f"Without any training, the inverse is nearer to the source than the mean image (SSIM {guess[0]:.3f}) for",
             [name for name in inverted if name != "none" and inverted[name] > guess[0]],
             lambda name: f"{inverted[name]:.3f}",
         )
-    for name, row in others.items():
+    for name, one in others.items():
         if name.startswith(OURS):
-            found += _compared(name, row, {key: one for key, one in others.items() if not key.startswith(OURS)})
-    return found
+            rest = {key: other for key, other in others.items() if not key.startswith(OURS)}
+            sentences += _compared(name, one, rest)
+    return sentences
 
 
-def verified(row: Row) -> Mapping[str, float]:
-    """How well two releases are compared, by whichever recogniser is most accurate: its accuracy and standard error.
+@dataclass(frozen=True)
+class Standing:
+    """Where a system is in the figure: shares, and their standard errors.
 
-    A student of releases that were made once or redrawn, the system's own recogniser, or dlib's on releases or on
-    images that were decoded or reconstructed from them.
+    accuracy: of comparing two releases, by whichever recogniser is most accurate: a student of releases that were made
+    once or redrawn, the system's own recogniser, or dlib's on releases or on images that were decoded or reconstructed
+    from them. linked: people that are linked to an unprotected image, by whichever attack links most of them.
     """
-    ways = [row.metrics.get("utility"), row.metrics.get("utility_redrawn"), *row.metrics.get("dlib", {}).values()]
-    best: Mapping[str, float] = max((one for one in ways if one), key=lambda one: float(one["accuracy"]))
-    return best
+
+    accuracy: float
+    accuracy_error: float
+    linked: float
+    linked_error: float
+
+    def beats(self, other: Standing) -> bool:
+        """Whether it is better by SURE standard errors in accuracy or in linkage, and in neither worse by as much."""
+        gains = (
+            (self.accuracy - other.accuracy) / math.hypot(self.accuracy_error, other.accuracy_error),
+            (other.linked - self.linked) / math.hypot(self.linked_error, other.linked_error),
+        )
+        return max(gains) > SURE and min(gains) > -SURE
+
+    def __str__(self) -> str:
+        return f"accuracy {percent(self.accuracy, 1)} %, linked {percent(self.linked, 1)} %"
 
 
-def accuracy(row: Row) -> float:
-    """The accuracy of the recogniser that does best."""
-    return float(verified(row)["accuracy"])
+def standings(rows: Sequence[Row]) -> dict[str, Standing]:
+    """By the name of the peer. Reconstructions are compared only if this was measured for all systems."""
+    trained = [row for row in select(rows, method="peer") if "linkage" in row.metrics]
+    fully = all("reconstructed" in row.metrics.get("dlib", {}) for row in trained)
+    return {str(row.options["peer"]): _standing(row, reconstructed=fully) for row in trained}
 
 
-def linked(row: Row) -> float:
-    """The share of people that are linked to an unprotected image, by whichever attack links most of them.
-
-    A student that reads releases, or dlib's recogniser on releases or on images that were reconstructed from them.
-    """
-    parts = (row.metrics.get(part) for part in ("linkage", "release", "decoded", "reconstruction"))
-    return max(float(part["rank_1"]["share"]) for part in parts if part)
+def _standing(row: Row, *, reconstructed: bool) -> Standing:
+    dlib = [one for name, one in row.metrics.get("dlib", {}).items() if reconstructed or name != "reconstructed"]
+    ways = [row.metrics["utility"], row.metrics.get("utility_redrawn"), *dlib]
+    best = max((one for one in ways if one), key=lambda one: float(one["accuracy"]))
+    attacks = [row.metrics.get(part) for part in ("linkage", "release", "decoded", "reconstruction")]
+    rank_1 = max((one["rank_1"] for one in attacks if one), key=lambda one: float(one["share"]))
+    likely = (rank_1["share"] * rank_1["count"] + 1) / (rank_1["count"] + 2)  # so that 0 and 1 have an error, too
+    error = math.sqrt(likely * (1 - likely) / rank_1["count"])
+    return Standing(float(best["accuracy"]), float(best["standard_error"]), float(rank_1["share"]), error)
 
 
 def _mean_images(rows: Sequence[Row]) -> list[Row]:
     return select(rows, method="mean-image")
 
 
-def _compared(name: str, row: Row, others: Mapping[str, Row]) -> list[str]:
-    """Which systems are better on one axis and not worse on the other, and on which this setting is.
-
-    Differences count from two standard errors on. A system whose releases cannot be told apart is left out.
-    """
-    useful = {key: one for key, one in others.items() if accuracy(one) > 0.5 + SURE * verified(one)["standard_error"]}
-
-    def numbers(other: str) -> str:
-        return f"{percent(accuracy(others[other]), 1)} % and {percent(linked(others[other]), 1)} %"
-
-    own = f"{name} (accuracy {percent(accuracy(row), 1)} %, linked {percent(linked(row), 1)} %)"
-    better = _sentence(
-        f"Better than {own} in accuracy or linkage, and not worse in the other:",
-        [other for other in useful if _beats(useful[other], row)],
-        numbers,
-    )
-    worse = _sentence(
-        f"Worse than {own} in accuracy or linkage, and not better in the other:",
-        [other for other in useful if _beats(row, useful[other])],
-        numbers,
-    )
-    return better + worse
-
-
-def _beats(one: Row, other: Row) -> bool:
-    """Whether one is better by SURE standard errors in accuracy or in linkage, and in neither worse by as much."""
-    gains = []
-    for values, errors in (
-        ((accuracy(one), accuracy(other)), [verified(row)["standard_error"] for row in (one, other)]),
-        ((linked(other), linked(one)), [math.sqrt(linked(row) * (1 - linked(row)) / PEOPLE) for row in (one, other)]),
-    ):
-        gains.append((values[0] - values[1]) / max(math.hypot(*errors), 1e-9))
-    return max(gains) > SURE and min(gains) > -SURE
+def _compared(name: str, own: Standing, others: Mapping[str, Standing]) -> list[str]:
+    """Which systems this setting is better than, and which are better. Systems that may be guessing are left out."""
+    useful = {key: one for key, one in others.items() if one.accuracy > 0.5 + SURE * one.accuracy_error}
+    return [
+        sentence
+        for how, names in (
+            ("Better", [other for other, one in useful.items() if one.beats(own)]),
+            ("Worse", [other for other, one in useful.items() if own.beats(one)]),
+        )
+        for sentence in _sentence(
+            f"{how} than {name} ({own}) in accuracy or linkage, by two standard errors or more, and not measurably "
+            f"{'worse' if how == 'Better' else 'better'} in the other:",
+            names,
+            lambda other: str(useful[other]),
+        )
+    ]
 
 
 def _sentence(start: str, names: Sequence[str], number: Callable[[str], str]) -> list[str]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExperiment
-from ldp_slicing.lab.experiments.peer_faces import PeerFaces, measure_peer
-from ldp_slicing.lab.experiments.peer_findings import accuracy, findings, linked, published
+from ldp_slicing.lab.experiments.peer_faces import PeerFaces, measure_peer, revised
+from ldp_slicing.lab.experiments.peer_findings import findings, published, standings
 from ldp_slicing.lab.experiments.peer_sheet import example_source, keep_example, read_example, write_sheet
 from ldp_slicing.lab.peers import MODULES, load_peers, systems_first
 from ldp_slicing.lab.peers.fusing import fused_kernels
@@ -37,11 +37,14 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
     student, network = (
         one if limit is None else replace(one, epochs=min(one.epochs, limit)) for one in (STUDENT, NETWORK)
     )
-    recipe = {"name": "peers", "epochs": student.epochs, "student": asdict(student), "network": asdict(network)}
+    recipe = {"name": "peers", "epochs": student.epochs, "student": student.recorded(), "network": network.recorded()}
     base = Row("peers", "lfw", folds=(0, 1, 2, 3, 4), recipe=recipe | {"width": WIDTH})
     peers = {peer.name: shortened(peer, limit) for system in SYSTEMS for peer in load_peers(system)}
     rows = [replace(base, method=MEAN_IMAGE)]
-    rows += [replace(base, method="peer", release="once", options={"peer": name}) for name in peers]
+    rows += [
+        replace(base, method="peer", release="once", options={"peer": name}, recipe={**base.recipe, **revised(peer)})
+        for name, peer in peers.items()
+    ]
     pending = [row for row in rows if context.wants(row) and not context.is_done(row)]
     half = PeerFaces.load(context) if pending else None
     example = example_source() if pending else None
@@ -87,7 +90,7 @@ def _draw_examples(rows: Sequence[Row], source: Tensor, results: Path) -> None:
 def table(rows: Sequence[Row]) -> str:
     """Two tables, what a recogniser makes of releases and what attacks reconstruct, and how each system deviates."""
     mine = systems_first(select(rows, method="peer"), lambda row: str(row.options["peer"]))
-    recognised, reconstructed, notes = [], [], []
+    recognised, reconstructed, notes, found = [], [], [], standings(rows)
     for row in select(rows, method=MEAN_IMAGE):
         reconstructed.append(["no release: mean image", "-", *["-"] * 8, *_scores(row.metrics["reconstruction"])])
     for row in mine:
@@ -104,7 +107,7 @@ def table(rows: Sequence[Row]) -> str:
                 *(_verified(metrics.get(kind)) for kind in ("utility", "utility_redrawn")),
                 _verified(linkage["verification"]) if linkage else "-",
                 percent(linkage["rank_1"]["share"], 1) if linkage else "-",
-                percent(linked(row), 1),
+                percent(found[name].linked, 1) if name in found else "-",
             ]
         )
         parts = ("release", "decoded", "reconstruction")
@@ -133,7 +136,7 @@ def table(rows: Sequence[Row]) -> str:
         "linkage, rank-1, %",
         "strongest attack, rank-1, %",
     ]
-    shown, found = ["system", "best"], findings(rows)
+    shown, sentences = ["system", "best"], findings(rows)
     for part in ("release", "decoded", "U-Net"):
         shown += [f"{part}: SSIM", "PSNR", "verification, %", "rank-1, %"]
     return "\n".join(
@@ -142,7 +145,11 @@ def table(rows: Sequence[Row]) -> str:
             markdown(heads, recognised),
             "Reconstruction, compared with sources and with unprotected images of the people.\n",
             markdown(shown, reconstructed),
-            *(["What follows from the numbers:\n", "\n".join(f"- {one}" for one in found) + "\n"] if found else []),
+            *(
+                ["What follows from the numbers:\n", "\n".join(f"- {one}" for one in sentences) + "\n"]
+                if sentences
+                else []
+            ),
             "How each system deviates from what was published:\n",
             "\n".join(notes) + "\n",
         ]
@@ -166,11 +173,8 @@ def figure(rows: RowsByExperiment) -> Figure:
 
     drawn, (axis,) = panels(1, width=7.2, logarithmic=False)
     labels = []
-    for row in systems_first(select(rows["peers"], method="peer"), lambda row: str(row.options["peer"])):
-        if "linkage" not in row.metrics:
-            continue
-        name = str(row.options["peer"])
-        x, y = 100 * linked(row), 100 * accuracy(row)
+    for name, one in systems_first(standings(rows["peers"]).items(), lambda item: item[0]):
+        x, y = 100 * one.linked, 100 * one.accuracy
         colour = COLOURS[0] if name.startswith("ldp-slicing") else "black" if name == "none" else "0.5"
         axis.plot([x], [y], "o", color=colour, markersize=5)
         labels.append((x, y, name, colour))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.data.lfw import images_in_pairs, load_lfw, sides
 from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExperiment
 from ldp_slicing.lab.experiments.lfw_sides import pairs_of, people_with_several
+from ldp_slicing.lab.experiments.peer_faces import revised
 from ldp_slicing.lab.experiments.peers import LINEAR_ONLY
 from ldp_slicing.lab.peers import MODULES, load_peer, load_peers, systems_first
 from ldp_slicing.lab.peers.fusing import fused_kernels
@@ -76,10 +77,12 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
         schedule = FACES if name == "lfw" else OBJECTS
         if context.epochs is not None:
             schedule = replace(schedule, epochs=min(schedule.epochs, context.epochs))
-        recipe = {"name": "peer-pairs", "model": "wrn28", "width": WIDTHS[name], **asdict(schedule)}
+        recipe = {"name": "peer-pairs", "model": "wrn28", "width": WIDTHS[name], **schedule.recorded()}
         folds = (0, 1, 2, 3, 4) if name == "lfw" else ()
         base = Row("peers-identity", name, "wide-resnet", release="every-epoch", folds=folds, recipe=recipe)
-        rows = [replace(base, options={"peer": peer}) for peer in _peers_on(name)]
+        rows = [
+            replace(base, options={"peer": peer}, recipe=recipe | revised(load_peer(peer))) for peer in _peers_on(name)
+        ]
         pending = [row for row in rows if context.pending(row)]
         data = _Pairs.load(name, context) if pending else None
         for row in pending:

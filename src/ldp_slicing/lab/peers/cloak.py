@@ -46,6 +46,10 @@ class Cloak(Peer):
         return f"cloak:{self.trade_off:g}"
 
     @property
+    def revision(self) -> int:
+        return 2
+
+    @property
     def deviations(self) -> tuple[str, ...]:
         return (
             "trained for the recogniser's embedding instead of a classifier's label",

@@ -34,6 +34,10 @@ class InstaHide(Peer):
         return f"instahide:k{self.mixed}"
 
     @property
+    def revision(self) -> int:
+        return 2
+
+    @property
     def deviations(self) -> tuple[str, ...]:
         return (
             "partners are public images; the paper permutes the whole private set, or adds public images to two "

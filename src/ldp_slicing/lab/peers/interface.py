@@ -76,6 +76,11 @@ class Peer(ABC):
         """How this differs from what was published. Printed beside every row."""
 
     @property
+    def revision(self) -> int:
+        """Rises with every change after which rows have to be measured again."""
+        return 1
+
+    @property
     def guarantee(self) -> Guarantee | None:
         """What is promised, or None."""
         return None

@@ -33,10 +33,14 @@ class Slicing(Peer):
         return f"ldp-slicing:{self.setting}"
 
     @property
+    def revision(self) -> int:
+        return 2
+
+    @property
     def deviations(self) -> tuple[str, ...]:
         return (
             "released as Y, Cb and Cr, from which networks read the bits; the same release in RGB reveals a little "
-            "less, because some colours are clamped",
+            "less, because some colours are clamped; gradients reach the three channels and not the bits",
             "image keys are derived from a label, so that the experiment can be repeated",
             "on a GPU, masks come from PyTorch's generator and not from a cipher; their distribution is the same",
         )

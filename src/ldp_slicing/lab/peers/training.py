@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -41,6 +41,10 @@ class TrainingSchedule:
     decay: float = 0.0
     clip: float | None = None
     constant: bool = False
+
+    def recorded(self) -> dict[str, Any]:
+        """As rows have it. What was added later is left out where it has no effect, so that older rows stay valid."""
+        return {name: value for name, value in asdict(self).items() if name != "constant" or value}
 
 
 def minimise(
