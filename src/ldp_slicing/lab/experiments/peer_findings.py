@@ -47,6 +47,11 @@ def findings(rows: Sequence[Row]) -> list[str]:
         f"accuracy of {percent(clear.accuracy, 1)} %. Linked means by the attack that links most people, and accuracy "
         "is that of the recogniser that does best."
     ]
+    if not _are_reconstructions_compared(rows):
+        sentences.append(
+            "Two reconstructions by the U-Net were not compared for all systems, so this is not counted as a recogniser. "
+            "Systems whose releases are best reconstructed first look less accurate than they are."
+        )
     sentences += _sentence(
         f"People are linked at least {NEARLY:g} times as often as without protection in releases of",
         [name for name, one in others.items() if one.linked >= NEARLY * clear.linked],
@@ -94,9 +99,16 @@ class Standing:
 
 def standings(rows: Sequence[Row]) -> dict[str, Standing]:
     """By the name of the peer. Reconstructions are compared only if this was measured for all systems."""
-    trained = [row for row in select(rows, method="peer") if "linkage" in row.metrics]
-    fully = all("reconstructed" in row.metrics.get("dlib", {}) for row in trained)
-    return {str(row.options["peer"]): _standing(row, reconstructed=fully) for row in trained}
+    fully = _are_reconstructions_compared(rows)
+    return {str(row.options["peer"]): _standing(row, reconstructed=fully) for row in _trained(rows)}
+
+
+def _trained(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in select(rows, method="peer") if "linkage" in row.metrics]
+
+
+def _are_reconstructions_compared(rows: Sequence[Row]) -> bool:
+    return all("reconstructed" in row.metrics.get("dlib", {}) for row in _trained(rows))
 
 
 def _standing(row: Row, *, reconstructed: bool) -> Standing:
