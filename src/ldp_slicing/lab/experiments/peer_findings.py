@@ -49,8 +49,8 @@ def findings(rows: Sequence[Row]) -> list[str]:
     ]
     if not _are_reconstructions_compared(rows):
         sentences.append(
-            "Two reconstructions by the U-Net were not compared for all systems, so this is not counted as a recogniser. "
-            "Systems whose releases are best reconstructed first look less accurate than they are."
+            "Two reconstructions by the U-Net were not compared for all systems, so this is not counted as a "
+            "recogniser. Systems whose releases are best reconstructed first look less accurate than they are."
         )
     sentences += _sentence(
         f"People are linked at least {NEARLY:g} times as often as without protection in releases of",
