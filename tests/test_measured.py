@@ -85,6 +85,14 @@ def test_the_budget_is_at_least_as_large_where_possible(epsilon: float, name: st
     assert chosen(*known, plan=Plan.paper(epsilon)) == name
 
 
+def test_a_small_budget_does_not_speak_for_a_large_one() -> None:
+    known = entry("small", side=28, epsilon=5.2), entry("large", side=112, epsilon=20.0)
+    for epsilon, name in ((5.2, "small"), (8.0, "large"), (99.0, "large")):
+        assert chosen(*known, plan=Plan.paper(epsilon), pixels=28 * 28) == name
+        before = nearest(known, Plan.paper(epsilon), "haar", 28 * 28, version=5)  # by the size first
+        assert before is known[0]
+
+
 @pytest.mark.parametrize(
     ("epsilon", "pixels", "releases", "words"),
     [

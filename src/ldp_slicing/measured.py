@@ -27,6 +27,7 @@ TABLE = Path(__file__).with_name("measured.json")
 Kind = Literal["identity", "reconstruction", "content"]
 KINDS: tuple[Kind, ...] = ("identity", "reconstruction", "content")  # what an attacker learns, the most harmful first
 SAME_SHARE = 1e-6  # by how much the shares of a slice may differ between plans of one family
+BUDGET_FIRST = 6  # the version of the table from which on ``nearest`` looks at budgets before sizes
 NOTHING = "No attack was measured for this plan and view, and eps alone does not tell what an attacker can see."
 
 
@@ -136,18 +137,26 @@ def latest(content: Iterable[dict[str, Any]], version: int) -> list[dict[str, An
     return list({one["name"]: one for one in content if one["since"] <= version}.values())
 
 
-def nearest(known: Sequence[Measured], plan: Plan, prune: Prune, pixels: int | None) -> Measured | None:
+def nearest(
+    known: Sequence[Measured], plan: Plan, prune: Prune, pixels: int | None, version: int = BUDGET_FIRST
+) -> Measured | None:
     """Return the entry that says most about releases of this plan and view, with at most this many pixels each.
 
-    It has the same plan but for its eps, and the same view. Of these, the most harmful kind of attack counts. Then the
-    smallest size that is at least as large is chosen, or else the largest one (None: the largest one); and then the
-    smallest budget that is at least as large, or else the largest one.
+    It has the same plan but for its eps, and the same view. Of these, the most harmful kind of attack counts. Then
+    those count whose budget is at least as large, or else those with the largest one: what an attack got at a small
+    budget must not speak for a large one. Of these, the smallest size that is at least as large is chosen, or else the
+    largest one (None: the largest one); and then the smallest budget.
+
+    Before version 6 of the table, the size was chosen first.
     """
     same = [one for one in known if one.prune == prune and one.is_family_of(plan)]
     if not same:
         return None
     harm = min(KINDS.index(one.kind) for one in same)
     same = [one for one in same if KINDS.index(one.kind) == harm]
+    if version >= BUDGET_FIRST:
+        enough = min(plan.epsilon, max(one.epsilon for one in same))
+        same = [one for one in same if one.epsilon >= enough]
     size = _at_least(pixels, [one.pixels for one in same])
     same = [one for one in same if one.pixels == size]
     epsilon = _at_least(plan.epsilon, [one.epsilon for one in same])
@@ -161,7 +170,7 @@ def risk(plan: Plan, prune: Prune, pixels: int | None, *, releases: int = 1, ver
     table; by default that of this software.
     """
     version = table_version() if version is None else version
-    entry = nearest(entries(version), plan, prune, pixels)
+    entry = nearest(entries(version), plan, prune, pixels, version)
     if entry is None:
         return Risk(version, None, NOTHING)
     more, less = list[str](), list[str]()

@@ -17,6 +17,8 @@ export function nearest(plan, prune, pixels) {
   if (!same.length) return null;
   const harm = Math.min(...same.map((one) => KINDS.indexOf(one.kind)));
   same = same.filter((one) => KINDS.indexOf(one.kind) === harm);
+  const enough = Math.min(plan.epsilon, Math.max(...same.map((one) => one.epsilon)));
+  same = same.filter((one) => one.epsilon >= enough);
   const size = atLeast(pixels, same.map((one) => one.pixels));
   same = same.filter((one) => one.pixels === size);
   const epsilon = atLeast(plan.epsilon, same.map((one) => one.epsilon));
