@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ldp_slicing.lab.advise.committed import FOLDER, PACKAGED, Report, findings_of, list_page, read_reports
-from ldp_slicing.lab.advise.findings import ADVISE
+from ldp_slicing.lab.advise.findings import ADVISE, SHORT
 from ldp_slicing.lab.rows import Metrics, Row, plan_name, read_rows
 from ldp_slicing.measured import TABLE, Kind, Measured, latest, shares_of
 from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, Plan
@@ -94,7 +94,9 @@ PRESETS = (
 def measured(rows: Iterable[Row], reports: Mapping[str, Report] | None = None) -> list[Measured]:
     """The strongest attack at each setting, as entries of the first version, in the order of their names.
 
-    An entry of ``advise`` is left out if another attack got as much from a smaller budget and fewer pixels.
+    Attacks of ``advise`` are small. Those on settings that it did not confirm were also trained for a short time: they
+    count if they succeed, and if nothing else was measured for the plan and the view. An entry of ``advise`` is left
+    out if another attack got as much from a smaller budget and fewer pixels.
     """
     best = dict[str, tuple[float, Measured]]()
     known = [row for row in rows if row.experiment in EXPERIMENTS and row.dataset in DATA and row.finished]
@@ -102,18 +104,26 @@ def measured(rows: Iterable[Row], reports: Mapping[str, Report] | None = None) -
     for success, entry in itertools.chain(*map(_entries, known), *advised):
         if entry.name not in best or success > best[entry.name][0]:
             best[entry.name] = (success, entry)
+    found = list(best.values())
+    longer = {_group(entry) for _, entry in found if entry.attack != SHORT}
     kept = [
         one
-        for one in best.values()
-        if one[1].attack != ADVISE or not any(_says_more(two, one) for two in best.values())
+        for one in found
+        if one[1].attack not in (ADVISE, SHORT)
+        or not ((one[1].attack == SHORT and _group(one[1]) in longer) or any(_says_more(two, one) for two in found))
     ]
     return sorted((entry for _, entry in kept), key=lambda one: (one.kind, one.data, one.name))
+
+
+def _group(entry: Measured) -> tuple[object, ...]:
+    """What entries have in common that differ in budget and size only."""
+    return tuple(getattr(entry, name) for name in SAME)
 
 
 def _says_more(other: tuple[float, Measured], one: tuple[float, Measured]) -> bool:
     """Whether the other attack, on the same images, plan and view, got as much although it had less to work with."""
     (more, a), (less, b) = other, one
-    same = all(getattr(a, field) == getattr(b, field) for field in SAME)
+    same = _group(a) == _group(b)
     return same and a.name != b.name and more >= less and a.epsilon <= b.epsilon and a.pixels <= b.pixels
 
 
@@ -128,16 +138,13 @@ def _entries(row: Row) -> Iterator[tuple[float, Measured]]:
 
 
 def _advised(name: str, report: Report) -> Iterator[tuple[float, Measured]]:
-    """The entries of a report of ``advise``: what was linked, and what was reconstructed, at each setting.
-
-    Attacks on settings that were not confirmed had little training. Their successes count; their failures tell nothing.
-    """
+    """The entries of a report of ``advise``: what was linked, and what was reconstructed, at each setting."""
     for one in findings_of(name, report):
-        place = (name, one.setting.size, one.setting.plan, one.setting.prune, ADVISE)
+        place = (name, one.setting.size, one.setting.plan, one.setting.prune, ADVISE if one.is_confirmed else SHORT)
         if {"rank_1", "verification"} <= one.risks.keys():
             rank_1, pairs = one.risks["rank_1"], one.risks["verification"]
             linked = {"share": rank_1.value, "count": rank_1.count}
-            if one.is_confirmed or rank_1.value >= RECOGNISABLE or pairs.value >= LINKABLE:
+            if one.is_confirmed or rank_1.value >= RECOGNISABLE:
                 yield from _entry(*place, {"rank_1": linked, "verification": {"accuracy": pairs.value}})
         near = one.others[NEAR]
         share = {"share": near.value, "count": near.count}

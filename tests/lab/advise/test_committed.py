@@ -93,7 +93,7 @@ def test_one_command_takes_reports_into_the_table_the_package_and_the_list(tmp_p
     assert linked["name"] == "chest-8-7+6-whole-eps0.5-identity"
     assert "re-identified 30.0 % of 90 patients" in linked["sentence"]
     assert reconstructed["numbers"] == {"ssim": 0.4, "share_of_ssim_at_least_0.7": 0.1}
-    assert (reconstructed["word_bits"], reconstructed["width"], reconstructed["attack"]) == (8, 8, "advise")
+    assert (reconstructed["word_bits"], reconstructed["width"], reconstructed["attack"]) == (8, 8, "advise, short")
     assert json.loads(advice.read_text()) == read_reports(tmp_path)
     page = (tmp_path / "advise" / "README.md").read_text()
     assert (
@@ -109,7 +109,7 @@ def names_of_the_table(results: Path, *settings: dict[str, Any]) -> list[str]:
     return [one["name"].removeprefix("chest-") for one in json.loads(table.read_text())["measured"]]
 
 
-def test_short_attacks_count_if_they_succeed_and_if_no_other_says_more(tmp_path: Path) -> None:
+def test_short_attacks_count_if_they_succeed_and_there_is_no_other(tmp_path: Path) -> None:
     failed = {"reconstruction": {"ssim_at_least_0.7": about(0.0)}}
     tried, confirmed = entry("none", 0.4, 0.01, **failed), entry("none", 0.4, 0.01, **failed, confirmations=2)
     assert names_of_the_table(tmp_path / "a", tried) == []
@@ -119,8 +119,11 @@ def test_short_attacks_count_if_they_succeed_and_if_no_other_says_more(tmp_path:
     ]
     larger = entry("none", 0.4, 0.2, width=16, height=16, **failed)
     assert names_of_the_table(tmp_path / "c", larger) == ["16-7+6-whole-eps0.5-identity"]
-    assert names_of_the_table(tmp_path / "d", larger, entry("none", 0.4, 0.3, **failed)) == [
-        "8-7+6-whole-eps0.5-identity"
+    smaller = entry("none", 0.4, 0.3, **failed)
+    assert names_of_the_table(tmp_path / "d", larger, smaller) == ["8-7+6-whole-eps0.5-identity"]
+    assert names_of_the_table(tmp_path / "e", larger, confirmed) == [
+        "8-7+6-whole-eps0.5-identity",
+        "8-7+6-whole-eps0.5-reconstruction",
     ]
 
 

@@ -24,7 +24,7 @@ METRICS = {
     "verification": "verification accuracy",
 }
 NEAREST = 3  # settings that an answer without a proposal names, at most
-ADVISE = "advise"  # as the table of measured settings calls the attacks of this command
+ADVISE, SHORT = "advise", "advise, short"  # attacks of this command in the table; of settings that are not confirmed
 ROUNDING = 5e-4  # a committed result is stronger if it is so in three digits
 COMMITTED = {"ssim": "ssim", "rank_1": "rank_1_identification", "verification": "verification_accuracy"}
 
@@ -346,7 +346,7 @@ def committed(setting: Setting, risks: Mapping[str, Estimate], report: str | Non
         and one.epsilon <= setting.epsilon
         and one.pixels <= pixels
         and one.is_family_of(setting.plan)
-        and not (one.attack == ADVISE and report is not None and one.name.startswith(f"{report}-"))
+        and not (one.attack in (ADVISE, SHORT) and report is not None and one.name.startswith(f"{report}-"))
     ]
     found = dict[str, Known]()
     for metric, own in risks.items():
