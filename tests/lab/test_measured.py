@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ldp_slicing.lab.advise.committed import read_reports
 from ldp_slicing.lab.measured import EXPERIMENTS, extend, main, measured, to_json
 from ldp_slicing.lab.rows import Measurement, Row, read_rows, rows_to_json
 from ldp_slicing.measured import TABLE, latest, read_table, table_version
@@ -29,7 +30,8 @@ def faces(rank_1: float, experiment: str = "white-box", **options: float) -> Row
 def test_the_table_is_what_the_command_makes_from_the_results() -> None:
     assert main(["--check", "--results", str(RESULTS)]) == 0, "run python -m ldp_slicing.lab.measured"
     assert to_json(read_table()) == TABLE.read_text()
-    made = measured(row for name in EXPERIMENTS for row in read_rows(RESULTS / f"{name}.json"))
+    rows = (row for name in EXPERIMENTS for row in read_rows(RESULTS / f"{name}.json"))
+    made = measured(rows, read_reports(RESULTS))
     now = latest(read_table()["measured"], table_version())
     assert {one["name"] for one in now} == {one.name for one in made}
 
