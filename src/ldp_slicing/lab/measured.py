@@ -105,26 +105,25 @@ def measured(rows: Iterable[Row], reports: Mapping[str, Report] | None = None) -
         if entry.name not in best or success > best[entry.name][0]:
             best[entry.name] = (success, entry)
     found = list(best.values())
-    longer = {_group(entry) for _, entry in found if entry.attack != SHORT}
-    kept = [
-        one
-        for one in found
-        if one[1].attack not in (ADVISE, SHORT)
-        or not ((one[1].attack == SHORT and _group(one[1]) in longer) or any(_says_more(two, one) for two in found))
-    ]
-    return sorted((entry for _, entry in kept), key=lambda one: (one.kind, one.data, one.name))
+    kept = (entry for success, entry in found if _is_needed(success, entry, found))
+    return sorted(kept, key=lambda one: (one.kind, one.data, one.name))
+
+
+def _is_needed(success: float, entry: Measured, found: Sequence[tuple[float, Measured]]) -> bool:
+    """Whether an entry belongs in the table beside the others; see ``measured``."""
+    if entry.attack not in (ADVISE, SHORT):
+        return True
+    alike = [(more, one) for more, one in found if _group(one) == _group(entry) and one.name != entry.name]
+    if entry.attack == SHORT and any(one.attack != SHORT for _, one in alike):
+        return False
+    return not any(
+        more >= success and one.epsilon <= entry.epsilon and one.pixels <= entry.pixels for more, one in alike
+    )
 
 
 def _group(entry: Measured) -> tuple[object, ...]:
     """What entries have in common that differ in budget and size only."""
     return tuple(getattr(entry, name) for name in SAME)
-
-
-def _says_more(other: tuple[float, Measured], one: tuple[float, Measured]) -> bool:
-    """Whether the other attack, on the same images, plan and view, got as much although it had less to work with."""
-    (more, a), (less, b) = other, one
-    same = _group(a) == _group(b)
-    return same and a.name != b.name and more >= less and a.epsilon <= b.epsilon and a.pixels <= b.pixels
 
 
 def _entries(row: Row) -> Iterator[tuple[float, Measured]]:

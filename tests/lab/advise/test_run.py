@@ -63,7 +63,7 @@ def test_the_command_proposes_a_setting_that_privatize_takes(tmp_path: Path, mon
     assert {one.name for one in out.iterdir()} == {"report.html", "report.json"}
     monkeypatch.setattr(findings, "_may_guess", lambda *_: False)
     done = CliRunner().invoke(app, [*arguments, "--min-accuracy", "0"])
-    assert "meets the limit against the attacks of this run: test accuracy at least 0." in done.output
+    assert "meets the limit against the attacks that were tried: test accuracy at least 0." in done.output
     assert {one.name for one in tmp_path.iterdir()} == {"sources", "advice", "advice.owner"}
     assert {one.name for one in out.iterdir()} == {"report.html", "report.json", "preset.json"}
     assert "belongs to the owner" in (tmp_path / "advice.owner" / MARK).read_text()

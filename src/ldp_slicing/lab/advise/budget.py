@@ -16,7 +16,7 @@ CONFIRMATION = 0.5  # the share of the time that is kept for it
 AFTER_ONE_ROUND = 0.6  # the same if there is one round: settings with two seeds take longer than a few with one
 JUDGE = 0.06  # the share of the time in which the judge of linkage is trained, for each seed
 FEWEST, MOST = 120, 8000  # steps of training
-LONGER = 2  # times as long as in the round before is training in the confirmation, so that it shows what more brings
+LONGER = 2  # times as long as in any round is training in the confirmation, so that it shows what more brings
 RESERVE = 0.88  # the share of the time that is planned; reading, checking and writing take the rest
 ENOUGH = 6  # settings for the first round; larger images than these are measured only if so many can be afforded
 

@@ -248,7 +248,7 @@ def answer(
         limits = " and ".join(map(str, rules))
         verb = "meets" if best.is_confirmed else "has met, so far and without confirmation,"
         which = "the limit" if len(rules) == 1 else "the limits"
-        sentence = f"{best.setting.words} {verb} {which} against the attacks of this run: {limits}."
+        sentence = f"{best.setting.words} {verb} {which} against the attacks that were tried: {limits}."
         return Answer("proposal", sentence, best)
     order = sorted(findings, key=lambda one: (not one.is_confirmed, _miss(one, rules), -one.score))
     kind, sentence = _why_not(findings, rules, controls, guessing=bool(within) and not useful)

@@ -73,14 +73,14 @@ def _answer(result: Result) -> Iterator[str]:
     answer = result.answer
     kind = {"cannot tell": "cannot", "no limits": "open"}.get(answer.kind, answer.kind)
     yield f'<div class="answer {kind}"><strong>{escape(answer.sentence)}</strong>'
+    limit = "limit" if len(result.request.rules) == 1 else "limits"
     if result.request.rules and answer.proposal is None:
-        yield f"<p>Limits: {escape('; '.join(map(str, result.request.rules)))}.</p>"
+        yield f"<p>{limit.capitalize()}: {escape('; '.join(map(str, result.request.rules)))}.</p>"
     if answer.proposal is not None:
         one = answer.proposal.setting
         preset = "ldp-slicing privatize SRC DST --preset preset.json"
         yield f"<pre>{escape(one.command)}\n{escape(one.code)}\n{preset}</pre>"
     if answer.nearest:
-        limit = counted(len(result.request.rules), "limit").partition(" ")[2]
         nearest = f"Nearest to the {limit}, confirmed settings first"
         title = nearest if result.request.rules else "Settings that no other one beats"
         words = "".join(f"<li>{escape(one.setting.words)}{_misses(one, result)}</li>" for one in answer.nearest)

@@ -59,7 +59,7 @@ class Request:
         }
 
     def check(self) -> None:
-        """Refuse what would write into the sources, or cannot be written or measured."""
+        """Refuse a request that would write into the sources, or that cannot be carried out."""
         for folder in (self.out, self.work):
             check_writable(folder)
         for path in self.samples:

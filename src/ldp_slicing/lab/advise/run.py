@@ -289,7 +289,7 @@ class _Run:
                 steps = self._steps(alive, shares.round / left, (0,), control=number == 0, most=most)
                 if number and steps[1] < WORTHWHILE * self._longest():
                     self.talk.say(
-                        f"{name} is left out: steps take longer than expected, and the confirmation needs them"
+                        f"{name} is left out: training is slower than expected, and the confirmation needs the time"
                     )
                     break
                 self._begin(name, alive, steps)
