@@ -139,13 +139,13 @@ def label_points(axis: Any, labels: Sequence[Label]) -> list[Label]:  # noqa: AN
     frame = points * axis.bbox.get_points()
     taken = np.concatenate([np.empty((0, 2, 2)), *(_covered(line, points) for line in axis.get_lines())])
     omitted, places = list[Label](), np.array([points * axis.transData.transform(one[:2]) for one in labels])
-    for place_of, (x, y, text, colour) in enumerate(labels):
+    for own, (x, y, text, colour) in enumerate(labels):
         half = np.array([0.33 * FONT_SIZE * len(text), FONT_SIZE / 2])
         middle = points * axis.transData.transform((x, y))
         for offset in np.array(OFFSETS) * (half + 3):
             low, high = middle + offset - half, middle + offset + half
             apart = np.linalg.norm(np.maximum(0, np.maximum(low - places, places - high)), axis=1)
-            if apart.min() < apart[place_of] - 0.5:
+            if apart.min() < apart[own] - 0.5:
                 continue
             if np.all((low > frame[0]) & (high < frame[1])) and not np.any(
                 np.all((taken[:, 0] < high) & (taken[:, 1] > low), axis=1)

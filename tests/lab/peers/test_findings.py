@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ldp_slicing.lab.experiments.peer_findings import findings, published, standings
+from ldp_slicing.lab.experiments.peer_findings import Standing, findings, published, standings
 from ldp_slicing.lab.rows import Row
 
 
@@ -49,6 +49,13 @@ def test_accuracy_is_that_of_the_best_recogniser_that_all_were_measured_with() -
     second.metrics["dlib"] = dlib  # type: ignore[index]
     assert standings([first])["none"].accuracy == 0.9
     assert standings([first, second])["none"].accuracy == 0.8
+
+
+def test_a_difference_without_any_error_counts() -> None:
+    better, worse = Standing(0.9, 0.0, 0.1, 0.0), Standing(0.8, 0.0, 0.1, 0.0)
+    assert better.beats(worse)
+    assert not worse.beats(better)
+    assert not better.beats(better)
 
 
 def test_without_a_row_for_no_protection_nothing_is_said() -> None:

@@ -88,10 +88,10 @@ class Standing:
     def beats(self, other: Standing) -> bool:
         """Whether it is better by SURE standard errors in accuracy or in linkage, and in neither worse by as much."""
         gains = (
-            (self.accuracy - other.accuracy) / math.hypot(self.accuracy_error, other.accuracy_error),
-            (other.linked - self.linked) / math.hypot(self.linked_error, other.linked_error),
+            (self.accuracy - other.accuracy, SURE * math.hypot(self.accuracy_error, other.accuracy_error)),
+            (other.linked - self.linked, SURE * math.hypot(self.linked_error, other.linked_error)),
         )
-        return max(gains) > SURE and min(gains) > -SURE
+        return any(gain > enough for gain, enough in gains) and not any(gain < -enough for gain, enough in gains)
 
     def __str__(self) -> str:
         return f"accuracy {percent(self.accuracy, 1)} %, linked {percent(self.linked, 1)} %"
