@@ -140,9 +140,27 @@ def test_a_folder_of_releases_is_released_again_with_a_notice_before_anything_is
     first, second = plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "out"
     assert "releases already" not in privatize(first, second)[2]
     status, _, err = privatize(second, tmp_path / "again")
-    assert (status, err.count("notice: the sources hold a card, card.json: the images that it counts are re")) == (0, 1)
+    assert (status, err.count("notice: a card lies beside the sources, card.json: the images ")) == (0, 1)
     (notice,) = (one for one in as_json(second, tmp_path / "again")["notices"] if "releases already" in one["notice"])
     assert notice["source"] == "."
+
+
+@pytest.mark.parametrize(
+    ("released", "again", "card"),
+    [
+        ("a.png", "b.png", "a.png.card.json"),
+        ("a.png", "folder/", "a.png.card.json"),
+        ("releases/", "b.png", "card.json"),
+    ],
+)
+def test_a_released_file_is_released_again_with_the_same_notice(
+    released: str, again: str, card: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(plant(tmp_path, {"in/a.png": PNG}))
+    assert "releases already" not in privatize("in/a.png", released)[2]
+    path = f"{released}a.png" if released.endswith("/") else released
+    status, _, err = privatize(path, again)
+    assert (status, err.count(f"notice: a card lies beside the sources, {card}: ")) == (0, 1)
 
 
 def test_notices_count_images_or_files_as_they_mean(tmp_path: Path) -> None:
