@@ -21,6 +21,7 @@ def test_every_preset_says_what_an_attacker_got() -> None:
         assert one.measured
         assert all("from one release each" in sentence for sentence in one.measured)
         assert one.plan(24).epsilon == one.epsilon
+        assert one.measured_bits == ((8,) if one.name == "chest-xrays" else (24,))
         assert f"eps {one.epsilon:g}, " in one.setting
 
 

@@ -39,6 +39,11 @@ class DamagedManifestError(ReleaseError):
         super().__init__(f"has a damaged {MANIFEST_NAME}: {damage}")
 
 
+def card_beside(output: str) -> str:
+    """Return the name of the card of a single release, which lies beside it."""
+    return f"{output}.{CARD_NAME}"
+
+
 def has_card(place: Storage, path: str = CARD_NAME) -> bool:
     """Return whether a card lies at ``path``. An empty or blank file, as a power cut leaves it, is not a card."""
     try:

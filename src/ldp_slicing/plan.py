@@ -295,6 +295,11 @@ class Plan:
         return card.statement(bits).plan
 
 
+def kind_of_pixels(word_bits: int) -> str:
+    """Return what pixels of such words are called: "colour", or "8-bit grey" and the like."""
+    return "colour" if word_bits == COLOUR_BITS else f"{word_bits}-bit grey"
+
+
 def positive(what: str, value: float) -> float:
     """Return ``value`` as a float, or raise a PlanError that shows it."""
     if not _is_number(value) or not math.isfinite(value) or value <= 0:

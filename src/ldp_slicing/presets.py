@@ -12,7 +12,7 @@ Tests: tests/test_presets.py.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -45,6 +45,8 @@ class Preset:
         whether releases "keep" the names of their sources or get "random" ones.
     measured
         sentences on what attackers got.
+    measured_bits
+        the word lengths of the images that they got it from; empty if this is unknown, as it is of a preset file.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Preset:
     size: Size = None
     names: Literal["keep", "random"] = "keep"
     measured: tuple[str, ...] = ()
+    measured_bits: tuple[int, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         texts = (self.name, self.about, self.slices or "", *self.measured)
@@ -144,12 +147,13 @@ class Preset:
 
 def presets() -> tuple[Preset, ...]:
     """Return the presets of this software, with the sentences that were measured for each."""
-    sentences = {one.name: f"{one.sentence}: {one.advice}." for one in entries(table_version())}
-    found = []
+    settings, found = {one.name: one for one in entries(table_version())}, []
     for content in latest(read_table()["presets"], table_version()):
         known = {name: value for name, value in content.items() if name != "since"}
-        measured = [sentences[name] for name in content["measured"]]
-        found.append(Preset.from_dict(known | {"preset": PRESET_VERSION, "measured": measured}))
+        measured = [settings[name] for name in content["measured"]]
+        sentences = [f"{one.sentence}: {one.advice}." for one in measured]
+        preset = Preset.from_dict(known | {"preset": PRESET_VERSION, "measured": sentences})
+        found.append(replace(preset, measured_bits=tuple(sorted({one.word_bits for one in measured}))))
     return tuple(found)
 
 

@@ -71,6 +71,20 @@ def test_a_preset_is_a_plan_a_view_and_a_budget(source: Path, tmp_path: Path) ->
     assert (statement.plan, statement.prune) == (Plan.paper(20.0), "haar")
 
 
+def test_images_unlike_those_of_a_preset_get_a_notice_before_anything_is_spent(source: Path, tmp_path: Path) -> None:
+    (source / "b.png").write_bytes(encoded(gradient(40, 30)[..., 0], "PNG"))
+    (source / "c.png").write_bytes(encoded(gradient(40, 30)[::-1].copy(), "PNG"))
+    chest = ("privatize", source, tmp_path / "out", "--preset", "chest-xrays", "--workers", 1)
+    for options in (["--dry-run"], []):
+        status, _, err = run(*chest, *options)
+        unlike = "has colour pixels, and the preset was measured on 8-bit grey images: what was measured for it does"
+        assert (status, err.count(f"notice: a.png: {unlike} not hold here")) == (0, 1)
+        assert "notice: 2 of 3 images (a.png, ...): has colour pixels" in err
+    told = json.loads(run("privatize", source, tmp_path / "again", "--preset", "paper", "--spend", "--json")[1])
+    (sources,) = (one["sources"] for one in told["notices"] if "measured on colour images" in one["notice"])
+    assert sources == ["b.png"]
+
+
 def test_a_preset_file_is_used(source: Path, tmp_path: Path) -> None:
     ours = Preset(
         "ours",

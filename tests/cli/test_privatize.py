@@ -164,7 +164,7 @@ def test_the_json_report(tmp_path: Path) -> None:
     assert result["card"] == "card.json"
     assert result["complete"]
     assert [problem["source"] for problem in result["problems"]] == ["bad.jpg"]
-    assert [notice["source"] for notice in result["notices"]] == ["alpha.png"]
+    assert [notice["sources"] for notice in result["notices"]] == [["alpha.png"]]
 
 
 LITTER = {
@@ -244,7 +244,8 @@ def test_names_of_all_kinds(encoding: str, good: bool, tmp_path: Path) -> None:
             names | {"card.json", "manifest.jsonl"} if good else set()
         )
     result = json.loads(run.stdout)
-    assert {item["source"] for item in result["notices" if good else "problems"]} == names
+    noticed = {name for notice in result["notices"] for name in notice["sources"]}
+    assert (noticed if good else {item["source"] for item in result["problems"]}) == names
 
 
 def test_odd_names_are_printed_harmlessly(tmp_path: Path) -> None:

@@ -140,9 +140,27 @@ def test_a_folder_of_releases_is_released_again_with_a_notice_before_anything_is
     first, second = plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "out"
     assert "releases already" not in privatize(first, second)[2]
     status, _, err = privatize(second, tmp_path / "again")
-    assert (status, err.count("notice: the sources hold a card, card.json: the images that it counts are re")) == (0, 1)
+    assert (status, err.count("notice: a card lies beside the sources, card.json: the images ")) == (0, 1)
     (notice,) = (one for one in as_json(second, tmp_path / "again")["notices"] if "releases already" in one["notice"])
-    assert notice["source"] == "."
+    assert notice["sources"] == ["."]
+
+
+@pytest.mark.parametrize(
+    ("released", "again", "card"),
+    [
+        ("a.png", "b.png", "a.png.card.json"),
+        ("a.png", "folder/", "a.png.card.json"),
+        ("releases/", "b.png", "card.json"),
+    ],
+)
+def test_a_released_file_is_released_again_with_the_same_notice(
+    released: str, again: str, card: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(plant(tmp_path, {"in/a.png": PNG}))
+    assert "releases already" not in privatize("in/a.png", released)[2]
+    path = f"{released}a.png" if released.endswith("/") else released
+    status, _, err = privatize(path, again)
+    assert (status, err.count(f"notice: a card lies beside the sources, {card}: ")) == (0, 1)
 
 
 def test_notices_count_images_or_files_as_they_mean(tmp_path: Path) -> None:
@@ -161,11 +179,8 @@ def test_notices_count_images_or_files_as_they_mean(tmp_path: Path) -> None:
     assert said[3].startswith("2 of 3 files (a.parquet, ...): left out: text (--keep NAME keeps them)")
     assert len(said) == 4
     found = as_json(source, tmp_path / "out", "--keep", "label")["notices"]
-    assert [(one["source"], one["images"]) for one in found if "channels" in one["notice"]] == [
-        ("a.parquet", 2),
-        ("c.png", 1),
-    ]
-    assert [(one["source"], one["images"]) for one in found if "left out" in one["notice"]] == [
-        ("a.parquet", 0),
-        ("b.parquet", 0),
-    ]
+    by_text = {one["notice"].partition(":")[0]: (one["sources"], one["images"]) for one in found}
+    assert len(by_text) == len(found)  # the text is there once, however many files have it
+    assert by_text["left out"] == (["a.parquet", "b.parquet"], 0)
+    (channels,) = (about for text, about in by_text.items() if "channels" in text)
+    assert channels == (["a.parquet", "c.png"], 3)

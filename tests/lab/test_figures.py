@@ -45,6 +45,15 @@ def test_labels_without_room_are_omitted() -> None:
     assert len({text.get_position() for text in axis.texts}) == len(axis.texts) == 43 - len(omitted)
 
 
+@pytest.mark.parametrize("logarithmic", [False, True])
+def test_labels_of_points_in_the_right_half_are_beside_the_panel(logarithmic: bool) -> None:
+    _, (axis,) = panels(1, logarithmic=logarithmic)
+    axis.set_xlim(1, 100)  # the middle is 10 on a logarithmic axis, and 50.5 on a linear one
+    label_with_lines(axis, [(x, 0.5, str(x), "black") for x in (9, 11, 49, 52)])
+    beside = {text.get_text() for text in axis.texts if text.anncoords == "axes fraction"}
+    assert beside == ({"11", "49", "52"} if logarithmic else {"52"})
+
+
 @pytest.mark.parametrize("name", MEASURED)
 def test_no_figure_is_cut_off(name: str) -> None:
     draw = load_experiment(name).figure

@@ -6,8 +6,9 @@ import pytest
 
 from ldp_slicing import Plan
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.quotes import documents, fill, main, quote
+from ldp_slicing.lab.quotes import MARKER, documents, fill, main, quote
 from ldp_slicing.lab.rows import Measurement, Row, Training, rows_to_json
+from ldp_slicing.measured import entries, table_version
 
 ROOT = Path(__file__).parents[2]
 PLANS = (Plan.paper(5.2), Plan.paper(20.0))
@@ -34,10 +35,19 @@ ATTACKS = [
         measurements=tuple(Measurement({"rank_1": {"share": plan.epsilon / 50}}, plan) for plan in PLANS),
     )
 ]
+OTHER_ATTACKS = [
+    Row(
+        "black-box",
+        "lfw",
+        plans=PLANS,
+        prune="haar",
+        measurements=tuple(Measurement({"rank_1": {"share": plan.epsilon / 30 - 1 / 6}}, plan) for plan in PLANS),
+    )
+]
 
 
 def rows_of(name: str) -> list[Row]:
-    return {"curves": LEARNERS, "white-box": ATTACKS}.get(name, [])
+    return {"curves": LEARNERS, "white-box": ATTACKS, "black-box": OTHER_ATTACKS}.get(name, [])
 
 
 @pytest.mark.parametrize(
@@ -52,6 +62,8 @@ def rows_of(name: str) -> list[Row]:
         ("white-box prune=haar epsilon=5.2,20 metric=rank_1.share as=.0% missing=-", "10 | 40"),
         ("white-box prune=haar epsilon=5.2,58 metric=rank_1.share missing=-", "10.4 | -"),
         ("not-measured-yet metric=test_accuracy missing=...", "..."),
+        ("curves dataset=cifar10 pick=largest metric=test_accuracy", "20.5"),
+        ("white-box,black-box prune=haar epsilon=5.2,20 pick=largest metric=rank_1.share", "10.4 | 50.0"),
     ],
 )
 def test_a_marker_selects_one_number(marker: str, text: str) -> None:
@@ -67,6 +79,9 @@ def test_a_marker_selects_one_number(marker: str, text: str) -> None:
         ("curves epsilon=20 metric=accuracy", "matches no row"),
         ("curves dataset=cifar10 metric=test_accuracy", "add one of epsilon=20, 5.2"),
         ("curves 20 metric=test_accuracy", "a selector is a list"),
+        ("white-box,black-box epsilon=20 metric=rank_1.share", "add one of experiment=black-box, white-box"),
+        ("white-box,nothing epsilon=20 pick=largest metric=rank_1.share", "experiment without rows, 'nothing'"),
+        ("white-box epsilon=20 pick=best metric=rank_1.share", "has pick=best: write pick=largest"),
     ],
 )
 def test_an_unknown_or_ambiguous_marker_is_refused(marker: str, message: str) -> None:
@@ -100,3 +115,11 @@ def test_the_command_fills_in_and_checks(tmp_path: Path, capsys: pytest.CaptureF
 def test_numbers_in_the_documents_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
     assert ROOT / "README.md" in documents(ROOT)
     assert main(["--root", str(ROOT), "--check"]) == 0, f"{capsys.readouterr()}: run python -m ldp_slicing.lab.quotes"
+
+
+def test_the_readme_states_the_attacks_that_cards_state() -> None:
+    (line,) = (line for line in (ROOT / "README.md").read_text().splitlines() if "faces: rank-1 identification" in line)
+    known = {one.name: one.numbers for one in entries(table_version())}
+    stated = [known[f"lfw-112-paper-haar-eps{eps}-identity"] for eps in ("1", "2.4", "5.2", "12", "20")]
+    shares = [f"{one['rank_1_identification']:.1%}".removesuffix("%") for one in stated]
+    assert MARKER.findall(line)[0][1] == " | ".join(shares)

@@ -14,7 +14,7 @@ from ldp_slicing.card.levels import Level
 from ldp_slicing.card.prose import CARD_VERSION, EXPLANATION, FORMS, WITHOUT_VOIDED
 from ldp_slicing.errors import CardError
 from ldp_slicing.measured import Risk, risk, table_version
-from ldp_slicing.plan import Plan
+from ldp_slicing.plan import Plan, kind_of_pixels
 from ldp_slicing.strict_json import Difference, differences
 from ldp_slicing.tables import ln_up, round_up
 from ldp_slicing.value_range import ValueRange
@@ -264,7 +264,7 @@ class Statement:
     def __str__(self) -> str:
         plan, count, slices = self.plan, self.count, len(self.plan.slices)
         size = f"{self.width[0]} x {self.height[0]}" if self.is_of_one_size else f"up to {self.pixels:,} pixels"
-        kind = "colour" if plan.is_colour else f"{plan.word_bits}-bit grey"
+        kind = kind_of_pixels(plan.word_bits)
         shrunk = "" if self.size is None else f", shrunk to {sizing(self.size)}"
         lines = [
             f"{counted(count, 'release')} of {size}, {kind}{self._range_shown}, pruning: {pruning(self.prune)}{shrunk}",

@@ -120,6 +120,7 @@ def privatize(
         value_range=value_range,
         not_burned_in=not_burned_in,
         force=force,
+        measured_bits=chosen.measured_bits,
     )
     on_ray = engine is EngineChoice.ray
     if address is not None and not on_ray:

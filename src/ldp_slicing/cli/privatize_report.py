@@ -107,8 +107,19 @@ def summary(run: Run, seconds: float, status: int) -> dict[str, Any]:
         "lowered_by_shrinking": [asdict(one) for one in lowered_by_shrinking(run)],
         "remarks": [remark for one in (card.statements if card else ()) if (remark := one.plan.remark)],
         "problems": [asdict(problem) for problem in records.problems(run.state)],
-        "notices": [asdict(notice) for notice in records.notices(run.state)],
+        "notices": [
+            {"notice": text, "images": sum(one.images for one in about), "sources": [one.source for one in about]}
+            for text, about in notices_by_text(run).items()
+        ],
     }
+
+
+def notices_by_text(run: Run) -> dict[str, list[records.Notice]]:
+    """Return the notices by their texts, since many files may have the same one."""
+    found: dict[str, list[records.Notice]] = {}
+    for notice in records.notices(run.state):
+        found.setdefault(notice.notice, []).append(notice)
+    return found
 
 
 def lowered_by_shrinking(run: Run) -> Iterator[Lowered]:
@@ -207,11 +218,8 @@ def print_notices(run: Run, said: Collection[str]) -> None:
 
     Of those that were printed before, only the number is new, and their text is cut short.
     """
-    by_text: dict[str, list[records.Notice]] = {}
-    for notice in records.notices(run.state):
-        by_text.setdefault(notice.notice, []).append(notice)
     images, files = records.count_images(run.state), records.count_states(run.state)[FileState.RELEASED]
-    for text, about in by_text.items():
+    for text, about in notices_by_text(run).items():
         subject = describe_subject(about, images, files)
         if text not in said:
             print_notice(subject, text)

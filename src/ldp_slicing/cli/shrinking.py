@@ -11,7 +11,7 @@ import typer
 
 from ldp_slicing.card import Statement
 from ldp_slicing.errors import LdpSlicingError, Reason
-from ldp_slicing.plan import COLOUR_BITS
+from ldp_slicing.plan import kind_of_pixels
 from ldp_slicing.tables import round_up
 from ldp_slicing.view import Padded, Size
 from ldp_slicing.wording import number
@@ -88,5 +88,5 @@ class Lowered:
     @property
     def sentence(self) -> str:
         now, before = number(self.image_epsilon), number(self.without_shrinking)
-        kind = "colour" if self.word_bits == COLOUR_BITS else f"{self.word_bits}-bit grey"
+        kind = kind_of_pixels(self.word_bits)
         return f"shrunk before the noise: epsilon {now} instead of {before} for the largest image ({kind})"

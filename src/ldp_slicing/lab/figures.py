@@ -169,7 +169,8 @@ def label_with_lines(axis: Any, labels: Sequence[Label]) -> None:  # noqa: ANN40
     """Label points, each with a line: those at the right in a column beside the panel, the others above themselves."""
     line = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.6", "shrinkA": 0, "shrinkB": 2}
     style = {"fontsize": FONT_SIZE, "va": "center", "arrowprops": line}
-    ordered, middle = sorted(labels, key=lambda one: -one[1]), sum(axis.get_xlim()) / 2
+    ordered, scale = sorted(labels, key=lambda one: -one[1]), axis.xaxis.get_transform()  # it may be logarithmic
+    middle = scale.inverted().transform(scale.transform(axis.get_xlim()).mean())
     for place, (x, y, text, colour) in enumerate(one for one in ordered if one[0] > middle):
         beside = {"xytext": (1.03, 0.97 - 0.055 * place), "textcoords": "axes fraction"}
         axis.annotate(text, (x, y), color=colour, **beside, **style)

@@ -15,6 +15,8 @@ and run, in the root of the repository::
 - A list of eps, ``epsilon=5.2,12,20``, fills in several cells of a table: "36.9 | 67.0 | 77.8".
 - Rows may differ in seed and folds: the number is their mean. A marker that matches no row, or rows that differ
   otherwise, is an error. The message says in which fields they differ.
+- pick: with ``pick=largest`` rows may differ, and the number is the largest of them, such as that of the strongest
+  attack at each budget. Several experiments are named as ``white-box,bit-unet``.
 - metric: a path in the metrics of the measurement or row, such as ``reconstruction.rank_1.share``, or in its training,
   such as ``training.best_validation_accuracy``.
 - missing: what to write while no row matches, such as ``missing=-``; without it that is an error.
@@ -55,25 +57,33 @@ def fill(text: str, rows_of: RowsOf) -> str:
 
 def quote(marker: str, rows_of: RowsOf) -> str:
     """The text for one marker, such as "curves dataset=cifar10 epsilon=20 metric=test_accuracy"."""
-    experiment, _, rest = marker.strip().partition(" ")
+    experiments, _, rest = marker.strip().partition(" ")
     selector = parse_selector(rest)
     if "metric" not in selector:
         raise LdpSlicingError(f"the marker {marker!r} names no metric: add metric=test_accuracy, for example")
     metric, spec = selector.pop("metric"), selector.pop("as", DEFAULT_FORMAT)
-    missing = selector.pop("missing", None)
-    rows = [row for row in rows_of(experiment) if row.finished]
-    if not rows and missing is None:
-        raise LdpSlicingError(f"the marker {marker!r} names an experiment without rows, {experiment!r}")
+    missing, pick = selector.pop("missing", None), selector.pop("pick", None)
+    if pick not in (None, "largest"):
+        raise LdpSlicingError(f"the marker {marker!r} has pick={pick}: write pick=largest, or leave it out")
+    rows = list[Row]()
+    for experiment in experiments.split(","):
+        finished = [row for row in rows_of(experiment) if row.finished]
+        if not finished and missing is None:
+            raise LdpSlicingError(f"the marker {marker!r} names an experiment without rows, {experiment!r}")
+        rows += finished
     several = selector["epsilon"].split(",") if "epsilon" in selector else [None]
     cells = []
     for epsilon in several:
         one = selector if epsilon is None else {**selector, "epsilon": epsilon}
-        found = _mean(marker, rows, one, metric, required=missing is None)
+        found = _mean(marker, rows, one, metric, required=missing is None, largest=pick is not None)
         cells.append(str(missing) if found is None else f"{found:{spec}}".removesuffix("%"))
     return " | ".join(cells)
 
 
-def _mean(marker: str, rows: Iterable[Row], selector: dict[str, str], metric: str, *, required: bool) -> float | None:
+def _mean(
+    marker: str, rows: Iterable[Row], selector: dict[str, str], metric: str, *, required: bool, largest: bool
+) -> float | None:
+    """The mean of the rows that match. ``largest``: they may differ, and the largest of their means is returned."""
     found = dict[tuple[tuple[str, str], ...], list[float]]()
     for row in rows:
         for one in row.measurements or (None,):
@@ -85,7 +95,7 @@ def _mean(marker: str, rows: Iterable[Row], selector: dict[str, str], metric: st
         return None
     if not found:
         raise LdpSlicingError(f"the marker {marker!r} matches no row with the metric {metric!r}")
-    if len(found) > 1:
+    if len(found) > 1 and not largest:
         first, *others = map(dict, found)
         names = {*first}.union(*others)
         differ = sorted(name for name in names if any(one.get(name) != first.get(name) for one in others))
@@ -93,8 +103,7 @@ def _mean(marker: str, rows: Iterable[Row], selector: dict[str, str], metric: st
             f"{name}={', '.join(sorted({one.get(name, 'none') for one in (first, *others)}))}" for name in differ
         ]
         raise LdpSlicingError(f"the marker {marker!r} matches rows that differ: add one of {'; '.join(choices)}")
-    (values,) = found.values()
-    return fmean(values)
+    return max(map(fmean, found.values()))
 
 
 def _value(row: Row, measurement: Measurement | None, path: str) -> float | None:

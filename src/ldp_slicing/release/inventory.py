@@ -12,7 +12,7 @@ from ldp_slicing.formats import KINDS, Kind, load_format, may_hold_images
 from ldp_slicing.formats.base import KeepableNames
 from ldp_slicing.keys import Secret, frame
 from ldp_slicing.ledger import Ledger, run_id
-from ldp_slicing.manifest import CARD_NAME, is_card
+from ldp_slicing.manifest import CARD_NAME, card_beside, has_card, is_card
 from ldp_slicing.release.names import random_name
 from ldp_slicing.release.records import count_files, count_states
 from ldp_slicing.release.report import FileState
@@ -69,7 +69,7 @@ def list_sources(paths: ReleasePaths, settings: ReleaseSettings, state: RunState
     retry_copies, ignored, unselected, card = state.has_key, 0, 0, None
     with state.listing() as number:
         for found in paths.source.all_files():
-            card = card or (found.path if _is_card(paths, found) else None)
+            card = card or _find_card(paths, found)
             if is_ignored(paths, found):
                 ignored += 1
             elif not paths.source.selects(found):
@@ -85,11 +85,18 @@ def list_sources(paths: ReleasePaths, settings: ReleaseSettings, state: RunState
     state.set_durably("card in sources", card)
 
 
-def _is_card(paths: ReleasePaths, found: StoredFile) -> bool:
-    """Return whether a file is a card: then what lies beside it are releases, not sources."""
+def _find_card(paths: ReleasePaths, found: StoredFile) -> str | None:
+    """Return the path of a card that a file is, or that lies beside a file that the owner names.
+
+    What lies beside a card are releases, not sources.
+    """
+    folder = paths.source.folder_of_named(found.path)
+    if folder is not None:
+        return next((name for name in (card_beside(found.path), CARD_NAME) if has_card(folder, name)), None)
     if found.problem or not found.path.endswith(CARD_NAME):
-        return False
-    return is_card(read_bytes(paths.source, found.path, lambda file: read_limited(file, CARD_BYTES)))
+        return None
+    content = read_bytes(paths.source, found.path, lambda file: read_limited(file, CARD_BYTES))
+    return found.path if is_card(content) else None
 
 
 def is_ignored(paths: ReleasePaths, found: StoredFile) -> bool:

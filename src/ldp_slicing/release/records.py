@@ -200,8 +200,8 @@ def early_notices(state: RunState) -> Iterator[str]:
     """Yield notices about all files that are known before anything is spent."""
     if card := state.get("card in sources"):
         yield (
-            f"the sources hold a card, {card}: the images that it counts are releases already, and get noise a second "
-            "time; the ledger counts them as new sources"
+            f"a card lies beside the sources, {card}: the images that it counts are releases already, and get noise a "
+            "second time; the ledger counts them as new sources"
         )
     if notice := _visible_scan_names(state):
         yield notice

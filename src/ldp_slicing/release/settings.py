@@ -12,11 +12,13 @@ from ldp_slicing.card.card import MOST_KEPT, MOST_NAME
 from ldp_slicing.errors import PlanError, Reason, ReleaseError
 from ldp_slicing.formats.base import Options
 from ldp_slicing.ledger import Duplicates
-from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, plan_for
+from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, kind_of_pixels, plan_for
 from ldp_slicing.png import MAX_PIXELS
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.value_range import ValueRange
 from ldp_slicing.view import Padded, Prune, Size, sizing
+
+NO_PARAMETERS = ("force", "measured_bits")  # settings that may change when a run is resumed
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class ReleaseSettings:
     size: what sources are shrunk to before the noise, as in ``Slicer``.
     value_range: LOW:HIGH in the units of DICOM files, or a modality; mapped to words by ``value_range.ValueRange``.
     not_burned_in: the owner's word that no text is burned into the pixels of DICOM files.
-    force: also release with a plan that leaves a slice almost without noise. It is no parameter of the run.
+    force: also release with a plan that leaves a slice almost without noise.
+    measured_bits: the word lengths that the preset was measured with, if known; images of other ones get a notice.
     """
 
     epsilon: float
@@ -46,6 +49,7 @@ class ReleaseSettings:
     value_range: str | None = None
     not_burned_in: bool = False
     force: bool = False
+    measured_bits: tuple[int, ...] = ()
 
     @property
     def values(self) -> ValueRange | None:
@@ -66,6 +70,16 @@ class ReleaseSettings:
             )
         plan = (self.epsilon, self.weights, self.slices, word_bits)
         return _slicer(*plan, self.prune, self.size, force=self.force)
+
+    def notices(self, word_bits: int) -> tuple[str, ...]:
+        """Return what the owner of images with words of ``word_bits`` bits should know about these settings."""
+        if not self.measured_bits or word_bits in self.measured_bits:
+            return ()
+        measured = " and ".join(map(kind_of_pixels, self.measured_bits))
+        return (
+            f"has {kind_of_pixels(word_bits)} pixels, and the preset was measured on {measured} images: what was "
+            "measured for it does not hold here; the card states what is known",
+        )
 
     @property
     def _is_for_grey(self) -> bool:
@@ -108,7 +122,7 @@ class ReleaseSettings:
         if self.slices is not None:  # in one spelling
             plan = self.slicer(self._widest).plan
             shown["slices"] = ", ".join(f"{plan.slice_name(part)} {part.epsilon!r}" for part in plan.slices)
-        return {name: value for name, value in (asdict(self) | shown).items() if name != "force"}
+        return {name: value for name, value in (asdict(self) | shown).items() if name not in NO_PARAMETERS}
 
     def record(self) -> dict[str, Any]:
         """Return the settings as they are, in JSON, for ``from_record``."""

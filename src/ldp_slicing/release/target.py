@@ -21,7 +21,7 @@ from ldp_slicing.files import digest_of, lock_folder, try_to_create_in
 from ldp_slicing.formats import KINDS, WRITERS, detect_kind, read_head
 from ldp_slicing.integrity import read_whole
 from ldp_slicing.ledger import default_ledger
-from ldp_slicing.manifest import BLANK, CARD_NAME, MANIFEST_NAME, has_card, read_or_empty
+from ldp_slicing.manifest import BLANK, CARD_NAME, MANIFEST_NAME, card_beside, has_card, read_or_empty
 from ldp_slicing.release.sources import open_sources
 from ldp_slicing.storage import (
     PARTIAL,
@@ -108,7 +108,7 @@ def resolve_paths(
             f"{target} must end in {' or '.join(writers)}, since a release is written without loss; "
             f"or name a folder: {target.rstrip('/')}/"
         )
-    return ReleasePaths(opened.files, target_storage, opened.names, state, f"{output}.card.json", output, frames)
+    return ReleasePaths(opened.files, target_storage, opened.names, state, card_beside(output), output, frames)
 
 
 def _is_folder(target: str) -> bool:

@@ -169,19 +169,21 @@ class Worker:
                 return
             if isinstance(entry, Damaged):
                 report.skipped.append(SkippedMember(entry.name, entry.problem, Reason.UNREADABLE))
-            elif (planned := self._with_shrinking(output, entry)) is not None:
+            elif (planned := self._planned(output, entry)) is not None:
                 if entry.frame or not entry.name:
                     report.source_sha256 = entry.file  # it was decoded from the whole file
                 yield planned
 
-    def _with_shrinking(self, output: _Output, entry: Entry) -> Entry | None:
-        """Return the entry with how it will be shrunk, or None if the settings have no plan or size for such pixels.
+    def _planned(self, output: _Output, entry: Entry) -> Entry | None:
+        """Return the entry with how it will be shrunk and what its owner should know about the settings.
 
-        Nothing has been spent yet. A member that has none is left out; a file of its own, or of frames, is refused.
+        Return None if the settings have no plan or size for such pixels. Nothing has been spent yet. A member that has
+        none is left out; a file of its own, or of frames, is refused.
         """
         try:
-            slicer = self.context.settings.slicer(entry.bits)
-            return replace(entry, shrinking=slicer.shrinking(*entry.pixels.shape[:2]))
+            settings = self.context.settings
+            shrinking = settings.slicer(entry.bits).shrinking(*entry.pixels.shape[:2])
+            return replace(entry, shrinking=shrinking, notices=(*entry.notices, *settings.notices(entry.bits)))
         except (PlanError, ImageError) as error:
             if entry.frame or not entry.name:
                 raise

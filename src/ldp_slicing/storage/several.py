@@ -8,6 +8,8 @@ from typing import BinaryIO
 
 from ldp_slicing.errors import ImageError, Reason, ReleaseError
 from ldp_slicing.storage.base import Readable, StoredFile
+from ldp_slicing.storage.local import LocalStorage
+from ldp_slicing.storage.remote import RemoteStorage
 from ldp_slicing.storage.selection import EVERYTHING, Selection
 
 
@@ -50,8 +52,12 @@ class SourceFiles:
 
     def is_named(self, path: str) -> bool:
         """Return whether the owner named this very file, not a folder that it is in."""
+        return self.folder_of_named(path) is not None
+
+    def folder_of_named(self, path: str) -> LocalStorage | RemoteStorage | None:
+        """Return the folder of a file that the owner named, or None if the owner named a folder that it is in."""
         part = self._find(path)[0]
-        return getattr(part, "only", None) is not None
+        return part if isinstance(part, LocalStorage | RemoteStorage) and part.only is not None else None
 
     def open(self, path: str) -> BinaryIO:
         part, below = self._find(path)

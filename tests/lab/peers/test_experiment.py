@@ -27,6 +27,7 @@ def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(peers, "SYSTEMS", ("none", "dp-pix"))
     monkeypatch.setattr(peers, "LINEAR_ONLY", ("dp-pix:b16-m16-eps0.5", "dp-pix:b4-m1-eps20.8"))
     monkeypatch.setattr(peers, "WIDTH", 4)
+    monkeypatch.setattr(Unprotected, "finds_secret", lambda self, release, keys: torch.arange(len(keys)) > 0)
     where = (tmp_path / "data", tmp_path / "results", tmp_path / "work")
     lines: list[str] = []
     done, path = reproduce("peers", *where, epochs=1, device="cpu", say=lines.append)
@@ -44,6 +45,8 @@ def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pyte
     assert noisy.metrics["utility_redrawn"]["pairs"] == 8
     assert {*clear.metrics["dlib"]} == {"shown", "decoded", "reconstructed"}
     assert "linkage" not in linear.metrics
+    assert (clear.metrics["secret_found"]["share"], clear.metrics["secret_found"]["count"]) == (15 / 16, 16)
+    assert "secret_found" not in noisy.metrics
     assert clear.files == ("peers-portrait.png",)
     with Image.open(path.with_name("peers-portrait.png")) as sheet:
         assert sheet.width > 5 * 112
@@ -51,6 +54,8 @@ def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pyte
     assert "| dp-pix:b4-m1-eps80 | eps 80 per source pixel |" in page
     assert page.index("| none |") < page.index("| dp-pix:")
     assert "- none: meant to be hidden from nobody; as it is." in page
+    assert "Decoding found the secret of none in 93.8 (69.8 to 99.8) % of 16 releases (95 % confidence" in page
+    assert page.count("found the secret") == 1
     assert path.with_suffix(".png").is_file()
     lines.clear()
     assert reproduce("peers", *where, epochs=1, device="cpu", say=lines.append)[0]

@@ -59,6 +59,13 @@ def test_the_secret_rank_of_partialface_is_found() -> None:
     assert images.shape == (4, 3, 12, 12)
 
 
+def test_a_found_rank_is_compared_with_that_of_the_key() -> None:
+    release = fitted(PartialFace(), side=12).protect(smooth_images(6, 12), keys(6))
+    assert release.peer.finds_secret(release, keys(6)).tolist() == [True] * 6
+    assert not release.peer.finds_secret(release, keys(6, "another")).all()
+    assert DuetFace().protect(smooth_images(1), keys(1)).peer.finds_secret(release, keys(6)) is None
+
+
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 def test_the_noise_of_dctdp_has_the_scale_of_the_public_code(epsilon: float) -> None:
     images = smooth_images(1).expand(4, -1, -1, -1)

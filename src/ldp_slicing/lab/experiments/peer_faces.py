@@ -17,6 +17,7 @@ from ldp_slicing.lab.attacks.recognition import RecognitionMetric, load_recognis
 from ldp_slicing.lab.data.lfw import FaceSet, Side, images_in_pairs, load_lfw, sides
 from ldp_slicing.lab.experiment import ExperimentContext
 from ldp_slicing.lab.learners.embedding import embed
+from ldp_slicing.lab.metrics.shares import Share
 from ldp_slicing.lab.metrics.verification import Verification, distances, fold_accuracy, squared_distances, verify
 from ldp_slicing.lab.peers.interface import BATCH, Peer, Release, derive_keys
 from ldp_slicing.lab.peers.training import PublicReleases, TrainingSchedule, distil, embeddings_of
@@ -59,13 +60,18 @@ class PeerFaces:
         return cls(faces, side, images, public, people, tested, teacher, mean, recognition, target)
 
     def read(self, peer: Peer, readers: Mapping[str, Reader]) -> dict[str, Tensor]:
-        """Release every tested image once, and give the releases to all readers. A reader may return None."""
+        """Release every tested image once, and give the releases to all readers. A reader may return None.
+
+        "secret_found" is bool [M], if the peer has a secret that is searched for.
+        """
         keys = derive_keys("tested", len(self.images))
         found: dict[str, list[Tensor]] = {}
         for some in torch.split(self.tested, BATCH):
-            release = peer.protect(self.images[some.to(self.images.device)], [keys[i] for i in some.tolist()])
-            for name, reader in readers.items():
-                if (part := reader(release)) is not None:
+            own = [keys[i] for i in some.tolist()]
+            release = peer.protect(self.images[some.to(self.images.device)], own)
+            parts = {name: reader(release) for name, reader in readers.items()}
+            for name, part in {**parts, "secret_found": peer.finds_secret(release, own)}.items():
+                if part is not None:
                     found.setdefault(name, []).append(part)
         return {name: torch.cat(parts) for name, parts in found.items()}
 
@@ -173,6 +179,8 @@ def measure_peer(
         "dlib": {name: half.verified_images(found[name]) for name in ("shown", "decoded") if name in found},
         "seconds": seconds,
     }
+    if "secret_found" in found:
+        metrics["secret_found"] = Share(int(found["secret_found"].sum()), len(half.tested)).row()
     if "own" in found:
         metrics["dlib"]["own"] = half.verified(functional.normalize(found["own"]).cpu())
     if not linear_only:

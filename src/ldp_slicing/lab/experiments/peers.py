@@ -17,7 +17,7 @@ from ldp_slicing.lab.peers import MODULES, load_peers, systems_first
 from ldp_slicing.lab.peers.fusing import fused_kernels
 from ldp_slicing.lab.peers.training import TrainingSchedule, shortened
 from ldp_slicing.lab.rows import Row, read_rows, select
-from ldp_slicing.lab.tables import markdown, percent
+from ldp_slicing.lab.tables import markdown, percent, share_with_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,7 +90,7 @@ def _draw_examples(rows: Sequence[Row], source: Tensor, results: Path) -> None:
 def table(rows: Sequence[Row]) -> str:
     """Two tables, what a recogniser makes of releases and what attacks reconstruct, and how each system deviates."""
     mine = systems_first(select(rows, method="peer"), lambda row: str(row.options["peer"]))
-    recognised, reconstructed, notes, found = [], [], [], standings(rows)
+    recognised, reconstructed, secrets, notes, found = [], [], [], [], standings(rows)
     for row in select(rows, method=MEAN_IMAGE):
         reconstructed.append(["no release: mean image", "-", *["-"] * 8, *_scores(row.metrics["reconstruction"])])
     for row in mine:
@@ -114,6 +114,9 @@ def table(rows: Sequence[Row]) -> str:
         reconstructed.append(
             [name, metrics["best_reconstruction"], *(x for part in parts for x in _scores(metrics.get(part)))]
         )
+        if secret := metrics.get("secret_found"):
+            share = f"{share_with_interval(secret)} % of {secret['count']:,} releases"
+            secrets.append(f"Decoding found the secret of {name} in {share} (95 % confidence interval).\n")
         notes.append(
             f"- {name}: meant to be hidden from {metrics['hidden_from']}; "
             f"{'; '.join(metrics['deviations']) or 'as it is'}."
@@ -145,6 +148,7 @@ def table(rows: Sequence[Row]) -> str:
             markdown(heads, recognised),
             "Reconstruction, compared with sources and with unprotected images of the people.\n",
             markdown(shown, reconstructed),
+            *secrets,
             *(
                 ["What follows from the numbers:\n", "\n".join(f"- {one}" for one in sentences) + "\n"]
                 if sentences

@@ -60,7 +60,7 @@ class Peer(ABC):
     """A system that protects images. It is immutable; ``fit`` returns a fitted copy.
 
     A subclass has a ``name``, ``deviations`` and ``release_values``. It may have ``guarantee``, ``train``,
-    ``input_of``, ``image_of`` and ``decode``.
+    ``input_of``, ``image_of``, ``decode`` and ``finds_secret``.
     """
 
     statistics: PublicStatistics | None = None
@@ -125,6 +125,14 @@ class Peer(ABC):
     def decode(self, release: Release) -> Tensor | None:
         """Return float [N, 3, H, W] of about 0..255: a reconstruction without any training. None if there is none."""
         del release
+        return None
+
+    def finds_secret(self, release: Release, keys: Sequence[bytes]) -> Tensor | None:
+        """Return bool [N]: whether ``decode`` finds the secret of each image. None if it searches for none.
+
+        keys: those that the images were released under, without ``people``. They tell the secrets.
+        """
+        del release, keys
         return None
 
     def recognise(self, release: Release) -> Tensor | None:

@@ -61,6 +61,12 @@ class PartialFace(Peer):
         """By least squares for each of the 18 ranks; the one that fits best is kept."""
         return find_ranks(release.values, self.mean_image)[0]
 
+    def finds_secret(self, release: Release, keys: Sequence[bytes]) -> Tensor:
+        device = release.values.device
+        secrets = ranks_of(draw(self._generators(keys, device), (2,), "uniform", device))
+        found = torch.tensor(RANKS, device=device)[search_ranks(release.values, self.mean_image)]
+        return (found == secrets).all(1)
+
 
 def rank_channels(subset: int, order: int) -> list[int]:
     """The 27 of 192 maps that a rank sends, in the order that they are sent."""
@@ -84,13 +90,18 @@ def _all_channels(device: torch.device) -> Tensor:
     return torch.tensor(rows, device=device)
 
 
-def find_ranks(values: Tensor, prior: Tensor | None = None) -> tuple[Tensor, list[tuple[int, int]]]:
-    """float32 [N, 27, H, W] to reconstructions, float64 [N, 3, H, W], and the rank that each image was sent with.
+def search_ranks(values: Tensor, prior: Tensor | None = None) -> Tensor:
+    """float32 [N, 27, H, W] to int64 [N]: the place in ``RANKS`` of the rank that fits each image best.
 
     Maps of a wrong rank belong to no image, so least squares leaves a larger residual. A few steps show that.
     """
     residuals = [invert_kept(values, rank_channels(*rank), prior, steps=SEARCH_STEPS).residual for rank in RANKS]
-    found = torch.stack(residuals).argmin(0)
+    return torch.stack(residuals).argmin(0)
+
+
+def find_ranks(values: Tensor, prior: Tensor | None = None) -> tuple[Tensor, list[tuple[int, int]]]:
+    """float32 [N, 27, H, W] to reconstructions, float64 [N, 3, H, W], and the rank that was found for each image."""
+    found = search_ranks(values, prior)
     images = torch.zeros(len(values), 3, *values.shape[2:], dtype=torch.float64, device=values.device)
     for place in sorted(set(found.tolist())):
         chosen = found == place
