@@ -83,13 +83,14 @@ def test_an_experiment_writes_its_rows_a_page_and_a_figure(tmp_path: Path) -> No
     assert row.provenance.hardware
     assert f"{100 * row.metrics['test_accuracy']:.2f}" in path.with_suffix(".md").read_text()
     assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
-    assert len(lines) == 2
+    assert len(lines) == 3
+    assert lines[0] == f"to train: 1 network: {row.label}"
     assert reproduce("easy", *where, epochs=2, device="cpu", say=lines.append) == (True, path)
-    assert len(lines) == 3  # finished rows are not measured again
-    assert lines[2].startswith("nothing was measured: the rows that you asked for are finished")
-    assert "--results my-results" in lines[2]
+    assert len(lines) == 4  # finished rows are not measured again
+    assert lines[3].startswith("nothing was measured: the rows that you asked for are finished")
+    assert "--results my-results" in lines[3]
     reproduce("easy", *where, epochs=3, device="cpu", say=lines.append)
-    assert len(lines) == 6  # by another recipe they are, from the start
+    assert len(lines) == 8  # by another recipe they are, from the start
     with pytest.raises(LdpSlicingError, match="rows of more than 1 epochs"):
         reproduce("easy", *where, epochs=1, device="cpu", say=lines.append)
     ran = CliRunner().invoke(app, ["lab", "results", str(path.parent)])

@@ -17,6 +17,7 @@ from ldp_slicing.lab.learners.run import Epoch, TrainingRun
 from ldp_slicing.lab.learners.task import ReleaseMode, TrainingTask
 from ldp_slicing.lab.learners.training import Limits, train
 from ldp_slicing.lab.rows import Row, row_matches
+from ldp_slicing.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -163,6 +164,8 @@ def train_all(
     wanted = [one for one in trials if context.wants(one.row) and not context.is_done(one.row, one.task)]
     pending = {one.task.key: one for one in wanted}
     labels = {one.task.key: one.row.label for one in wanted}
+    if labels:  # the first epoch may take long
+        context.log(f"to train: {counted(len(labels), 'network')}: {'; '.join(labels.values())}")
 
     def report(run: TrainingRun, epoch: Epoch) -> None:
         looks = (("validation", epoch.validation_accuracy), ("test", epoch.test_accuracy))

@@ -76,6 +76,18 @@ def test_the_noise_of_dctdp_has_the_scale_of_the_public_code(epsilon: float) -> 
     assert torch.corrcoef(flat).fill_diagonal_(0).abs().max() < 0.02  # each image has a noise tensor of its own
 
 
+def test_networks_read_the_maps_of_dctdp_by_how_clear_they_are() -> None:
+    peer = fitted(Dctdp(epsilon=0.5, sensitivity="code"))
+    weights = peer.input_weights
+    assert weights is not None
+    by_frequency = weights.view(3, 63)
+    assert by_frequency[0, 0] > 0.9  # frequency (0, 1) of Y
+    assert by_frequency[:, -1].max() < 0.2  # frequency (7, 7), of which nothing but noise is left
+    first, second = (peer.protect(smooth_images(8), keys(8, label)).as_input() for label in ("a", "b"))
+    agreement = (first * second).mean((0, 2, 3)) / (first.square().mean((0, 2, 3)) + 1e-12)
+    assert agreement[weights.flatten() > 0.9].min() > 0.8
+
+
 def test_the_noise_of_dctdp_covers_the_range_of_each_coefficient() -> None:
     peer = fitted(Dctdp(epsilon=0.5, sensitivity="range"))
     assert peer.low is not None

@@ -17,7 +17,7 @@ from ldp_slicing.lab.attacks.face_prior import (
     reduce_images,
     train_style_prior,
 )
-from ldp_slicing.lab.attacks.map2v import Access, Search, find_faces
+from ldp_slicing.lab.attacks.map2v import Access, EmbedReleases, Search, embed_unprotected, find_faces
 from ldp_slicing.lab.experiments import map2v
 from ldp_slicing.lab.learners.models import EMBEDDERS
 from ldp_slicing.lab.learners.models.style import LATENT, StyleGenerator
@@ -80,45 +80,45 @@ def test_augmentation_keeps_shapes_and_gradients() -> None:
 
 
 @pytest.mark.parametrize("access", ["white-box", "zeroth-order"])
-@pytest.mark.parametrize("name", ["none", "ldp-slicing:eps20"])
-def test_the_search_finds_faces_with_the_wanted_embedding(name: str, access: Access) -> None:
+def test_the_search_finds_faces_with_the_wanted_embedding(access: Access) -> None:
     public = smooth_images(40, 64, seed=1)
-    peer = fitted(load_peer(name), side=64)
-    channels = peer.protect(public[:1], keys(1)).as_input().shape[1]
-    prior, recogniser = PcaPrior.fit(public, components=20), frozen(student_of(teacher(), channels, public))
+    peer = fitted(load_peer("none"), side=64)
+    prior, recogniser = PcaPrior.fit(public, components=20), frozen(student_of(teacher(), 3, public))
     victims = enlarge_images(prior.render(prior.sample(3, torch.Generator().manual_seed(5))), (64, 64))
     with torch.no_grad():
         wanted = functional.normalize(recogniser(peer.protect(to_bytes(victims), keys(3)).as_input()))
+    embed = embed_unprotected(peer, recogniser) if access == "white-box" else EmbedReleases(peer, recogniser)
     likeness = []
     for steps in (0, 30):
         search = Search(steps=steps, rate=0.1, candidates=20, reach=0.5)
-        faces = find_faces(wanted, peer, recogniser, prior, (64, 64), access, search)
+        faces = find_faces(wanted, embed, prior, (64, 64), access, search)
         assert (faces.dtype, faces.shape) == (torch.uint8, (3, 3, 64, 64))
         with torch.no_grad():
             seen = functional.normalize(recogniser(peer.protect(faces, keys(3, "again")).as_input()))
         likeness.append((seen * wanted).sum(1).mean())
-    if name == "none" or access == "white-box":  # at eps 20, small differences of scores drown in the noise
-        assert likeness[1] > likeness[0]
+    assert likeness[1] > likeness[0]
     assert search.queries("zeroth-order") == 20 + 30 * 17
 
 
-def test_a_soft_release_has_the_values_of_a_release_and_gradients() -> None:
-    images = smooth_images(2)
-    for name in (
-        "none",
-        "ldp-slicing:eps20",
-        "ldp-slicing:small-eps20",
-        "duetface",
-        "partialface",
-        "dctdp:range-eps0.5",
-    ):
-        peer = fitted(load_peer(name))
-        soft = images.float().requires_grad_(True)
-        release = peer.protect_softly(soft, keys(2))
-        torch.testing.assert_close(release.values, peer.protect(images, keys(2)).values.float(), rtol=1e-4, atol=1e-2)
-        release.as_input().square().sum().backward()  # type: ignore[no-untyped-call]
-        assert soft.grad is not None
-        assert soft.grad.abs().sum() > 0
+def test_a_penalty_keeps_the_search_near_the_faces_of_the_prior() -> None:
+    public = smooth_images(40, 64, seed=1)
+    peer, prior = fitted(load_peer("none"), side=64), PcaPrior.fit(public, components=20)
+    embed = embed_unprotected(peer, frozen(student_of(teacher(), 3, public)))
+    wanted = functional.normalize(torch.randn(2, 8, generator=torch.Generator().manual_seed(0)))  # of no face
+    contrast = []
+    for penalty in (0.0, 10.0):
+        search = Search(steps=60, rate=0.3, candidates=20, penalty=penalty)
+        faces = find_faces(wanted, embed, prior, (64, 64), "white-box", search).float()
+        contrast.append((faces - enlarge_images(prior.mean.view(1, 3, 64, 64), (64, 64))).square().mean())
+    assert contrast[1] < contrast[0] / 4
+
+
+def test_a_new_release_answers_every_query() -> None:
+    peer = fitted(load_peer("ldp-slicing:eps20"), side=64)
+    channels = peer.protect(smooth_images(1, 64), keys(1)).as_input().shape[1]
+    embed = EmbedReleases(peer, frozen(student_of(teacher(), channels, smooth_images(8, 64))))
+    faces = smooth_images(2, 64).float()
+    assert not torch.equal(embed(faces), embed(faces))
 
 
 def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,6 +132,8 @@ def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pyte
     rows = read_rows(path)
     assert done
     assert len(rows) == 1 + 4 + 3
+    (prior,) = (row for row in rows if row.method == "prior")
+    assert set(prior.metrics["penalties"]) == {"style", "pca"}
     random = next(row for row in rows if row.options.get("target") == "random")
     assert random.metrics["rank_1"]["share"] <= 0.5
     page = path.with_suffix(".md").read_text()

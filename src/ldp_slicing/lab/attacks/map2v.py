@@ -1,7 +1,8 @@
-"""Faces from similarity scores, with the help of a prior: an attack like Map2V (CVPR 2024) on any peer.
+"""Faces from one release, with the help of a prior: an attack like Map2V (CVPR 2024) on any peer.
 
-The adversary has one release of the victim and a recogniser E for releases. It searches for a face of the prior whose
-own releases have the victim's embedding: the loss is 1 - cos(E(protect(face)), E(release of the victim)).
+The adversary has the embedding of the victim's release, and searches for a face of the prior whose own embedding is
+similar. Its loss is 1 - cosine, and a penalty on latents that the prior would hardly draw: without it the search leaves
+the faces and finds images that deceive one network alone.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from ldp_slicing.lab.peers.interface import Peer, derive_keys, to_bytes
 from ldp_slicing.lab.peers.training import half_precision
 
 Access = Literal["white-box", "zeroth-order"]
+Embed = Callable[[Tensor], Tensor]  # float32 [N, 3, H, W] of 0..255 to float32 [N, D] of length 1
 BATCH = 128
-TRUNCATION = 0.8  # faces lie between the start and what was found
 
 
 @dataclass(frozen=True)
 class Search:
     """How long to search. candidates: random faces to start from, the nearest few of which are averaged.
 
-    directions, reach: for the zeroth order, how many random directions are tried in a step, and how far. A query is one
-    release of one image of the adversary's; the victim has released one image once.
+    directions, reach: for the zeroth order, how many random directions are tried in a step, and how far. penalty: of
+    the mean squared deviation of a latent from the candidates', in units of their variance.
     """
 
     steps: int
@@ -37,28 +38,31 @@ class Search:
     nearest: int = 5
     directions: int = 16
     reach: float = 0.1
+    penalty: float = 0.0
     seed: int = 0
 
     def queries(self, access: Access) -> int:
-        """For each victim, but the candidates are shared by all."""
+        """How many faces are embedded for each victim; the candidates are shared by all."""
         return self.candidates + self.steps * (1 if access == "white-box" else 1 + self.directions)
 
 
-class _System:
-    """The attacked system: faces of the prior, released under new keys for every query, to embeddings of length 1."""
+class EmbedReleases:
+    """The embedding of a new release of each face: what a system that returns similarity scores gives away."""
 
-    def __init__(self, peer: Peer, recogniser: nn.Module, prior: FacePrior, size: tuple[int, int]) -> None:
-        self.peer, self.recogniser, self.prior, self.size, self.asked = peer, recogniser, prior, size, 0
+    def __init__(self, peer: Peer, recogniser: nn.Module) -> None:
+        self.peer, self.recogniser, self.asked = peer, recogniser, 0
 
-    def embed(self, latents: Tensor, *, gradients: bool = False) -> Tensor:
-        images = enlarge_images(self.prior.render(latents), self.size)
-        keys = derive_keys(f"map2v {self.asked}", len(latents))
+    @torch.no_grad()
+    def __call__(self, images: Tensor) -> Tensor:
+        keys = derive_keys(f"map2v {self.asked}", len(images))
         self.asked += 1
-        if gradients:
-            release = self.peer.protect_softly(images.clamp(0, 255), keys)
-        else:
-            release = self.peer.protect(to_bytes(images), keys)
-        return embed_inputs(self.recogniser, release.as_input())
+        return embed_inputs(self.recogniser, self.peer.protect(to_bytes(images), keys).as_input())
+
+
+def embed_unprotected(peer: Peer, recogniser: nn.Module) -> Embed:
+    """The embedding of faces themselves, with gradients. peer: no protection, fitted. recogniser: its student."""
+    known = peer.public_statistics
+    return lambda images: embed_inputs(recogniser, (images - known.mean) / known.deviation)
 
 
 def embed_inputs(recogniser: nn.Module, inputs: Tensor) -> Tensor:
@@ -69,74 +73,69 @@ def embed_inputs(recogniser: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def find_faces(
-    wanted: Tensor,
-    peer: Peer,
-    recogniser: nn.Module,
-    prior: FacePrior,
-    size: tuple[int, int],
-    access: Access,
-    search: Search,
+    wanted: Tensor, embed: Embed, prior: FacePrior, size: tuple[int, int], access: Access, search: Search
 ) -> Tensor:
     """float32 [N, D] embeddings of the victims' releases to uint8 [N, 3, *size]: the faces found.
 
-    recogniser: frozen, E of the module's docstring. "white-box" has its gradients and those of the release;
-    "zeroth-order" has the scores alone.
+    "white-box" follows the gradients of ``embed``; "zeroth-order" has its results alone.
     """
-    system = _System(peer, recogniser, prior, size)
     generator = torch.Generator().manual_seed(search.seed)
-    start = _nearest(wanted, system, prior.sample(search.candidates, generator), search.nearest)
-    found = start.clone().requires_grad_(True)
+    candidates = prior.sample(search.candidates, generator)
+    loss = _Loss(embed, prior, size, candidates, search.penalty)
+    found = loss.nearest(wanted, candidates, search.nearest).requires_grad_(True)
     optimiser = torch.optim.Adam([found], lr=search.rate)
     plan = torch.optim.lr_scheduler.MultiStepLR(optimiser, [3 * search.steps // 4], 0.1)
     slope = _gradient if access == "white-box" else _estimate
     for _ in range(search.steps):
-        found.grad = slope(found, start, wanted, system, search, generator)
+        found.grad = slope(found.detach(), wanted, loss, search, generator)
         optimiser.step()
         plan.step()
     with torch.no_grad():
-        faces = [prior.render(part) for part in torch.split(_truncated(found, start), BATCH)]
-        return to_bytes(enlarge_images(torch.cat(faces), size))
+        return to_bytes(torch.cat([loss.render(part) for part in torch.split(found, BATCH)]))
 
 
-def _truncated(found: Tensor, start: Tensor) -> Tensor:
-    return start + TRUNCATION * (found - start)
+class _Loss:
+    """How far faces are from the wanted embeddings, and their latents from what the prior draws."""
+
+    def __init__(
+        self, embed: Embed, prior: FacePrior, size: tuple[int, int], candidates: Tensor, penalty: float
+    ) -> None:
+        self.embed, self.prior, self.size, self.penalty = embed, prior, size, penalty
+        self.mean, self.deviation = candidates.mean(0), candidates.std(0).clamp_min(1e-6)
+
+    def render(self, latents: Tensor) -> Tensor:
+        return enlarge_images(self.prior.render(latents), self.size).clamp(0, 255)
+
+    def __call__(self, latents: Tensor, wanted: Tensor) -> Tensor:
+        """float32 [N]."""
+        unlikely = ((latents - self.mean) / self.deviation).square().flatten(1).mean(1)
+        return 1 - (self.embed(self.render(latents)) * wanted).sum(1) + self.penalty * unlikely
+
+    @torch.no_grad()
+    def nearest(self, wanted: Tensor, candidates: Tensor, count: int) -> Tensor:
+        """The mean latent of the candidates that are most similar to each victim."""
+        seen = torch.cat([self.embed(self.render(part)) for part in torch.split(candidates, BATCH)])
+        best = (wanted @ seen.T).topk(min(count, len(candidates))).indices
+        return candidates[best].mean(1)
+
+
+def _gradient(found: Tensor, wanted: Tensor, loss: _Loss, _search: Search, _generator: torch.Generator) -> Tensor:
+    parts = []
+    for some, aim in zip(torch.split(found, BATCH), torch.split(wanted, BATCH), strict=True):
+        latents = some.clone().requires_grad_(True)
+        parts.append(torch.autograd.grad(loss(latents, aim).sum(), latents)[0])
+    return torch.cat(parts)
 
 
 @torch.no_grad()
-def _nearest(wanted: Tensor, system: _System, candidates: Tensor, count: int) -> Tensor:
-    """The mean latent of the candidates that are most similar to each victim."""
-    seen = torch.cat([system.embed(part) for part in torch.split(candidates, BATCH)])
-    best = (wanted @ seen.T).topk(min(count, len(candidates))).indices
-    return candidates[best].mean(1)
-
-
-def _gradient(
-    found: Tensor, start: Tensor, wanted: Tensor, system: _System, _search: Search, _generator: torch.Generator
-) -> Tensor:
-    whole = torch.empty_like(found)
-    for i in range(0, len(found), BATCH):
-        part = found.detach()[i : i + BATCH].requires_grad_(True)
-        seen = system.embed(_truncated(part, start[i : i + BATCH]), gradients=True)
-        loss = (1 - (seen * wanted[i : i + BATCH]).sum(1)).sum()
-        (whole[i : i + BATCH],) = torch.autograd.grad(loss, part)
-    return whole
-
-
-@torch.no_grad()
-def _estimate(
-    found: Tensor, start: Tensor, wanted: Tensor, system: _System, search: Search, generator: torch.Generator
-) -> Tensor:
+def _estimate(found: Tensor, wanted: Tensor, loss: _Loss, search: Search, generator: torch.Generator) -> Tensor:
     """The mean of (loss(w + reach u) - loss(w)) / reach u over random unit directions u."""
     count, rest = len(found), found.shape[1:]
     drawn = torch.randn(search.directions, count, *rest, generator=generator).to(found.device)
     directions = functional.normalize(drawn.flatten(2), dim=2).view(drawn.shape)
     tried = torch.cat((found[None], found + search.reach * directions)).flatten(0, 1)
-    repeated = [one.repeat(1 + search.directions, *[1] * (one.ndim - 1)) for one in (start, wanted)]
-    losses = _losses(_truncated(tried, repeated[0]), repeated[1], system.embed).view(1 + search.directions, count)
+    aims = wanted.repeat(1 + search.directions, 1)
+    parts = zip(torch.split(tried, BATCH), torch.split(aims, BATCH), strict=True)
+    losses = torch.cat([loss(some, aim) for some, aim in parts]).view(1 + search.directions, count)
     change = (losses[1:] - losses[:1]) / search.reach
     return (change.view(*change.shape, *[1] * len(rest)) * directions).mean(0)
-
-
-def _losses(latents: Tensor, wanted: Tensor, embed: Callable[[Tensor], Tensor]) -> Tensor:
-    parts = zip(torch.split(latents, BATCH), torch.split(wanted, BATCH), strict=True)
-    return torch.cat([1 - (embed(some) * aim).sum(1) for some, aim in parts])

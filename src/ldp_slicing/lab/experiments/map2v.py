@@ -23,7 +23,15 @@ from ldp_slicing.lab.attacks.face_prior import (
     reduce_images,
     train_style_prior,
 )
-from ldp_slicing.lab.attacks.map2v import Access, Search, embed_inputs, find_faces
+from ldp_slicing.lab.attacks.map2v import (
+    Access,
+    Embed,
+    EmbedReleases,
+    Search,
+    embed_inputs,
+    embed_unprotected,
+    find_faces,
+)
 from ldp_slicing.lab.attacks.recognition import rank_1
 from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExperiment
 from ldp_slicing.lab.experiments.peer_faces import PeerFaces, revised
@@ -46,6 +54,8 @@ if TYPE_CHECKING:
 
 PEERS = ("none", "ldp-slicing:eps20", "duetface", "partialface", "dctdp:code-eps0.5", "dctdp:range-eps0.5")
 VICTIMS = 100
+PENALTIES = (0.0, 0.01, 0.03, 0.1, 0.3)  # of unlikely latents, from which one is chosen for each prior
+TUNED_ON = 32  # public people
 SEARCHES: dict[Access, Search] = {"white-box": Search(steps=300), "zeroth-order": Search(steps=200)}
 FALSE_ACCEPTANCE = 1e-3
 WIDTHS: dict[int, int] | None = None  # of the prior; the network's own by default
@@ -103,6 +113,7 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
         "epochs": student.epochs,
         "shown": shown,
         "victims": VICTIMS,
+        "penalties": list(PENALTIES),
         "student": student.recorded(),
     }
     base = Row("map2v", "lfw", folds=(0, 1, 2, 3, 4), recipe=recipe)
@@ -118,21 +129,29 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
         "pca": PcaPrior.fit(half.public),
         "style": _style_prior(half.public, shown, context),
     }
+    clear = load_peer("none").fit(half.public, half.people, half.teacher)
+    with fused_kernels(context.limits.compile):
+        embed_faces = embed_unprotected(clear, _student(clear, half, student))
+    penalties = {
+        name: _choose_penalty(prior, embed_faces, half, searches["white-box"], context)
+        for name, prior in priors.items()
+    }
     if own:
         reduced = to_bytes(enlarge_images(reduce_images(victims.images), _size(victims.images)))
         metrics = {
             "ceiling": victims.score(reduced),
             "sources": victims.score(victims.images),
             "seconds": round(time.monotonic() - began, 1),
+            "penalties": penalties,
             "distances": {name: nearest_public(prior, half.teacher, half.public) for name, prior in priors.items()},
         }
         yield replace(prior_row, metrics=metrics)
-    example = example_source()
+    adversary = _Adversary(half, victims, priors, penalties, embed_faces, searches, student, example_source())
     for peer, pending in wanted.items():
         if pending and not context.limits.reached:
-            yield from _attack(peer, pending, half, victims, priors, searches, student, example, context)
-            if example is not None:  # after each system, so that nothing is missing if the run is stopped
-                _draw_examples(read_rows(context.results / "map2v.json"), example, context.results)
+            yield from _attack(peer, pending, adversary, context)
+            if adversary.example is not None:  # after each system, so that nothing is missing if the run is stopped
+                _draw_examples(read_rows(context.results / "map2v.json"), adversary.example, context.results)
         else:
             context.postponed.extend(pending)
 
@@ -158,22 +177,26 @@ def _rows(base: Row, peer: str, searches: dict[Access, Search]) -> list[Row]:
     ]
 
 
-def _attack(
-    name: str,
-    rows: Sequence[Row],
-    half: PeerFaces,
-    victims: _Victims,
-    priors: dict[str, FacePrior],
-    searches: dict[Access, Search],
-    student: TrainingSchedule,
-    example: Tensor | None,
-    context: ExperimentContext,
-) -> Iterator[Row]:
+@dataclass(frozen=True, eq=False)
+class _Adversary:
+    """What the adversary has against every system. penalties: by prior. example: uint8 [1, 3, H, W], to be shown."""
+
+    half: PeerFaces
+    victims: _Victims
+    priors: dict[str, FacePrior]
+    penalties: dict[str, float]
+    embed_faces: Embed
+    searches: dict[Access, Search]
+    student: TrainingSchedule
+    example: Tensor | None
+
+
+def _attack(name: str, rows: Sequence[Row], adversary: _Adversary, context: ExperimentContext) -> Iterator[Row]:
     """All rows of one system, which is fitted once, with one recogniser for its releases."""
+    half, victims, example = adversary.half, adversary.victims, adversary.example
     peer: Peer = load_peer(name).fit(half.public, half.people, half.teacher)
-    queries = PublicReleases(peer, half.public, None, "adversary's release", redrawn=True)
     with fused_kernels(context.limits.compile):
-        recogniser = frozen(distil(queries, half.teacher, student))
+        recogniser = _student(peer, half, adversary.student)
     sources = victims.images if example is None else torch.cat((victims.images, example.to(victims.images.device)))
     release = peer.protect(sources, derive_keys("victims", len(sources)))
     with torch.no_grad():
@@ -183,26 +206,64 @@ def _attack(
         if context.limits.reached:
             context.postponed.append(row)
             continue
-        began, access, options = time.monotonic(), row.method, row.options
+        began, access, options = time.monotonic(), _access(row.method), row.options
         wanted = seen
         if options["target"] == "random":
             drawn = torch.randn(seen.shape, generator=torch.Generator().manual_seed(0))
             wanted = functional.normalize(drawn).to(seen.device)
-        prior, search = priors[str(options["prior"])], searches[_access(access)]
-        faces = find_faces(wanted, peer, recogniser, prior, _size(sources), _access(access), search)
+        kind = str(options["prior"])
+        search = replace(adversary.searches[access], penalty=adversary.penalties[kind])
+        embed_queries = adversary.embed_faces if access == "white-box" else EmbedReleases(peer, recogniser)
+        faces = find_faces(wanted, embed_queries, adversary.priors[kind], _size(sources), access, search)
         scored = victims.score(faces[: len(victims.images)])
         seconds = round(time.monotonic() - began, 1)
         context.log(f"{row.label}: rank-1 {percent(scored['rank_1']['share'])} %, {seconds} s")
         if example is not None and options["target"] == "release":
             below = torch.cat((release.as_image()[-1:], faces[-1:]))
             keep_example(below, _example_name(row), context.results / EXAMPLES)
-        queried = {"queries": search.queries(_access(access)), "releases_of_victim": 1}
+        queried = {"queries": search.queries(access), "releases_of_victim": 1, "penalty": search.penalty}
         deviations = {"deviations": list(peer.deviations)}
         yield replace(
             row,
             metrics=scored | queried | deviations | {"seconds": seconds},
             files=(SHEET,) if example is not None else (),
         )
+
+
+def _student(peer: Peer, half: PeerFaces, schedule: TrainingSchedule) -> nn.Module:
+    """The recogniser of the system's releases, frozen."""
+    queries = PublicReleases(peer, half.public, None, "adversary's release", redrawn=True)
+    return frozen(distil(queries, half.teacher, schedule))
+
+
+def _choose_penalty(
+    prior: FacePrior, embed_faces: Embed, half: PeerFaces, search: Search, context: ExperimentContext
+) -> float:
+    """The penalty by which faces found from public images resemble other images of the same public people most.
+
+    The recogniser that scores the attack judges the resemblance; nobody who is attacked takes part.
+    """
+    first, second = _two_images_each(half.people, TUNED_ON)
+    sources, others = half.public[first], half.public[second]
+    with torch.no_grad():
+        wanted = embed_faces(sources.float())
+    judged = embed(half.teacher, others, prepare=lambda x: x.float(), batch=256)
+    likeness = {}
+    for penalty in PENALTIES:
+        faces = find_faces(wanted, embed_faces, prior, _size(sources), "white-box", replace(search, penalty=penalty))
+        seen = embed(half.teacher, faces, prepare=lambda x: x.float(), batch=256)
+        likeness[penalty] = -float(squared_distances(seen, judged).mean())
+    context.log(f"squared distances by penalty: {', '.join(f'{p:g}: {-one:.3f}' for p, one in likeness.items())}")
+    return max(likeness, key=lambda penalty: likeness[penalty])
+
+
+def _two_images_each(people: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """int64 [K] twice: the first two images of up to ``count`` people who have two."""
+    order = torch.argsort(people, stable=True)
+    same = people[order[1:]] == people[order[:-1]]
+    starts = torch.cat((same.new_ones(1), ~same[:-1])) & same  # the first image of a person, and another follows
+    chosen = torch.nonzero(starts)[:count, 0]
+    return order[chosen], order[chosen + 1]
 
 
 def _access(method: str) -> Access:
@@ -276,7 +337,7 @@ def _scores(found: Any) -> list[str]:  # noqa: ANN401 - JSON
 
 def figure(rows: RowsByExperiment) -> Figure:
     """How often a found face is taken for the victim, by system and access."""
-    from ldp_slicing.lab.figures import COLOURS, legend, panels
+    from ldp_slicing.lab.figures import COLOURS, common_legend, panels
 
     drawn, (axis,) = panels(1, width=6.4, logarithmic=False)
     kinds = (("white-box", "style"), ("zeroth-order", "style"), ("white-box", "pca"))
@@ -293,7 +354,7 @@ def figure(rows: RowsByExperiment) -> Figure:
         axis.errorbar(places, shares, yerr=errors, fmt="o", color=colour, capsize=2, label=f"{access}, {prior}")
     axis.set_xticks(range(len(names)), names, rotation=30, ha="right")
     axis.set(ylabel="taken for the victim at FAR 0.001, %", ylim=(-2, 102))
-    legend(axis)
+    common_legend(drawn, axis, 3)
     return drawn
 
 
@@ -301,15 +362,19 @@ EXPERIMENT = Experiment(
     "map2v",
     """
 An attack like Map2V (CVPR 2024): the adversary has one release of each victim, a recogniser for releases (the student
-of `peers`), and a generator of faces. It searches for a face whose own releases have the victim's embedding. dlib's
+of `peers`), and a generator of faces. It searches for a face with the embedding of the victim's release. dlib's
 recogniser, which the search does not use, then compares the face with the victim's image and with another image of the
 victim, at a false acceptance rate of 0.001.
 
-- White box: gradients of the recogniser and of the release (of LDP-Slicing: those of its view). Zeroth order: scores of
-  the adversary's own releases alone.
+- White box: all students learn the embeddings of one recogniser. So the adversary compares the victim's release, as the
+  system's student sees it, with faces as the student of unprotected images sees them, and follows that student's
+  gradients. No gradient of the release is needed.
+- Zeroth order: scores of the adversary's own releases alone, as in Map2V.
+- Latents that the prior would hardly draw are penalised. The penalty is chosen on public people, without protection.
 - The prior is our own: a style generator of 64 x 64 pixels trained on the public half of LFW, some 7,860 faces. Map2V
-  has one of 256 x 256 pixels trained on 70,000, so its numbers are not comparable. Principal components are the floor.
-- The student starts from dlib's weights, so it is related to the recogniser that scores.
+  has one of 256 x 256 pixels trained on 70,000, so its numbers are not comparable. The other prior is the mean face and
+  its principal components.
+- Students start from dlib's weights, so they are related to the recogniser that scores.
 - `none` is no protection: the attack must succeed. With a random embedding as the target it must fail.
 """,
     measure,

@@ -131,7 +131,7 @@ def _cell(found: Metrics) -> str:
 
 
 def figure(rows: RowsByExperiment) -> Figure:
-    from ldp_slicing.lab.figures import COLOURS, legend, panels
+    from ldp_slicing.lab.figures import COLOURS, common_legend, panels
 
     drawn, axes = panels(len(NAMES), logarithmic=False)
     for axis, (dataset, title) in zip(axes, NAMES.items(), strict=True):
@@ -147,7 +147,7 @@ def figure(rows: RowsByExperiment) -> Figure:
         names = [str(row.options["peer"]) for row in found]
         axis.set_xticks(range(len(names)), names, rotation=40, ha="right")
         axis.set(title=title, ylabel="advantage, % (at most 50)", ylim=(-1, 51))
-        legend(axis)
+    common_legend(drawn, axes[0], 1)
     return drawn
 
 

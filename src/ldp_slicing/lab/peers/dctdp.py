@@ -67,6 +67,10 @@ class Dctdp(Peer):
         return ours, budget, "one noise tensor per image; the public code draws one per batch"
 
     @property
+    def revision(self) -> int:
+        return 2
+
+    @property
     def guarantee(self) -> Guarantee | None:
         """With sensitivity 1 there is none: coefficients differ by up to hundreds."""
         if self.sensitivity == "code":
@@ -93,13 +97,25 @@ class Dctdp(Peer):
     def image_of(self, release: Release) -> Tensor:
         return from_maps(fill_maps(release.values, KEPT))
 
+    @property
+    def input_weights(self) -> Tensor:
+        """The share of each map's variance that is not noise, relative to the clearest map. Most are noise alone."""
+        variance = self.public_statistics.deviation.square()
+        noise = 2 * self._scales_of_maps().square().to(variance)[:, None, None]
+        signal = (1 - noise / variance).clamp_min(0)
+        return signal / signal.max().clamp_min(1e-6)
+
     def decode(self, release: Release) -> Tensor:
         """By least squares, each map weighted by its mean variance.
 
         The mean precision would trust a whole map as much as its few quiet coefficients.
         """
-        scales = self.scale().expand(release.values.shape[1:]).double().square().mean((1, 2)).sqrt()
-        return invert_kept(release.values, KEPT, self.mean_image, scales=scales).images
+        return invert_kept(release.values, KEPT, self.mean_image, scales=self._scales_of_maps()).images
+
+    def _scales_of_maps(self) -> Tensor:
+        """float64 [189]: the scale of each map's noise, the root mean square over its coefficients."""
+        squared = self.scale().double().square()
+        return (squared.mean((1, 2)) if squared.ndim else squared).sqrt().expand(len(KEPT))
 
     def _clipped_maps(self, images: Tensor) -> Tensor:
         maps = to_maps(images)[:, KEPT]

@@ -105,10 +105,6 @@ class Peer(ABC):
         releases depend on the identity.
         """
 
-    def soft_values(self, images: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-        """``release_values`` of float images, with gradients. By default that function itself."""
-        return self.release_values(images, generators)
-
     def train(self, public: Tensor, people: Tensor, teacher: nn.Module) -> Self:
         """Return a trained copy. Systems without training return themselves."""
         del public, people, teacher
@@ -117,6 +113,14 @@ class Peer(ABC):
     def input_of(self, release: Release) -> Tensor:
         """Return float32 [N, C', H, W], not standardised: what a network reads. By default the values themselves."""
         return release.values.float()
+
+    @property
+    def input_weights(self) -> Tensor | None:
+        """float32 [C', 1, 1] of 0..1: how much of each standardised channel is signal, or None if all are alike.
+
+        A network that starts from random weights does not find a few clear channels among many that are noise.
+        """
+        return None
 
     @abstractmethod
     def image_of(self, release: Release) -> Tensor:
@@ -181,12 +185,6 @@ class Peer(ABC):
         height, width = images.shape[2:]
         return Release(values, self, (height, width))
 
-    def protect_softly(self, images: Tensor, keys: Sequence[bytes]) -> Release:
-        """The same for float [N, 3, H, W] images of 0..255, with gradients: for adversaries that know the method."""
-        values = self.soft_values(images, self._generators(keys, images.device))
-        height, width = images.shape[2:]
-        return Release(values, self, (height, width))
-
     def _generators(self, keys: Sequence[bytes], device: torch.device) -> list[torch.Generator]:
         return [_generator(self.name, key, device) for key in keys]
 
@@ -212,9 +210,13 @@ class Release:
     shape: tuple[int, int]
 
     def as_input(self) -> Tensor:
-        """float32 [N, C', H, W], standardised per channel with the public statistics: what every network reads."""
-        known = self.peer.public_statistics
-        return _standardised(self.peer.input_of(self), known.mean, known.deviation)
+        """float32 [N, C', H, W]: what every network reads.
+
+        Standardised per channel with the public statistics, then multiplied by the peer's weights, if it has any.
+        """
+        known, weights = self.peer.public_statistics, self.peer.input_weights
+        deviation = known.deviation if weights is None else known.deviation / weights.clamp_min(1e-6)
+        return _standardised(self.peer.input_of(self), known.mean, deviation)
 
     def as_image(self) -> Tensor:
         """uint8 [N, 3, H, W]: the release as an image, to look at."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ldp_slicing.lab.bits import to_bits
-from ldp_slicing.lab.peers.interface import Guarantee, Peer, Release, to_bytes
+from ldp_slicing.lab.peers.interface import Guarantee, Peer, Release
 from ldp_slicing.plan import Plan
 from ldp_slicing.randomness import KEY_BYTES, ImageKey, SeededForTests
 from ldp_slicing.slicer import Slicer
@@ -40,7 +40,7 @@ class Slicing(Peer):
     def deviations(self) -> tuple[str, ...]:
         return (
             "released as Y, Cb and Cr, from which networks read the bits; the same release in RGB reveals a little "
-            "less, because some colours are clamped; gradients reach the three channels and not the bits",
+            "less, because some colours are clamped",
             "image keys are derived from a label, so that the experiment can be repeated",
             "on a GPU, masks come from PyTorch's generator and not from a cipher; their distribution is the same",
         )
@@ -63,32 +63,15 @@ class Slicing(Peer):
         sources = np.ascontiguousarray(images.permute(0, 2, 3, 1).numpy())
         return torch.from_numpy(slicer(sources, keys)).permute(0, 3, 1, 2).contiguous()
 
-    def soft_values(self, images: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-        """A release of the rounded image, with the gradient of the view: bits have none."""
-        released = self.release_values(to_bytes(images.detach()), generators).float()
-        view = functional.adaptive_avg_pool2d(_ycbcr(images), (released.shape[2], released.shape[3]))
-        if self.prune is not None:
-            blocks = functional.avg_pool2d(view, 2, ceil_mode=True)
-            view = view - functional.interpolate(blocks, scale_factor=2.0)[:, :, : view.shape[2], : view.shape[3]]
-        return view + (released - view).detach()
-
     def input_of(self, release: Release) -> Tensor:
-        """Every bit that is not dropped, and the three channels, which have the gradient."""
+        """Every bit that is not dropped, and the three channels."""
         kept = [8 * (2 - bit // 8) + bit % 8 for bit in range(self.plan.word_bits) if self.plan.kept_bits >> bit & 1]
-        bits = to_bits(to_bytes(release.values.detach().float()))[:, kept].float()
-        seen = torch.cat((bits, release.values.float()), 1)
+        seen = torch.cat((to_bits(release.values)[:, kept].float(), release.values.float()), 1)
         return functional.interpolate(seen, size=release.shape, mode="nearest")
 
     def image_of(self, release: Release) -> Tensor:
-        shown = to_rgb(to_bytes(release.values.detach().float()).int()).float()
+        shown = to_rgb(release.values.int()).float()
         return functional.interpolate(shown, size=release.shape, mode="nearest")
-
-
-def _ycbcr(images: Tensor) -> Tensor:
-    """float [N, 3, H, W] R, G, B of 0..255 to Y, Cb, Cr of the same range, with gradients."""
-    r, g, b = images.unbind(1)
-    y = 0.299 * r + 0.587 * g + 0.114 * b
-    return torch.stack((y, 128 + 0.564 * (b - y), 128 + 0.713 * (r - y)), 1)
 
 
 PEERS = (
