@@ -18,9 +18,12 @@ from ldp_slicing.lab.attacks.face_prior import (
     train_style_prior,
 )
 from ldp_slicing.lab.attacks.map2v import Access, EmbedReleases, Search, embed_unprotected, find_faces
+from ldp_slicing.lab.experiment import ExperimentContext
 from ldp_slicing.lab.experiments import map2v
+from ldp_slicing.lab.experiments.peer_faces import PeerFaces
 from ldp_slicing.lab.learners.models import EMBEDDERS
 from ldp_slicing.lab.learners.models.style import LATENT, StyleGenerator
+from ldp_slicing.lab.learners.training import Limits
 from ldp_slicing.lab.peers import load_peer
 from ldp_slicing.lab.peers.interface import to_bytes
 from ldp_slicing.lab.peers.training import frozen, student_of
@@ -79,7 +82,7 @@ def test_augmentation_keeps_shapes_and_gradients() -> None:
     assert (changed == 0).float().mean() > 0.1  # what was cut out
 
 
-@pytest.mark.parametrize("access", ["white-box", "zeroth-order"])
+@pytest.mark.parametrize("access", ["gradients", "scores"])
 def test_the_search_finds_faces_with_the_wanted_embedding(access: Access) -> None:
     public = smooth_images(40, 64, seed=1)
     peer = fitted(load_peer("none"), side=64)
@@ -87,7 +90,7 @@ def test_the_search_finds_faces_with_the_wanted_embedding(access: Access) -> Non
     victims = enlarge_images(prior.render(prior.sample(3, torch.Generator().manual_seed(5))), (64, 64))
     with torch.no_grad():
         wanted = functional.normalize(recogniser(peer.protect(to_bytes(victims), keys(3)).as_input()))
-    embed = embed_unprotected(peer, recogniser) if access == "white-box" else EmbedReleases(peer, recogniser)
+    embed = embed_unprotected(peer, recogniser) if access == "gradients" else EmbedReleases(peer, recogniser)
     likeness = []
     for steps in (0, 30):
         search = Search(steps=steps, rate=0.1, candidates=20, reach=0.5)
@@ -97,7 +100,8 @@ def test_the_search_finds_faces_with_the_wanted_embedding(access: Access) -> Non
             seen = functional.normalize(recogniser(peer.protect(faces, keys(3, "again")).as_input()))
         likeness.append((seen * wanted).sum(1).mean())
     assert likeness[1] > likeness[0]
-    assert search.queries("zeroth-order") == 20 + 30 * 17
+    assert search.queries("scores") == 20 + 30 * 17
+    assert search.queries("gradients") == 0
 
 
 def test_a_penalty_keeps_the_search_near_the_faces_of_the_prior() -> None:
@@ -108,17 +112,33 @@ def test_a_penalty_keeps_the_search_near_the_faces_of_the_prior() -> None:
     contrast = []
     for penalty in (0.0, 10.0):
         search = Search(steps=60, rate=0.3, candidates=20, penalty=penalty)
-        faces = find_faces(wanted, embed, prior, (64, 64), "white-box", search).float()
+        faces = find_faces(wanted, embed, prior, (64, 64), "gradients", search).float()
         contrast.append((faces - enlarge_images(prior.mean.view(1, 3, 64, 64), (64, 64))).square().mean())
     assert contrast[1] < contrast[0] / 4
 
 
-def test_a_new_release_answers_every_query() -> None:
+def test_releases_of_one_step_have_the_same_randomness() -> None:
     peer = fitted(load_peer("ldp-slicing:eps20"), side=64)
     channels = peer.protect(smooth_images(1, 64), keys(1)).as_input().shape[1]
     embed = EmbedReleases(peer, frozen(student_of(teacher(), channels, smooth_images(8, 64))))
     faces = smooth_images(2, 64).float()
-    assert not torch.equal(embed(faces), embed(faces))
+    assert torch.equal(embed(faces, 0), embed(faces, 0))
+    assert not torch.equal(embed(faces, 0), embed(faces, 1))
+
+
+def test_nothing_is_trained_on_the_people_of_the_penalty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_lfw(tmp_path)
+    monkeypatch.setitem(EMBEDDERS, "dlib", (lambda: tiny(128), 128))
+    context = ExperimentContext(tmp_path, tmp_path, torch.device("cpu"), Limits())
+    half = PeerFaces.load(context)
+    rest, images = map2v._hold_out(half, 2)
+    people = [
+        {int(half.people[i]) for i, one in enumerate(half.public) if torch.equal(one, image)} for image in images[:, 0]
+    ]
+    assert people[0] == people[1]
+    assert not people[0] & set(rest.people.tolist())
+    assert not torch.equal(images[0, 0], images[1, 0])
+    assert len(rest.public) == len(rest.people) < len(half.people)
 
 
 def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,18 +146,18 @@ def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(EMBEDDERS, "dlib", (lambda: tiny(128), 128))
     monkeypatch.setattr(map2v, "PEERS", ("none", "dp-pix:b4-m1-eps80"))
     monkeypatch.setattr(map2v, "WIDTHS", WIDTHS)
+    monkeypatch.setattr(map2v, "TUNED_ON", 2)
     where = (tmp_path / "data", tmp_path / "results", tmp_path / "work")
     lines: list[str] = []
     done, path = reproduce("map2v", *where, epochs=1, device="cpu", say=lines.append)
     rows = read_rows(path)
     assert done
     assert len(rows) == 1 + 4 + 3
-    (prior,) = (row for row in rows if row.method == "prior")
-    assert set(prior.metrics["penalties"]) == {"style", "pca"}
-    random = next(row for row in rows if row.options.get("target") == "random")
-    assert random.metrics["rank_1"]["share"] <= 0.5
+    assert all(row.metrics["penalty"] in map2v.PENALTIES for row in rows if row.method != "prior")
+    another = next(row for row in rows if row.options.get("target") == "another")
+    assert another.metrics["rank_1"]["share"] <= 0.5
     page = path.with_suffix(".md").read_text()
-    assert "| none | a random embedding | white-box | style |" in page
+    assert "| none | a release of somebody else | gradients | style |" in page
     assert "the sources at 64 x 64" in page
     with Image.open(path.with_name("map2v-portrait.png")) as sheet:
         assert sheet.width > 4 * 112

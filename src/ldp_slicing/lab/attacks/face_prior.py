@@ -29,8 +29,8 @@ class FacePrior(Protocol):
         """float32 [count, ...]: latents of random faces. The generator is the CPU's."""
         ...
 
-    def render(self, latents: Tensor) -> Tensor:
-        """Latents to float32 [N, 3, 64, 64], 0..255 up to rounding, with gradients."""
+    def render(self, latents: Tensor, *, precise: bool = False) -> Tensor:
+        """Latents to float32 [N, 3, 64, 64], 0..255 up to rounding, with gradients. precise: in full precision."""
         ...
 
 
@@ -67,7 +67,8 @@ class PcaPrior:
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
         return torch.randn(count, len(self.basis), generator=generator).to(self.mean.device)
 
-    def render(self, latents: Tensor) -> Tensor:
+    def render(self, latents: Tensor, *, precise: bool = False) -> Tensor:
+        del precise  # it always is
         return (self.mean + latents @ self.basis).view(-1, 3, SIDE, SIDE)
 
 
@@ -82,8 +83,8 @@ class StylePrior:
         with torch.no_grad():
             return self.network.mapping(torch.randn(count, LATENT, generator=generator).to(device)).clone()
 
-    def render(self, latents: Tensor) -> Tensor:
-        with half_precision(latents.device):
+    def render(self, latents: Tensor, *, precise: bool = False) -> Tensor:
+        with half_precision(latents.device, enabled=not precise):
             out: Tensor = self.network(latents)
         return 127.5 * (out + 1)
 

@@ -115,9 +115,9 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def half_precision(device: torch.device) -> torch.autocast:
+def half_precision(device: torch.device, *, enabled: bool = True) -> torch.autocast:
     """bfloat16 for networks on a GPU. Maps must be standardised first: raw ones differ by five orders of magnitude."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
+    return torch.autocast(device.type, torch.bfloat16, enabled=enabled and device.type == "cuda")
 
 
 def channels_last(network: SomeNetwork) -> SomeNetwork:
