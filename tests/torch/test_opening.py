@@ -22,7 +22,7 @@ from ldp_slicing import Card, Plan, Slicer
 from ldp_slicing.cli import app
 from ldp_slicing.errors import CardError, ReleaseError
 from ldp_slicing.formats.base import Options
-from ldp_slicing.torch import Decoder, ReleasedDataset, ReleasedFiles, open_releases
+from ldp_slicing.torch import Decoder, Reconstructor, ReleasedDataset, ReleasedFiles, open_releases
 from tests.formats.dicom_files import SLICE, STACK, dicom, saved
 from tests.formats.parquet_files import table
 from tests.formats.shards import shard
@@ -259,6 +259,27 @@ def test_a_decoder_of_another_plan_is_refused(by_class: Path) -> None:
     with pytest.raises(CardError, match=r"the card states .* but the decoder is for"):
         Decoder.from_card(found.card, found.images(), plan=Plan.paper(12.0))
     assert Decoder.from_card(found.card, found.images(), plan=Plan.paper(20.0)).plan == Plan.paper(20.0)
+
+
+def test_a_decoder_of_another_plan_is_found_at_any_depth_and_when_assigned(tmp_path: Path) -> None:
+    grey = {f"{name}/0.png": encoded(gradient(6, 8)[..., 0], "PNG") for name in ("cat", "dog")}
+    files = opened(privatize(plant(tmp_path / "in", grey), tmp_path / "out"))
+    sources = TensorDataset(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.arange(2))
+    made = ReleasedDataset(sources, Slicer(Plan.grey(20.0)), store=tmp_path / "store")
+    right, other = (Decoder.fit(files.images(), Plan.grey(epsilon)) for epsilon in (20.0, 12.0))
+    for path, found in ((tmp_path / "out", files), (tmp_path / "store", made)):
+        for wrong in (other, Reconstructor(other, width=8), v2.RandomApply([v2.Identity(), v2.Compose([other])])):
+            for transform in (wrong, v2.Compose([v2.Compose([wrong])])):
+                with pytest.raises(CardError, match=r"the card states .* but the decoder is for"):
+                    open_releases(path, transform=transform)
+                with pytest.raises(CardError, match=r"the card states .* but the decoder is for"):
+                    found.transform = transform
+        assert found.transform is None
+        found.transform = v2.Compose([v2.Compose([right])])
+        assert torch.equal(found[1][0], right(list(found.images())[1][0]))
+    with pytest.raises(CardError, match=r"the card states .* but the decoder is for"):
+        ReleasedDataset(sources, Slicer(Plan.grey(20.0)), store=tmp_path / "new", transform=v2.Compose([other]))
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_card_with_several_plans(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from ldp_slicing.card import Card
 from ldp_slicing.errors import CardError, ImageError, LdpSlicingError, ReleaseError
 from ldp_slicing.keys import source_digest
 from ldp_slicing.slicer import Slicer, as_batch
+from ldp_slicing.torch.decode import check_transform
 from ldp_slicing.torch.distributed import check_single_process, process_count, wait_for_store
 from ldp_slicing.torch.images import IMAGE_TYPES, ImageKind, check_label, from_pixels, pixels_to_tensor, to_pixels
 from ldp_slicing.torch.labels import copy_label, storage_kind
@@ -56,7 +57,7 @@ class ReleasedDataset(Dataset[Any]):
         Without a store this is refused, because each process would make releases of its own.
     transform
         is applied to the release on every access. A transform of the wrapped data set is part of the source: a random
-        crop there is released once, as it was.
+        crop there is released once, as it was. A ``Decoder`` for another plan is refused as by ``open_releases``.
     progress
         ``progress(done, total)`` is called after each release.
 
@@ -78,7 +79,8 @@ class ReleasedDataset(Dataset[Any]):
     ) -> None:
         if not isinstance(slicer, Slicer):
             raise ReleaseError(f"a ReleasedDataset needs a Slicer, such as Slicer(Plan.paper(20.0)); got {slicer!r}")
-        self.transform = transform
+        check_transform(transform, lambda bits: slicer.plan)  # before anything is released
+        self._transform = transform
         self._folder = None if store is None else Path(store).absolute()
         if self._folder is None:
             check_single_process()
@@ -109,10 +111,20 @@ class ReleasedDataset(Dataset[Any]):
         Pixels are read when they are accessed, so the folder may be larger than memory.
         """
         self = cls.__new__(cls)
-        self.transform = transform
         self._folder = Path(path).absolute()
         self._hold(open_folder(self._folder))
+        self.transform = transform
         return self
+
+    @property
+    def transform(self) -> Transform:
+        """What is applied to the release on every access. A decoder for another plan is refused."""
+        return self._transform
+
+    @transform.setter
+    def transform(self, transform: Transform) -> None:
+        check_transform(transform, lambda bits: self._releases.plan)
+        self._transform = transform
 
     def __len__(self) -> int:
         return len(self._releases.index.shapes)
@@ -153,7 +165,7 @@ class ReleasedDataset(Dataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the path of a store instead of its pixels: workers open it themselves."""
-        return self.__dict__ if self._folder is None else {"_folder": self._folder, "transform": self.transform}
+        return self.__dict__ if self._folder is None else {"_folder": self._folder, "_transform": self._transform}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -23,14 +23,14 @@ corrected to have that mean: see ``impose_block_mean``. Otherwise pixels are tak
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ldp_slicing.card import Card, Statement
+from ldp_slicing.card import Card
 from ldp_slicing.errors import CardError, ImageError, LdpSlicingError
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.colours import colour_rows, look_up_colours, sum_by_row
@@ -114,7 +114,7 @@ class Decoder:
         """
         stated = card.statement(bits)
         if plan is not None:
-            check_plan(plan, stated)
+            check_plan(plan, stated.plan)
         if stated.output != "rgb" and stated.plan.is_colour:
             raise CardError("the card states pixels in Y, Cb, Cr, and a decoder takes RGB: convert them first")
         return cls.fit(released, stated.plan, prune=stated.prune)
@@ -190,13 +190,27 @@ def to_standard(expected: Tensor, centre: Tensor, deviation: Tensor) -> Tensor:
     return (128 + UNITS_PER_DEVIATION * standard).round_().clamp_(0, 255).to(torch.uint8)
 
 
-def check_plan(plan: Plan, stated: Statement) -> None:
-    """Raise CardError if a card states another plan."""
-    if plan != stated.plan:
+def check_plan(plan: Plan, stated: Plan) -> None:
+    """Raise CardError if the plan of a decoder is not the one that the card states."""
+    if plan != stated:
         raise CardError(
-            f"the card states {stated.plan!r}, but the decoder is for {plan!r}: with other flip rates its values would "
+            f"the card states {stated!r}, but the decoder is for {plan!r}: with other flip rates its values would "
             "be wrong"
         )
+
+
+def check_transform(transform: object, stated: Callable[[int], Plan]) -> None:
+    """Raise CardError if a transform of releases is, or contains, a decoder for another plan.
+
+    Compositions such as v2.Compose are searched at any depth. The decoders that a function calls cannot be found.
+    stated: returns the plan of the releases whose words have so many bits.
+    """
+    plan = getattr(transform, "plan", None)  # Decoder and Reconstructor have one
+    if isinstance(plan, Plan):
+        check_plan(plan, stated(plan.word_bits))
+    steps = getattr(transform, "transforms", ())
+    for step in steps if isinstance(steps, Iterable) else ():
+        check_transform(step, stated)
 
 
 def posterior_mean(words: Tensor, plan: Plan, prior: Tensor) -> Tensor:
