@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import operator
 import os
 from collections import Counter
@@ -132,9 +131,7 @@ class ReleasedDataset(Dataset[Any]):
     def __getitem__(self, index: int) -> Any:  # noqa: ANN401
         i = range(len(self))[operator.index(index)]
         about = self._releases.index
-        begin, end = self._offsets[i : i + 2].tolist()
-        pixels = self._releases.pixels[begin:end].reshape(about.shapes[i])
-        image = from_pixels(about.kind, pixels, ycbcr=self._releases.output == "ycbcr")
+        image = from_pixels(about.kind, self._releases.image(i), ycbcr=self._releases.output == "ycbcr")
         if self.transform is not None:
             image = self.transform(image)
         if about.items == "image":
@@ -147,10 +144,9 @@ class ReleasedDataset(Dataset[Any]):
 
     def images(self) -> Iterator[Tensor]:
         """Yield each release alone as [1, C, H, W], without transform and label: what ``Decoder.from_card`` takes."""
-        about = self._releases.index
-        for shape, begin in zip(about.shapes.tolist(), self._offsets.tolist(), strict=False):
-            pixels = self._releases.pixels[begin : begin + math.prod(shape)].reshape(shape)
-            yield torch.tensor(pixels)[None] if "tensor" in about.kind else pixels_to_tensor(pixels)[None]
+        is_tensor = "tensor" in self._releases.index.kind
+        for pixels in map(self._releases.image, range(len(self))):
+            yield torch.tensor(pixels)[None] if is_tensor else pixels_to_tensor(pixels)[None]
 
     @property
     def card(self) -> Card:
@@ -175,7 +171,6 @@ class ReleasedDataset(Dataset[Any]):
     def _hold(self, releases: Releases) -> None:
         releases.pixels.flags.writeable = False
         self._releases = releases
-        self._offsets = np.concatenate(([0], np.cumsum(releases.index.shapes.prod(axis=1))))
 
     def _check_same(self, dataset: Any, slicer: Slicer) -> None:  # noqa: ANN401
         """Raise ReleaseError if the store is not of this data set and slicer. Compares the first and the last item."""

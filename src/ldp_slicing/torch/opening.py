@@ -19,7 +19,7 @@ from ldp_slicing.opened import OpenedReleases, open_set
 from ldp_slicing.torch.dataset import ReleasedDataset
 from ldp_slicing.torch.decode import check_transform
 from ldp_slicing.torch.images import pixels_to_tensor
-from ldp_slicing.torch.store import INDEX_NAME
+from ldp_slicing.torch.store import is_store
 
 FOLDER = "folder"  # the label of a release that lies in the folder of its class
 _ONE_PER_FILE = (".png", ".dcm")
@@ -48,7 +48,7 @@ def open_releases(
         refused, also within v2.Compose and when ``transform`` is assigned later. One that a function calls, such as a
         lambda, cannot be checked.
     """
-    if (Path(path) / INDEX_NAME).is_file():
+    if is_store(path):
         if label is not None:
             raise ReleaseError(f"{path} is a store, whose items are as they were released: leave out label")
         return ReleasedDataset.open(path, transform=transform)
