@@ -18,11 +18,12 @@ from torch.utils.data import DataLoader, TensorDataset
 from torchvision.transforms import v2
 from typer.testing import CliRunner
 
-from ldp_slicing import Card, Plan, Slicer
+from ldp_slicing import Card, Plan, Slice, Slicer
 from ldp_slicing.cli import app
 from ldp_slicing.errors import CardError, ReleaseError
 from ldp_slicing.formats.base import Options
 from ldp_slicing.torch import Decoder, Reconstructor, ReleasedDataset, ReleasedFiles, open_releases
+from ldp_slicing.torch.decode import check_plan
 from tests.formats.dicom_files import SLICE, STACK, dicom, saved
 from tests.formats.parquet_files import table
 from tests.formats.shards import shard
@@ -62,8 +63,12 @@ def test_a_folder_by_class(by_class: Path) -> None:
         assert np.array_equal(image.permute(1, 2, 0).numpy(), pixels(by_class / name))
         assert found.classes[label] == name.split("/")[1]
     assert found[-1][0].shape == (3, 8, 8)
-    with pytest.raises(IndexError):
-        found[6]
+    for index in (6, -7):
+        with pytest.raises(IndexError, match=f"no release {index}: there are 6, numbered from 0 to 5"):
+            found[index]
+        with pytest.raises(IndexError, match=f"no release {index}: there are 6"):
+            found.about(index)
+    assert len(list(found)) == 6  # which relies on IndexError
 
 
 def test_a_part_of_a_folder(by_class: Path) -> None:
@@ -247,6 +252,26 @@ def test_plans_slicers_and_decoders_from_a_card(tmp_path: Path) -> None:
     assert opened(target, transform=decoder)[1].shape == found[1].shape
     with pytest.raises(CardError, match="statements about words of 24 bits, none about 8 bits"):
         Plan.from_card(card, 8)
+    for path in (target / "card.json", str(target / "card.json")):
+        for read in (Plan.from_card, Slicer.from_card, lambda path: Decoder.from_card(path, found.images())):
+            with pytest.raises(CardError, match=r"from_card needs a card, such as Card\.read\('.*/out/card\.json'\)"):
+                read(path)
+
+
+@pytest.mark.parametrize(
+    ("plan", "stated", "said"),
+    [
+        (Plan.paper(12.0), Plan.paper(20.0), r"colour, epsilon 20 in 24 slices \(Y7: 3\.\d+\), .* epsilon 12 in 24"),
+        (Plan.paper(20.0), Plan.paper(20.0, (2, 1, 1)), r"epsilon 20 in 24 slices \(Y7: 2.* epsilon 20 .*\(Y7: 3"),
+        (Plan.sliced(5.2, "Y7+Cb7"), Plan.sliced(5.2, "Y7+Cr7"), r"1 slice \(Y7\+Cr7: 5\.2\), .* \(Y7\+Cb7: 5\.2\)"),
+        (Plan([Slice(0x80, 1)], 8), Plan([Slice(0x80, 1), Slice(0x40, 1)], 8), r"in 2 slices \(bit 6: .* in 1 slice"),
+        (Plan.grey(20.0), Plan.paper(20.0), r"states colour, epsilon 20 .* is for 8-bit grey, epsilon 20"),
+    ],
+)
+def test_a_refused_decoder_is_told_what_differs(plan: Plan, stated: Plan, said: str) -> None:
+    with pytest.raises(CardError, match=said) as refused:
+        check_plan(plan, stated)
+    assert len(str(refused.value)) < 250
 
 
 def test_a_decoder_of_another_plan_is_refused(by_class: Path) -> None:

@@ -42,11 +42,11 @@ class ReleasedDataset(Dataset[Any]):
 
     dataset
         has a length and returns items by number. An item is an image, a tuple or list of an image and labels, or a dict
-        of an image and labels, as Hugging Face has it. The image of a dict is its one PIL image or tv_tensors.Image, or
-        has the key "image" or "img". An image is a uint8 tensor or tv_tensors.Image C x H x W with 3 channels or 1, a
-        PIL image (RGB, L, I;16), or a uint8 array H x W x C or H x W; uint16 for grey of 9 to 16 bits.
-        Sizes may differ. Releases have the same type and dtype; tensors are on the CPU. Floats are refused: put
-        ToTensor into ``transform``.
+        of an image and labels, as Hugging Face has it. The image of a dict is its only PIL image or tv_tensors.Image;
+        if it has neither, the tensor or array with the key "image" or "img". An image is a uint8 tensor or
+        tv_tensors.Image C x H x W with 3 channels or 1, a PIL image (RGB, L, I;16), or a uint8 array H x W x C or
+        H x W; uint16 for grey of 9 to 16 bits. Sizes may differ. Releases have the same type and dtype; tensors are on
+        the CPU. Floats are refused: put ToTensor into ``transform``.
     slicer
         makes the releases. They have the shapes of their sources, or the slicer's ``size``.
     store
@@ -129,7 +129,7 @@ class ReleasedDataset(Dataset[Any]):
         return len(self._releases.index.shapes)
 
     def __getitem__(self, index: int) -> Any:  # noqa: ANN401
-        i = range(len(self))[operator.index(index)]
+        i = item_number(index, len(self))
         about = self._releases.index
         image = from_pixels(about.kind, self._releases.image(i), ycbcr=self._releases.output == "ycbcr")
         if self.transform is not None:
@@ -186,6 +186,14 @@ class ReleasedDataset(Dataset[Any]):
             )
 
 
+def item_number(index: int, count: int) -> int:
+    """Return the number of an item, of which there are ``count``. A negative index counts from the end."""
+    try:
+        return range(count)[operator.index(index)]
+    except IndexError:
+        raise IndexError(f"there is no release {index}: there are {count:,}, numbered from 0 to {count - 1}") from None
+
+
 def _is_item_of(index: Index, i: int, item: object, slicer: Slicer) -> bool:
     """Return whether the item's release has the type, the shape and the labels of item ``i`` of a store."""
     items, keys, image, labels = _split_item(item)
@@ -237,8 +245,9 @@ def _image_key(item: dict[Any, Any]) -> str:
     found = found or [key for key in _IMAGE_KEYS if key in item]
     if len(found) != 1:
         raise ImageError(
-            f"an item that is a dict must have one image, under the key {' or '.join(_IMAGE_KEYS)} unless its type "
-            f"tells; got the keys {', '.join(map(repr, item))}"
+            "an item that is a dict must have one image: a PIL image or tv_tensors.Image with any key, or else a "
+            f"tensor or array with the key {' or '.join(map(repr, _IMAGE_KEYS))}; got the keys "
+            f"{', '.join(map(repr, item))}"
         )
     return found[0]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -16,7 +15,7 @@ from ldp_slicing.card import Card
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.formats import load_format, suffix_of
 from ldp_slicing.opened import OpenedReleases, open_set
-from ldp_slicing.torch.dataset import ReleasedDataset
+from ldp_slicing.torch.dataset import ReleasedDataset, item_number
 from ldp_slicing.torch.decode import check_transform
 from ldp_slicing.torch.images import pixels_to_tensor
 from ldp_slicing.torch.store import is_store
@@ -106,7 +105,7 @@ class ReleasedFiles(Dataset[Any]):
         return len(self._opened)
 
     def __getitem__(self, index: int) -> Any:  # noqa: ANN401
-        number = range(len(self))[operator.index(index)]
+        number = item_number(index, len(self))
         released = self._opened.load(number)
         image: Any = pixels_to_tensor(released.pixels)
         if self.transform is not None:
@@ -132,7 +131,7 @@ class ReleasedFiles(Dataset[Any]):
 
     def about(self, index: int) -> Mapping[str, Any]:
         """Return all data that was kept beside a release, by name; of a DICOM file also its SeriesInstanceUID."""
-        return dict(self._opened.load(index).kept)
+        return dict(self._opened.load(item_number(index, len(self))).kept)
 
     @cached_property
     def series(self) -> dict[str, list[int]]:
