@@ -6,6 +6,7 @@ something is missing. Whether every byte is right is a different question: see `
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -101,9 +102,10 @@ def _locate(path: str) -> tuple[Storage, str, str]:
         place: Storage = remote(path)
         if place.size(CARD_NAME) is not None:
             return place, "", CARD_NAME
-        place = remote(folder)
-        if place.size(card_name_of(name)) is not None:
-            return place, name, card_name_of(name)
+        with contextlib.suppress(ReleaseError):  # above a repository there may be nothing that can be asked
+            place = remote(folder)
+            if place.size(card_name_of(name)) is not None:
+                return place, name, card_name_of(name)
         raise _no_card(path)
     here = Path(path).absolute()
     if not here.exists():

@@ -6,6 +6,7 @@ Proofs: docs/proofs.md, 1 to 5. Tests: tests/test_plan.py.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ldp_slicing.errors import PlanError
+from ldp_slicing.errors import CardError, PlanError
 from ldp_slicing.tables import Tables, build_tables, round_up
 
 COLOUR_BITS = 24  # the word Y << 16 | Cb << 8 | Cr
@@ -292,7 +293,15 @@ class Plan:
 
         bits: of the words, 24 for colour and 1 to 16 for grey, if the card states several plans.
         """
+        check_is_card(card)
         return card.statement(bits).plan
+
+
+def check_is_card(card: object) -> None:
+    """Raise CardError if this is no card, but its path, for example."""
+    if not hasattr(card, "statement"):
+        path = os.fspath(card) if isinstance(card, str | os.PathLike) else "releases/card.json"
+        raise CardError(f"from_card needs a card, such as Card.read({path!r}); got {type(card).__name__}")
 
 
 def kind_of_pixels(word_bits: int) -> str:

@@ -20,7 +20,7 @@ from ldp_slicing import mask, view
 from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import CardError, ImageError, ImageKeyError, LdpSlicingError, PresetError
 from ldp_slicing.kernel import VARIANTS, Kernel
-from ldp_slicing.plan import COLOUR_BITS, Plan
+from ldp_slicing.plan import COLOUR_BITS, Plan, check_is_card
 from ldp_slicing.presets import Preset, get_preset, no_budget
 from ldp_slicing.randomness import SLACK, Fresh, ImageKey, Keystream, Randomness
 from ldp_slicing.tables import Tables
@@ -172,6 +172,7 @@ class Slicer:
         bits: of the words, 24 for colour and 1 to 16 for grey, if the card has several statements. If the card states a
         range of values, the slicer takes words of that range.
         """
+        check_is_card(card)
         stated = card.statement(bits)
         output: Output = "ycbcr" if stated.output == "ycbcr" else "rgb"
         return cls(stated.plan, prune=stated.prune, size=stated.size, output=output, backend=backend)

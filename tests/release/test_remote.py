@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import socket
 import threading
 import uuid
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import BinaryIO
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from typer.testing import CliRunner
 
 from ldp_slicing.cli import app
@@ -100,6 +102,37 @@ def test_remote_targets_that_overlap_exist_or_are_unknown_are_refused(bucket: st
             release(wrong, target, SETTINGS)  # type: ignore[arg-type]
     assert CliRunner().invoke(app, ["verify", f"{bucket}/a"]).exit_code == 0
     assert CliRunner().invoke(app, ["verify", f"{bucket}/none"]).exit_code == 2
+
+
+class Unreachable(MemoryFileSystem):
+    """Fails as libraries do that have errors of their own: not with an OSError."""
+
+    protocol = "unreachable"
+
+    def info(self, path: str, **options: object) -> dict[str, object]:
+        raise RuntimeError("Name or service\nnot known")
+
+
+@pytest.mark.parametrize("kind", ["library", "web"])
+def test_addresses_that_cannot_be_reached_are_refused(kind: str, tmp_path: Path) -> None:
+    fsspec.register_implementation("unreachable", Unreachable, clobber=True)
+    with socket.socket() as closed:  # bound but not listening: connections are refused at once
+        closed.bind(("127.0.0.1", 0))
+        web = f"http://127.0.0.1:{closed.getsockname()[1]}/a/b"
+        address, reason = ("unreachable://a/b", "Name or service not known") if kind == "library" else (web, "Connect")
+        plant(tmp_path / "in", {"a.png": PNG})
+        for words in (
+            ("verify", address),
+            ("decode", address, tmp_path / "guesses"),
+            ("privatize", address, tmp_path / "out", "--epsilon", 20),
+            ("privatize", tmp_path / "in", address, "--epsilon", 20),
+        ):
+            result = CliRunner().invoke(app, [*map(str, words)])
+            assert result.exit_code == 2, result.output
+            said = " ".join(result.output.split())
+            assert f"refused: {address} cannot be reached: " in said
+            assert reason in said
+    assert tree(tmp_path) == ["in/a.png"]
 
 
 def test_an_uploaded_temporary_file_counts_as_released(bucket: str, tmp_path: Path) -> None:

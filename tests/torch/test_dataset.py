@@ -618,6 +618,12 @@ def test_dicts_without_one_image_are_refused(item: dict[Any, Any]) -> None:
         ReleasedDataset([item], Slicer(Plan.paper(20.0)))
 
 
+def test_an_index_without_an_item_is_named() -> None:
+    made = ReleasedDataset([np.zeros((4, 4, 3), np.uint8)] * 2, Slicer(Plan.paper(20.0)))
+    with pytest.raises(IndexError, match="no release 2: there are 2, numbered from 0 to 1"):
+        made[2]
+
+
 def test_an_array_beside_the_image_is_refused() -> None:
     item = {"image": PIL.Image.new("RGB", (4, 4)), "copy": np.zeros((4, 4, 3), np.uint8)}
     with pytest.raises(ImageError, match="may be an image"):

@@ -14,9 +14,12 @@ from ldp_slicing import Plan, Slice, Slicer
 from ldp_slicing.cli import app
 from ldp_slicing.formats.base import Member
 from ldp_slicing.opened import Item
+from ldp_slicing.torch.dataset import ReleasedDataset
 from ldp_slicing.torch.decode import Decoder
 from ldp_slicing.torch.guesses import REMARK, _grey_table, _names
 from ldp_slicing.torch.reconstruct import Reconstructor
+from ldp_slicing.torch.store import open_store
+from ldp_slicing.view import to_rgb
 from tests.formats.dicom_files import dicom, saved
 from tests.formats.shards import shard
 from tests.markers import encoded
@@ -131,6 +134,33 @@ def test_deep_grey(tmp_path: Path) -> None:
         error = np.square(np.asarray(guess) - wedge(64, 4095) / 16.06).mean()
     assert guess.mode == "L"
     assert error < 2000
+
+
+@pytest.mark.parametrize("kind", ["tensor", "array", "pil"])
+def test_a_store_is_decoded_as_files_are(kind: str, tmp_path: Path) -> None:
+    source = wedge(64).astype(np.uint8)
+    sources = {"tensor": torch.from_numpy(source)[None], "array": source, "pil": Image.fromarray(source)}
+    slicer = Slicer(Plan.grey(8.0), prune=None)
+    made = ReleasedDataset([(sources[kind], label) for label in range(11)], slicer, store=tmp_path / "store")
+    status, said = ran("decode", tmp_path / "store", tmp_path / "guesses")
+    assert (status, said.startswith("11 guesses in")) == (0, True), said
+    assert tree(tmp_path / "guesses") == [f"{number:02}.guess.png" for number in range(11)]
+    releases = torch.cat(list(made.images()))
+    expected = Decoder.from_card(made.card, releases).expect(releases)[:, 0].round().numpy()
+    for number in (0, 10):
+        assert np.array_equal(np.array(Image.open(tmp_path / f"guesses/{number:02}.guess.png")), expected[number])
+    assert "guesses must not lie among releases" in ran("decode", tmp_path / "store", tmp_path / "store/guesses")[1]
+
+
+def test_a_store_loads_colour_as_rgb(tmp_path: Path) -> None:
+    source, plan = torch.randint(0, 256, (1, 3, 8, 9), dtype=torch.uint8), Plan.paper(20.0)
+    for output in ("rgb", "ycbcr"):
+        folder = tmp_path / output
+        made = ReleasedDataset(source, Slicer(plan, output=output), store=folder)  # type: ignore[arg-type]
+        loaded = open_store(folder).load(0)
+        release = made[0].numpy() if output == "rgb" else to_rgb(made[0].numpy())
+        assert (loaded.bits, loaded.pixels.shape) == (24, (8, 9, 3))
+        assert np.array_equal(loaded.pixels.transpose(2, 0, 1), release)
 
 
 @pytest.mark.parametrize("plan", [Plan.grey(5.0), Plan([Slice(0xC0, 2.0), Slice(0x10, 0.5)], 8)], ids=["all", "some"])

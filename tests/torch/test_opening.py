@@ -18,11 +18,12 @@ from torch.utils.data import DataLoader, TensorDataset
 from torchvision.transforms import v2
 from typer.testing import CliRunner
 
-from ldp_slicing import Card, Plan, Slicer
+from ldp_slicing import Card, Plan, Slice, Slicer
 from ldp_slicing.cli import app
 from ldp_slicing.errors import CardError, ReleaseError
 from ldp_slicing.formats.base import Options
-from ldp_slicing.torch import Decoder, ReleasedDataset, ReleasedFiles, open_releases
+from ldp_slicing.torch import Decoder, Reconstructor, ReleasedDataset, ReleasedFiles, open_releases
+from ldp_slicing.torch.decode import check_plan
 from tests.formats.dicom_files import SLICE, STACK, dicom, saved
 from tests.formats.parquet_files import table
 from tests.formats.shards import shard
@@ -62,8 +63,12 @@ def test_a_folder_by_class(by_class: Path) -> None:
         assert np.array_equal(image.permute(1, 2, 0).numpy(), pixels(by_class / name))
         assert found.classes[label] == name.split("/")[1]
     assert found[-1][0].shape == (3, 8, 8)
-    with pytest.raises(IndexError):
-        found[6]
+    for index in (6, -7):
+        with pytest.raises(IndexError, match=f"no release {index}: there are 6, numbered from 0 to 5"):
+            found[index]
+        with pytest.raises(IndexError, match=f"no release {index}: there are 6"):
+            found.about(index)
+    assert len(list(found)) == 6  # which relies on IndexError
 
 
 def test_a_part_of_a_folder(by_class: Path) -> None:
@@ -247,6 +252,26 @@ def test_plans_slicers_and_decoders_from_a_card(tmp_path: Path) -> None:
     assert opened(target, transform=decoder)[1].shape == found[1].shape
     with pytest.raises(CardError, match="statements about words of 24 bits, none about 8 bits"):
         Plan.from_card(card, 8)
+    for path in (target / "card.json", str(target / "card.json")):
+        for read in (Plan.from_card, Slicer.from_card, lambda path: Decoder.from_card(path, found.images())):
+            with pytest.raises(CardError, match=r"from_card needs a card, such as Card\.read\('.*/out/card\.json'\)"):
+                read(path)
+
+
+@pytest.mark.parametrize(
+    ("plan", "stated", "said"),
+    [
+        (Plan.paper(12.0), Plan.paper(20.0), r"colour, epsilon 20 in 24 slices \(Y7: 3\.\d+\), .* epsilon 12 in 24"),
+        (Plan.paper(20.0), Plan.paper(20.0, (2, 1, 1)), r"epsilon 20 in 24 slices \(Y7: 2.* epsilon 20 .*\(Y7: 3"),
+        (Plan.sliced(5.2, "Y7+Cb7"), Plan.sliced(5.2, "Y7+Cr7"), r"1 slice \(Y7\+Cr7: 5\.2\), .* \(Y7\+Cb7: 5\.2\)"),
+        (Plan([Slice(0x80, 1)], 8), Plan([Slice(0x80, 1), Slice(0x40, 1)], 8), r"in 2 slices \(bit 6: .* in 1 slice"),
+        (Plan.grey(20.0), Plan.paper(20.0), r"states colour, epsilon 20 .* is for 8-bit grey, epsilon 20"),
+    ],
+)
+def test_a_refused_decoder_is_told_what_differs(plan: Plan, stated: Plan, said: str) -> None:
+    with pytest.raises(CardError, match=said) as refused:
+        check_plan(plan, stated)
+    assert len(str(refused.value)) < 250
 
 
 def test_a_decoder_of_another_plan_is_refused(by_class: Path) -> None:
@@ -259,6 +284,27 @@ def test_a_decoder_of_another_plan_is_refused(by_class: Path) -> None:
     with pytest.raises(CardError, match=r"the card states .* but the decoder is for"):
         Decoder.from_card(found.card, found.images(), plan=Plan.paper(12.0))
     assert Decoder.from_card(found.card, found.images(), plan=Plan.paper(20.0)).plan == Plan.paper(20.0)
+
+
+def test_a_decoder_of_another_plan_is_found_at_any_depth_and_when_assigned(tmp_path: Path) -> None:
+    grey = {f"{name}/0.png": encoded(gradient(6, 8)[..., 0], "PNG") for name in ("cat", "dog")}
+    files = opened(privatize(plant(tmp_path / "in", grey), tmp_path / "out"))
+    sources = TensorDataset(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.arange(2))
+    made = ReleasedDataset(sources, Slicer(Plan.grey(20.0)), store=tmp_path / "store")
+    right, other = (Decoder.fit(files.images(), Plan.grey(epsilon)) for epsilon in (20.0, 12.0))
+    for path, found in ((tmp_path / "out", files), (tmp_path / "store", made)):
+        for wrong in (other, Reconstructor(other, width=8), v2.RandomApply([v2.Identity(), v2.Compose([other])])):
+            for transform in (wrong, v2.Compose([v2.Compose([wrong])])):
+                with pytest.raises(CardError, match=r"the card states .* but the decoder is for"):
+                    open_releases(path, transform=transform)
+                with pytest.raises(CardError, match=r"the card states .* but the decoder is for"):
+                    found.transform = transform
+        assert found.transform is None
+        found.transform = v2.Compose([v2.Compose([right])])
+        assert torch.equal(found[1][0], right(list(found.images())[1][0]))
+    with pytest.raises(CardError, match=r"the card states .* but the decoder is for"):
+        ReleasedDataset(sources, Slicer(Plan.grey(20.0)), store=tmp_path / "new", transform=v2.Compose([other]))
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_card_with_several_plans(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def decode(
         str,
         typer.Argument(
             metavar="RELEASES",
-            help="A folder of releases, a part of it, or one file with its card.",
+            help="A folder of releases, a part of it, one file with its card, or a store of `ReleasedDataset`.",
             show_default=False,
         ),
     ],
@@ -50,11 +50,12 @@ def decode(
     try:
         from ldp_slicing.opened import open_set
         from ldp_slicing.torch.guesses import write_guesses
+        from ldp_slicing.torch.store import is_store, open_store
     except ModuleNotFoundError as error:
         raise LdpSlicingError(f"decode needs {error.name}: pip install 'ldp-slicing[torch]'") from None
     if public is not None and network is not None:
         raise LdpSlicingError("--public and --network exclude each other: leave one out")
-    opened = open_set(releases)
+    opened = open_store(Path(releases)) if is_store(releases) else open_set(releases)
     with Progress(console=err, disable=not err.is_terminal, transient=True) as progress:
         bar = progress.add_task("decoding", total=len(opened))
         count = write_guesses(

@@ -282,7 +282,7 @@ def check_above(paths: ReleasePaths) -> None:
         for end in () if "::" in path else range(first, 0, -1):
             address = f"{scheme}://{'/'.join(parts[:end])}"
             with contextlib.suppress(Exception):  # above a share there may be nothing that can be asked
-                above = remote(address)
+                above = RemoteStorage(address)
                 above.size(CARD_NAME)
                 places.append((address, above))
     for name, place in places:

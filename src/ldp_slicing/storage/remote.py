@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -129,14 +130,31 @@ def _raise_unless_missing(error: OSError) -> None:
 
 
 def remote(address: str, only: str | None = None) -> RemoteStorage:
-    """Return the storage at an address; refuse an address that cannot be reached."""
+    """Return the storage at an address; refuse an address that cannot be reached.
+
+    The storage is asked about the address. Any answer will do: a target need not exist, nor be listable.
+    """
+    storage = RemoteStorage(address.rstrip("/"), only)
+    failure: BaseException | None = None
     try:
-        storage = RemoteStorage(address.rstrip("/"), only)
-        storage._system  # noqa: B018
+        system, root = storage._system
+        system.info(root)
     except ModuleNotFoundError as error:
         raise ReleaseError(f"{address} needs {error.name}: pip install 'ldp-slicing[remote]'") from None
     except LdpSlicingError:
         raise
+    except OSError as error:
+        failure = _failed_connection(error)
     except Exception as error:  # an unknown scheme, missing credentials: whatever the library raises
-        raise ReleaseError(f"{address} cannot be reached: {error}") from None
+        failure = error
+    if failure is not None:
+        reason = " ".join(str(failure).split()) or type(failure).__name__
+        raise ReleaseError(f"{address} cannot be reached: {reason}")
     return storage
+
+
+def _failed_connection(error: BaseException | None) -> BaseException | None:
+    """Return the failed connection that an error came from, if any. fsspec may report one as a missing file."""
+    while error is not None and not isinstance(error, ConnectionError | TimeoutError | socket.gaierror):
+        error = error.__cause__ or error.__context__
+    return error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import operator
 import os
 from collections import Counter
@@ -21,6 +20,7 @@ from ldp_slicing.card import Card
 from ldp_slicing.errors import CardError, ImageError, LdpSlicingError, ReleaseError
 from ldp_slicing.keys import source_digest
 from ldp_slicing.slicer import Slicer, as_batch
+from ldp_slicing.torch.decode import check_transform
 from ldp_slicing.torch.distributed import check_single_process, process_count, wait_for_store
 from ldp_slicing.torch.images import IMAGE_TYPES, ImageKind, check_label, from_pixels, pixels_to_tensor, to_pixels
 from ldp_slicing.torch.labels import copy_label, storage_kind
@@ -42,11 +42,11 @@ class ReleasedDataset(Dataset[Any]):
 
     dataset
         has a length and returns items by number. An item is an image, a tuple or list of an image and labels, or a dict
-        of an image and labels, as Hugging Face has it. The image of a dict is its one PIL image or tv_tensors.Image, or
-        has the key "image" or "img". An image is a uint8 tensor or tv_tensors.Image C x H x W with 3 channels or 1, a
-        PIL image (RGB, L, I;16), or a uint8 array H x W x C or H x W; uint16 for grey of 9 to 16 bits.
-        Sizes may differ. Releases have the same type and dtype; tensors are on the CPU. Floats are refused: put
-        ToTensor into ``transform``.
+        of an image and labels, as Hugging Face has it. The image of a dict is its only PIL image or tv_tensors.Image;
+        if it has neither, the tensor or array with the key "image" or "img". An image is a uint8 tensor or
+        tv_tensors.Image C x H x W with 3 channels or 1, a PIL image (RGB, L, I;16), or a uint8 array H x W x C or
+        H x W; uint16 for grey of 9 to 16 bits. Sizes may differ. Releases have the same type and dtype; tensors are on
+        the CPU. Floats are refused: put ToTensor into ``transform``.
     slicer
         makes the releases. They have the shapes of their sources, or the slicer's ``size``.
     store
@@ -56,7 +56,7 @@ class ReleasedDataset(Dataset[Any]):
         Without a store this is refused, because each process would make releases of its own.
     transform
         is applied to the release on every access. A transform of the wrapped data set is part of the source: a random
-        crop there is released once, as it was.
+        crop there is released once, as it was. A ``Decoder`` for another plan is refused as by ``open_releases``.
     progress
         ``progress(done, total)`` is called after each release.
 
@@ -78,7 +78,8 @@ class ReleasedDataset(Dataset[Any]):
     ) -> None:
         if not isinstance(slicer, Slicer):
             raise ReleaseError(f"a ReleasedDataset needs a Slicer, such as Slicer(Plan.paper(20.0)); got {slicer!r}")
-        self.transform = transform
+        check_transform(transform, lambda bits: slicer.plan)  # before anything is released
+        self._transform = transform
         self._folder = None if store is None else Path(store).absolute()
         if self._folder is None:
             check_single_process()
@@ -109,20 +110,28 @@ class ReleasedDataset(Dataset[Any]):
         Pixels are read when they are accessed, so the folder may be larger than memory.
         """
         self = cls.__new__(cls)
-        self.transform = transform
         self._folder = Path(path).absolute()
         self._hold(open_folder(self._folder))
+        self.transform = transform
         return self
+
+    @property
+    def transform(self) -> Transform:
+        """What is applied to the release on every access. A decoder for another plan is refused."""
+        return self._transform
+
+    @transform.setter
+    def transform(self, transform: Transform) -> None:
+        check_transform(transform, lambda bits: self._releases.plan)
+        self._transform = transform
 
     def __len__(self) -> int:
         return len(self._releases.index.shapes)
 
     def __getitem__(self, index: int) -> Any:  # noqa: ANN401
-        i = range(len(self))[operator.index(index)]
+        i = item_number(index, len(self))
         about = self._releases.index
-        begin, end = self._offsets[i : i + 2].tolist()
-        pixels = self._releases.pixels[begin:end].reshape(about.shapes[i])
-        image = from_pixels(about.kind, pixels, ycbcr=self._releases.output == "ycbcr")
+        image = from_pixels(about.kind, self._releases.image(i), ycbcr=self._releases.output == "ycbcr")
         if self.transform is not None:
             image = self.transform(image)
         if about.items == "image":
@@ -135,10 +144,9 @@ class ReleasedDataset(Dataset[Any]):
 
     def images(self) -> Iterator[Tensor]:
         """Yield each release alone as [1, C, H, W], without transform and label: what ``Decoder.from_card`` takes."""
-        about = self._releases.index
-        for shape, begin in zip(about.shapes.tolist(), self._offsets.tolist(), strict=False):
-            pixels = self._releases.pixels[begin : begin + math.prod(shape)].reshape(shape)
-            yield torch.tensor(pixels)[None] if "tensor" in about.kind else pixels_to_tensor(pixels)[None]
+        is_tensor = "tensor" in self._releases.index.kind
+        for pixels in map(self._releases.image, range(len(self))):
+            yield torch.tensor(pixels)[None] if is_tensor else pixels_to_tensor(pixels)[None]
 
     @property
     def card(self) -> Card:
@@ -153,7 +161,7 @@ class ReleasedDataset(Dataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the path of a store instead of its pixels: workers open it themselves."""
-        return self.__dict__ if self._folder is None else {"_folder": self._folder, "transform": self.transform}
+        return self.__dict__ if self._folder is None else {"_folder": self._folder, "_transform": self._transform}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -163,7 +171,6 @@ class ReleasedDataset(Dataset[Any]):
     def _hold(self, releases: Releases) -> None:
         releases.pixels.flags.writeable = False
         self._releases = releases
-        self._offsets = np.concatenate(([0], np.cumsum(releases.index.shapes.prod(axis=1))))
 
     def _check_same(self, dataset: Any, slicer: Slicer) -> None:  # noqa: ANN401
         """Raise ReleaseError if the store is not of this data set and slicer. Compares the first and the last item."""
@@ -177,6 +184,14 @@ class ReleasedDataset(Dataset[Any]):
                 f"{self._folder} holds releases of other sources, or by another plan or view, than this process was to "
                 "make: give all processes the same sources and slicer, or each its own store"
             )
+
+
+def item_number(index: int, count: int) -> int:
+    """Return the number of an item, of which there are ``count``. A negative index counts from the end."""
+    try:
+        return range(count)[operator.index(index)]
+    except IndexError:
+        raise IndexError(f"there is no release {index}: there are {count:,}, numbered from 0 to {count - 1}") from None
 
 
 def _is_item_of(index: Index, i: int, item: object, slicer: Slicer) -> bool:
@@ -230,8 +245,9 @@ def _image_key(item: dict[Any, Any]) -> str:
     found = found or [key for key in _IMAGE_KEYS if key in item]
     if len(found) != 1:
         raise ImageError(
-            f"an item that is a dict must have one image, under the key {' or '.join(_IMAGE_KEYS)} unless its type "
-            f"tells; got the keys {', '.join(map(repr, item))}"
+            "an item that is a dict must have one image: a PIL image or tv_tensors.Image with any key, or else a "
+            f"tensor or array with the key {' or '.join(map(repr, _IMAGE_KEYS))}; got the keys "
+            f"{', '.join(map(repr, item))}"
         )
     return found[0]
 

@@ -23,19 +23,20 @@ corrected to have that mean: see ``impose_block_mean``. Otherwise pixels are tak
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ldp_slicing.card import Card, Statement
+from ldp_slicing.card import Card
 from ldp_slicing.errors import CardError, ImageError, LdpSlicingError
-from ldp_slicing.plan import Plan
+from ldp_slicing.plan import Plan, check_is_card, kind_of_pixels
 from ldp_slicing.torch.colours import colour_rows, look_up_colours, sum_by_row
 from ldp_slicing.torch.likelihood import channel_bits, channel_count, likelihood, likelihood_terms, released_values
 from ldp_slicing.view import Prune, block_of
+from ldp_slicing.wording import counted
 
 FIT_ROUNDS = 4  # how often colours are split into words when the prior is estimated
 FIT_STEPS = 20  # steps of expectation maximisation per round
@@ -112,9 +113,10 @@ class Decoder:
         bits: of the words, 24 or 8, if the card has several statements. plan: the plan that you expect; if the card
         states another one, CardError is raised.
         """
+        check_is_card(card)
         stated = card.statement(bits)
         if plan is not None:
-            check_plan(plan, stated)
+            check_plan(plan, stated.plan)
         if stated.output != "rgb" and stated.plan.is_colour:
             raise CardError("the card states pixels in Y, Cb, Cr, and a decoder takes RGB: convert them first")
         return cls.fit(released, stated.plan, prune=stated.prune)
@@ -190,13 +192,34 @@ def to_standard(expected: Tensor, centre: Tensor, deviation: Tensor) -> Tensor:
     return (128 + UNITS_PER_DEVIATION * standard).round_().clamp_(0, 255).to(torch.uint8)
 
 
-def check_plan(plan: Plan, stated: Statement) -> None:
-    """Raise CardError if a card states another plan."""
-    if plan != stated.plan:
+def check_plan(plan: Plan, stated: Plan) -> None:
+    """Raise CardError if the plan of a decoder is not the one that the card states."""
+    if plan != stated:
         raise CardError(
-            f"the card states {stated.plan!r}, but the decoder is for {plan!r}: with other flip rates its values would "
-            "be wrong"
+            f"the card states {_told_apart(stated, plan)}, but the decoder is for {_told_apart(plan, stated)}: with "
+            "other flip rates its values would be wrong"
         )
+
+
+def _told_apart(plan: Plan, other: Plan) -> str:
+    """Describe a plan by its eps and by the first slice that the other plan does not have."""
+    part = next((part for part in plan.slices if part not in other.slices), plan.slices[0])
+    kind, count = kind_of_pixels(plan.word_bits), counted(len(plan.slices), "slice")
+    return f"{kind}, epsilon {plan.epsilon:g} in {count} ({plan.slice_name(part)}: {part.epsilon})"
+
+
+def check_transform(transform: object, stated: Callable[[int], Plan]) -> None:
+    """Raise CardError if a transform of releases is, or contains, a decoder for another plan.
+
+    Compositions such as v2.Compose are searched at any depth. The decoders that a function calls cannot be found.
+    stated: returns the plan of the releases whose words have so many bits.
+    """
+    plan = getattr(transform, "plan", None)  # Decoder and Reconstructor have one
+    if isinstance(plan, Plan):
+        check_plan(plan, stated(plan.word_bits))
+    steps = getattr(transform, "transforms", ())
+    for step in steps if isinstance(steps, Iterable) else ():
+        check_transform(step, stated)
 
 
 def posterior_mean(words: Tensor, plan: Plan, prior: Tensor) -> Tensor:

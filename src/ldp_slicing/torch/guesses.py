@@ -145,7 +145,7 @@ def _load_network(path: Path, stated: Statement) -> Reconstructor:
         raise ReleaseError(
             f"{path} holds no reconstructor: write one with torch.save(reconstructor.state_dict(), FILE)"
         ) from None
-    check_plan(found.plan, stated)
+    check_plan(found.plan, stated.plan)
     if found.prune != stated.prune:
         raise ReleaseError(f"{path} is for pruning {found.prune or 'none'}; the card states {stated.prune or 'none'}")
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -16,10 +15,10 @@ from ldp_slicing.card import Card
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.formats import load_format, suffix_of
 from ldp_slicing.opened import OpenedReleases, open_set
-from ldp_slicing.torch.dataset import ReleasedDataset
-from ldp_slicing.torch.decode import Decoder, check_plan
+from ldp_slicing.torch.dataset import ReleasedDataset, item_number
+from ldp_slicing.torch.decode import check_transform
 from ldp_slicing.torch.images import pixels_to_tensor
-from ldp_slicing.torch.store import INDEX_NAME
+from ldp_slicing.torch.store import is_store
 
 FOLDER = "folder"  # the label of a release that lies in the folder of its class
 _ONE_PER_FILE = (".png", ".dcm")
@@ -44,18 +43,15 @@ def open_releases(
         lies in, see ``classes``. By default the only kept data that the card names; a dict if it names several; the
         folder if it names none and all files lie in folders; and nothing otherwise.
     transform
-        is applied to the image on every access. A ``Decoder`` for another plan than the card's is refused.
+        is applied to the image on every access. A ``Decoder`` or ``Reconstructor`` for another plan than the card's is
+        refused, also within v2.Compose and when ``transform`` is assigned later. One that a function calls, such as a
+        lambda, cannot be checked.
     """
-    if (Path(path) / INDEX_NAME).is_file():
+    if is_store(path):
         if label is not None:
             raise ReleaseError(f"{path} is a store, whose items are as they were released: leave out label")
-        opened: ReleasedFiles | ReleasedDataset = ReleasedDataset.open(path, transform=transform)
-    else:
-        opened = ReleasedFiles(open_set(os.fspath(path)), label=label, transform=transform)
-    for step in (transform, *getattr(transform, "transforms", ())):  # v2.Compose has transforms
-        if isinstance(step, Decoder):
-            check_plan(step.plan, opened.card.statement(step.plan.word_bits))
-    return opened
+        return ReleasedDataset.open(path, transform=transform)
+    return ReleasedFiles(open_set(os.fspath(path)), label=label, transform=transform)
 
 
 class ReleasedFiles(Dataset[Any]):
@@ -73,12 +69,23 @@ class ReleasedFiles(Dataset[Any]):
     def __init__(
         self, opened: OpenedReleases, *, label: str | None = None, transform: Callable[[Any], Any] | None = None
     ) -> None:
-        self._opened, self.transform = opened, transform
+        self._opened = opened
+        self.transform = transform
         self._label = self._choose_label(label)
 
     @property
     def card(self) -> Card:
         return self._opened.card
+
+    @property
+    def transform(self) -> Callable[[Any], Any] | None:
+        """What is applied to the image on every access. A decoder for another plan than the card's is refused."""
+        return self._transform
+
+    @transform.setter
+    def transform(self, transform: Callable[[Any], Any] | None) -> None:
+        check_transform(transform, lambda bits: self.card.statement(bits).plan)
+        self._transform = transform
 
     @property
     def names(self) -> list[str]:
@@ -98,7 +105,7 @@ class ReleasedFiles(Dataset[Any]):
         return len(self._opened)
 
     def __getitem__(self, index: int) -> Any:  # noqa: ANN401
-        number = range(len(self))[operator.index(index)]
+        number = item_number(index, len(self))
         released = self._opened.load(number)
         image: Any = pixels_to_tensor(released.pixels)
         if self.transform is not None:
@@ -124,7 +131,7 @@ class ReleasedFiles(Dataset[Any]):
 
     def about(self, index: int) -> Mapping[str, Any]:
         """Return all data that was kept beside a release, by name; of a DICOM file also its SeriesInstanceUID."""
-        return dict(self._opened.load(index).kept)
+        return dict(self._opened.load(item_number(index, len(self))).kept)
 
     @cached_property
     def series(self) -> dict[str, list[int]]:

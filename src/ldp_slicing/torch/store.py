@@ -11,11 +11,13 @@ again. The arrays of a release file have checksums, which are compared on readin
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,12 +28,15 @@ from numpy.typing import NDArray
 from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.files import atomic_path, sync_file
+from ldp_slicing.formats.base import Member, Released
 from ldp_slicing.manifest import CARD_NAME
+from ldp_slicing.opened import Item, OpenedReleases
 from ldp_slicing.plan import Plan
 from ldp_slicing.slicer import Slicer
+from ldp_slicing.storage import LocalStorage
 from ldp_slicing.torch.images import ImageKind
 from ldp_slicing.torch.labels import from_column, to_column
-from ldp_slicing.view import Prune, Size
+from ldp_slicing.view import Prune, Size, to_rgb
 
 INDEX_NAME = "index.json"
 FOLDER_VERSION = 2  # version 1 had no keys
@@ -123,6 +128,33 @@ class Releases:
     size: Size
     is_secret: bool = True
 
+    @cached_property
+    def _offsets(self) -> NDArray[np.int64]:
+        return np.concatenate(([0], np.cumsum(self.index.shapes.prod(axis=1))))
+
+    def image(self, number: int) -> Array:
+        """Return the pixels of a release: [C, H, W] if the images are tensors, else [H, W, C] or [H, W]."""
+        begin, end = self._offsets[number : number + 2].tolist()
+        return self.pixels[begin:end].reshape(self.index.shapes[number])
+
+
+@dataclass(frozen=True)
+class OpenedStore(OpenedReleases):
+    """The releases of a release folder, one by one and in RGB or grey. They have numbers instead of file names."""
+
+    stored: Releases
+
+    def load(self, number: int) -> Released:
+        """Return a release. Its labels are not kept data, which has names."""
+        planes, plan = self.stored.image(number), self.stored.plan
+        if "tensor" not in self.stored.index.kind:
+            planes = np.moveaxis(planes, -1, 0) if planes.ndim == 3 else planes[None]
+        if plan.is_colour:
+            pixels = np.moveaxis(to_rgb(planes) if self.stored.output == "ycbcr" else planes, 0, -1)
+        else:
+            pixels = planes[0]
+        return Released(pixels, plan.word_bits)
+
 
 def partial_folder(folder: Path) -> Path:
     """Return the temporary name of a release folder while it is written."""
@@ -194,6 +226,20 @@ def _npy_header(shapes: NDArray[np.int64], dtype: np.dtype[Any]) -> bytes:
     described = repr({"descr": dtype.str, "fortran_order": False, "shape": shape})
     text = described.ljust(_NPY_HEADER_BYTES - 11).encode() + b"\n"
     return b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text
+
+
+def is_store(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is a release folder."""
+    return (Path(path) / INDEX_NAME).is_file()
+
+
+def open_store(folder: Path) -> OpenedStore:
+    """Open a release folder as ``ldp_slicing.opened.open_set`` opens what ``privatize`` wrote."""
+    stored = open_folder(folder)
+    card = stored.index.card(stored.plan, stored.prune, stored.output, stored.size)
+    count = len(stored.index.shapes)
+    items = tuple(Item(f"{number:0{len(str(count - 1))}}", Member("", number)) for number in range(count))
+    return OpenedStore(str(folder), LocalStorage(folder), "", card, items, stored)
 
 
 def open_folder(folder: Path) -> Releases:

@@ -13,6 +13,7 @@ from ldp_slicing.cli.common import (
     Slices,
     Weights,
     check_slices,
+    err,
     out,
     parse_weights,
     plain,
@@ -75,6 +76,7 @@ def attack(
         from ldp_slicing.lab.train_command import plan_for_set
     except ModuleNotFoundError as error:
         raise missing_extra(error) from None
+    err.print(f"reading {plain(images)} in {plain(str(data))}")
     chosen = open_attacked(images, data)
     if chosen.release_info is not None:
         raise LdpSlicingError(
@@ -82,6 +84,8 @@ def attack(
         )
     plan = plan_for_set(chosen, epsilon, parse_weights(weights), slices)
     request = AttackRequest(name, chosen, plan, prune.prune, epochs)
+    public, tested = (f"{len(split.labels):,}" for split in (chosen.train, chosen.test))
+    err.print(f"attack {name}: {public} training images, which the adversary has, and {tested} test images")
     with interruptible() as received, epoch_progress("attacking") as report:
         limits = Limits(60 * minutes, stop_requested=lambda: bool(received))
         row = run_attack(request, folder, limits, device=device, report=report)
