@@ -281,6 +281,8 @@ def test_a_decoder_of_another_plan_is_refused(by_class: Path) -> None:
         open_releases(by_class, transform=other)
     with pytest.raises(CardError, match=r"the card states .* but the decoder is for"):
         open_releases(by_class, transform=v2.Compose([other, v2.RandomHorizontalFlip()]))
+    with pytest.raises(CardError, match=r"the card states pruning haar, but the decoder is for pruning none"):
+        open_releases(by_class, transform=Decoder.fit(found.images(), Plan.paper(20.0), prune=None))
     with pytest.raises(CardError, match=r"the card states .* but the decoder is for"):
         Decoder.from_card(found.card, found.images(), plan=Plan.paper(12.0))
     assert Decoder.from_card(found.card, found.images(), plan=Plan.paper(20.0)).plan == Plan.paper(20.0)

@@ -78,7 +78,7 @@ class ReleasedDataset(Dataset[Any]):
     ) -> None:
         if not isinstance(slicer, Slicer):
             raise ReleaseError(f"a ReleasedDataset needs a Slicer, such as Slicer(Plan.paper(20.0)); got {slicer!r}")
-        check_transform(transform, lambda bits: slicer.plan)  # before anything is released
+        check_transform(transform, lambda bits: slicer)  # before anything is released
         self._transform = transform
         self._folder = None if store is None else Path(store).absolute()
         if self._folder is None:
@@ -122,7 +122,7 @@ class ReleasedDataset(Dataset[Any]):
 
     @transform.setter
     def transform(self, transform: Transform) -> None:
-        check_transform(transform, lambda bits: self._releases.plan)
+        check_transform(transform, lambda bits: self._releases)
         self._transform = transform
 
     def __len__(self) -> int:

@@ -24,6 +24,7 @@ corrected to have that mean: see ``impose_block_mean``. Otherwise pixels are tak
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -208,15 +209,29 @@ def _told_apart(plan: Plan, other: Plan) -> str:
     return f"{kind}, epsilon {plan.epsilon:g} in {count} ({plan.slice_name(part)}: {part.epsilon})"
 
 
-def check_transform(transform: object, stated: Callable[[int], Plan]) -> None:
-    """Raise CardError if a transform of releases is, or contains, a decoder for another plan.
+class _Released(Protocol):
+    """How releases were made: a slicer, a statement of a card, or the releases of a store."""
+
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def prune(self) -> Prune: ...
+
+
+def check_transform(transform: object, stated: Callable[[int], _Released]) -> None:
+    """Raise CardError if a transform of releases is, or contains, a decoder for another plan or pruning.
 
     Compositions such as v2.Compose are searched at any depth. The decoders that a function calls cannot be found.
-    stated: returns the plan of the releases whose words have so many bits.
+    stated: returns how releases were made whose words have so many bits.
     """
     plan = getattr(transform, "plan", None)  # Decoder and Reconstructor have one
     if isinstance(plan, Plan):
-        check_plan(plan, stated(plan.word_bits))
+        released, prune = stated(plan.word_bits), getattr(transform, "prune", None)
+        check_plan(plan, released.plan)
+        if prune != released.prune:
+            raise CardError(
+                f"the card states pruning {released.prune or 'none'}, but the decoder is for pruning {prune or 'none'}"
+            )
     steps = getattr(transform, "transforms", ())
     for step in steps if isinstance(steps, Iterable) else ():
         check_transform(step, stated)

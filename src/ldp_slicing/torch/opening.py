@@ -84,7 +84,7 @@ class ReleasedFiles(Dataset[Any]):
 
     @transform.setter
     def transform(self, transform: Callable[[Any], Any] | None) -> None:
-        check_transform(transform, lambda bits: self.card.statement(bits).plan)
+        check_transform(transform, self.card.statement)
         self._transform = transform
 
     @property
