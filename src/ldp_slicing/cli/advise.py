@@ -17,9 +17,9 @@ PANEL = "Limits"
 
 
 def _listed(option: str, text: str, read: Callable[[str], Value], expected: str) -> tuple[Value, ...]:
-    """The parts of an option such as 32,16."""
+    """The parts of an option such as 32,16: one or more."""
     try:
-        return tuple(read(part.strip()) for part in text.split(",") if part.strip())
+        return tuple(read(part.strip()) for part in text.split(","))
     except ValueError:
         raise typer.BadParameter(f"expected {expected}; got {text!r}", param_hint=option) from None
 
@@ -115,10 +115,10 @@ def advise(
     try:
         from ldp_slicing.lab.advise.findings import make_rules
         from ldp_slicing.lab.advise.grid import FAMILIES, Family
+        from ldp_slicing.lab.advise.prepare import outline
         from ldp_slicing.lab.advise.report import summary, write_report
         from ldp_slicing.lab.advise.request import Request, Talk
         from ldp_slicing.lab.advise.run import advise as measure
-        from ldp_slicing.lab.advise.run import outline
     except ModuleNotFoundError as error:
         raise missing_extra(error) from None
 
@@ -127,21 +127,16 @@ def advise(
             raise ValueError(name)
         return name
 
-    def side(text: str) -> int:
-        if int(text) < 1:
-            raise ValueError(text)
-        return int(text)
-
     request = Request(
         source,
         folder,
         labels,
         groups,
         minutes,
-        _listed("--sizes", sizes, side, "numbers of pixels such as 112,56,28"),
+        _listed("--sizes", sizes, int, "numbers of pixels such as 112,56,28") if sizes else (),
         _listed("--views", views, lambda name: PruneChoice(name).prune, f"some of {','.join(PruneChoice)}"),
         _listed("--plans", plans, family, f"some of {','.join(FAMILIES)}"),
-        _listed("--epsilons", epsilons, float, "budgets such as 2.4,5.2,12"),
+        _listed("--epsilons", epsilons, float, "budgets such as 2.4,5.2,12") if epsilons else (),
         make_rules(
             max_linkage=max_linkage,
             max_verification=max_verification,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.advise import budget, findings, networks, run
 from ldp_slicing.lab.advise.findings import make_rules
+from ldp_slicing.lab.advise.prepare import outline
 from ldp_slicing.lab.advise.report import to_dict, write_report
 from ldp_slicing.lab.advise.request import Request, Talk
 from ldp_slicing.lab.advise.run import advise
@@ -104,7 +106,15 @@ def test_the_command_proposes_a_setting_that_privatize_takes(tmp_path: Path, mon
         (["--out", "{}/a.txt/advice"], "cannot write to "),
         (["--samples", "{}/none.png"], "none.png is not a file"),
         (["--views", "foo"], "--views: expected some of haar,haar2,haar4,haar8,dct,none;"),
-        (["--sizes", "16,0"], "--sizes: expected numbers of pixels"),
+        (["--plans", ""], "--plans: expected some of paper,thick,grey; got ''"),
+        (["--sizes", "16,"], "--sizes: expected numbers of pixels"),
+        (["--sizes", "16,0"], "--sizes takes longest sides of 8 pixels or more, such as 112,56,28; got 0"),
+        (["--epsilons", "0"], "--epsilons takes numbers above 0, such as 2.4,5.2,12; got 0"),
+        (["--epsilons", "nan,-1"], "--epsilons takes numbers above 0, such as 2.4,5.2,12; got nan"),
+        (["--epsilons", "2.4,inf"], "--epsilons takes numbers above 0, such as 2.4,5.2,12; got inf"),
+        (["--minutes", "nan"], "--minutes takes a number above 0, such as 15; got nan"),
+        (["--minutes", "inf"], "--minutes takes a number above 0, such as 15; got inf"),
+        (["--recogniser", "{}/none.dat"], "none.dat is not a file"),
     ],
 )
 def test_options_are_checked_before_anything_is_read(tmp_path: Path, options: list[str], problem: str) -> None:
@@ -146,11 +156,13 @@ def test_a_run_that_is_stopped_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert {"ssim", "rank_1"} <= found.risks.keys()
     assert {"ssim", "rank_1"} <= finished.controls.keys()
     assert found.confirmations == 1
-    with pytest.raises(LdpSlicingError, match="was begun with groups 'name:g"):
-        advise(request(tmp_path, groups="name:g[0-9]"), Talk())
+    for refuse in (outline, advise):
+        with pytest.raises(LdpSlicingError, match="was begun with groups 'name:g"):
+            refuse(request(tmp_path, groups="name:g[0-9]"), Talk())
     next((tmp_path / "sources").rglob("*.png")).unlink()
-    with pytest.raises(LdpSlicingError, match="images, labels or groups have changed since"):
-        advise(ask, Talk())
+    for refuse in (outline, advise):
+        with pytest.raises(LdpSlicingError, match="images, labels or groups have changed since"):
+            refuse(ask, Talk())
 
 
 def test_people_without_labels(tmp_path: Path) -> None:
@@ -183,8 +195,8 @@ def test_people_without_labels(tmp_path: Path) -> None:
         ({"out": "sources/advice"}, "overlap"),
         ({"out": "."}, "overlap"),
         ({"source": "nothing"}, "nothing does not exist"),
-        ({"minutes": 0.0}, "--minutes must be more than 0; got 0"),
-        ({"recogniser": Path("dlib.dat")}, "--recogniser links images to groups"),
+        ({"minutes": 0.0}, "--minutes takes a number above 0, such as 15; got 0"),
+        ({"recogniser": Path(__file__)}, "--recogniser links images to groups"),
         ({"rules": make_rules(max_linkage=0.1)}, "a limit on linkage needs --groups"),
         ({"rules": make_rules(min_accuracy=0.1), "labels": "none"}, "a limit on accuracy needs labels"),
     ],
@@ -203,18 +215,34 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path, changes: dict[str, A
     [
         ({"groups": "folder"}, "are in one group: every class needs two or more groups"),
         ({"labels": "none", "groups": "name:g"}, "all images are of one group"),
-        ({"sizes": (64,)}, "--sizes: every size is larger than the images"),
+        ({"sizes": (64,)}, "--sizes 64: images of 16 x 16 pixels are not enlarged; name smaller sizes"),
+        ({"sizes": (8,)}, "images of 8 x 8 pixels are too small to measure: both sides need 12 pixels or more"),
+        ({"families": ("grey",)}, "the plan `grey` is for colour images"),
+        ({"samples": (Path(__file__),)}, r"--samples .*test_run.py cannot be shown"),
+        ({"groups": "name:g[0-9]+", "recogniser": Path(__file__)}, "test_run.py"),
         ({"groups": "name:g[0-9]+_[0-9]", "rules": make_rules(max_linkage=0.5)}, "--max-linkage cannot be measured"),
     ],
 )
 def test_images_that_do_not_suit_the_request_are_refused(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
-    with pytest.raises(LdpSlicingError, match=problem):
-        advise(request(tmp_path, **changes), Talk())
+    asked = request(tmp_path, **changes)
+    for refuse in (outline, advise):  # the dry run refuses what a run refuses
+        with pytest.raises(LdpSlicingError, match=problem):
+            refuse(asked, Talk())
+    assert {one.name for one in tmp_path.iterdir()} == {"sources"}
+
+
+def test_sizes_larger_than_the_images_are_left_out_and_sources_stay_large_enough_for_ssim(tmp_path: Path) -> None:
+    said = list[str]()
+    result = advise(request(tmp_path, sizes=(16, 10, 64)), Talk(said.append))
+    assert said[1] == "--sizes 64 is left out: images of 16 x 16 pixels are not enlarged"
+    assert {one.setting.size for one in result.findings} == {(16, 16), (10, 10)}
+    assert all(math.isfinite(one.risks["ssim"].value) for one in result.findings)
 
 
 def test_another_folder_is_not_taken_for_a_work_folder(tmp_path: Path) -> None:
     (tmp_path / "advice.owner").mkdir()
     (tmp_path / "advice.owner" / "letter.txt").write_text("mine")
-    with pytest.raises(LdpSlicingError, match="is not a work folder of `advise`"):
-        advise(request(tmp_path), Talk())
+    for refuse in (outline, advise):
+        with pytest.raises(LdpSlicingError, match="is not a work folder of `advise`"):
+            refuse(request(tmp_path), Talk())
     assert [one.name for one in (tmp_path / "advice.owner").iterdir()] == ["letter.txt"]

@@ -35,6 +35,7 @@ THICK: dict[Prune, tuple[str, str]] = {  # for colour and for grey words; pruned
     "haar8": ("Y7+Y6+Cb7+Cr7", "7+6"),
     "dct": ("Y7+Y6+Cb7+Cr7", "7+6"),
 }
+SMALLEST_RELEASE = 8  # pixels of the longest side
 ViewKey = tuple[tuple[int, int], Prune]  # what one attacking network is trained for: a size and a pruning
 
 
@@ -115,8 +116,8 @@ def size_name(size: tuple[int, int]) -> str:
 
 
 def default_sides(longest: int) -> tuple[int, ...]:
-    """The longest side of the images, its half and its quarter, down to 8 pixels."""
-    return tuple(side for side in (longest, longest // 2, longest // 4) if side >= 8) or (longest,)
+    """The longest side of the images, its half and its quarter, if they are not too small."""
+    return tuple(side for side in (longest, longest // 2, longest // 4) if side >= SMALLEST_RELEASE) or (longest,)
 
 
 def tried_sides(longest: int, asked: Sequence[int]) -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,12 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ldp_slicing.errors import DataError, LdpSlicingError
-from ldp_slicing.images import read_image
 from ldp_slicing.lab.advise.budget import (
     CONFIRMED,
     ENOUGH,
@@ -33,33 +29,23 @@ from ldp_slicing.lab.advise.budget import (
 )
 from ldp_slicing.lab.advise.findings import Answer, SettingFinding, answer, survivors
 from ldp_slicing.lab.advise.gather import controls, gather, unprotected
-from ldp_slicing.lab.advise.grid import BUDGETS, Setting, default_sides, make_grid, tried_sides
+from ldp_slicing.lab.advise.grid import Setting, tried_sides
 from ldp_slicing.lab.advise.intervals import Estimate
 from ldp_slicing.lab.advise.learning import Bench
-from ldp_slicing.lab.advise.linking import FEWEST_PAIRS
 from ldp_slicing.lab.advise.measuring import Measurer
-from ldp_slicing.lab.advise.networks import FEW, Effort, Stopped
+from ldp_slicing.lab.advise.networks import FEW, Stopped
+from ldp_slicing.lab.advise.prepare import parameters_of, prepare, read, samples_of, settings_of
 from ldp_slicing.lab.advise.reconstruction import train_reconstructor
 from ldp_slicing.lab.advise.request import Request, Talk
-from ldp_slicing.lab.advise.sources import SourceSet, check_enough, list_sources, read_sources, shrink_all, to_shape
-from ldp_slicing.lab.advise.splits import linkage_test, split
-from ldp_slicing.lab.advise.work import Work, begun, open_work
+from ldp_slicing.lab.advise.sources import SMALLEST, SourceSet, shrink_all
+from ldp_slicing.lab.advise.work import Work, open_work
 from ldp_slicing.lab.learners.training import find_device
-from ldp_slicing.lab.metrics.shares import Share
 from ldp_slicing.lab.provenance import commit, hardware
-from ldp_slicing.plan import COLOUR_BITS
 from ldp_slicing.version import __version__
 from ldp_slicing.wording import counted
 
-LARGEST = {"cuda": 224, "cpu": 64}  # the longest side that is measured unless the owner names others
-MOST_IMAGES = {"cuda": 20_000, "cpu": 4_000}
-READING = 0.2  # the share of the time for reading images
 TIMING = 0.1  # the share of the time for timing; one measurement that has begun ends
 WORTHWHILE = 1.5  # times the steps of the round before is the least that another round must offer
-SAMPLES = 3
-GREY = (
-    "all three channels of these images are equal: they are measured as grey, so convert them before you release them"
-)
 
 
 @dataclass(frozen=True)
@@ -99,10 +85,11 @@ def advise(request: Request, talk: Talk) -> Result:
         return talk.interrupted() or now > deadline
 
     device = find_device(request.device)
-    sources = _read(request, device, began, stop, talk)
-    parameters = request.parameters | {"images": sources.tried, "digest": sources.digest}
-    sides = tried_sides(max(sources.shape), request.sizes)
-    with open_work(request.work, parameters) as work, _threads_restored():
+    sources = read(request, device, began, stop, talk)
+    prepare(request, sources, device, talk)
+    longest, shortest = max(sources.shape), min(sources.shape)
+    sides = [side for side in tried_sides(longest, request.sizes) if shortest * side // longest >= SMALLEST]
+    with open_work(request.work, parameters_of(request, sources)) as work, _threads_restored():
 
         def run_at(side: int) -> _Run:
             return _Run(request, Bench.on(shrink_all(sources, side), device, stop), work, talk, deadline, doing)
@@ -110,7 +97,6 @@ def advise(request: Request, talk: Talk) -> Result:
         plan, before = work.get("plan"), len(work.records)
         begins = 0 if device.type == "cpu" else len(sides) - 1  # a GPU has time for the largest images
         run = run_at(plan["side"] if plan else sides[begins])
-        run.check()
         try:
             if plan is None:
                 run = _largest_affordable(run, run_at, sides[begins + 1 :])
@@ -154,54 +140,6 @@ def _largest_affordable(run: _Run, run_at: Callable[[int], _Run], larger: Sequen
     return run
 
 
-def outline(request: Request, talk: Talk) -> None:
-    """Say what would be measured, and measure nothing."""
-    request.check()
-    device, began = find_device(request.device), time.monotonic()
-    sources = _read(request, device, began, talk.interrupted, talk)
-    parts, grid = split(sources, 0, Effort.on(device).tested), _grid(request, sources)
-    talk.say(f"{len(parts.train):,} to train on, {len(parts.test):,} held out")
-    if sources.groups is not None:
-        test = linkage_test(sources.labels[parts.test], sources.groups[parts.test], 0)
-        several = 0 if test is None else len(test.probes)
-        talk.say(f"linkage: {counted(several, 'held-out group')} with two images or more")
-    talk.say(f"{counted(len(grid), 'setting')}:")
-    by_view: dict[str, list[Setting]] = {}
-    for one in sorted(grid, key=lambda one: (-one.size[0], one.prune or "", one.family, one.epsilon)):
-        by_view.setdefault(one.words.rpartition(", eps ")[0], []).append(one)
-    for words, mine in by_view.items():
-        talk.say(f"  {words}, eps {', '.join(f'{one.epsilon:g}' for one in mine)}")
-
-
-def _read(request: Request, device: torch.device, began: float, stop: Callable[[], bool], talk: Talk) -> SourceSet:
-    items = list_sources(request.source, request.labels, request.groups)
-    earlier = begun(request.work).get("images")  # a resumed run reads the same images
-    until = began + READING * 60 * request.minutes
-
-    def enough() -> bool:
-        over = stop()  # it moves the progress bar, too
-        return talk.interrupted() or (earlier is None and (over or time.monotonic() > until))
-
-    found = read_sources(
-        items,
-        largest=max(request.sizes) if request.sizes else LARGEST[device.type],
-        limit=earlier or request.images or MOST_IMAGES[device.type],
-        stop=enough,
-    )
-    if talk.interrupted():
-        raise LdpSlicingError("interrupted while reading images: nothing was measured")
-    check_enough(found)
-    classes = f", {counted(len(found.classes), 'class', 'classes')}" if found.classes else ", no labels"
-    groups = "" if found.groups is None else f", {counted(len(np.unique(found.groups)), 'group')}"
-    width, height = found.shape
-    talk.say(f"{len(found.labels):,} of {counted(found.total, 'image')} read at {width} x {height}{classes}{groups}")
-    if found.converted:
-        talk.say(GREY)
-    for name, problem in list(found.problems.items())[:1]:
-        talk.say(f"{counted(len(found.problems), 'image')} left out; the first one is {name}: {problem}")
-    return found
-
-
 class _Run:
     """The stages of one run. What was measured is in the records of the work folder."""
 
@@ -210,34 +148,10 @@ class _Run:
     ) -> None:
         self.request, self.bench, self.work, self.talk = request, bench, work, talk
         self.deadline, self.doing = deadline, doing
-        self.measurer = Measurer(bench, work, Costs(), _samples(request, bench), request.recogniser)
-        self.grid = _grid(request, bench.sources)
+        self.measurer = Measurer(bench, work, Costs(), samples_of(request, bench), request.recogniser)
+        self.grid = settings_of(request, bench.sources)
         self.learns, self.links = bool(bench.sources.classes), self.measurer.test(0) is not None
         self.trains_judge = self.links and request.recogniser is None
-
-    def check(self) -> None:
-        """Refuse what would measure nothing, and limits on what cannot be measured."""
-        if not self.grid:
-            width, height = self.bench.sources.shape
-            raise LdpSlicingError(
-                f"--sizes: every size is larger than the images ({width} x {height} pixels), which are not enlarged"
-            )
-        test, parts = self.measurer.test(0), self.measurer.parts(0)
-        if len(parts.train) == 0:
-            raise DataError("all images would be held out: there are too few groups in a class; see --groups")
-        for rule in self.request.rules:
-            if rule.metric not in ("rank_1", "verification"):
-                continue
-            if test is None or (rule.metric == "verification" and len(test.first) < FEWEST_PAIRS):
-                raise DataError(
-                    f"--{rule.option.replace('_', '-')} cannot be measured: too few held-out groups have two images or "
-                    "more; see --groups, or use more images"
-                )
-            if rule.metric == "rank_1" and Share(0, len(test.probes)).interval[1] > rule.bound:
-                self.talk.say(
-                    f"--max-linkage {rule.bound:g} cannot be shown with {counted(len(test.probes), 'held-out group')}: "
-                    "even if no release is identified, the interval contains the limit"
-                )
 
     def remaining(self) -> float:
         return max(0.0, RESERVE * (self.deadline - time.monotonic()))
@@ -428,26 +342,3 @@ class _Run:
             self.measurer.samples,
             self.work,
         )
-
-
-def _grid(request: Request, sources: SourceSet) -> list[Setting]:
-    width, height = sources.shape
-    longest = max(width, height)
-    sides = [side for side in request.sizes or default_sides(longest) if side <= longest]
-    sizes = [(max(1, width * side // longest), max(1, height * side // longest)) for side in sides]
-    budgets = {family: request.epsilons or BUDGETS[family] for family in request.families}
-    bits = 8 if sources.is_grey else COLOUR_BITS
-    return make_grid(sizes, request.views, request.families, budgets, source=sources.size, word_bits=bits)
-
-
-def _samples(request: Request, bench: Bench) -> Tensor:
-    """uint8 [K, C, H, W]: the images that the owner named, or some sources that no seed trains on, if there are any."""
-    if not request.samples:
-        tested = [split(bench.sources, seed, bench.effort.tested).test for seed in (0, *SEEDS)]
-        held_out = functools.reduce(np.intersect1d, tested)
-        return bench.images[torch.from_numpy((held_out if len(held_out) else tested[0])[:SAMPLES])]
-    shaped = [
-        to_shape(np.asarray(read_image(path).pixels, np.uint8), bench.sources.shape, bench.sources.is_grey)
-        for path in request.samples
-    ]
-    return torch.from_numpy(np.stack(shaped)).permute(0, 3, 1, 2).contiguous().to(bench.device)

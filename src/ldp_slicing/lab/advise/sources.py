@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -133,7 +133,7 @@ def _list(source: Path, labels: str | None, groups: str | None) -> list[SourceIt
         if labels is None and len(inside.parts) < 2:
             raise DataError(f"{path} is in no class folder: use SRC/CLASS/IMAGE, --labels FILE.csv, or --labels none")
         label = "" if labels == "none" else inside.parts[0]
-        items.append(SourceItem(str(inside), _loader(path), label, _group(inside, groups, {})))
+        items.append(SourceItem(str(inside), partial(read_source, path), label, _group(inside, groups, {})))
     return items
 
 
@@ -248,7 +248,10 @@ def _common_size(shapes: set[tuple[int, int]], largest: int) -> tuple[int, int]:
     if longest > largest:
         height, width = max(1, height * largest // longest), max(1, width * largest // longest)
     if min(height, width) < SMALLEST:
-        raise DataError(f"images of {width} x {height} pixels are too small: {SMALLEST} pixels a side are needed")
+        raise DataError(
+            f"images of {width} x {height} pixels are too small to measure: both sides need {SMALLEST} pixels or more; "
+            "see --sizes"
+        )
     return width, height
 
 
@@ -262,8 +265,9 @@ def to_shape(pixels: NDArray[np.uint8], target: tuple[int, int], grey: bool) -> 
     return small.reshape(*small.shape[:2], -1)
 
 
-def _loader(path: Path) -> Callable[[], NDArray[np.uint8]]:
-    return lambda: _eight_bits(read_image(path).pixels, str(path))
+def read_source(path: Path) -> NDArray[np.uint8]:
+    """uint8 [H, W] or [H, W, 3]. Images of more than 8 bits are refused."""
+    return _eight_bits(read_image(path).pixels, str(path))
 
 
 def _eight_bits(pixels: NDArray[Any], name: str) -> NDArray[np.uint8]:
@@ -309,7 +313,8 @@ def _from_table(source: Path, labels: str, groups: str | None) -> list[SourceIte
             raise DataError(f"{path}: {row[place]!r} is outside {source}")
         if not row[label]:
             raise DataError(f"{path}: {row[place]!r} has no {label}")
-        items.append(SourceItem(row[place], _loader(file_path), row[label], _group(Path(row[place]), groups, row)))
+        group = _group(Path(row[place]), groups, row)
+        items.append(SourceItem(row[place], partial(read_source, file_path), row[label], group))
     return items
 
 
