@@ -58,9 +58,12 @@ def test_the_command_proposes_a_setting_that_privatize_takes(tmp_path: Path, mon
     done = CliRunner().invoke(app, [*arguments, "--min-accuracy", "0"])
     assert done.exit_code == 0, done.output
     first, timing, second, *_ = done.output.splitlines()
+    first_output = done.output
     assert first == "48 of 48 images read at 16 x 16, 2 classes"
     assert timing == "timing a few steps: about 90 seconds"
-    assert re.match(r"15 minutes on .* are enough for 2 of 2 settings: 1 round of successive halving", second)
+    assert re.match(
+        r"plan for 15 min on .*: 2 of 2 settings in 1 round, then confirmation of up to 2 settings with 1 ", second
+    )
     assert "may be no better than guessing" in done.output  # after three steps of training
     assert {one.name for one in out.iterdir()} == {"report.html", "report.json"}
     monkeypatch.setattr(findings, "_may_guess", lambda *_: False)
@@ -75,6 +78,21 @@ def test_the_command_proposes_a_setting_that_privatize_takes(tmp_path: Path, mon
     assert not re.findall(r"https?:|<script|src=\"(?!data:)|g0[0-9]_", page)
     assert "lower bound" in page
     assert report["finished"]
+    said = re.findall(
+        r"^(round 1|confirmation): (\d) settings?, (\d) learners? of (\d) steps? and (\d) attacks? of (\d) steps?$",
+        first_output,
+        re.MULTILINE,
+    )
+    sizes = {one["name"]: one["width"] for one in report["settings"]}
+    for name, settings, learners, learning, attacks, attacking in said:
+        stage = report["stages"][name]
+        assert [len(stage["settings"]), stage["learning"], stage["attacking"]] == [
+            *map(int, (settings, learning, attacking))
+        ]
+        assert int(learners) == len(stage["settings"]) + (name == "confirmation")  # it has unprotected images, too
+        views = {sizes[one] for one in stage["settings"]}
+        assert int(attacks) == len(views | {16} if name == "round 1" else views)  # and round 1 attacks them
+    assert [one[0] for one in said] == list(report["stages"])
     steps = [one["attacking"] for one in report["stages"].values()]  # of the rounds, and of the confirmation
     assert steps == sorted(set(steps))
     assert steps[-1] >= 2 * steps[-2]

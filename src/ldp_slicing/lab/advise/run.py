@@ -203,15 +203,16 @@ class _Run:
                 steps = self._steps(alive, shares.round / left, (0,), control=number == 0, most=most)
                 if number and steps[1] < WORTHWHILE * self._longest():
                     self.talk.say(
-                        f"{name} is left out: training is slower than expected, and the confirmation needs the time"
+                        f"{name} is left out: it could not train much longer than round {number}, and the confirmation "
+                        "needs the time"
                     )
                     break
-                self._begin(name, alive, steps)
+                self._begin(name, alive, steps, (0,), control=number == 0)
             alive = self._measure(name, (0,), control=number == 0)
         for seed in SEEDS:
             self._judge(seed, plan["judge"])
         if self.work.get("confirmation") is None:
-            self._begin("confirmation", *self._affordable(alive, control=checked))
+            self._begin("confirmation", *self._affordable(alive, control=checked), SEEDS, control=checked)
         self._measure("confirmation", SEEDS, control=checked)
 
     def _longest(self) -> int:
@@ -238,7 +239,7 @@ class _Run:
             self.measurer.judge(seed, steps)
 
     def _plan(self) -> dict[str, Any]:
-        """Choose what can be afforded, and say so."""
+        """Choose what can be afforded, and say so. The steps of a stage are chosen when it begins."""
         costs, seconds = self.measurer.costs, self.remaining()
         count = most_settings(costs, self.grid, seconds, learns=self.learns, judge=self.trains_judge)
         count = count or min(2, len(self.grid))
@@ -246,19 +247,13 @@ class _Run:
         rounds = rounds_of(count)
         shares = Shares.of(len(rounds), judge=self.trains_judge)
         judge = max(FEWEST, min(MOST, round(shares.judge * seconds / step))) if self.trains_judge and step else 1
-        learning, attacking = stage_steps(costs, self.grid[:count], shares.round * seconds, learns=self.learns, seeds=1)
-        views = len({one.view for one in self.grid[:count]})
+        several = f"up to {len(rounds)} rounds ({', '.join(map(str, rounds))} settings)"
+        confirmed = counted(min(CONFIRMED, rounds[-1]), "setting")
         self.talk.say(
-            f"{self.request.minutes:g} minutes on {hardware(self.bench.device)} are enough for {count} of "
-            f"{counted(len(self.grid), 'setting')}: {counted(len(rounds), 'round')} of successive halving "
-            f"({', '.join(map(str, rounds))} settings), then {min(CONFIRMED, rounds[-1])} confirmed on "
-            f"{len(SEEDS)} other seeds"
+            f"plan for {self.request.minutes:g} min on {hardware(self.bench.device)}: {count} of "
+            f"{counted(len(self.grid), 'setting')} in {several if rounds[1:] else '1 round'}, then confirmation of "
+            f"up to {confirmed} with {len(SEEDS)} other seeds"
         )
-        learners = f"{counted(count, 'learner')} of {learning:,} steps and " if self.learns else ""
-        attacks = f"{counted(views, 'attack')} of {attacking:,} steps"
-        self.talk.say(f"the first round: {learners}{attacks}{', and the judge of linkage' if self.links else ''}")
-        if min(attacking, learning or attacking) < FEWEST:
-            self.talk.say("this is too little training to learn much: use more --minutes, or fewer settings")
         known = {name: list(one) for name, one in costs.known.items()}
         plan = {"settings": count, "rounds": rounds, "costs": known, "judge": judge}
         plan |= {"side": max(self.bench.sources.shape), "threads": torch.get_num_threads()}
@@ -285,10 +280,22 @@ class _Run:
             most=most,
         )
 
-    def _begin(self, name: str, settings: Sequence[Setting], steps: tuple[int, int]) -> None:
-        """Record what a stage measures, so that it is the same if the run is resumed."""
+    def _begin(
+        self, name: str, settings: Sequence[Setting], steps: tuple[int, int], seeds: Sequence[int], *, control: bool
+    ) -> None:
+        """Record what a stage measures, so that it is the same if the run is resumed, and say it."""
+        learning, attacking = steps
+        views = {one.view for one in settings} | ({self.measurer.whole} if control else set())
+        learners = len(seeds) * len(settings) + sum(map(bool, seeds))  # one of unprotected images; see _measure
+        first = f"{counted(learners, 'learner')} of {counted(learning, 'step')} and " if self.learns else ""
+        attacks = f"{counted(len(seeds) * len(views), 'attack')} of {counted(attacking, 'step')}"
+        self.talk.say(f"{name}: {counted(len(settings), 'setting')}, {first}{attacks}")
+        if seeds != SEEDS and min(attacking, learning if self.learns else attacking) < FEWEST:
+            self.talk.say(
+                f"fewer than {FEWEST} steps are too few to learn much: use more --minutes, or measure fewer settings"
+            )
         names = [one.name for one in settings]
-        self.work.put(name, {"settings": names, "learning": steps[0], "attacking": steps[1]})
+        self.work.put(name, {"settings": names, "learning": learning, "attacking": attacking})
 
     def _measure(self, name: str, seeds: Sequence[int], *, control: bool) -> list[Setting]:
         """Measure the settings of a stage with every seed, and return them."""
