@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -112,6 +113,7 @@ def advise(
     them, for many sizes, views, plans and budgets. With limits, propose a setting. Nothing is released. Interrupt it at
     any time, and run it again to go on. Needs the extra `lab`.
     """
+    began = time.monotonic()
     try:
         from ldp_slicing.lab.advise.findings import make_rules
         from ldp_slicing.lab.advise.grid import FAMILIES, Family
@@ -155,7 +157,7 @@ def advise(
         return
     with stop_signals(lambda: err.print("stopping; interrupt again to stop at once")) as received, _progress() as bar:
         try:
-            result = measure(request, Talk(lambda text: out.print(plain(text)), bar, lambda: bool(received)))
+            result = measure(request, Talk(lambda text: out.print(plain(text)), bar, lambda: bool(received)), began)
             written = write_report(result)
         except OSError as error:
             raise LdpSlicingError(f"{error.filename or folder}: {error.strerror or error}") from None

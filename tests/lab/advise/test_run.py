@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch
 from ldp_slicing.card import Card
 from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.advise import budget, findings, networks, run
+from ldp_slicing.lab.advise import budget, findings, networks, run, sources
 from ldp_slicing.lab.advise.findings import make_rules
 from ldp_slicing.lab.advise.prepare import outline
 from ldp_slicing.lab.advise.report import to_dict, write_report
@@ -154,18 +155,13 @@ def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_stopped_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    steps = [0]
-
-    def stop_later() -> bool:
-        steps[0] += 1
-        return steps[0] > 32
-
+    said = list[str]()
     ask = request(tmp_path, groups="name:g[0-9]+", rules=make_rules(max_linkage=0.5))
-    stopped = advise(ask, Talk(interrupted=stop_later))
+    stopped = advise(ask, Talk(said.append, interrupted=lambda: any(line.startswith("round 1") for line in said)))
     before = dict(stopped.work.records)
     assert not stopped.finished
     assert stopped.answer.kind == "unfinished"
-    assert len(before) >= 1
+    assert {"plan", "round 1"} <= before.keys()
     finished = advise(ask, Talk())
     assert finished.finished
     assert {name: finished.work.records[name] for name in before} == before
@@ -181,6 +177,31 @@ def test_a_run_that_is_stopped_goes_on_where_it_stopped(tmp_path: Path) -> None:
     for refuse in (outline, advise):
         with pytest.raises(LdpSlicingError, match="images, labels or groups have changed since"):
             refuse(ask, Talk())
+
+
+def test_the_time_counts_from_the_start_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long_ago = time.monotonic() - 3600
+    result = advise(request(tmp_path), Talk(), long_ago)
+    assert not result.finished
+    assert result.answer.sentence == "The time was too short to measure anything: use more --minutes."
+    assert advise(request(tmp_path), Talk()).finished
+    monkeypatch.setattr(sources, "AT_ONCE", 16)
+    with pytest.raises(LdpSlicingError, match="--minutes 15 is too short to read the 48 images of this run again"):
+        advise(request(tmp_path), Talk(), long_ago)
+
+
+def test_every_call_of_torch_is_a_chance_to_stop() -> None:
+    calls = list[int]()
+
+    def stop() -> bool:
+        calls.append(1)
+        return len(calls) > 2
+
+    with networks.Stoppable(stop):
+        ones = torch.ones(2) + 1
+        with pytest.raises(networks.Stopped):
+            ones.sum()
+    assert len(calls) == 3
 
 
 def test_people_without_labels(tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ GREY = (
 def outline(request: Request, talk: Talk) -> None:
     """Say what would be measured, and measure nothing."""
     request.check()
-    device, began = find_device(request.device), time.monotonic()
-    sources = read(request, device, began, talk.interrupted, talk)
+    device = find_device(request.device)
+    sources = read(request, device, talk.interrupted, talk)
     grid, parts, test = prepare(request, sources, device, talk)
     check_work(request.work, parameters_of(request, sources))
     talk.say(f"{len(parts.train):,} to train on, {len(parts.test):,} held out")
@@ -97,14 +97,13 @@ def prepare(
     return grid, parts, test
 
 
-def read(request: Request, device: torch.device, began: float, stop: Callable[[], bool], talk: Talk) -> SourceSet:
+def read(request: Request, device: torch.device, stop: Callable[[], bool], talk: Talk) -> SourceSet:
     items = list_sources(request.source, request.labels, request.groups)
     earlier = begun(request.work).get("images")  # a resumed run reads the same images
-    until = began + READING * 60 * request.minutes
+    until = time.monotonic() + READING * 60 * request.minutes
 
     def enough() -> bool:
-        over = stop()  # it moves the progress bar, too
-        return talk.interrupted() or (earlier is None and (over or time.monotonic() > until))
+        return stop() or (earlier is None and time.monotonic() > until)  # stop moves the progress bar, too
 
     found = read_sources(
         items,
@@ -114,6 +113,10 @@ def read(request: Request, device: torch.device, began: float, stop: Callable[[]
     )
     if talk.interrupted():
         raise LdpSlicingError("interrupted while reading images: nothing was measured")
+    if earlier is not None and found.tried < min(earlier, found.total):
+        raise LdpSlicingError(
+            f"--minutes {request.minutes:g} is too short to read the {earlier:,} images of this run again: use more"
+        )
     check_enough(found)
     classes = f", {counted(len(found.classes), 'class', 'classes')}" if found.classes else ", no labels"
     groups = "" if found.groups is None else f", {counted(len(np.unique(found.groups)), 'group')}"

@@ -73,10 +73,13 @@ class Result:
     work: Work
 
 
-def advise(request: Request, talk: Talk) -> Result:
-    """Measure within the time, and return what was found: all of it, or what there is when the run is stopped."""
+def advise(request: Request, talk: Talk, began: float | None = None) -> Result:
+    """Measure within the time, and return what was found: all of it, or what there is when the run is stopped.
+
+    began: when the command was started, by ``time.monotonic()``. Importing PyTorch is a part of the owner's time.
+    """
     request.check()
-    began = time.monotonic()
+    began = time.monotonic() if began is None else began
     deadline, doing = began + 60 * request.minutes, ["reading images"]
 
     def stop() -> bool:
@@ -85,7 +88,7 @@ def advise(request: Request, talk: Talk) -> Result:
         return talk.interrupted() or now > deadline
 
     device = find_device(request.device)
-    sources = read(request, device, began, stop, talk)
+    sources = read(request, device, stop, talk)
     prepare(request, sources, device, talk)
     longest, shortest = max(sources.shape), min(sources.shape)
     sides = [side for side in tried_sides(longest, request.sizes) if shortest * side // longest >= SMALLEST]
