@@ -6,6 +6,7 @@ import json
 import math
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.advise import budget, findings, networks, run, sources
 from ldp_slicing.lab.advise.findings import make_rules
 from ldp_slicing.lab.advise.prepare import outline
-from ldp_slicing.lab.advise.report import to_dict, write_report
+from ldp_slicing.lab.advise.report import make_preset, to_dict, write_report
 from ldp_slicing.lab.advise.request import Request, Talk
 from ldp_slicing.lab.advise.run import advise
 from ldp_slicing.lab.advise.work import MARK
@@ -202,6 +203,22 @@ def test_every_call_of_torch_is_a_chance_to_stop() -> None:
         with pytest.raises(networks.Stopped):
             ones.sum()
     assert len(calls) == 3
+
+
+def test_the_preset_calls_risks_lower_bounds_and_has_stronger_results(tmp_path: Path) -> None:
+    result = advise(request(tmp_path), Talk())
+    (found,) = result.findings
+    known = {"ssim": findings.Known("ssim", 0.9876, "an-entry", "objects, CIFAR-10")}
+    for stronger, end in (
+        ({}, ""),
+        (known, "; for a like setting, a stronger attack reached 0.988 (objects, CIFAR-10)"),
+    ):
+        chosen = replace(found, known=stronger)
+        preset = make_preset(replace(result, answer=findings.Answer("proposal", "", chosen)))
+        assert preset is not None
+        assert preset.measured[0] == f"test accuracy {found.utility['accuracy']}, measured by `advise` on 48 sources"
+        risk = f"SSIM of reconstructions {found.risks['ssim']}, a lower bound measured by `advise` on 48 sources{end}"
+        assert preset.measured[-1] == risk
 
 
 def test_people_without_labels(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from ldp_slicing.lab.advise.intervals import Estimate
 from ldp_slicing.lab.advise.page import make_page
 from ldp_slicing.lab.advise.run import Result
 from ldp_slicing.presets import Preset
+from ldp_slicing.wording import counted
 
 
 def write_report(result: Result) -> list[str]:
@@ -35,10 +36,12 @@ def make_preset(result: Result) -> Preset | None:
     chosen = result.answer.proposal
     if chosen is None:
         return None
-    sentences = [
-        f"{METRICS[name]} {one}, measured by `advise` on {len(result.sources.labels):,} sources"
-        for name, one in {**chosen.utility, **chosen.risks}.items()
-    ]
+    by = f"measured by `advise` on {counted(len(result.sources.labels), 'source')}"
+    sentences = [f"{METRICS[name]} {one}, {by}" for name, one in chosen.utility.items()]
+    for name, one in chosen.risks.items():
+        known = chosen.known.get(name)
+        stronger = f"; for a like setting, a stronger attack reached {known.value:.3f} ({known.data})" if known else ""
+        sentences.append(f"{METRICS[name]} {one}, a lower bound {by}{stronger}")
     name = re.sub(r"[^\w.-]+", "-", f"advice-{chosen.setting.name}")
     about = "Proposed by `ldp-slicing advise` for these sources. For the owner: the numbers depend on the sources."
     return chosen.setting.preset(name, about, sentences)
