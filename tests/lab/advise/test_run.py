@@ -62,9 +62,9 @@ def test_the_command_proposes_a_setting_that_privatize_takes(tmp_path: Path, mon
     first, timing, second, *_ = done.output.splitlines()
     first_output = done.output
     assert first == "48 of 48 images read at 16 x 16, 2 classes"
-    assert timing == "timing a few steps: about 90 seconds"
+    assert timing == "timing a few training steps: about 90 seconds"
     assert re.match(
-        r"plan for 15 min on .*: 2 of 2 settings in 1 round, then confirmation of up to 2 settings with 1 ", second
+        r"schedule for 15 min on .*: 2 of 2 settings in 1 round, then confirmation of up to 2 settings with 1 ", second
     )
     assert "may be no better than guessing" in done.output  # after three steps of training
     assert {one.name for one in out.iterdir()} == {"report.html", "report.json"}
@@ -77,14 +77,15 @@ def test_the_command_proposes_a_setting_that_privatize_takes(tmp_path: Path, mon
 
     page, report = (out / "report.html").read_text(), json.loads((out / "report.json").read_text())
     assert report["proposal"]["command"] in done.output.replace("\n", " ")
+    by_preset = f"ldp-slicing privatize SRC DST --preset {out / 'preset.json'}"
+    assert f"  {by_preset}" in done.output.splitlines()
+    assert by_preset in page
     assert not re.findall(r"https?:|<script|src=\"(?!data:)|g0[0-9]_", page)
     assert "lower bound" in page
     assert report["finished"]
-    said = re.findall(
-        r"^(round 1|confirmation): (\d) settings?, (\d) learners? of (\d) steps? and (\d) attacks? of (\d) steps?$",
-        first_output,
-        re.MULTILINE,
-    )
+    each = r"\((\d) steps? each\)"
+    pattern = rf"^(round 1|confirmation): (\d) settings?, (\d) learners? {each}, (\d) attacks? {each}$"
+    said = re.findall(pattern, first_output, re.MULTILINE)
     sizes = {one["name"]: one["width"] for one in report["settings"]}
     for name, settings, learners, learning, attacks, attacking in said:
         stage = report["stages"][name]
@@ -163,7 +164,8 @@ def test_a_run_that_is_stopped_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert not stopped.finished
     assert stopped.answer.kind == "unfinished"
     assert {"plan", "round 1"} <= before.keys()
-    finished = advise(ask, Talk())
+    finished = advise(ask, Talk(said.append))
+    assert f"continuing the run in {tmp_path / 'advice.owner'}" in said
     assert finished.finished
     assert {name: finished.work.records[name] for name in before} == before
     (found,) = finished.findings
@@ -276,7 +278,7 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path, changes: dict[str, A
         ({"families": ("grey",)}, "the plan `grey` is for colour images"),
         ({"samples": (Path(__file__),)}, r"--samples .*test_run.py cannot be shown"),
         ({"groups": "name:g[0-9]+", "recogniser": Path(__file__)}, "test_run.py"),
-        ({"groups": "name:g[0-9]+_[0-9]", "rules": make_rules(max_linkage=0.5)}, "--max-linkage cannot be measured"),
+        ({"groups": "name:g[0-9]+_[0-9]", "rules": make_rules(max_linkage=0.5)}, "--max-linkage cannot be tested"),
     ],
 )
 def test_images_that_do_not_suit_the_request_are_refused(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:

@@ -32,7 +32,8 @@ MOST_IMAGES = {"cuda": 20_000, "cpu": 4_000}
 READING = 0.2  # the share of the time for reading images
 SAMPLES = 3
 GREY = (
-    "all three channels of these images are equal: they are measured as grey, so convert them before you release them"
+    "the three channels of these images are equal, so they are measured as grey images: convert them to grey before "
+    "you release them"
 )
 
 
@@ -43,10 +44,10 @@ def outline(request: Request, talk: Talk) -> None:
     sources = read(request, device, talk.interrupted, talk)
     grid, parts, test = prepare(request, sources, device, talk)
     check_work(request.work, parameters_of(request, sources))
-    talk.say(f"{len(parts.train):,} to train on, {len(parts.test):,} held out")
+    talk.say(f"{counted(len(parts.train), 'image')} to train on, {len(parts.test):,} held out for testing")
     if sources.groups is not None:
         several = 0 if test is None else len(test.probes)
-        talk.say(f"linkage: {counted(several, 'held-out group')} with two images or more")
+        talk.say(f"linkage is tested on {counted(several, 'held-out group')} with two or more images")
     talk.say(f"{counted(len(grid), 'setting')}:")
     by_view: dict[str, list[Setting]] = {}
     for one in sorted(grid, key=lambda one: (-one.size[0], one.prune or "", one.family, one.epsilon)):
@@ -63,7 +64,7 @@ def parameters_of(request: Request, sources: SourceSet) -> dict[str, Any]:
 def prepare(
     request: Request, sources: SourceSet, device: torch.device, talk: Talk
 ) -> tuple[list[Setting], Parts, LinkageTest | None]:
-    """The settings, the parts and the test of linkage. Refuse what would measure nothing, and limits that cannot be."""
+    """The settings, the parts and the test of linkage. Refuse what cannot be measured, before anything is."""
     grid, parts = settings_of(request, sources), split(sources, 0, Effort.on(device).tested)
     width, height = sources.shape
     too_large = ",".join(str(side) for side in request.sizes if side > max(width, height))
@@ -83,13 +84,13 @@ def prepare(
             continue
         if test is None or (rule.metric == "verification" and len(test.first) < FEWEST_PAIRS):
             raise DataError(
-                f"--{rule.option.replace('_', '-')} cannot be measured: too few held-out groups have two images or "
-                "more; see --groups, or use more images"
+                f"--{rule.option.replace('_', '-')} cannot be tested: too few held-out groups have two or more images; "
+                "see --groups, or use more images"
             )
         if rule.metric == "rank_1" and Share(0, len(test.probes)).interval[1] > rule.bound:
             talk.say(
-                f"--max-linkage {rule.bound:g} cannot be shown with {counted(len(test.probes), 'held-out group')}: "
-                "even if no release is identified, the interval contains the limit"
+                f"--max-linkage {rule.bound:g} cannot be met with {counted(len(test.probes), 'held-out group')}: even "
+                "if no release is identified, the 95 % interval contains the limit. Use more groups"
             )
     _read_samples(request, sources)
     if request.recogniser is not None:
@@ -125,7 +126,7 @@ def read(request: Request, device: torch.device, stop: Callable[[], bool], talk:
     if found.converted:
         talk.say(GREY)
     for name, problem in list(found.problems.items())[:1]:
-        talk.say(f"{counted(len(found.problems), 'image')} left out; the first one is {name}: {problem}")
+        talk.say(f"{counted(len(found.problems), 'image')} cannot be used; the first is {name}: {problem}")
     return found
 
 

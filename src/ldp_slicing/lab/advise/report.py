@@ -11,7 +11,7 @@ from ldp_slicing.files import make_folder, write_atomically
 from ldp_slicing.lab.advise.committed import REPORT_VERSION
 from ldp_slicing.lab.advise.findings import METRICS, Rule, SettingFinding, describe, status
 from ldp_slicing.lab.advise.intervals import Estimate
-from ldp_slicing.lab.advise.page import make_page
+from ldp_slicing.lab.advise.page import PRESET, make_page
 from ldp_slicing.lab.advise.run import Result
 from ldp_slicing.presets import Preset
 from ldp_slicing.wording import counted
@@ -23,9 +23,9 @@ def write_report(result: Result) -> list[str]:
     files = {"report.html": make_page(result), "report.json": json.dumps(to_dict(result), indent=1) + "\n"}
     preset = make_preset(result)
     if preset is not None:
-        files["preset.json"] = preset.to_json()
+        files[PRESET] = preset.to_json()
     else:
-        (result.request.out / "preset.json").unlink(missing_ok=True)  # of an earlier run with other limits
+        (result.request.out / PRESET).unlink(missing_ok=True)  # of an earlier run with other limits
     for name, text in files.items():
         write_atomically(result.request.out / name, [text.encode()])
     return list(files)
@@ -119,4 +119,4 @@ def _estimates(found: Mapping[str, Estimate]) -> dict[str, Any]:
 
 def summary(result: Result) -> list[str]:
     """What the command prints at the end."""
-    return describe(result.answer, result.request.rules, result.controls)
+    return describe(result.answer, result.request.rules, result.controls, str(result.request.out / PRESET))

@@ -104,6 +104,7 @@ def advise(request: Request, talk: Talk, began: float | None = None) -> Result:
             if plan is None:
                 run = _largest_affordable(run, run_at, sides[begins + 1 :])
             else:
+                talk.say(f"continuing the run in {request.work}")
                 torch.set_num_threads(plan["threads"])
             run.measure()
             finished = True
@@ -125,7 +126,7 @@ def _threads_restored() -> Iterator[None]:
 
 def _largest_affordable(run: _Run, run_at: Callable[[int], _Run], larger: Sequence[int]) -> _Run:
     """Time a run, then the same with larger images, as long as enough settings can be measured in the time."""
-    run.talk.say(f"timing a few steps: about {math.ceil(60 * TIMING * run.request.minutes)} seconds")
+    run.talk.say(f"timing a few training steps: about {math.ceil(60 * TIMING * run.request.minutes)} seconds")
     until = time.monotonic() + 60 * TIMING * run.request.minutes
     run.choose_threads()
     run.time_everything(until)
@@ -134,8 +135,8 @@ def _largest_affordable(run: _Run, run_at: Callable[[int], _Run], larger: Sequen
         if needed > run.request.minutes or time.monotonic() > until:
             width, height = run.bench.sources.shape
             run.talk.say(
-                f"the images are shrunk to {width} x {height}, and all numbers are about images of this size; "
-                f"larger ones need about {max(needed, run.request.minutes):.0f} minutes or a GPU"
+                f"images are shrunk to {width} x {height} pixels, and all results are about images of this size; "
+                f"larger ones need about {max(needed, run.request.minutes):.0f} minutes, or a GPU"
             )
             break
         run = run_at(side)
@@ -171,7 +172,7 @@ class _Run:
         torch.set_num_threads(min(taken, key=lambda threads: taken[threads]))
 
     def time_everything(self, until: float) -> None:
-        self.doing[0] = "timing a few steps"
+        self.doing[0] = "timing a few training steps"
         self.measurer.time_everything(self.grid, learns=self.learns, until=until)
 
     def minutes_needed(self, side: int) -> float:
@@ -238,7 +239,7 @@ class _Run:
 
     def _judge(self, seed: int, steps: int) -> None:
         if self.links:
-            self.doing[0] = "training the judge of linkage"
+            self.doing[0] = "training the network that compares images"
             self.measurer.judge(seed, steps)
 
     def _plan(self) -> dict[str, Any]:
@@ -253,7 +254,7 @@ class _Run:
         several = f"up to {len(rounds)} rounds ({', '.join(map(str, rounds))} settings)"
         confirmed = counted(min(CONFIRMED, rounds[-1]), "setting")
         self.talk.say(
-            f"plan for {self.request.minutes:g} min on {hardware(self.bench.device)}: {count} of "
+            f"schedule for {self.request.minutes:g} min on {hardware(self.bench.device)}: {count} of "
             f"{counted(len(self.grid), 'setting')} in {several if rounds[1:] else '1 round'}, then confirmation of "
             f"up to {confirmed} with {len(SEEDS)} other seeds"
         )
@@ -290,12 +291,12 @@ class _Run:
         learning, attacking = steps
         views = {one.view for one in settings} | ({self.measurer.whole} if control else set())
         learners = len(seeds) * len(settings) + sum(map(bool, seeds))  # one of unprotected images; see _measure
-        first = f"{counted(learners, 'learner')} of {counted(learning, 'step')} and " if self.learns else ""
-        attacks = f"{counted(len(seeds) * len(views), 'attack')} of {counted(attacking, 'step')}"
+        first = f"{counted(learners, 'learner')} ({counted(learning, 'step')} each), " if self.learns else ""
+        attacks = f"{counted(len(seeds) * len(views), 'attack')} ({counted(attacking, 'step')} each)"
         self.talk.say(f"{name}: {counted(len(settings), 'setting')}, {first}{attacks}")
         if seeds != SEEDS and min(attacking, learning if self.learns else attacking) < FEWEST:
             self.talk.say(
-                f"fewer than {FEWEST} steps are too few to learn much: use more --minutes, or measure fewer settings"
+                f"training with fewer than {FEWEST} steps shows little: use more --minutes, or name fewer settings"
             )
         names = [one.name for one in settings]
         self.work.put(name, {"settings": names, "learning": learning, "attacking": attacking})
@@ -322,7 +323,9 @@ class _Run:
 
     def _answer(self, findings: Sequence[SettingFinding], control: Mapping[str, Estimate]) -> Answer:
         if "plan" not in self.work.records:
-            return Answer("unfinished", "The time was too short to measure anything: use more --minutes.")
+            interrupted = "The run was interrupted before anything was measured."
+            short = "The time was too short to measure anything: use more --minutes."
+            return Answer("unfinished", interrupted if self.talk.interrupted() else short)
         return answer(findings, self.request.rules, control, classes=len(self.bench.sources.classes))
 
     def result(self, finished: bool) -> Result:

@@ -16,8 +16,8 @@ from ldp_slicing.lab.run_folder import bind_folder, lock_folder, unbind_folder
 SUFFIX = ".owner"
 RECORDS = "records.jsonl"
 MARK = "FOR THE OWNER ONLY.txt"
-NOTE = """This folder belongs to the owner of the sources. It holds what `ldp-slicing advise` has measured on them so
-far, and samples. Do not hand it on. After the last run you can delete it; the next run then begins anew.
+NOTE = """This folder belongs to the owner of the sources. It contains what `ldp-slicing advise` has measured on them so
+far, and samples. Do not share it. You can delete it after the last run; another run then starts from the beginning.
 """
 
 
