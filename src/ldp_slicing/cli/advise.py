@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,9 +18,9 @@ PANEL = "Limits"
 
 
 def _listed(option: str, text: str, read: Callable[[str], Value], expected: str) -> tuple[Value, ...]:
-    """The parts of an option such as 32,16."""
+    """The parts of an option such as 32,16: one or more."""
     try:
-        return tuple(read(part.strip()) for part in text.split(",") if part.strip())
+        return tuple(read(part.strip()) for part in text.split(","))
     except ValueError:
         raise typer.BadParameter(f"expected {expected}; got {text!r}", param_hint=option) from None
 
@@ -36,16 +37,24 @@ def _progress() -> Iterator[Callable[[float, float, str], None]]:
 def advise(
     source: Annotated[
         Path,
-        typer.Argument(metavar="SRC", help="A folder with one folder per class, or Parquet files.", show_default=False),
+        typer.Argument(
+            metavar="SRC",
+            help="A folder with one folder per class, images with a table (see --labels), or Parquet files.",
+            show_default=False,
+        ),
     ],
     folder: Annotated[
-        Path, typer.Option("--out", help="Folder for the report. Beside it, FOLDER.owner keeps what was measured.")
+        Path,
+        typer.Option(
+            "--out", help="Folder for the report. What was measured so far is kept beside it, in FOLDER.owner."
+        ),
     ] = Path("advice"),
     labels: Annotated[
         str | None,
         typer.Option(
             "--labels",
-            help="A CSV file of paths and labels (FILE.csv or FILE.csv:COLUMN), a column of Parquet files, or none.",
+            help="A table of paths and labels (FILE.csv, FILE.parquet or FILE.csv:COLUMN), a column if the images are "
+            "in Parquet files, or none.",
             show_default="the folder of each image",
         ),
     ] = None,
@@ -53,72 +62,105 @@ def advise(
         str | None,
         typer.Option(
             "--groups",
-            help="Who or what must not be linked: folder, name:REGEX for a part of file names, or a column.",
-            show_default="nothing is linked",
+            help="Images that must not be linked with each other, such as those of one patient: images in one folder "
+            "(folder), images in whose names REGEX matches the same text (name:REGEX), or a column of the table.",
+            show_default="linkage is not measured",
         ),
     ] = None,
-    minutes: Annotated[float, typer.Option("--minutes", help="Stop after this time. Run again to go on.")] = 15.0,
+    minutes: Annotated[
+        float, typer.Option("--minutes", help="Stop after this time. Run the same command again to continue.")
+    ] = 15.0,
     max_linkage: Annotated[
         float | None,
-        typer.Option("--max-linkage", help="Largest rank-1 identification rate.", rich_help_panel=PANEL),
+        typer.Option("--max-linkage", help="Highest acceptable rank-1 identification rate.", rich_help_panel=PANEL),
     ] = None,
     max_verification: Annotated[
         float | None,
-        typer.Option("--max-verification", help="Largest verification accuracy; guessing: 0.5.", rich_help_panel=PANEL),
+        typer.Option(
+            "--max-verification",
+            help="Highest acceptable verification accuracy. Guessing gives 0.5.",
+            rich_help_panel=PANEL,
+        ),
     ] = None,
     max_ssim: Annotated[
-        float | None, typer.Option("--max-ssim", help="Largest mean SSIM of reconstructions.", rich_help_panel=PANEL)
+        float | None,
+        typer.Option("--max-ssim", help="Highest acceptable mean SSIM of reconstructions.", rich_help_panel=PANEL),
     ] = None,
     min_accuracy: Annotated[
-        float | None, typer.Option("--min-accuracy", help="Smallest test accuracy.", rich_help_panel=PANEL)
+        float | None, typer.Option("--min-accuracy", help="Lowest acceptable test accuracy.", rich_help_panel=PANEL)
     ] = None,
-    min_auc: Annotated[float | None, typer.Option("--min-auc", help="Smallest ROC AUC.", rich_help_panel=PANEL)] = None,
+    min_auc: Annotated[
+        float | None, typer.Option("--min-auc", help="Lowest acceptable ROC AUC.", rich_help_panel=PANEL)
+    ] = None,
     sizes: Annotated[
         str,
         typer.Option(
             "--sizes",
-            help="Longest sides, such as 112,56,28.",
-            show_default="full, half and quarter of at most 224; on a CPU of at most 64",
+            help="Longest sides of releases in pixels, such as 112,56,28.",
+            show_default="full size (up to 224, on a CPU 64), half and quarter",
         ),
     ] = "",
     views: Annotated[
-        str, typer.Option("--views", help="Prunings: none, haar, haar2, haar4, haar8, dct.")
+        str,
+        typer.Option("--views", help="What is pruned, as in privatize --prune: none, haar, haar2, haar4, haar8, dct."),
     ] = "none,haar",
-    plans: Annotated[str, typer.Option("--plans", help="Plans: paper, thick, grey.")] = "paper,thick,grey",
+    plans: Annotated[
+        str,
+        typer.Option(
+            "--plans",
+            help="paper: all bits by their weight. thick: a few bits as one slice. grey: brightness only.",
+        ),
+    ] = "paper,thick,grey",
     epsilons: Annotated[
-        str, typer.Option("--epsilons", help="Budgets, such as 2.4,5.2,12.", show_default="a few for each plan")
+        str,
+        typer.Option(
+            "--epsilons", help="Budgets of one pixel, such as 2.4,5.2,12.", show_default="a few for each plan"
+        ),
     ] = "",
     samples: Annotated[
         list[Path] | None,
-        typer.Option("--samples", metavar="IMAGE", help="Show this image in the report.", show_default="some sources"),
+        typer.Option(
+            "--samples",
+            metavar="IMAGE",
+            help="Show this image in the report. Can be repeated.",
+            show_default="some sources",
+        ),
     ] = None,
     recogniser: Annotated[
         Path | None,
-        typer.Option("--recogniser", metavar="FILE", help="Weights of a recogniser: dlib's .dat, or an IR-50's."),
+        typer.Option(
+            "--recogniser",
+            metavar="FILE",
+            help="Weights of a face recogniser that links images: dlib's .dat file, or an IR-50.",
+            show_default="a network trained on your groups",
+        ),
     ] = None,
     images: Annotated[
         int | None,
-        typer.Option("--images", min=16, help="Read at most so many.", show_default="4,000; 20,000 on a GPU"),
+        typer.Option(
+            "--images", min=16, help="Largest number of images to read.", show_default="4,000; 20,000 on a GPU"
+        ),
     ] = None,
     title: Annotated[str, typer.Option("--title", help="Title of the report.", show_default=False)] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be measured. Measure and write nothing.")
+        bool, typer.Option("--dry-run", help="List what would be measured. Measure and write nothing.")
     ] = False,
     device: Annotated[str, typer.Option("--device", help="cuda or cpu.", show_default="cuda if there is a GPU")] = "",
 ) -> None:
     """`ldp-slicing advise images/ --groups folder --max-linkage 0.05 --min-accuracy 0.8`
 
     Measure on your own images, on this machine, what a learner can learn from releases and what an attacker gets from
-    them, for many sizes, views, plans and budgets. With limits, propose a setting. Nothing is released. Interrupt it at
-    any time, and run it again to go on. Needs the extra `lab`.
+    them, at many sizes, views, plans and budgets. With limits, propose a setting. Nothing is released. You can
+    interrupt it at any time and run the same command again to continue. Needs the extra `lab`.
     """
+    began = time.monotonic()
     try:
         from ldp_slicing.lab.advise.findings import make_rules
         from ldp_slicing.lab.advise.grid import FAMILIES, Family
+        from ldp_slicing.lab.advise.prepare import outline
         from ldp_slicing.lab.advise.report import summary, write_report
         from ldp_slicing.lab.advise.request import Request, Talk
         from ldp_slicing.lab.advise.run import advise as measure
-        from ldp_slicing.lab.advise.run import outline
     except ModuleNotFoundError as error:
         raise missing_extra(error) from None
 
@@ -127,21 +169,16 @@ def advise(
             raise ValueError(name)
         return name
 
-    def side(text: str) -> int:
-        if int(text) < 1:
-            raise ValueError(text)
-        return int(text)
-
     request = Request(
         source,
         folder,
         labels,
         groups,
         minutes,
-        _listed("--sizes", sizes, side, "numbers of pixels such as 112,56,28"),
+        _listed("--sizes", sizes, int, "numbers of pixels such as 112,56,28") if sizes else (),
         _listed("--views", views, lambda name: PruneChoice(name).prune, f"some of {','.join(PruneChoice)}"),
         _listed("--plans", plans, family, f"some of {','.join(FAMILIES)}"),
-        _listed("--epsilons", epsilons, float, "budgets such as 2.4,5.2,12"),
+        _listed("--epsilons", epsilons, float, "budgets such as 2.4,5.2,12") if epsilons else (),
         make_rules(
             max_linkage=max_linkage,
             max_verification=max_verification,
@@ -160,13 +197,13 @@ def advise(
         return
     with stop_signals(lambda: err.print("stopping; interrupt again to stop at once")) as received, _progress() as bar:
         try:
-            result = measure(request, Talk(lambda text: out.print(plain(text)), bar, lambda: bool(received)))
+            result = measure(request, Talk(lambda text: out.print(plain(text)), bar, lambda: bool(received)), began)
             written = write_report(result)
         except OSError as error:
             raise LdpSlicingError(f"{error.filename or folder}: {error.strerror or error}") from None
     for line in summary(result):
         out.print(plain(line))
-    out.print(f"{', '.join(plain(str(folder / name)) for name in written)}: for the owner only")
-    if not result.finished:
-        out.print("stopped before it was finished: run the same command again to go on")
+    out.print(f"for the owner only: {', '.join(plain(str(folder / name)) for name in written)}")
+    if result.tried and not result.finished:
+        out.print("not finished: run the same command again to continue")
     exit_if_interrupted(received)

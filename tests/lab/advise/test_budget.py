@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 import pytest
 
@@ -21,20 +22,38 @@ from ldp_slicing.lab.advise.budget import (
 from ldp_slicing.lab.advise.grid import BUDGETS, Setting, default_sides, make_grid, tried_sides
 from ldp_slicing.presets import Preset
 
+PARTS = ("size", "prune", "family", "epsilon")
 SIZES = [(32, 32), (16, 16)]
 GRID = make_grid(SIZES, (None, "haar"), ("paper", "thick", "grey"), BUDGETS, source=(32, 32), word_bits=24)
 
 
 def test_the_grid_has_every_combination_once_and_begins_with_the_middle() -> None:
     assert len({one.name for one in GRID}) == len(GRID) == 2 * 2 * sum(map(len, BUDGETS.values()))
-    assert {one.view for one in GRID[:12]} == {one.view for one in GRID}
-    assert {one.epsilon for one in GRID[:12]} == {5.2, 2.4}
+    assert GRID[0].name == "32x32 none paper 5.2"
+    again = make_grid(SIZES * 2, (None, None, "haar"), ("paper", "thick", "grey"), BUDGETS, source=None, word_bits=24)
+    assert [one.name for one in again] == [one.name for one in GRID]  # what is named twice is measured once
     grey = make_grid(SIZES, (None,), ("paper", "grey"), BUDGETS, source=None, word_bits=8)
     assert {one.family for one in grey} == {"paper"}
     with pytest.raises(LdpSlicingError, match="the plan `grey` is for colour images"):
         make_grid(SIZES, (None,), ("grey",), BUDGETS, source=None, word_bits=8)
     assert default_sides(32) == (32, 16, 8)
     assert default_sides(12) == (12,)
+
+
+def _values(settings: Sequence[Setting], part: str) -> set[object]:
+    return {getattr(one, part) for one in settings}
+
+
+@pytest.mark.parametrize("word_bits", [24, 8])
+def test_the_first_settings_cover_sizes_views_plans_and_budgets(word_bits: int) -> None:
+    sizes, families = [(32, 32), (16, 16), (8, 8)], list(BUDGETS)[: 3 if word_bits == 24 else 2]
+    grid = make_grid(sizes, (None, "haar"), families, BUDGETS, source=(32, 32), word_bits=word_bits)
+    first = grid[:2]
+    assert all(len(values) == 2 for values in (_values(first, part) for part in PARTS))
+    for part in PARTS[:3]:
+        assert _values(grid[:6], part) == _values(grid, part)
+    assert len(_values(grid[:6], "epsilon")) >= 4
+    assert {one.view for one in grid[:8]} == {one.view for one in grid}
 
 
 @pytest.mark.parametrize("setting", [*GRID[:12], Setting("thick", 2.4, "haar", (28, 28), True, 8)])

@@ -67,7 +67,10 @@ def test_lab_choose_answers_by_the_report_of_a_data_set(tmp_path: Path) -> None:
     assert status == 0
     assert "8 x 8, not pruned, one thick slice, eps 0.5 has met, so far and without confirmation, the limit" in said
     assert "--slices Y7+Y6+Cb7+Cr7 --prune none --fit 8x8" in said
-    assert "SSIM of reconstructions 0.400 (0.380 to 0.420), a lower bound; limit: met so far, not confirmed" in said
+    assert (
+        "SSIM of reconstructions 0.400 (95 % interval 0.380 to 0.420), a lower bound; limit: met so far, not confirmed"
+        in said
+    )
     status, said = choose(tmp_path, "--task", "lfw", "--max-leakage", "0.5", "--max-linkage", "0.2")
     assert "8 x 8, pruned" in said.splitlines()[0]
     status, said = choose(tmp_path, "--task", "lfw", "--max-leakage", "0.1")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +20,10 @@ import torch
 from ldp_slicing.card import Card
 from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.advise import budget, findings, networks, run
+from ldp_slicing.lab.advise import budget, findings, networks, run, sources
 from ldp_slicing.lab.advise.findings import make_rules
-from ldp_slicing.lab.advise.report import to_dict, write_report
+from ldp_slicing.lab.advise.prepare import outline
+from ldp_slicing.lab.advise.report import make_preset, to_dict, write_report
 from ldp_slicing.lab.advise.request import Request, Talk
 from ldp_slicing.lab.advise.run import advise
 from ldp_slicing.lab.advise.work import MARK
@@ -56,9 +60,12 @@ def test_the_command_proposes_a_setting_that_privatize_takes(tmp_path: Path, mon
     done = CliRunner().invoke(app, [*arguments, "--min-accuracy", "0"])
     assert done.exit_code == 0, done.output
     first, timing, second, *_ = done.output.splitlines()
+    first_output = done.output
     assert first == "48 of 48 images read at 16 x 16, 2 classes"
-    assert timing == "timing a few steps: about 90 seconds"
-    assert re.match(r"15 minutes on .* are enough for 2 of 2 settings: 1 round of successive halving", second)
+    assert timing == "timing a few training steps: about 90 seconds"
+    assert re.match(
+        r"schedule for 15 min on .*: 2 of 2 settings in 1 round, then confirmation of up to 2 settings with 1 ", second
+    )
     assert "may be no better than guessing" in done.output  # after three steps of training
     assert {one.name for one in out.iterdir()} == {"report.html", "report.json"}
     monkeypatch.setattr(findings, "_may_guess", lambda *_: False)
@@ -70,9 +77,25 @@ def test_the_command_proposes_a_setting_that_privatize_takes(tmp_path: Path, mon
 
     page, report = (out / "report.html").read_text(), json.loads((out / "report.json").read_text())
     assert report["proposal"]["command"] in done.output.replace("\n", " ")
+    by_preset = f"ldp-slicing privatize SRC DST --preset {out / 'preset.json'}"
+    assert f"  {by_preset}" in done.output.splitlines()
+    assert by_preset in page
     assert not re.findall(r"https?:|<script|src=\"(?!data:)|g0[0-9]_", page)
     assert "lower bound" in page
     assert report["finished"]
+    each = r"\((\d) steps? each\)"
+    pattern = rf"^(round 1|confirmation): (\d) settings?, (\d) learners? {each}, (\d) attacks? {each}$"
+    said = re.findall(pattern, first_output, re.MULTILINE)
+    sizes = {one["name"]: one["width"] for one in report["settings"]}
+    for name, settings, learners, learning, attacks, attacking in said:
+        stage = report["stages"][name]
+        assert [len(stage["settings"]), stage["learning"], stage["attacking"]] == [
+            *map(int, (settings, learning, attacking))
+        ]
+        assert int(learners) == len(stage["settings"]) + (name == "confirmation")  # it has unprotected images, too
+        views = {sizes[one] for one in stage["settings"]}
+        assert int(attacks) == len(views | {16} if name == "round 1" else views)  # and round 1 attacks them
+    assert [one[0] for one in said] == list(report["stages"])
     steps = [one["attacking"] for one in report["stages"].values()]  # of the rounds, and of the confirmation
     assert steps == sorted(set(steps))
     assert steps[-1] >= 2 * steps[-2]
@@ -104,7 +127,15 @@ def test_the_command_proposes_a_setting_that_privatize_takes(tmp_path: Path, mon
         (["--out", "{}/a.txt/advice"], "cannot write to "),
         (["--samples", "{}/none.png"], "none.png is not a file"),
         (["--views", "foo"], "--views: expected some of haar,haar2,haar4,haar8,dct,none;"),
-        (["--sizes", "16,0"], "--sizes: expected numbers of pixels"),
+        (["--plans", ""], "--plans: expected some of paper,thick,grey; got ''"),
+        (["--sizes", "16,"], "--sizes: expected numbers of pixels"),
+        (["--sizes", "16,0"], "--sizes takes longest sides of 8 pixels or more, such as 112,56,28; got 0"),
+        (["--epsilons", "0"], "--epsilons takes numbers above 0, such as 2.4,5.2,12; got 0"),
+        (["--epsilons", "nan,-1"], "--epsilons takes numbers above 0, such as 2.4,5.2,12; got nan"),
+        (["--epsilons", "2.4,inf"], "--epsilons takes numbers above 0, such as 2.4,5.2,12; got inf"),
+        (["--minutes", "nan"], "--minutes takes a number above 0, such as 15; got nan"),
+        (["--minutes", "inf"], "--minutes takes a number above 0, such as 15; got inf"),
+        (["--recogniser", "{}/none.dat"], "none.dat is not a file"),
     ],
 )
 def test_options_are_checked_before_anything_is_read(tmp_path: Path, options: list[str], problem: str) -> None:
@@ -126,19 +157,15 @@ def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_stopped_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    steps = [0]
-
-    def stop_later() -> bool:
-        steps[0] += 1
-        return steps[0] > 32
-
+    said = list[str]()
     ask = request(tmp_path, groups="name:g[0-9]+", rules=make_rules(max_linkage=0.5))
-    stopped = advise(ask, Talk(interrupted=stop_later))
+    stopped = advise(ask, Talk(said.append, interrupted=lambda: any(line.startswith("round 1") for line in said)))
     before = dict(stopped.work.records)
     assert not stopped.finished
     assert stopped.answer.kind == "unfinished"
-    assert len(before) >= 1
-    finished = advise(ask, Talk())
+    assert {"plan", "round 1"} <= before.keys()
+    finished = advise(ask, Talk(said.append))
+    assert f"continuing the run in {tmp_path / 'advice.owner'}" in said
     assert finished.finished
     assert {name: finished.work.records[name] for name in before} == before
     (found,) = finished.findings
@@ -146,11 +173,54 @@ def test_a_run_that_is_stopped_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert {"ssim", "rank_1"} <= found.risks.keys()
     assert {"ssim", "rank_1"} <= finished.controls.keys()
     assert found.confirmations == 1
-    with pytest.raises(LdpSlicingError, match="was begun with groups 'name:g"):
-        advise(request(tmp_path, groups="name:g[0-9]"), Talk())
+    for refuse in (outline, advise):
+        with pytest.raises(LdpSlicingError, match="was begun with groups 'name:g"):
+            refuse(request(tmp_path, groups="name:g[0-9]"), Talk())
     next((tmp_path / "sources").rglob("*.png")).unlink()
-    with pytest.raises(LdpSlicingError, match="images, labels or groups have changed since"):
-        advise(ask, Talk())
+    for refuse in (outline, advise):
+        with pytest.raises(LdpSlicingError, match="images, labels or groups have changed since"):
+            refuse(ask, Talk())
+
+
+def test_the_time_counts_from_the_start_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long_ago = time.monotonic() - 3600
+    result = advise(request(tmp_path), Talk(), long_ago)
+    assert not result.finished
+    assert result.answer.sentence == "The time was too short to measure anything: use more --minutes."
+    assert advise(request(tmp_path), Talk()).finished
+    monkeypatch.setattr(sources, "AT_ONCE", 16)
+    with pytest.raises(LdpSlicingError, match="--minutes 15 is too short to read the 48 images of this run again"):
+        advise(request(tmp_path), Talk(), long_ago)
+
+
+def test_every_call_of_torch_is_a_chance_to_stop() -> None:
+    calls = list[int]()
+
+    def stop() -> bool:
+        calls.append(1)
+        return len(calls) > 2
+
+    with networks.Stoppable(stop):
+        ones = torch.ones(2) + 1
+        with pytest.raises(networks.Stopped):
+            ones.sum()
+    assert len(calls) == 3
+
+
+def test_the_preset_calls_risks_lower_bounds_and_has_stronger_results(tmp_path: Path) -> None:
+    result = advise(request(tmp_path), Talk())
+    (found,) = result.findings
+    known = {"ssim": findings.Known("ssim", 0.9876, "an-entry", "objects, CIFAR-10")}
+    for stronger, end in (
+        ({}, ""),
+        (known, "; for a like setting, a stronger attack reached 0.988 (objects, CIFAR-10)"),
+    ):
+        chosen = replace(found, known=stronger)
+        preset = make_preset(replace(result, answer=findings.Answer("proposal", "", chosen)))
+        assert preset is not None
+        assert preset.measured[0] == f"test accuracy {found.utility['accuracy']}, measured by `advise` on 48 sources"
+        risk = f"SSIM of reconstructions {found.risks['ssim']}, a lower bound measured by `advise` on 48 sources{end}"
+        assert preset.measured[-1] == risk
 
 
 def test_people_without_labels(tmp_path: Path) -> None:
@@ -183,8 +253,8 @@ def test_people_without_labels(tmp_path: Path) -> None:
         ({"out": "sources/advice"}, "overlap"),
         ({"out": "."}, "overlap"),
         ({"source": "nothing"}, "nothing does not exist"),
-        ({"minutes": 0.0}, "--minutes must be more than 0; got 0"),
-        ({"recogniser": Path("dlib.dat")}, "--recogniser links images to groups"),
+        ({"minutes": 0.0}, "--minutes takes a number above 0, such as 15; got 0"),
+        ({"recogniser": Path(__file__)}, "--recogniser links images to groups"),
         ({"rules": make_rules(max_linkage=0.1)}, "a limit on linkage needs --groups"),
         ({"rules": make_rules(min_accuracy=0.1), "labels": "none"}, "a limit on accuracy needs labels"),
     ],
@@ -203,18 +273,34 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path, changes: dict[str, A
     [
         ({"groups": "folder"}, "are in one group: every class needs two or more groups"),
         ({"labels": "none", "groups": "name:g"}, "all images are of one group"),
-        ({"sizes": (64,)}, "--sizes: every size is larger than the images"),
-        ({"groups": "name:g[0-9]+_[0-9]", "rules": make_rules(max_linkage=0.5)}, "--max-linkage cannot be measured"),
+        ({"sizes": (64,)}, "--sizes 64: images of 16 x 16 pixels are not enlarged; name smaller sizes"),
+        ({"sizes": (8,)}, "images of 8 x 8 pixels are too small to measure: both sides need 12 pixels or more"),
+        ({"families": ("grey",)}, "the plan `grey` is for colour images"),
+        ({"samples": (Path(__file__),)}, r"--samples .*test_run.py cannot be shown"),
+        ({"groups": "name:g[0-9]+", "recogniser": Path(__file__)}, "test_run.py"),
+        ({"groups": "name:g[0-9]+_[0-9]", "rules": make_rules(max_linkage=0.5)}, "--max-linkage cannot be tested"),
     ],
 )
 def test_images_that_do_not_suit_the_request_are_refused(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
-    with pytest.raises(LdpSlicingError, match=problem):
-        advise(request(tmp_path, **changes), Talk())
+    asked = request(tmp_path, **changes)
+    for refuse in (outline, advise):  # the dry run refuses what a run refuses
+        with pytest.raises(LdpSlicingError, match=problem):
+            refuse(asked, Talk())
+    assert {one.name for one in tmp_path.iterdir()} == {"sources"}
+
+
+def test_sizes_larger_than_the_images_are_left_out_and_sources_stay_large_enough_for_ssim(tmp_path: Path) -> None:
+    said = list[str]()
+    result = advise(request(tmp_path, sizes=(16, 10, 64)), Talk(said.append))
+    assert said[1] == "--sizes 64 is left out: images of 16 x 16 pixels are not enlarged"
+    assert {one.setting.size for one in result.findings} == {(16, 16), (10, 10)}
+    assert all(math.isfinite(one.risks["ssim"].value) for one in result.findings)
 
 
 def test_another_folder_is_not_taken_for_a_work_folder(tmp_path: Path) -> None:
     (tmp_path / "advice.owner").mkdir()
     (tmp_path / "advice.owner" / "letter.txt").write_text("mine")
-    with pytest.raises(LdpSlicingError, match="is not a work folder of `advise`"):
-        advise(request(tmp_path), Talk())
+    for refuse in (outline, advise):
+        with pytest.raises(LdpSlicingError, match="is not a work folder of `advise`"):
+            refuse(request(tmp_path), Talk())
     assert [one.name for one in (tmp_path / "advice.owner").iterdir()] == ["letter.txt"]

@@ -59,6 +59,45 @@ def test_a_folder_a_csv_file_and_parquet_say_the_same(tmp_path: Path) -> None:
     assert found[0].digest == read_sources(ways[0], largest=16).digest
 
 
+def test_a_parquet_table_of_labels_says_what_a_csv_file_says(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    folder = write_folder(tmp_path / "sources", groups=4, each=2)
+    written = table_of(folder, tmp_path / "labels.csv")
+    with open(written, newline="") as file:
+        rows = list(csv.DictReader(file))
+    images = [one.read_bytes() for one in sorted(folder.rglob("*.png"))]
+    table = pa.table({name: [row[name] for row in rows] for name in rows[0]} | {"thumbnail": images})
+    for path in (tmp_path / "labels.parquet", folder / "labels.parquet"):  # it may lie among the images
+        pq.write_table(table, path)
+        found = [list_sources(folder, f"{one}:kind", "person") for one in (written, path)]
+        expected, same = ([(one.name, one.label, one.group) for one in items] for items in found)
+        assert same == expected
+        path.unlink()
+    pq.write_table(pa.table({"file": ["a.png"], "label": [None]}), tmp_path / "labels.parquet")
+    with pytest.raises(LdpSlicingError, match=r"labels.parquet: 'a.png' has no label"):
+        list_sources(folder, str(tmp_path / "labels.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("labels.xlsx", b"PK\x03\x04\xff\xfe", "labels.xlsx is not a CSV table in UTF-8"),
+        ("labels.csv", "file,label\na.png,Stra\u00dfe\n".encode("latin-1"), "labels.csv is not a CSV table in UTF-8"),
+        ("labels.csv", b"file,label\n" + b"a" * 200_000 + b",b\n", "labels.csv is not a CSV table in UTF-8"),
+        ("labels.csv", b"label,file\na\n", "labels.csv: a row has no file, which is the path of an image"),
+        ("labels.parquet", b"file,label\n", "labels.parquet is not a Parquet file, or is damaged"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_refused(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    folder = write_folder(tmp_path / "sources", groups=2, each=1)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(LdpSlicingError, match=problem):
+        list_sources(folder, str(tmp_path / name))
+
+
 def test_images_are_shrunk_to_one_size_and_groups_stay_whole(tmp_path: Path) -> None:
     for number, side in enumerate((40, 30, 50)):
         for group in range(4):
@@ -76,7 +115,7 @@ def test_images_are_shrunk_to_one_size_and_groups_stay_whole(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("labels", "groups", "problem"),
     [
-        ("nothing.csv", None, "nothing.csv does not exist"),
+        ("nothing.csv", None, "--labels nothing.csv: there is no such file"),
         (None, "name:(", "is not a regular expression"),
         (None, "name:zzz", r"--groups name:zzz matches no file name; the first file name is .*\.png"),
         (None, "person", "'person' is not folder, name:REGEX or a column"),

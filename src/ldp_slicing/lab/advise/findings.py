@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -234,11 +235,11 @@ def answer(
     checked = [one for one in findings if one.is_confirmed]
     if not rules:
         longest = max((one.rounds for one in findings), default=0)
-        text = "No limit was given, so nothing is proposed."
+        text = "No limit was given, so nothing is proposed. For a proposal, give limits such as --max-ssim 0.6."
         unbeaten = sorted(front(checked or [one for one in findings if one.rounds == longest]), key=_by_score)
         return Answer("no limits", text, nearest=tuple(unbeaten[:NEAREST]))
     if confirmed and not checked:
-        text = "The run ended before a setting was confirmed: run the same command again to go on."
+        text = "The run ended before a setting was confirmed: run the same command again to continue."
         return Answer("unfinished", text, nearest=tuple(by_promise(findings, rules)[:NEAREST]))
     within = [one for one in findings if all(status(rule, one, controls) in WITHIN for rule in rules)]
     useful = [one for one in within if not _may_guess(one, classes)]
@@ -300,18 +301,28 @@ def _why_not(
     )
 
 
-def describe(found: Answer, rules: Sequence[Rule], controls: Mapping[str, Estimate]) -> list[str]:
-    """The answer in lines of text: how to use the proposal, or the nearest settings, and what was measured."""
+def describe(found: Answer, rules: Sequence[Rule], controls: Mapping[str, Estimate], preset: str = "") -> list[str]:
+    """The answer in lines of text: how to use the proposal, or the nearest settings, and what was measured.
+
+    preset: the path of the preset file, if there is one.
+    """
     lines = [found.sentence]
-    if found.proposal is not None:
-        lines += [found.proposal.setting.command, found.proposal.setting.code]
     for one in [found.proposal] if found.proposal else found.nearest:
         if found.proposal is None:
-            found_so = "confirmed" if one.is_confirmed else "not confirmed"
-            lines.append(f"{'nearest, ' + found_so if rules else 'not beaten'}: {one.setting.words}")
+            nearest = f"nearest, {'confirmed' if one.is_confirmed else 'not confirmed'}"
+            lines.append(f"{nearest if rules else 'no other setting is better in everything'}: {one.setting.words}")
         for name, value in {**one.utility, **one.risks}.items():
             lines.append(f"  {METRICS[name]} {value}{_marks(one, name, rules, controls)}")
+    if found.proposal is not None:
+        lines.append("To release with this setting, use any of these, with your folders for SRC and DST:")
+        lines += [f"  {one}" for one in ways_to_release(found.proposal.setting, preset)]
     return lines
+
+
+def ways_to_release(setting: Setting, preset: str = "") -> list[str]:
+    """Two commands and a line of Python that mean the same. preset: the path of the preset file, if there is one."""
+    by_preset = [shlex.join(["ldp-slicing", "privatize", "SRC", "DST", "--preset", preset])] if preset else []
+    return [*by_preset, setting.command, setting.code]
 
 
 def _marks(finding: SettingFinding, metric: str, rules: Sequence[Rule], controls: Mapping[str, Estimate]) -> str:

@@ -35,6 +35,7 @@ THICK: dict[Prune, tuple[str, str]] = {  # for colour and for grey words; pruned
     "haar8": ("Y7+Y6+Cb7+Cr7", "7+6"),
     "dct": ("Y7+Y6+Cb7+Cr7", "7+6"),
 }
+SMALLEST_RELEASE = 8  # pixels of the longest side
 ViewKey = tuple[tuple[int, int], Prune]  # what one attacking network is trained for: a size and a pruning
 
 
@@ -115,8 +116,8 @@ def size_name(size: tuple[int, int]) -> str:
 
 
 def default_sides(longest: int) -> tuple[int, ...]:
-    """The longest side of the images, its half and its quarter, down to 8 pixels."""
-    return tuple(side for side in (longest, longest // 2, longest // 4) if side >= 8) or (longest,)
+    """The longest side of the images, its half and its quarter, if they are not too small."""
+    return tuple(side for side in (longest, longest // 2, longest // 4) if side >= SMALLEST_RELEASE) or (longest,)
 
 
 def tried_sides(longest: int, asked: Sequence[int]) -> tuple[int, ...]:
@@ -135,21 +136,44 @@ def make_grid(
     source: tuple[int, int] | None,
     word_bits: int,
 ) -> list[Setting]:
-    """Every combination, the most different ones first, so that a beginning of the list covers the range.
+    """Every combination once, the most different ones first, so that a beginning of the list covers the range.
 
-    source: the size of all sources; None if they differ. For grey words there is no plan "grey".
+    The order is always the same, because a resumed run takes as many from the beginning as before. source: the size of
+    all sources; None if they differ. For grey words there is no plan "grey".
     """
     chosen = [one for one in families if one != "grey" or word_bits == COLOUR_BITS]
     if not chosen:
         raise LdpSlicingError("the plan `grey` is for colour images, and these are grey: use paper or thick")
     by_family = {one: _middle_out(sorted({float(eps) for eps in budgets[one]})) for one in chosen}
     rounds = max(map(len, by_family.values()))
-    return [
-        Setting(family, by_family[family][turn], prune, size, size != source, word_bits)
+    places = [
+        (size, prune, family, turn)
         for turn in range(rounds)
         for size, prune, family in itertools.product(sizes, views, chosen)
         if turn < len(by_family[family])
     ]
+    return [
+        Setting(family, by_family[family][turn], prune, size, size != source, word_bits)
+        for size, prune, family, turn in _most_different_first(places)
+    ]
+
+
+Place = tuple[tuple[int, int], Prune, Family, int]  # in the grid; the last one is the place of a budget in its plan
+
+
+def _most_different_first(places: Sequence[Place]) -> list[Place]:
+    """The places, each once: the first one, and then always the one that has least in common with those before it.
+
+    What two places have in common is squared, so that a pair of values is not repeated before others were combined.
+    """
+    common, ordered = dict.fromkeys(places, 0), list[Place]()
+    while common:
+        place = min(common, key=lambda one: common[one])  # of several, the one that comes first
+        del common[place]
+        ordered.append(place)
+        for other in common:
+            common[other] += sum(a == b for a, b in zip(place, other, strict=True)) ** 2
+    return ordered
 
 
 def _middle_out(values: list[float]) -> list[float]:

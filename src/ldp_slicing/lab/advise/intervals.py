@@ -25,7 +25,7 @@ class Estimate:
     count: int
 
     def __str__(self) -> str:
-        return f"{self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
+        return f"{self.value:.3f} (95 % interval {self.low:.3f} to {self.high:.3f})"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from ldp_slicing.lab.advise.grid import Setting
 from ldp_slicing.lab.advise.intervals import balanced_accuracy, roc_auc, share_of
-from ldp_slicing.lab.advise.networks import Batches, Effort, build, fit, half_precision
+from ldp_slicing.lab.advise.networks import Batches, Effort, Stoppable, build, fit, half_precision
 from ldp_slicing.lab.advise.sources import SourceSet
 from ldp_slicing.lab.advise.splits import Parts
 from ldp_slicing.torch.decode import Decoder
@@ -90,16 +90,17 @@ def learn(bench: Bench, setting: Setting | None, parts: Parts, steps: int, seed:
 def decoded(bench: Bench, setting: Setting, seed: int) -> Tensor:
     """uint8 [N, C, h, w]: one release of each source, decoded with the plan and the releases alone."""
     generator = torch.Generator(bench.device).manual_seed(1000 + seed)
-    released = in_parts(
-        bench.images,
-        lambda part: simulate(part, setting.plan, generator, prune=setting.prune, size=setting.size),
-    )
-    if setting.name not in bench.priors:
-        decoder = Decoder.fit(released, setting.plan, prune=setting.prune)
-        bench.priors[setting.name] = decoder.prior
-    else:
-        decoder = Decoder(setting.plan, bench.priors[setting.name], prune=setting.prune)
-    return in_parts(released, decoder)
+    with Stoppable(bench.stop):
+        released = in_parts(
+            bench.images,
+            lambda part: simulate(part, setting.plan, generator, prune=setting.prune, size=setting.size),
+        )
+        if setting.name not in bench.priors:
+            decoder = Decoder.fit(released, setting.plan, prune=setting.prune)
+            bench.priors[setting.name] = decoder.prior
+        else:
+            decoder = Decoder(setting.plan, bench.priors[setting.name], prune=setting.prune)
+        return in_parts(released, decoder)
 
 
 def _statistics(images: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,7 @@ from torch.nn import functional
 from ldp_slicing.lab.advise.grid import ViewKey
 from ldp_slicing.lab.advise.intervals import Estimate
 from ldp_slicing.lab.advise.learning import Bench, in_parts
-from ldp_slicing.lab.advise.networks import EMBEDDING, Batches, build, fit, half_precision, odds_of
+from ldp_slicing.lab.advise.networks import EMBEDDING, Batches, Stoppable, build, fit, half_precision, odds_of
 from ldp_slicing.lab.advise.reconstruction import Attacked
 from ldp_slicing.lab.advise.splits import LinkageTest, Parts
 from ldp_slicing.lab.bits import evidence
@@ -158,7 +158,8 @@ def train_student(
     """Teach the judge's embeddings of the images to train on, from releases of theirs that are drawn in every step."""
     size, prune = view
     device, train = bench.device, torch.from_numpy(parts.train).to(bench.device)
-    wanted = functional.normalize(judge.of(bench.images)[train].clone())
+    with Stoppable(bench.stop):
+        wanted = functional.normalize(judge.of(bench.images)[train].clone())
     wanted = wanted - wanted.mean(0)
     channels = 16 * bench.images.shape[1]
     network = build(channels, wanted.shape[1], max(size), bench.effort, seed, device)

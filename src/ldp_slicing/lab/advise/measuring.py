@@ -25,7 +25,7 @@ from ldp_slicing.lab.advise.linking import (
     train_judge,
     train_student,
 )
-from ldp_slicing.lab.advise.networks import FEW, clock
+from ldp_slicing.lab.advise.networks import FEW, Stoppable, clock
 from ldp_slicing.lab.advise.reconstruction import ViewReconstructor, attack_images, score, some_of, train_reconstructor
 from ldp_slicing.lab.advise.splits import LinkageTest, Parts, linkage_test, split
 from ldp_slicing.lab.advise.work import Work
@@ -106,23 +106,24 @@ class Measurer:
         attacked_in_all = len(which)
         if not keep:  # timing: all images would take too long on a CPU
             which = which[: TIMED[bench.device.type]]
-        for one in settings:
-            attacked = attack_images(bench, reconstructor, one.plan, which, seed)
-            mine: dict[str, Any] = {"reconstruction": score(bench, attacked)}
-            if judge and student and test:
-                seen = embed_attacked(bench, judge, student, one.plan, attacked)
+        with Stoppable(bench.stop):
+            for one in settings:
+                attacked = attack_images(bench, reconstructor, one.plan, which, seed)
+                mine: dict[str, Any] = {"reconstruction": score(bench, attacked)}
+                if judge and student and test:
+                    seen = embed_attacked(bench, judge, student, one.plan, attacked)
+                    if keep:
+                        mine["linkage"] = link(bench, judge, seen, parts, test)
+                found["settings"][one.name] = mine
                 if keep:
-                    mine["linkage"] = link(bench, judge, seen, parts, test)
-            found["settings"][one.name] = mine
-            if keep:
-                self._draw_samples(reconstructor, one)
-        if control or not settings:
-            attacked = attack_images(bench, reconstructor, self.control_plan, which, seed)
-            found["control"] = score(bench, attacked)
-            if judge and student and test:
-                seen = embed_attacked(bench, judge, student, self.control_plan, attacked)
-                if keep:
-                    found["control"] |= link(bench, judge, seen, parts, test)
+                    self._draw_samples(reconstructor, one)
+            if control or not settings:
+                attacked = attack_images(bench, reconstructor, self.control_plan, which, seed)
+                found["control"] = score(bench, attacked)
+                if judge and student and test:
+                    seen = embed_attacked(bench, judge, student, self.control_plan, attacked)
+                    if keep:
+                        found["control"] |= link(bench, judge, seen, parts, test)
         training = reconstructor.seconds + (student.seconds if student else 0.0)
         self.costs.note(attack_kind(view), trained - began, training, steps)
         for one in settings[:1]:
@@ -138,7 +139,8 @@ class Measurer:
         judge = self.make_judge(seed, steps)
         self.judges[seed] = judge
         if judge is not None and self.work.get(f"judge | seed {seed}") is None:
-            found = link_unprotected(self.bench, judge, self.parts(seed), test)
+            with Stoppable(self.bench.stop):
+                found = link_unprotected(self.bench, judge, self.parts(seed), test)
             self.work.put(f"judge | seed {seed}", found | {"steps": steps if self.recogniser is None else 0})
 
     def make_judge(self, seed: int, steps: int) -> Judge | None:
@@ -161,6 +163,7 @@ class Measurer:
         for size in sorted({one.size for one in settings}):
             mine = [one for one in settings if one.size == size]
             families = list({one.family: one for one in mine}.values()) if learns else []
+            families.sort(key=lambda one: one.family != "thick")  # its decoder is the fastest to fit: it warms up
             if before is not None and time.monotonic() > until:
                 self.costs.known |= self.costs.of_size(before, size)
                 continue

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from ldp_slicing.lab.bits import log_odds
 from ldp_slicing.lab.learners.graph import capture
@@ -28,6 +29,25 @@ FEW = {"cuda": (4, 40), "cpu": (1, 2)}  # steps to time; the first ones of a kin
 
 class Stopped(Exception):  # noqa: N818 - not an error
     """The time is up, or the owner has interrupted."""
+
+
+class Stoppable(TorchFunctionMode):
+    """Ask before every call of torch whether to stop: for work that takes seconds and has no steps of training.
+
+    >>> with Stoppable(bench.stop):             # doctest: +SKIP
+    ...     decoder = Decoder.fit(released, plan)
+    """
+
+    def __init__(self, stop: Callable[[], bool]) -> None:
+        super().__init__()
+        self.stop = stop
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:  # noqa: ANN401 - of any function of torch
+        if self.stop():
+            raise Stopped
+        return func(*args, **(kwargs or {}))
 
 
 @dataclass(frozen=True)

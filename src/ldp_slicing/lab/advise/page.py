@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from ldp_slicing.lab.advise.figures import axis, legend, scatter
-from ldp_slicing.lab.advise.findings import SettingFinding, Status, status
+from ldp_slicing.lab.advise.findings import SettingFinding, Status, status, ways_to_release
 from ldp_slicing.lab.advise.grid import FAMILIES
 from ldp_slicing.lab.advise.intervals import Estimate
 from ldp_slicing.lab.advise.methods import describe_methods
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from ldp_slicing.lab.advise.run import Result
 
+PRESET = "preset.json"
 SHOWN = 5  # settings whose samples are shown
 TILE = 96  # CSS pixels of a sample
 
@@ -59,14 +60,15 @@ def _head(result: Result) -> Iterator[str]:
         f" (shrunk from {sources.size[0]} x {sources.size[1]})" if sources.size not in (None, sources.shape) else ""
     )
     yield (
-        f'<p class="soft">{len(sources.labels):,} of {counted(sources.total, "image")} at {width} x {height}{shrunk}'
-        f"{', grey' if sources.is_grey else ''}{classes}{groups}. "
-        f"{result.tried} of {counted(result.grid, 'setting')} in {counted(max(1, round(result.minutes)), 'minute')} on "
-        f"{escape(result.origin['machine'])}{'' if result.finished else '; stopped before it was finished'}.</p>"
+        f'<p class="soft">{len(sources.labels):,} of {counted(sources.total, "image")}, {width} x {height} pixels'
+        f"{shrunk}{', grey' if sources.is_grey else ''}{classes}{groups}. "
+        f"{len(result.findings)} of {counted(result.grid, 'setting')} measured in "
+        f"{counted(max(1, round(result.minutes)), 'minute')} on {escape(result.origin['machine'])}"
+        f"{'' if result.finished else '. The run is not finished'}.</p>"
     )
     if sources.converted:
-        yield "<p>All three channels of these images are equal, so they were measured as grey. Convert them to grey "
-        yield "before you release them.</p>"
+        yield "<p>The three channels of these images are equal, so they were measured as grey images. Convert them to "
+        yield "grey before you release them.</p>"
 
 
 def _answer(result: Result) -> Iterator[str]:
@@ -77,16 +79,16 @@ def _answer(result: Result) -> Iterator[str]:
     if result.request.rules and answer.proposal is None:
         yield f"<p>{limit.capitalize()}: {escape('; '.join(map(str, result.request.rules)))}.</p>"
     if answer.proposal is not None:
-        one = answer.proposal.setting
-        preset = "ldp-slicing privatize SRC DST --preset preset.json"
-        yield f"<pre>{escape(one.command)}\n{escape(one.code)}\n{preset}</pre>"
+        ways = ways_to_release(answer.proposal.setting, str(result.request.out / PRESET))
+        yield "<p>To release with this setting, use any of these, with your folders for SRC and DST:</p>"
+        yield f"<pre>{escape(chr(10).join(ways))}</pre>"
     if answer.nearest:
         nearest = f"Nearest to the {limit}, confirmed settings first"
-        title = nearest if result.request.rules else "Settings that no other one beats"
+        title = nearest if result.request.rules else "No other setting is better in everything than these"
         words = "".join(f"<li>{escape(one.setting.words)}{_misses(one, result)}</li>" for one in answer.nearest)
         yield f"<p>{title}:</p><ul>{words}</ul>"
     yield (
-        "<p>Risks are lower bounds: they are what these attacks achieved in this time. An adversary with more images, "
+        "<p>Risks are lower bounds: they are what these attacks achieved in this time. An attacker with more images, "
         "more time or better networks may achieve more.</p></div>"
     )
 
@@ -173,7 +175,7 @@ def _table(result: Result) -> Iterator[str]:
         yield " Limits: ✓ met, (✓) met so far but not confirmed, ✗ not met, ? cannot tell, ~ not established (the "
         yield "interval contains the limit, or would if the attack got stronger once more)."
     if any(one.known for one in result.findings):
-        yield " A third line is a stronger result that comes with this software, for the same view and plan, with no "
+        yield " A third line is a stronger result from the table of this software, for the same view and plan, with no "
         yield "more pixels and no larger eps. The mark refers to it; the figure does not show it."
     yield "</p>"
 
@@ -190,9 +192,9 @@ def _terms(result: Result) -> str:
     }
     groups = " Groups: images of one person, patient or place." if result.sources.groups is not None else ""
     return (
-        "View: whether Haar pruning was applied. Plan: how eps is divided over the bits of a pixel: "
-        f"{'; '.join(text for family, text in plans.items() if family in families)}. Round: a stage of the search."
-        f"{groups}"
+        "View: whether images were pruned before the noise was added. Plan: how eps is divided over the bits of a "
+        f"pixel: {'; '.join(text for family, text in plans.items() if family in families)}. Round: a stage of the "
+        f"search.{groups}"
     )
 
 
@@ -235,11 +237,11 @@ def _samples(result: Result) -> Iterator[str]:
     if not drawn:
         return
     named = (
-        "Images that were named for this report. They may differ from the sources, which the networks were trained on; "
-        "SSIM in the table is that of held-out sources."
+        "Images that were named for this report. They may differ from the sources that the networks were trained on; "
+        "the SSIM in the table is that of held-out sources."
     )
-    whose = named if result.request.samples else "Sources. For the owner only."
-    yield f"<h2>Samples</h2><p>{whose} Beside each release is its reconstruction.</p>"
+    whose = named if result.request.samples else "Some of the sources, for the owner only."
+    yield f"<h2>Samples</h2><p>{whose} To the right of each release is its reconstruction.</p>"
     count, wide = len(result.samples), TILE * result.sources.shape[0] // max(result.sources.shape)
     yield "<div class='samples'>"
     yield _figure("before release", _png(result.samples), count * wide)

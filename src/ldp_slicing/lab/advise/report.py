@@ -11,9 +11,10 @@ from ldp_slicing.files import make_folder, write_atomically
 from ldp_slicing.lab.advise.committed import REPORT_VERSION
 from ldp_slicing.lab.advise.findings import METRICS, Rule, SettingFinding, describe, status
 from ldp_slicing.lab.advise.intervals import Estimate
-from ldp_slicing.lab.advise.page import make_page
+from ldp_slicing.lab.advise.page import PRESET, make_page
 from ldp_slicing.lab.advise.run import Result
 from ldp_slicing.presets import Preset
+from ldp_slicing.wording import counted
 
 
 def write_report(result: Result) -> list[str]:
@@ -22,9 +23,9 @@ def write_report(result: Result) -> list[str]:
     files = {"report.html": make_page(result), "report.json": json.dumps(to_dict(result), indent=1) + "\n"}
     preset = make_preset(result)
     if preset is not None:
-        files["preset.json"] = preset.to_json()
+        files[PRESET] = preset.to_json()
     else:
-        (result.request.out / "preset.json").unlink(missing_ok=True)  # of an earlier run with other limits
+        (result.request.out / PRESET).unlink(missing_ok=True)  # of an earlier run with other limits
     for name, text in files.items():
         write_atomically(result.request.out / name, [text.encode()])
     return list(files)
@@ -35,10 +36,12 @@ def make_preset(result: Result) -> Preset | None:
     chosen = result.answer.proposal
     if chosen is None:
         return None
-    sentences = [
-        f"{METRICS[name]} {one}, measured by `advise` on {len(result.sources.labels):,} sources"
-        for name, one in {**chosen.utility, **chosen.risks}.items()
-    ]
+    by = f"measured by `advise` on {counted(len(result.sources.labels), 'source')}"
+    sentences = [f"{METRICS[name]} {one}, {by}" for name, one in chosen.utility.items()]
+    for name, one in chosen.risks.items():
+        known = chosen.known.get(name)
+        stronger = f"; for a like setting, a stronger attack reached {known.value:.3f} ({known.data})" if known else ""
+        sentences.append(f"{METRICS[name]} {one}, a lower bound {by}{stronger}")
     name = re.sub(r"[^\w.-]+", "-", f"advice-{chosen.setting.name}")
     about = "Proposed by `ldp-slicing advise` for these sources. For the owner: the numbers depend on the sources."
     return chosen.setting.preset(name, about, sentences)
@@ -116,4 +119,4 @@ def _estimates(found: Mapping[str, Estimate]) -> dict[str, Any]:
 
 def summary(result: Result) -> list[str]:
     """What the command prints at the end."""
-    return describe(result.answer, result.request.rules, result.controls)
+    return describe(result.answer, result.request.rules, result.controls, str(result.request.out / PRESET))

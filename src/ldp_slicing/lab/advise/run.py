@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,12 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ldp_slicing.errors import DataError, LdpSlicingError
-from ldp_slicing.images import read_image
 from ldp_slicing.lab.advise.budget import (
     CONFIRMED,
     ENOUGH,
@@ -33,33 +29,23 @@ from ldp_slicing.lab.advise.budget import (
 )
 from ldp_slicing.lab.advise.findings import Answer, SettingFinding, answer, survivors
 from ldp_slicing.lab.advise.gather import controls, gather, unprotected
-from ldp_slicing.lab.advise.grid import BUDGETS, Setting, default_sides, make_grid, tried_sides
+from ldp_slicing.lab.advise.grid import Setting, tried_sides
 from ldp_slicing.lab.advise.intervals import Estimate
 from ldp_slicing.lab.advise.learning import Bench
-from ldp_slicing.lab.advise.linking import FEWEST_PAIRS
 from ldp_slicing.lab.advise.measuring import Measurer
-from ldp_slicing.lab.advise.networks import FEW, Effort, Stopped
+from ldp_slicing.lab.advise.networks import FEW, Stopped
+from ldp_slicing.lab.advise.prepare import parameters_of, prepare, read, samples_of, settings_of
 from ldp_slicing.lab.advise.reconstruction import train_reconstructor
 from ldp_slicing.lab.advise.request import Request, Talk
-from ldp_slicing.lab.advise.sources import SourceSet, check_enough, list_sources, read_sources, shrink_all, to_shape
-from ldp_slicing.lab.advise.splits import linkage_test, split
-from ldp_slicing.lab.advise.work import Work, begun, open_work
+from ldp_slicing.lab.advise.sources import SMALLEST, SourceSet, shrink_all
+from ldp_slicing.lab.advise.work import Work, open_work
 from ldp_slicing.lab.learners.training import find_device
-from ldp_slicing.lab.metrics.shares import Share
 from ldp_slicing.lab.provenance import commit, hardware
-from ldp_slicing.plan import COLOUR_BITS
 from ldp_slicing.version import __version__
 from ldp_slicing.wording import counted
 
-LARGEST = {"cuda": 224, "cpu": 64}  # the longest side that is measured unless the owner names others
-MOST_IMAGES = {"cuda": 20_000, "cpu": 4_000}
-READING = 0.2  # the share of the time for reading images
 TIMING = 0.1  # the share of the time for timing; one measurement that has begun ends
 WORTHWHILE = 1.5  # times the steps of the round before is the least that another round must offer
-SAMPLES = 3
-GREY = (
-    "all three channels of these images are equal: they are measured as grey, so convert them before you release them"
-)
 
 
 @dataclass(frozen=True)
@@ -87,10 +73,13 @@ class Result:
     work: Work
 
 
-def advise(request: Request, talk: Talk) -> Result:
-    """Measure within the time, and return what was found: all of it, or what there is when the run is stopped."""
+def advise(request: Request, talk: Talk, began: float | None = None) -> Result:
+    """Measure within the time, and return what was found: all of it, or what there is when the run is stopped.
+
+    began: when the command was started, by ``time.monotonic()``. Importing PyTorch is a part of the owner's time.
+    """
     request.check()
-    began = time.monotonic()
+    began = time.monotonic() if began is None else began
     deadline, doing = began + 60 * request.minutes, ["reading images"]
 
     def stop() -> bool:
@@ -99,10 +88,11 @@ def advise(request: Request, talk: Talk) -> Result:
         return talk.interrupted() or now > deadline
 
     device = find_device(request.device)
-    sources = _read(request, device, began, stop, talk)
-    parameters = request.parameters | {"images": sources.tried, "digest": sources.digest}
-    sides = tried_sides(max(sources.shape), request.sizes)
-    with open_work(request.work, parameters) as work, _threads_restored():
+    sources = read(request, device, stop, talk)
+    prepare(request, sources, device, talk)
+    longest, shortest = max(sources.shape), min(sources.shape)
+    sides = [side for side in tried_sides(longest, request.sizes) if shortest * side // longest >= SMALLEST]
+    with open_work(request.work, parameters_of(request, sources)) as work, _threads_restored():
 
         def run_at(side: int) -> _Run:
             return _Run(request, Bench.on(shrink_all(sources, side), device, stop), work, talk, deadline, doing)
@@ -110,11 +100,11 @@ def advise(request: Request, talk: Talk) -> Result:
         plan, before = work.get("plan"), len(work.records)
         begins = 0 if device.type == "cpu" else len(sides) - 1  # a GPU has time for the largest images
         run = run_at(plan["side"] if plan else sides[begins])
-        run.check()
         try:
             if plan is None:
                 run = _largest_affordable(run, run_at, sides[begins + 1 :])
             else:
+                talk.say(f"continuing the run in {request.work}")
                 torch.set_num_threads(plan["threads"])
             run.measure()
             finished = True
@@ -136,7 +126,7 @@ def _threads_restored() -> Iterator[None]:
 
 def _largest_affordable(run: _Run, run_at: Callable[[int], _Run], larger: Sequence[int]) -> _Run:
     """Time a run, then the same with larger images, as long as enough settings can be measured in the time."""
-    run.talk.say(f"timing a few steps: about {math.ceil(60 * TIMING * run.request.minutes)} seconds")
+    run.talk.say(f"timing a few training steps: about {math.ceil(60 * TIMING * run.request.minutes)} seconds")
     until = time.monotonic() + 60 * TIMING * run.request.minutes
     run.choose_threads()
     run.time_everything(until)
@@ -145,61 +135,13 @@ def _largest_affordable(run: _Run, run_at: Callable[[int], _Run], larger: Sequen
         if needed > run.request.minutes or time.monotonic() > until:
             width, height = run.bench.sources.shape
             run.talk.say(
-                f"the images are shrunk to {width} x {height}, and all numbers are about images of this size; "
-                f"larger ones need about {max(needed, run.request.minutes):.0f} minutes or a GPU"
+                f"images are shrunk to {width} x {height} pixels, and all results are about images of this size; "
+                f"larger ones need about {max(needed, run.request.minutes):.0f} minutes, or a GPU"
             )
             break
         run = run_at(side)
         run.time_everything(until)
     return run
-
-
-def outline(request: Request, talk: Talk) -> None:
-    """Say what would be measured, and measure nothing."""
-    request.check()
-    device, began = find_device(request.device), time.monotonic()
-    sources = _read(request, device, began, talk.interrupted, talk)
-    parts, grid = split(sources, 0, Effort.on(device).tested), _grid(request, sources)
-    talk.say(f"{len(parts.train):,} to train on, {len(parts.test):,} held out")
-    if sources.groups is not None:
-        test = linkage_test(sources.labels[parts.test], sources.groups[parts.test], 0)
-        several = 0 if test is None else len(test.probes)
-        talk.say(f"linkage: {counted(several, 'held-out group')} with two images or more")
-    talk.say(f"{counted(len(grid), 'setting')}:")
-    by_view: dict[str, list[Setting]] = {}
-    for one in sorted(grid, key=lambda one: (-one.size[0], one.prune or "", one.family, one.epsilon)):
-        by_view.setdefault(one.words.rpartition(", eps ")[0], []).append(one)
-    for words, mine in by_view.items():
-        talk.say(f"  {words}, eps {', '.join(f'{one.epsilon:g}' for one in mine)}")
-
-
-def _read(request: Request, device: torch.device, began: float, stop: Callable[[], bool], talk: Talk) -> SourceSet:
-    items = list_sources(request.source, request.labels, request.groups)
-    earlier = begun(request.work).get("images")  # a resumed run reads the same images
-    until = began + READING * 60 * request.minutes
-
-    def enough() -> bool:
-        over = stop()  # it moves the progress bar, too
-        return talk.interrupted() or (earlier is None and (over or time.monotonic() > until))
-
-    found = read_sources(
-        items,
-        largest=max(request.sizes) if request.sizes else LARGEST[device.type],
-        limit=earlier or request.images or MOST_IMAGES[device.type],
-        stop=enough,
-    )
-    if talk.interrupted():
-        raise LdpSlicingError("interrupted while reading images: nothing was measured")
-    check_enough(found)
-    classes = f", {counted(len(found.classes), 'class', 'classes')}" if found.classes else ", no labels"
-    groups = "" if found.groups is None else f", {counted(len(np.unique(found.groups)), 'group')}"
-    width, height = found.shape
-    talk.say(f"{len(found.labels):,} of {counted(found.total, 'image')} read at {width} x {height}{classes}{groups}")
-    if found.converted:
-        talk.say(GREY)
-    for name, problem in list(found.problems.items())[:1]:
-        talk.say(f"{counted(len(found.problems), 'image')} left out; the first one is {name}: {problem}")
-    return found
 
 
 class _Run:
@@ -210,34 +152,10 @@ class _Run:
     ) -> None:
         self.request, self.bench, self.work, self.talk = request, bench, work, talk
         self.deadline, self.doing = deadline, doing
-        self.measurer = Measurer(bench, work, Costs(), _samples(request, bench), request.recogniser)
-        self.grid = _grid(request, bench.sources)
+        self.measurer = Measurer(bench, work, Costs(), samples_of(request, bench), request.recogniser)
+        self.grid = settings_of(request, bench.sources)
         self.learns, self.links = bool(bench.sources.classes), self.measurer.test(0) is not None
         self.trains_judge = self.links and request.recogniser is None
-
-    def check(self) -> None:
-        """Refuse what would measure nothing, and limits on what cannot be measured."""
-        if not self.grid:
-            width, height = self.bench.sources.shape
-            raise LdpSlicingError(
-                f"--sizes: every size is larger than the images ({width} x {height} pixels), which are not enlarged"
-            )
-        test, parts = self.measurer.test(0), self.measurer.parts(0)
-        if len(parts.train) == 0:
-            raise DataError("all images would be held out: there are too few groups in a class; see --groups")
-        for rule in self.request.rules:
-            if rule.metric not in ("rank_1", "verification"):
-                continue
-            if test is None or (rule.metric == "verification" and len(test.first) < FEWEST_PAIRS):
-                raise DataError(
-                    f"--{rule.option.replace('_', '-')} cannot be measured: too few held-out groups have two images or "
-                    "more; see --groups, or use more images"
-                )
-            if rule.metric == "rank_1" and Share(0, len(test.probes)).interval[1] > rule.bound:
-                self.talk.say(
-                    f"--max-linkage {rule.bound:g} cannot be shown with {counted(len(test.probes), 'held-out group')}: "
-                    "even if no release is identified, the interval contains the limit"
-                )
 
     def remaining(self) -> float:
         return max(0.0, RESERVE * (self.deadline - time.monotonic()))
@@ -254,7 +172,7 @@ class _Run:
         torch.set_num_threads(min(taken, key=lambda threads: taken[threads]))
 
     def time_everything(self, until: float) -> None:
-        self.doing[0] = "timing a few steps"
+        self.doing[0] = "timing a few training steps"
         self.measurer.time_everything(self.grid, learns=self.learns, until=until)
 
     def minutes_needed(self, side: int) -> float:
@@ -289,15 +207,16 @@ class _Run:
                 steps = self._steps(alive, shares.round / left, (0,), control=number == 0, most=most)
                 if number and steps[1] < WORTHWHILE * self._longest():
                     self.talk.say(
-                        f"{name} is left out: training is slower than expected, and the confirmation needs the time"
+                        f"{name} is left out: it could not train much longer than round {number}, and the confirmation "
+                        "needs the time"
                     )
                     break
-                self._begin(name, alive, steps)
+                self._begin(name, alive, steps, (0,), control=number == 0)
             alive = self._measure(name, (0,), control=number == 0)
         for seed in SEEDS:
             self._judge(seed, plan["judge"])
         if self.work.get("confirmation") is None:
-            self._begin("confirmation", *self._affordable(alive, control=checked))
+            self._begin("confirmation", *self._affordable(alive, control=checked), SEEDS, control=checked)
         self._measure("confirmation", SEEDS, control=checked)
 
     def _longest(self) -> int:
@@ -320,11 +239,11 @@ class _Run:
 
     def _judge(self, seed: int, steps: int) -> None:
         if self.links:
-            self.doing[0] = "training the judge of linkage"
+            self.doing[0] = "training the network that compares images"
             self.measurer.judge(seed, steps)
 
     def _plan(self) -> dict[str, Any]:
-        """Choose what can be afforded, and say so."""
+        """Choose what can be afforded, and say so. The steps of a stage are chosen when it begins."""
         costs, seconds = self.measurer.costs, self.remaining()
         count = most_settings(costs, self.grid, seconds, learns=self.learns, judge=self.trains_judge)
         count = count or min(2, len(self.grid))
@@ -332,19 +251,13 @@ class _Run:
         rounds = rounds_of(count)
         shares = Shares.of(len(rounds), judge=self.trains_judge)
         judge = max(FEWEST, min(MOST, round(shares.judge * seconds / step))) if self.trains_judge and step else 1
-        learning, attacking = stage_steps(costs, self.grid[:count], shares.round * seconds, learns=self.learns, seeds=1)
-        views = len({one.view for one in self.grid[:count]})
+        several = f"up to {len(rounds)} rounds ({', '.join(map(str, rounds))} settings)"
+        confirmed = counted(min(CONFIRMED, rounds[-1]), "setting")
         self.talk.say(
-            f"{self.request.minutes:g} minutes on {hardware(self.bench.device)} are enough for {count} of "
-            f"{counted(len(self.grid), 'setting')}: {counted(len(rounds), 'round')} of successive halving "
-            f"({', '.join(map(str, rounds))} settings), then {min(CONFIRMED, rounds[-1])} confirmed on "
-            f"{len(SEEDS)} other seeds"
+            f"schedule for {self.request.minutes:g} min on {hardware(self.bench.device)}: {count} of "
+            f"{counted(len(self.grid), 'setting')} in {several if rounds[1:] else '1 round'}, then confirmation of "
+            f"up to {confirmed} with {len(SEEDS)} other seeds"
         )
-        learners = f"{counted(count, 'learner')} of {learning:,} steps and " if self.learns else ""
-        attacks = f"{counted(views, 'attack')} of {attacking:,} steps"
-        self.talk.say(f"the first round: {learners}{attacks}{', and the judge of linkage' if self.links else ''}")
-        if min(attacking, learning or attacking) < FEWEST:
-            self.talk.say("this is too little training to learn much: use more --minutes, or fewer settings")
         known = {name: list(one) for name, one in costs.known.items()}
         plan = {"settings": count, "rounds": rounds, "costs": known, "judge": judge}
         plan |= {"side": max(self.bench.sources.shape), "threads": torch.get_num_threads()}
@@ -371,10 +284,22 @@ class _Run:
             most=most,
         )
 
-    def _begin(self, name: str, settings: Sequence[Setting], steps: tuple[int, int]) -> None:
-        """Record what a stage measures, so that it is the same if the run is resumed."""
+    def _begin(
+        self, name: str, settings: Sequence[Setting], steps: tuple[int, int], seeds: Sequence[int], *, control: bool
+    ) -> None:
+        """Record what a stage measures, so that it is the same if the run is resumed, and say it."""
+        learning, attacking = steps
+        views = {one.view for one in settings} | ({self.measurer.whole} if control else set())
+        learners = len(seeds) * len(settings) + sum(map(bool, seeds))  # one of unprotected images; see _measure
+        first = f"{counted(learners, 'learner')} ({counted(learning, 'step')} each), " if self.learns else ""
+        attacks = f"{counted(len(seeds) * len(views), 'attack')} ({counted(attacking, 'step')} each)"
+        self.talk.say(f"{name}: {counted(len(settings), 'setting')}, {first}{attacks}")
+        if seeds != SEEDS and min(attacking, learning if self.learns else attacking) < FEWEST:
+            self.talk.say(
+                f"training with fewer than {FEWEST} steps shows little: use more --minutes, or name fewer settings"
+            )
         names = [one.name for one in settings]
-        self.work.put(name, {"settings": names, "learning": steps[0], "attacking": steps[1]})
+        self.work.put(name, {"settings": names, "learning": learning, "attacking": attacking})
 
     def _measure(self, name: str, seeds: Sequence[int], *, control: bool) -> list[Setting]:
         """Measure the settings of a stage with every seed, and return them."""
@@ -398,7 +323,9 @@ class _Run:
 
     def _answer(self, findings: Sequence[SettingFinding], control: Mapping[str, Estimate]) -> Answer:
         if "plan" not in self.work.records:
-            return Answer("unfinished", "The time was too short to measure anything: use more --minutes.")
+            interrupted = "The run was interrupted before anything was measured."
+            short = "The time was too short to measure anything: use more --minutes."
+            return Answer("unfinished", interrupted if self.talk.interrupted() else short)
         return answer(findings, self.request.rules, control, classes=len(self.bench.sources.classes))
 
     def result(self, finished: bool) -> Result:
@@ -428,26 +355,3 @@ class _Run:
             self.measurer.samples,
             self.work,
         )
-
-
-def _grid(request: Request, sources: SourceSet) -> list[Setting]:
-    width, height = sources.shape
-    longest = max(width, height)
-    sides = [side for side in request.sizes or default_sides(longest) if side <= longest]
-    sizes = [(max(1, width * side // longest), max(1, height * side // longest)) for side in sides]
-    budgets = {family: request.epsilons or BUDGETS[family] for family in request.families}
-    bits = 8 if sources.is_grey else COLOUR_BITS
-    return make_grid(sizes, request.views, request.families, budgets, source=sources.size, word_bits=bits)
-
-
-def _samples(request: Request, bench: Bench) -> Tensor:
-    """uint8 [K, C, H, W]: the images that the owner named, or some sources that no seed trains on, if there are any."""
-    if not request.samples:
-        tested = [split(bench.sources, seed, bench.effort.tested).test for seed in (0, *SEEDS)]
-        held_out = functools.reduce(np.intersect1d, tested)
-        return bench.images[torch.from_numpy((held_out if len(held_out) else tested[0])[:SAMPLES])]
-    shaped = [
-        to_shape(np.asarray(read_image(path).pixels, np.uint8), bench.sources.shape, bench.sources.is_grey)
-        for path in request.samples
-    ]
-    return torch.from_numpy(np.stack(shaped)).permute(0, 3, 1, 2).contiguous().to(bench.device)

@@ -1,4 +1,4 @@
-"""Read an owner's images with their labels and groups: a folder by class, a table in CSV, or Parquet files."""
+"""Read an owner's images with their labels and groups: a folder by class, images with a table, or Parquet files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,7 +96,8 @@ class SourceSet:
 def list_sources(source: Path, labels: str | None = None, groups: str | None = None) -> list[SourceItem]:
     """The images of SRC in a fixed order.
 
-    labels: None for a folder by class, "none", a CSV file (``FILE`` or ``FILE:COLUMN``), or a column of Parquet files.
+    labels: None for a folder by class, "none", a table in CSV or Parquet (``FILE`` or ``FILE:COLUMN``), or a column of
+    the Parquet files that the images are in.
     groups: None, "folder", "name:REGEX" for a part of the file's name, or a column of the same table.
     """
     items = _list(source, labels, groups)
@@ -109,6 +111,8 @@ def list_sources(source: Path, labels: str | None = None, groups: str | None = N
 
 
 def _list(source: Path, labels: str | None, groups: str | None) -> list[SourceItem]:
+    if labels is not None and source.is_dir() and Path(labels.partition(":")[0]).is_file():
+        return _from_table(source, labels, groups)  # the table may lie among the images
     tables = _parquet_files(source)
     if tables:
         if labels is None:
@@ -117,7 +121,9 @@ def _list(source: Path, labels: str | None, groups: str | None) -> list[SourceIt
     if not source.is_dir():
         raise DataError(f"{source} is neither a folder of images nor a Parquet file")
     if labels is not None and labels != "none":
-        return _from_csv(source, labels, groups)
+        raise DataError(
+            f"--labels {labels}: there is no such file. For a folder of images, use FILE.csv, FILE.csv:COLUMN or none"
+        )
     found = list_images(source)
     if not found:
         raise DataError(f"{source} has no images: .jpg, .png, .webp, .bmp or .tif of 8 bits")
@@ -127,7 +133,7 @@ def _list(source: Path, labels: str | None, groups: str | None) -> list[SourceIt
         if labels is None and len(inside.parts) < 2:
             raise DataError(f"{path} is in no class folder: use SRC/CLASS/IMAGE, --labels FILE.csv, or --labels none")
         label = "" if labels == "none" else inside.parts[0]
-        items.append(SourceItem(str(inside), _loader(path), label, _group(inside, groups, {})))
+        items.append(SourceItem(str(inside), partial(read_source, path), label, _group(inside, groups, {})))
     return items
 
 
@@ -242,7 +248,10 @@ def _common_size(shapes: set[tuple[int, int]], largest: int) -> tuple[int, int]:
     if longest > largest:
         height, width = max(1, height * largest // longest), max(1, width * largest // longest)
     if min(height, width) < SMALLEST:
-        raise DataError(f"images of {width} x {height} pixels are too small: {SMALLEST} pixels a side are needed")
+        raise DataError(
+            f"images of {width} x {height} pixels are too small to measure: both sides need {SMALLEST} pixels or more; "
+            "see --sizes"
+        )
     return width, height
 
 
@@ -256,8 +265,9 @@ def to_shape(pixels: NDArray[np.uint8], target: tuple[int, int], grey: bool) -> 
     return small.reshape(*small.shape[:2], -1)
 
 
-def _loader(path: Path) -> Callable[[], NDArray[np.uint8]]:
-    return lambda: _eight_bits(read_image(path).pixels, str(path))
+def read_source(path: Path) -> NDArray[np.uint8]:
+    """uint8 [H, W] or [H, W, 3]. Images of more than 8 bits are refused."""
+    return _eight_bits(read_image(path).pixels, str(path))
 
 
 def _eight_bits(pixels: NDArray[Any], name: str) -> NDArray[np.uint8]:
@@ -285,13 +295,10 @@ def _group(inside: Path, groups: str | None, row: dict[str, str]) -> str:
     return row[groups]
 
 
-def _from_csv(source: Path, labels: str, groups: str | None) -> list[SourceItem]:
+def _from_table(source: Path, labels: str, groups: str | None) -> list[SourceItem]:
     name, _, wanted = labels.partition(":")
     path = Path(name)
-    if not path.is_file():
-        raise DataError(f"{path} does not exist: --labels takes FILE.csv, FILE.csv:COLUMN or none")
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file))
+    rows = _parquet_rows(path) if path.suffix == ".parquet" else _csv_rows(path)
     columns = list(rows[0]) if rows else []
     place = next((one for one in columns if one.lower() in PATH_COLUMNS), columns[0] if columns else "")
     label = wanted or next((one for one in columns if one.lower() in LABEL_COLUMNS), "")
@@ -299,13 +306,36 @@ def _from_csv(source: Path, labels: str, groups: str | None) -> list[SourceItem]
         raise DataError(f"{path} has no column {label or 'label'!r}; it has {', '.join(columns) or 'no rows'}")
     items = []
     for row in rows:
+        if not row[place]:
+            raise DataError(f"{path}: a row has no {place}, which is the path of an image")
         file_path = (source / row[place]).resolve()
         if not file_path.is_relative_to(source.resolve()):
             raise DataError(f"{path}: {row[place]!r} is outside {source}")
         if not row[label]:
             raise DataError(f"{path}: {row[place]!r} has no {label}")
-        items.append(SourceItem(row[place], _loader(file_path), row[label], _group(Path(row[place]), groups, row)))
+        group = _group(Path(row[place]), groups, row)
+        items.append(SourceItem(row[place], partial(read_source, file_path), row[label], group))
     return items
+
+
+def _csv_rows(path: Path) -> list[dict[str, str]]:
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            return list(csv.DictReader(file, restkey="", restval=""))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(
+            f"{path} is not a CSV table in UTF-8 ({error}): --labels takes a .csv or a .parquet file"
+        ) from None
+
+
+def _parquet_rows(path: Path) -> list[dict[str, str]]:
+    """The rows as a CSV file has them. Images in the table are left out."""
+    table = _read_parquet(path)
+    columns = {one.name: table[one.name].to_pylist() for one in table.schema if not _holds(one.type)}
+    return [
+        {name: "" if values[row] is None else str(values[row]) for name, values in columns.items()}
+        for row in range(table.num_rows)
+    ]
 
 
 def _parquet_files(source: Path) -> list[Path]:
@@ -315,12 +345,9 @@ def _parquet_files(source: Path) -> list[Path]:
 
 
 def _from_parquet(files: Sequence[Path], labels: str | None, groups: str | None) -> list[SourceItem]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     items = list[SourceItem]()
     for path in files:
-        table = pq.read_table(path)
+        table = _read_parquet(path)
         column = next((one.name for one in table.schema if _holds(one.type)), None)
         wanted = [one for one in (labels, groups) if one is not None]
         missing = [one for one in wanted if one not in table.schema.names]
@@ -329,7 +356,7 @@ def _from_parquet(files: Sequence[Path], labels: str | None, groups: str | None)
             raise DataError(f"{path} has {what}; it has {', '.join(table.schema.names)}")
         kept = {one: [_text(value, one, path) for value in table[one].to_pylist()] for one in wanted}
         images = table[column].combine_chunks()
-        images = images.field("bytes") if pa.types.is_struct(images.type) else images
+        images = images.field("bytes") if _pyarrow().types.is_struct(images.type) else images
         for row in range(table.num_rows):
             items.append(
                 SourceItem(
@@ -342,6 +369,22 @@ def _from_parquet(files: Sequence[Path], labels: str | None, groups: str | None)
     return items
 
 
+def _read_parquet(path: Path) -> Any:  # noqa: ANN401 - a table of pyarrow
+    pa = _pyarrow()
+    try:
+        return pa.parquet.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} is not a Parquet file, or is damaged: {error}") from None
+
+
+def _pyarrow() -> ModuleType:
+    try:
+        import pyarrow.parquet
+    except ModuleNotFoundError as error:
+        raise DataError(f"Parquet files need {error.name}: pip install 'ldp-slicing[parquet]'") from None
+    return cast("ModuleType", pyarrow)
+
+
 def _text(value: Any, column: str, path: Path) -> str:  # noqa: ANN401 - of any column
     if value is None or value == "":
         raise DataError(f"{path}: the column {column!r} has no value for some images")
@@ -349,10 +392,9 @@ def _text(value: Any, column: str, path: Path) -> str:  # noqa: ANN401 - of any 
 
 
 def _holds(kind: Any) -> bool:  # noqa: ANN401 - a type of pyarrow
-    import pyarrow as pa
-
-    is_struct = pa.types.is_struct(kind) and any(field.name == "bytes" for field in kind)
-    return is_struct or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    types = _pyarrow().types
+    is_struct = types.is_struct(kind) and any(field.name == "bytes" for field in kind)
+    return bool(is_struct or types.is_binary(kind) or types.is_large_binary(kind))
 
 
 def _bytes_loader(column: Any, row: int, name: str) -> Callable[[], NDArray[np.uint8]]:  # noqa: ANN401 - of pyarrow

@@ -16,8 +16,8 @@ from ldp_slicing.lab.run_folder import bind_folder, lock_folder, unbind_folder
 SUFFIX = ".owner"
 RECORDS = "records.jsonl"
 MARK = "FOR THE OWNER ONLY.txt"
-NOTE = """This folder belongs to the owner of the sources. It holds what `ldp-slicing advise` has measured on them so
-far, and samples. Do not hand it on. After the last run you can delete it; the next run then begins anew.
+NOTE = """This folder belongs to the owner of the sources. It contains what `ldp-slicing advise` has measured on them so
+far, and samples. Do not share it. You can delete it after the last run; another run then starts from the beginning.
 """
 
 
@@ -50,20 +50,29 @@ def begun(folder: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
+def check_work(folder: Path, parameters: dict[str, Any]) -> None:
+    """Refuse a folder of something else, and one that was begun with other parameters."""
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file():
+        raise LdpSlicingError(f"{folder} is not a work folder of `advise`: name another --out")
+    differs = {name: value for name, value in begun(folder).items() if parameters.get(name) != value}
+    if differs and differs.keys() <= {"images", "digest"}:
+        raise LdpSlicingError(f"images, labels or groups have changed since {folder} was begun: name another --out")
+    for name, value in differs.items():
+        raise LdpSlicingError(
+            f"{folder} was begun with {name} {value!r}, not {parameters.get(name)!r}: name another --out"
+        )
+
+
 @contextmanager
 def open_work(folder: Path, parameters: dict[str, Any]) -> Iterator[Work]:
     """Open the folder of this run, or begin it. Other parameters and other processes are refused."""
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file():
-        raise LdpSlicingError(f"{folder} is not a work folder of `advise`: name another --out")
+    check_work(folder, parameters)
     make_folder(folder)
     with lock_folder(folder):
         write_atomically(folder / MARK, [NOTE.encode()])
         work, path = Work(folder), folder / RECORDS
         if not path.is_file():
             unbind_folder(folder)
-        differs = {name for name, value in begun(folder).items() if parameters.get(name) != value}
-        if differs and differs <= {"images", "digest"}:
-            raise LdpSlicingError(f"images, labels or groups have changed since {folder} was begun: name another --out")
         bind_folder(folder, parameters)
         for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
             try:
