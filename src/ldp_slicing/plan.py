@@ -298,7 +298,7 @@ class Plan:
 
 
 def check_is_card(card: object) -> None:
-    """Raise CardError if this is no card, but its path, for example."""
+    """Raise CardError if this is not a card, for example if it is a path."""
     if not hasattr(card, "statement"):
         path = os.fspath(card) if isinstance(card, str | os.PathLike) else "releases/card.json"
         raise CardError(f"from_card needs a card, such as Card.read({path!r}); got {type(card).__name__}")

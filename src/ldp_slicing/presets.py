@@ -46,7 +46,7 @@ class Preset:
     measured
         sentences on what attackers got.
     measured_bits
-        the word lengths of the images that they got it from; empty if this is unknown, as it is of a preset file.
+        the word lengths of the images in those measurements; empty if unknown, as for a preset file.
     """
 
     name: str

@@ -84,7 +84,7 @@ def test_an_experiment_writes_its_rows_a_page_and_a_figure(tmp_path: Path) -> No
     assert f"{100 * row.metrics['test_accuracy']:.2f}" in path.with_suffix(".md").read_text()
     assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     assert len(lines) == 3
-    assert lines[0] == f"to train: 1 network: {row.label}"
+    assert lines[0] == f"training 1 network: {row.label}"
     assert reproduce("easy", *where, epochs=2, device="cpu", say=lines.append) == (True, path)
     assert len(lines) == 4  # finished rows are not measured again
     assert lines[3].startswith("nothing was measured: the rows that you asked for are finished")

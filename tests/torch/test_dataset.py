@@ -620,7 +620,7 @@ def test_dicts_without_one_image_are_refused(item: dict[Any, Any]) -> None:
 
 def test_an_index_without_an_item_is_named() -> None:
     made = ReleasedDataset([np.zeros((4, 4, 3), np.uint8)] * 2, Slicer(Plan.paper(20.0)))
-    with pytest.raises(IndexError, match="no release 2: there are 2, numbered from 0 to 1"):
+    with pytest.raises(IndexError, match="no release 2: the data set has 2, numbered from 0"):
         made[2]
 
 

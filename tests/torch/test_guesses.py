@@ -89,7 +89,7 @@ def test_a_prior_or_network_that_does_not_fit_is_refused(released: Path, tmp_pat
     assert "none.pt is not a file" in said
     both = ("--public", tmp_path / "bad", *bad)
     assert "exclude each other" in ran("decode", released, tmp_path / "guesses", *both)[1]
-    for epsilon, prune, problem in ((5.0, None, "the card states"), (8.0, "haar", "is for pruning haar")):
+    for epsilon, prune, problem in ((5.0, None, "the releases have"), (8.0, "haar", "is for pruning haar")):
         plan = Plan.grey(epsilon)
         decoder = Decoder(plan, torch.ones(1, 256), prune=prune)  # type: ignore[arg-type]
         torch.save(Reconstructor(decoder).state_dict(), tmp_path / "reconstructor.pt")

@@ -64,7 +64,7 @@ def test_a_folder_by_class(by_class: Path) -> None:
         assert found.classes[label] == name.split("/")[1]
     assert found[-1][0].shape == (3, 8, 8)
     for index in (6, -7):
-        with pytest.raises(IndexError, match=f"no release {index}: there are 6, numbered from 0 to 5"):
+        with pytest.raises(IndexError, match=f"no release {index}: the data set has 6, numbered from 0"):
             found[index]
         with pytest.raises(IndexError, match=f"no release {index}: there are 6"):
             found.about(index)
@@ -277,13 +277,13 @@ def test_a_refused_decoder_is_told_what_differs(plan: Plan, stated: Plan, said: 
 def test_a_decoder_of_another_plan_is_refused(by_class: Path) -> None:
     found = opened(by_class)
     other = Decoder.fit(found.images(), Plan.paper(12.0))
-    with pytest.raises(CardError, match=r"the card states .* but the decoder is for"):
+    with pytest.raises(CardError, match=r"the releases have .* but the decoder is for"):
         open_releases(by_class, transform=other)
-    with pytest.raises(CardError, match=r"the card states .* but the decoder is for"):
+    with pytest.raises(CardError, match=r"the releases have .* but the decoder is for"):
         open_releases(by_class, transform=v2.Compose([other, v2.RandomHorizontalFlip()]))
-    with pytest.raises(CardError, match=r"the card states pruning haar, but the decoder is for pruning none"):
+    with pytest.raises(CardError, match=r"the releases have pruning haar, but the decoder is for pruning none"):
         open_releases(by_class, transform=Decoder.fit(found.images(), Plan.paper(20.0), prune=None))
-    with pytest.raises(CardError, match=r"the card states .* but the decoder is for"):
+    with pytest.raises(CardError, match=r"the releases have .* but the decoder is for"):
         Decoder.from_card(found.card, found.images(), plan=Plan.paper(12.0))
     assert Decoder.from_card(found.card, found.images(), plan=Plan.paper(20.0)).plan == Plan.paper(20.0)
 
@@ -297,14 +297,14 @@ def test_a_decoder_of_another_plan_is_found_at_any_depth_and_when_assigned(tmp_p
     for path, found in ((tmp_path / "out", files), (tmp_path / "store", made)):
         for wrong in (other, Reconstructor(other, width=8), v2.RandomApply([v2.Identity(), v2.Compose([other])])):
             for transform in (wrong, v2.Compose([v2.Compose([wrong])])):
-                with pytest.raises(CardError, match=r"the card states .* but the decoder is for"):
+                with pytest.raises(CardError, match=r"the releases have .* but the decoder is for"):
                     open_releases(path, transform=transform)
-                with pytest.raises(CardError, match=r"the card states .* but the decoder is for"):
+                with pytest.raises(CardError, match=r"the releases have .* but the decoder is for"):
                     found.transform = transform
         assert found.transform is None
         found.transform = v2.Compose([v2.Compose([right])])
         assert torch.equal(found[1][0], right(list(found.images())[1][0]))
-    with pytest.raises(CardError, match=r"the card states .* but the decoder is for"):
+    with pytest.raises(CardError, match=r"the releases have .* but the decoder is for"):
         ReleasedDataset(sources, Slicer(Plan.grey(20.0)), store=tmp_path / "new", transform=v2.Compose([other]))
     assert not (tmp_path / "new").exists()
 

@@ -53,8 +53,8 @@ def advise(
         str | None,
         typer.Option(
             "--labels",
-            help="A table of paths and labels (FILE.csv, FILE.parquet or FILE.csv:COLUMN), a column if the images are "
-            "in Parquet files, or none.",
+            help="A table of paths and labels (FILE.csv, FILE.parquet or FILE.csv:COLUMN); a column, if the images are "
+            "in Parquet files; or `none` if there are no labels.",
             show_default="the folder of each image",
         ),
     ] = None,
@@ -102,19 +102,22 @@ def advise(
     ] = "",
     views: Annotated[
         str,
-        typer.Option("--views", help="What is pruned, as in privatize --prune: none, haar, haar2, haar4, haar8, dct."),
+        typer.Option(
+            "--views", help="Prunings to measure, as in privatize --prune: none, haar, haar2, haar4, haar8, dct."
+        ),
     ] = "none,haar",
     plans: Annotated[
         str,
         typer.Option(
             "--plans",
-            help="paper: all bits by their weight. thick: a few bits as one slice. grey: brightness only.",
+            help="paper: eps divided over all bits by weight. thick: a few bits as one slice. grey: like paper, over "
+            "the bits of Y only.",
         ),
     ] = "paper,thick,grey",
     epsilons: Annotated[
         str,
         typer.Option(
-            "--epsilons", help="Budgets of one pixel, such as 2.4,5.2,12.", show_default="a few for each plan"
+            "--epsilons", help="Budgets per released pixel, such as 2.4,5.2,12.", show_default="a few for each plan"
         ),
     ] = "",
     samples: Annotated[
@@ -131,7 +134,7 @@ def advise(
         typer.Option(
             "--recogniser",
             metavar="FILE",
-            help="Weights of a face recogniser that links images: dlib's .dat file, or an IR-50.",
+            help="Weights of the face recogniser that links images: dlib's .dat file, or an IR-50 network.",
             show_default="a network trained on your groups",
         ),
     ] = None,
@@ -150,8 +153,8 @@ def advise(
     """`ldp-slicing advise images/ --groups folder --max-linkage 0.05 --min-accuracy 0.8`
 
     Measure on your own images, on this machine, what a learner can learn from releases and what an attacker gets from
-    them, at many sizes, views, plans and budgets. With limits, propose a setting. Nothing is released. You can
-    interrupt it at any time and run the same command again to continue. Needs the extra `lab`.
+    them, at many sizes, prunings, plans and budgets. If limits are given, propose a setting. Nothing is released. You
+    can interrupt the command at any time and run it again to continue. Needs the extra `lab`.
     """
     began = time.monotonic()
     try:

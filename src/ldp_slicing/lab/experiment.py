@@ -165,7 +165,7 @@ def train_all(
     pending = {one.task.key: one for one in wanted}
     labels = {one.task.key: one.row.label for one in wanted}
     if labels:  # the first epoch may take long
-        context.log(f"to train: {counted(len(labels), 'network')}: {'; '.join(labels.values())}")
+        context.log(f"training {counted(len(labels), 'network')}: {'; '.join(labels.values())}")
 
     def report(run: TrainingRun, epoch: Epoch) -> None:
         looks = (("validation", epoch.validation_accuracy), ("test", epoch.test_accuracy))

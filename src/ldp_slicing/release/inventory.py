@@ -86,9 +86,9 @@ def list_sources(paths: ReleasePaths, settings: ReleaseSettings, state: RunState
 
 
 def _find_card(paths: ReleasePaths, found: StoredFile) -> str | None:
-    """Return the path of a card that a file is, or that lies beside a file that the owner names.
+    """Return the path of a card: the file itself, or one beside a file that the owner named.
 
-    What lies beside a card are releases, not sources.
+    Files beside a card are releases, not sources.
     """
     folder = paths.source.folder_of_named(found.path)
     if folder is not None:

@@ -200,8 +200,8 @@ def early_notices(state: RunState) -> Iterator[str]:
     """Yield notices about all files that are known before anything is spent."""
     if card := state.get("card in sources"):
         yield (
-            f"a card lies beside the sources, {card}: the images that it counts are releases already, and get noise a "
-            "second time; the ledger counts them as new sources"
+            f"the sources include or lie beside a card, {card}: images that it describes are already releases. They "
+            "get noise a second time, and the ledger counts them as new sources; leave them out"
         )
     if notice := _visible_scan_names(state):
         yield notice

@@ -77,8 +77,8 @@ class ReleaseSettings:
             return ()
         measured = " and ".join(map(kind_of_pixels, self.measured_bits))
         return (
-            f"has {kind_of_pixels(word_bits)} pixels, and the preset was measured on {measured} images: what was "
-            "measured for it does not hold here; the card states what is known",
+            f"has {kind_of_pixels(word_bits)} pixels, but the preset was measured on {measured} images only: its "
+            "measurements do not apply here; see the card for what is known",
         )
 
     @property

@@ -191,7 +191,7 @@ def item_number(index: int, count: int) -> int:
     try:
         return range(count)[operator.index(index)]
     except IndexError:
-        raise IndexError(f"there is no release {index}: there are {count:,}, numbered from 0 to {count - 1}") from None
+        raise IndexError(f"there is no release {index}: the data set has {count:,}, numbered from 0") from None
 
 
 def _is_item_of(index: Index, i: int, item: object, slicer: Slicer) -> bool:

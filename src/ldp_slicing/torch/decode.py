@@ -194,11 +194,11 @@ def to_standard(expected: Tensor, centre: Tensor, deviation: Tensor) -> Tensor:
 
 
 def check_plan(plan: Plan, stated: Plan) -> None:
-    """Raise CardError if the plan of a decoder is not the one that the card states."""
+    """Raise CardError if the plan of a decoder is not that of the releases."""
     if plan != stated:
         raise CardError(
-            f"the card states {_told_apart(stated, plan)}, but the decoder is for {_told_apart(plan, stated)}: with "
-            "other flip rates its values would be wrong"
+            f"the releases have {_told_apart(stated, plan)}, but the decoder is for {_told_apart(plan, stated)}: its "
+            "values would be wrong; make one with Decoder.from_card"
         )
 
 
@@ -230,7 +230,8 @@ def check_transform(transform: object, stated: Callable[[int], _Released]) -> No
         check_plan(plan, released.plan)
         if prune != released.prune:
             raise CardError(
-                f"the card states pruning {released.prune or 'none'}, but the decoder is for pruning {prune or 'none'}"
+                f"the releases have pruning {released.prune or 'none'}, but the decoder is for pruning "
+                f"{prune or 'none'}: make one with Decoder.from_card"
             )
     steps = getattr(transform, "transforms", ())
     for step in steps if isinstance(steps, Iterable) else ():

@@ -43,7 +43,7 @@ def open_releases(
         lies in, see ``classes``. By default the only kept data that the card names; a dict if it names several; the
         folder if it names none and all files lie in folders; and nothing otherwise.
     transform
-        is applied to the image on every access. A ``Decoder`` or ``Reconstructor`` for another plan than the card's is
+        is applied to the image on every access. A ``Decoder`` or ``Reconstructor`` for a plan other than the card's is
         refused, also within v2.Compose and when ``transform`` is assigned later. One that a function calls, such as a
         lambda, cannot be checked.
     """
@@ -79,7 +79,7 @@ class ReleasedFiles(Dataset[Any]):
 
     @property
     def transform(self) -> Callable[[Any], Any] | None:
-        """What is applied to the image on every access. A decoder for another plan than the card's is refused."""
+        """What is applied to the image on every access. A decoder for a plan other than the card's is refused."""
         return self._transform
 
     @transform.setter

@@ -140,7 +140,7 @@ class Releases:
 
 @dataclass(frozen=True)
 class OpenedStore(OpenedReleases):
-    """The releases of a release folder, one by one and in RGB or grey. They have numbers instead of file names."""
+    """The releases of a store, one by one, in RGB or grey. They have numbers instead of file names."""
 
     stored: Releases
 
@@ -229,12 +229,12 @@ def _npy_header(shapes: NDArray[np.int64], dtype: np.dtype[Any]) -> bytes:
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is a release folder."""
+    """Return whether a path is a store of ``ReleasedDataset``."""
     return (Path(path) / INDEX_NAME).is_file()
 
 
 def open_store(folder: Path) -> OpenedStore:
-    """Open a release folder as ``ldp_slicing.opened.open_set`` opens what ``privatize`` wrote."""
+    """Open a store in the way that ``ldp_slicing.opened.open_set`` opens the output of ``privatize``."""
     stored = open_folder(folder)
     card = stored.index.card(stored.plan, stored.prune, stored.output, stored.size)
     count = len(stored.index.shapes)

@@ -213,7 +213,7 @@ def test_the_preset_calls_risks_lower_bounds_and_has_stronger_results(tmp_path: 
     known = {"ssim": findings.Known("ssim", 0.9876, "an-entry", "objects, CIFAR-10")}
     for stronger, end in (
         ({}, ""),
-        (known, "; for a like setting, a stronger attack reached 0.988 (objects, CIFAR-10)"),
+        (known, "; on a comparable setting, a stronger attack reached 0.988 (objects, CIFAR-10)"),
     ):
         chosen = replace(found, known=stronger)
         preset = make_preset(replace(result, answer=findings.Answer("proposal", "", chosen)))

@@ -143,5 +143,5 @@ def test_faces_are_a_set_to_attack(tmp_path: Path) -> None:
     assert ran.exit_code == 0, ran.output
     assert "3 releases" in ran.stdout
     public, tested = len(found.train.labels), len(found.test.labels)
-    counts = f"{public} training images, which the adversary has, and {tested} test images"
+    counts = f"the adversary has {public} images to train on, and attacks {tested} others"
     assert ran.stderr.startswith(f"reading lfw in {tmp_path}\nattack averaging: {counts}\n")

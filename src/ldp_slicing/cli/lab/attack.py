@@ -85,7 +85,7 @@ def attack(
     plan = plan_for_set(chosen, epsilon, parse_weights(weights), slices)
     request = AttackRequest(name, chosen, plan, prune.prune, epochs)
     public, tested = (f"{len(split.labels):,}" for split in (chosen.train, chosen.test))
-    err.print(f"attack {name}: {public} training images, which the adversary has, and {tested} test images")
+    err.print(f"attack {name}: the adversary has {public} images to train on, and attacks {tested} others")
     with interruptible() as received, epoch_progress("attacking") as report:
         limits = Limits(60 * minutes, stop_requested=lambda: bool(received))
         row = run_attack(request, folder, limits, device=device, report=report)

@@ -310,7 +310,9 @@ def describe(found: Answer, rules: Sequence[Rule], controls: Mapping[str, Estima
     for one in [found.proposal] if found.proposal else found.nearest:
         if found.proposal is None:
             nearest = f"nearest, {'confirmed' if one.is_confirmed else 'not confirmed'}"
-            lines.append(f"{nearest if rules else 'no other setting is better in everything'}: {one.setting.words}")
+            lines.append(
+                f"{nearest if rules else 'best trade-off (no setting beats it on every measure)'}: {one.setting.words}"
+            )
         for name, value in {**one.utility, **one.risks}.items():
             lines.append(f"  {METRICS[name]} {value}{_marks(one, name, rules, controls)}")
     if found.proposal is not None:
@@ -320,7 +322,7 @@ def describe(found: Answer, rules: Sequence[Rule], controls: Mapping[str, Estima
 
 
 def ways_to_release(setting: Setting, preset: str = "") -> list[str]:
-    """Two commands and a line of Python that mean the same. preset: the path of the preset file, if there is one."""
+    """Two equivalent commands and a line of Python. preset: the path of the preset file, if there is one."""
     by_preset = [shlex.join(["ldp-slicing", "privatize", "SRC", "DST", "--preset", preset])] if preset else []
     return [*by_preset, setting.command, setting.code]
 

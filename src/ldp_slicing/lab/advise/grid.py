@@ -136,7 +136,7 @@ def make_grid(
     source: tuple[int, int] | None,
     word_bits: int,
 ) -> list[Setting]:
-    """Every combination once, the most different ones first, so that a beginning of the list covers the range.
+    """Every combination once, the most different ones first, so that any prefix of the list covers the range.
 
     The order is always the same, because a resumed run takes as many from the beginning as before. source: the size of
     all sources; None if they differ. For grey words there is no plan "grey".
@@ -164,7 +164,7 @@ Place = tuple[tuple[int, int], Prune, Family, int]  # in the grid; the last one 
 def _most_different_first(places: Sequence[Place]) -> list[Place]:
     """The places, each once: the first one, and then always the one that has least in common with those before it.
 
-    What two places have in common is squared, so that a pair of values is not repeated before others were combined.
+    The number of values in common is squared, so that new combinations come before repeated pairs.
     """
     common, ordered = dict.fromkeys(places, 0), list[Place]()
     while common:

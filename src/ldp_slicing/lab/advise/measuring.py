@@ -163,7 +163,7 @@ class Measurer:
         for size in sorted({one.size for one in settings}):
             mine = [one for one in settings if one.size == size]
             families = list({one.family: one for one in mine}.values()) if learns else []
-            families.sort(key=lambda one: one.family != "thick")  # its decoder is the fastest to fit: it warms up
+            families.sort(key=lambda one: one.family != "thick")  # its decoder is the fastest to fit, to warm up
             if before is not None and time.monotonic() > until:
                 self.costs.known |= self.costs.of_size(before, size)
                 continue

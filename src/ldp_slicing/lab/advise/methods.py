@@ -53,13 +53,13 @@ def describe_methods(
         "attack stronger, the same increase is added once more before its result is compared with the limit. Each "
         "attack is also run on images with almost no noise (eps 200), after equally long training. If it does not "
         "clearly exceed the limit there, it is too weak to test the limit, and the answer is “cannot tell”. If the "
-        "table of this software has a stronger result for the same view and plan, with no more pixels and no larger "
+        "table of this software has a stronger result for the same pruning and plan, with no more pixels and no larger "
         "eps, that result is compared with the limit instead."
     )
     found["What this does not say."] = (
-        "The attacks are small, and an attack that fails shows only that this attack failed. The guarantee for a "
-        "release is on its card, and these numbers are not a part of it. A setting that is chosen by them depends on "
-        "the sources, so the choice itself reveals something about them."
+        "The attacks use small networks, and the failure of an attack shows only that this attack failed. The promise "
+        "for a release is on its card, and these numbers are not a part of it. A setting that is chosen by them "
+        "depends on the sources, so the choice itself reveals something about them."
     )
     return found
 

@@ -32,7 +32,7 @@ class Stopped(Exception):  # noqa: N818 - not an error
 
 
 class Stoppable(TorchFunctionMode):
-    """Ask before every call of torch whether to stop: for work that takes seconds and has no steps of training.
+    """Check before every call of torch whether to stop: for work that takes seconds but has no training steps.
 
     >>> with Stoppable(bench.stop):             # doctest: +SKIP
     ...     decoder = Decoder.fit(released, plan)

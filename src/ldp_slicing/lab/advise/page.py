@@ -84,7 +84,7 @@ def _answer(result: Result) -> Iterator[str]:
         yield f"<pre>{escape(chr(10).join(ways))}</pre>"
     if answer.nearest:
         nearest = f"Nearest to the {limit}, confirmed settings first"
-        title = nearest if result.request.rules else "No other setting is better in everything than these"
+        title = nearest if result.request.rules else "Best trade-offs: no other setting beats these on every measure"
         words = "".join(f"<li>{escape(one.setting.words)}{_misses(one, result)}</li>" for one in answer.nearest)
         yield f"<p>{title}:</p><ul>{words}</ul>"
     yield (
@@ -175,8 +175,8 @@ def _table(result: Result) -> Iterator[str]:
         yield " Limits: ✓ met, (✓) met so far but not confirmed, ✗ not met, ? cannot tell, ~ not established (the "
         yield "interval contains the limit, or would if the attack got stronger once more)."
     if any(one.known for one in result.findings):
-        yield " A third line is a stronger result from the table of this software, for the same view and plan, with no "
-        yield "more pixels and no larger eps. The mark refers to it; the figure does not show it."
+        yield " A third line is a stronger result from the table of this software, for the same pruning and plan, with "
+        yield "no more pixels and no larger eps. The mark refers to it; the figure does not show it."
     yield "</p>"
 
 
@@ -192,7 +192,7 @@ def _terms(result: Result) -> str:
     }
     groups = " Groups: images of one person, patient or place." if result.sources.groups is not None else ""
     return (
-        "View: whether images were pruned before the noise was added. Plan: how eps is divided over the bits of a "
+        "View: size and pruning before the noise is added. Plan: how eps is divided over the bits of a "
         f"pixel: {'; '.join(text for family, text in plans.items() if family in families)}. Round: a stage of the "
         f"search.{groups}"
     )

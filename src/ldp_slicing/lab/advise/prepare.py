@@ -57,14 +57,14 @@ def outline(request: Request, talk: Talk) -> None:
 
 
 def parameters_of(request: Request, sources: SourceSet) -> dict[str, Any]:
-    """What a resumed run must agree in."""
+    """The parameters that must be the same when a run is resumed."""
     return request.parameters | {"images": sources.tried, "digest": sources.digest}
 
 
 def prepare(
     request: Request, sources: SourceSet, device: torch.device, talk: Talk
 ) -> tuple[list[Setting], Parts, LinkageTest | None]:
-    """The settings, the parts and the test of linkage. Refuse what cannot be measured, before anything is."""
+    """The settings, the parts and the test of linkage. Refuse in advance what cannot be measured."""
     grid, parts = settings_of(request, sources), split(sources, 0, Effort.on(device).tested)
     width, height = sources.shape
     too_large = ",".join(str(side) for side in request.sizes if side > max(width, height))
@@ -89,8 +89,9 @@ def prepare(
             )
         if rule.metric == "rank_1" and Share(0, len(test.probes)).interval[1] > rule.bound:
             talk.say(
-                f"--max-linkage {rule.bound:g} cannot be met with {counted(len(test.probes), 'held-out group')}: even "
-                "if no release is identified, the 95 % interval contains the limit. Use more groups"
+                f"--max-linkage {rule.bound:g} cannot be shown to be met with "
+                f"{counted(len(test.probes), 'held-out group')}: even if no release is identified, the upper end of "
+                "the 95 % interval is above the limit. Use more groups"
             )
     _read_samples(request, sources)
     if request.recogniser is not None:
@@ -116,7 +117,8 @@ def read(request: Request, device: torch.device, stop: Callable[[], bool], talk:
         raise LdpSlicingError("interrupted while reading images: nothing was measured")
     if earlier is not None and found.tried < min(earlier, found.total):
         raise LdpSlicingError(
-            f"--minutes {request.minutes:g} is too short to read the {earlier:,} images of this run again: use more"
+            f"--minutes {request.minutes:g} is too short to read the {earlier:,} images of this run again: use a "
+            "larger number"
         )
     check_enough(found)
     classes = f", {counted(len(found.classes), 'class', 'classes')}" if found.classes else ", no labels"

@@ -40,7 +40,9 @@ def make_preset(result: Result) -> Preset | None:
     sentences = [f"{METRICS[name]} {one}, {by}" for name, one in chosen.utility.items()]
     for name, one in chosen.risks.items():
         known = chosen.known.get(name)
-        stronger = f"; for a like setting, a stronger attack reached {known.value:.3f} ({known.data})" if known else ""
+        stronger = (
+            f"; on a comparable setting, a stronger attack reached {known.value:.3f} ({known.data})" if known else ""
+        )
         sentences.append(f"{METRICS[name]} {one}, a lower bound {by}{stronger}")
     name = re.sub(r"[^\w.-]+", "-", f"advice-{chosen.setting.name}")
     about = "Proposed by `ldp-slicing advise` for these sources. For the owner: the numbers depend on the sources."

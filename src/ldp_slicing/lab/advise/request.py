@@ -46,7 +46,7 @@ class Request:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What a resumed run must agree in. The time, the limits and the samples may change."""
+        """What must be the same when a run is resumed. The time, the limits and the samples may change."""
         return {
             "source": str(self.source.resolve()),
             "labels": self.labels,

@@ -76,7 +76,7 @@ class Result:
 def advise(request: Request, talk: Talk, began: float | None = None) -> Result:
     """Measure within the time, and return what was found: all of it, or what there is when the run is stopped.
 
-    began: when the command was started, by ``time.monotonic()``. Importing PyTorch is a part of the owner's time.
+    began: when the command was started, by ``time.monotonic()``. Importing PyTorch counts towards --minutes.
     """
     request.check()
     began = time.monotonic() if began is None else began
@@ -135,7 +135,7 @@ def _largest_affordable(run: _Run, run_at: Callable[[int], _Run], larger: Sequen
         if needed > run.request.minutes or time.monotonic() > until:
             width, height = run.bench.sources.shape
             run.talk.say(
-                f"images are shrunk to {width} x {height} pixels, and all results are about images of this size; "
+                f"images are shrunk to {width} x {height} pixels, and all results apply to images of this size; "
                 f"larger ones need about {max(needed, run.request.minutes):.0f} minutes, or a GPU"
             )
             break
@@ -207,8 +207,8 @@ class _Run:
                 steps = self._steps(alive, shares.round / left, (0,), control=number == 0, most=most)
                 if number and steps[1] < WORTHWHILE * self._longest():
                     self.talk.say(
-                        f"{name} is left out: it could not train much longer than round {number}, and the confirmation "
-                        "needs the time"
+                        f"{name} is left out: there is not enough time to train much longer than in round {number} and "
+                        "to confirm settings"
                     )
                     break
                 self._begin(name, alive, steps, (0,), control=number == 0)
@@ -296,7 +296,8 @@ class _Run:
         self.talk.say(f"{name}: {counted(len(settings), 'setting')}, {first}{attacks}")
         if seeds != SEEDS and min(attacking, learning if self.learns else attacking) < FEWEST:
             self.talk.say(
-                f"training with fewer than {FEWEST} steps shows little: use more --minutes, or name fewer settings"
+                f"training for fewer than {FEWEST} steps shows little: start again with more --minutes or fewer "
+                "settings, and another --out"
             )
         names = [one.name for one in settings]
         self.work.put(name, {"settings": names, "learning": learning, "attacking": attacking})

@@ -49,8 +49,8 @@ class Search:
 class EmbedReleases:
     """The embedding of a release of each face: what a system that returns similarity scores gives away.
 
-    Faces of one step are released with the same randomness, which the adversary decides: they are its own. In full
-    precision, because small differences of scores matter.
+    All faces of one step are released with the same randomness. The adversary may choose it, because the faces are its
+    own. In full precision, because small differences of scores matter.
     """
 
     def __init__(self, peer: Peer, recogniser: nn.Module) -> None:

@@ -59,8 +59,9 @@ class PublicStatistics:
 class Peer(ABC):
     """A system that protects images. It is immutable; ``fit`` returns a fitted copy.
 
-    A subclass has a ``name``, ``deviations`` and ``release_values``. It may have ``guarantee``, ``train``,
-    ``input_of``, ``image_of``, ``decode`` and ``finds_secret``.
+    A subclass must define ``name``, ``deviations``, ``release_values`` and ``image_of``. It may override ``guarantee``,
+    ``is_random``, ``hidden_from``, ``train``, ``input_of``, ``input_weights``, ``decode``, ``finds_secret`` and
+    ``recognise``.
     """
 
     statistics: PublicStatistics | None = None
@@ -134,7 +135,7 @@ class Peer(ABC):
     def finds_secret(self, release: Release, keys: Sequence[bytes]) -> Tensor | None:
         """Return bool [N]: whether ``decode`` finds the secret of each image. None if it searches for none.
 
-        keys: those that the images were released under, without ``people``. They tell the secrets.
+        keys: those that the images were released with, without ``people``. The secrets are derived from them.
         """
         del release, keys
         return None
