@@ -164,14 +164,14 @@ def test_the_package_releases_an_image_and_makes_its_card(tmp_path: Path) -> Non
     source = random_image(Plan.paper(20.0), (40, 60))
     opaque = np.concatenate([source, np.full((40, 60, 1), 255, np.uint8)], 2)
     (tmp_path / "rgba").write_bytes(opaque.tobytes())
-    question = {"ask": "privatize", "width": 60, "height": 40, "epsilon": 1000.0, "size": 30}
-    ((one, two),) = ask({**question, "file": str(tmp_path / "rgba")})
+    question = {"ask": "privatize", "width": 60, "height": 40, "size": 30, "file": str(tmp_path / "rgba")}
+    (one, _), (noisy, again) = ask({**question, "epsilon": 1000.0}, {**question, "epsilon": 20.0})
     plan = Plan.paper(1000.0)
     released, extras = read_release_png(base64.b64decode(one["png"]), plan)
     wanted = np.moveaxis(to_rgb(to_ycbcr(np.moveaxis(shrink(source, 30), 2, 0).astype(np.uint8))), 0, 2)
     assert (np.mean(released == wanted) > 0.98, extras) == (True, [])
     assert one["card"] == Slicer(plan, prune=None, size=30).card(60, 40).to_json()
-    assert one["png"] != two["png"], "each call has a fresh key"
+    assert noisy["png"] != again["png"], "each call has a fresh key"  # at eps 1000 there may be no noise in either
     assert json.loads((WEB / "package.json").read_text())["version"] == __version__
 
 
