@@ -77,11 +77,11 @@ def test_images_unlike_those_of_a_preset_get_a_notice_before_anything_is_spent(s
     chest = ("privatize", source, tmp_path / "out", "--preset", "chest-xrays", "--workers", 1)
     for options in (["--dry-run"], []):
         status, _, err = run(*chest, *options)
-        unlike = "has colour pixels, and the preset was measured on 8-bit grey images: what was measured for it does"
-        assert (status, err.count(f"notice: a.png: {unlike} not hold here")) == (0, 1)
+        unlike = "has colour pixels, but the preset was measured on 8-bit grey images only: its measurements do not"
+        assert (status, err.count(f"notice: a.png: {unlike} apply here")) == (0, 1)
         assert "notice: 2 of 3 images (a.png, ...): has colour pixels" in err
     told = json.loads(run("privatize", source, tmp_path / "again", "--preset", "paper", "--spend", "--json")[1])
-    (sources,) = (one["sources"] for one in told["notices"] if "measured on colour images" in one["notice"])
+    (sources,) = (one["sources"] for one in told["notices"] if "measured on colour images only" in one["notice"])
     assert sources == ["b.png"]
 
 

@@ -138,10 +138,10 @@ def test_the_guide_lists_the_reasons() -> None:
 
 def test_a_folder_of_releases_is_released_again_with_a_notice_before_anything_is_spent(tmp_path: Path) -> None:
     first, second = plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "out"
-    assert "releases already" not in privatize(first, second)[2]
+    assert "already releases" not in privatize(first, second)[2]
     status, _, err = privatize(second, tmp_path / "again")
     assert (status, err.count("notice: the sources include or lie beside a card, card.json: images ")) == (0, 1)
-    (notice,) = (one for one in as_json(second, tmp_path / "again")["notices"] if "releases already" in one["notice"])
+    (notice,) = (one for one in as_json(second, tmp_path / "again")["notices"] if "already releases" in one["notice"])
     assert notice["sources"] == ["."]
 
 
@@ -157,7 +157,7 @@ def test_a_released_file_is_released_again_with_the_same_notice(
     released: str, again: str, card: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(plant(tmp_path, {"in/a.png": PNG}))
-    assert "releases already" not in privatize("in/a.png", released)[2]
+    assert "already releases" not in privatize("in/a.png", released)[2]
     path = f"{released}a.png" if released.endswith("/") else released
     status, _, err = privatize(path, again)
     assert (status, err.count(f"notice: the sources include or lie beside a card, {card}: ")) == (0, 1)

@@ -66,7 +66,7 @@ def test_a_folder_by_class(by_class: Path) -> None:
     for index in (6, -7):
         with pytest.raises(IndexError, match=f"no release {index}: the data set has 6, numbered from 0"):
             found[index]
-        with pytest.raises(IndexError, match=f"no release {index}: there are 6"):
+        with pytest.raises(IndexError, match=f"no release {index}: the data set has 6"):
             found.about(index)
     assert len(list(found)) == 6  # which relies on IndexError
 
@@ -265,7 +265,7 @@ def test_plans_slicers_and_decoders_from_a_card(tmp_path: Path) -> None:
         (Plan.paper(20.0), Plan.paper(20.0, (2, 1, 1)), r"epsilon 20 in 24 slices \(Y7: 2.* epsilon 20 .*\(Y7: 3"),
         (Plan.sliced(5.2, "Y7+Cb7"), Plan.sliced(5.2, "Y7+Cr7"), r"1 slice \(Y7\+Cr7: 5\.2\), .* \(Y7\+Cb7: 5\.2\)"),
         (Plan([Slice(0x80, 1)], 8), Plan([Slice(0x80, 1), Slice(0x40, 1)], 8), r"in 2 slices \(bit 6: .* in 1 slice"),
-        (Plan.grey(20.0), Plan.paper(20.0), r"states colour, epsilon 20 .* is for 8-bit grey, epsilon 20"),
+        (Plan.grey(20.0), Plan.paper(20.0), r"releases have colour, epsilon 20 .* is for 8-bit grey, epsilon 20"),
     ],
 )
 def test_a_refused_decoder_is_told_what_differs(plan: Plan, stated: Plan, said: str) -> None:
