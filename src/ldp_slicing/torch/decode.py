@@ -198,7 +198,7 @@ def check_plan(plan: Plan, stated: Plan) -> None:
     if plan != stated:
         raise CardError(
             f"the releases have {_told_apart(stated, plan)}, but the decoder is for {_told_apart(plan, stated)}: its "
-            "values would be wrong; make one with Decoder.from_card"
+            "values would be wrong"
         )
 
 

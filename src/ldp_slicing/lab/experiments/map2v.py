@@ -385,7 +385,7 @@ rate of 0.001.
   query is one such score.
 - The loss has a penalty on the distance from the mean of the prior. It is chosen for each system on releases of 32
   public people, on whom nothing was trained.
-- The prior is our own: a style generator of 64 x 64 pixels trained on the public half of LFW, some 7,800 faces. Map2V
+- The prior is our own: a style generator of 64 x 64 pixels trained on 7,723 faces of the public half of LFW. Map2V
   has one of 256 x 256 pixels trained on 70,000, so its numbers are not comparable. The other prior is the mean face and
   its principal components.
 - dlib's recogniser is not independent of the search: it is the students' teacher and the start of their training, and
