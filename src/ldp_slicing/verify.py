@@ -58,7 +58,7 @@ class VerifyReport:
 
     missing: number of files that the manifest lists and that are not there.
     complete: whether the card says that its run is complete; true if there is no card to say so.
-    litter: names and sizes of files that file browsers left. They may hold anything, even a source.
+    litter: names and sizes of files that file managers left. They may hold anything, even a source.
     """
 
     files: int = 0
@@ -147,7 +147,7 @@ def verify(
     """Check every file against the manifest, look for anything that is not a release, and recompute the card.
 
     ``fast``: compare names and checksums only. Neither the contents of the files nor the card are looked at.
-    ``strict``: files that file browsers left are problems. ``progress`` is called after each file. Raises ReleaseError
+    ``strict``: files that file managers left are problems. ``progress`` is called after each file. Raises ReleaseError
     if there is no manifest, or if a library that is needed to read a file is not installed.
     """
     report = VerifyReport()
@@ -157,7 +157,7 @@ def verify(
         report.problems.append((MANIFEST_NAME, f"is damaged: {error.damage}"))
     if strict:
         report.problems += [
-            (path, f"was left by a file browser, and its {size:,} bytes may hold a source: remove it")
+            (path, f"was left by a file manager, and its {size:,} bytes may hold a source: remove it")
             for path, size in report.litter
         ]
     return report
@@ -201,7 +201,7 @@ def _check_set(place: Storage, report: VerifyReport, progress: Callable[[], None
 
 
 def _unexpected_files(place: Storage, expected: set[str], litter: list[tuple[str, int]]) -> Iterator[tuple[str, str]]:
-    """Yield files that are no releases, with the problem. What file browsers left is added to ``litter`` instead."""
+    """Yield files that are no releases, with the problem. What file managers left is added to ``litter`` instead."""
     for found in place.files():
         if found.path in expected:
             continue
@@ -216,7 +216,7 @@ def _unexpected_files(place: Storage, expected: set[str], litter: list[tuple[str
 
 
 def _is_litter(place: Storage, path: str) -> bool:
-    """Return whether file browsers leave such a file: one of the usual names, or what macOS puts beside another file.
+    """Return whether file managers leave such a file: one of the usual names, or what macOS puts beside another file.
 
     Otherwise "._NAME" could be any file of any name.
     """

@@ -1,4 +1,4 @@
-"""verify and audit of sets that are intact: with the litter of file browsers, and of runs that did not finish."""
+"""verify and audit of sets that are intact: with the litter of file managers, and of runs that did not finish."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_verify_names_litter_and_its_size(littered: Path) -> None:
     for options in ([], ["--fast"]):
         status, out, err = run("verify", littered, *options)
         assert (status, "3 releases, 3 files: " in out) == (ExitStatus.OK, True)
-        assert "not a release: Thumbs.db (1,234 bytes) was left by a file browser, and may hold a source" in err
+        assert "not a release: Thumbs.db (1,234 bytes) was left by a file manager, and may hold a source" in err
         assert all(f"not a release: {name} (" in err for name in LITTER)
     found = json.loads(run("verify", littered, "--json")[1])
     assert {one["file"]: one["bytes"] for one in found["litter"]} == {name: len(data) for name, data in LITTER.items()}
@@ -60,7 +60,7 @@ def test_audit_names_litter_and_its_size(littered: Path) -> None:
     assert "Thumbs.db (1,234 bytes)" in out
     status, out, _ = run("audit", littered, "--strict")
     assert status == ExitStatus.FAILED
-    assert "Thumbs.db: was left by a file browser" in out
+    assert "Thumbs.db: was left by a file manager" in out
 
 
 def test_any_other_file_is_still_wrong(littered: Path) -> None:

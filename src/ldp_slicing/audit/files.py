@@ -69,7 +69,7 @@ class ReleaseSet:
     card: list[str] = field(default_factory=list)
     lost: int = 0
     complete: bool = True
-    litter: list[tuple[str, int]] = field(default_factory=list)  # what file browsers left, with its size
+    litter: list[tuple[str, int]] = field(default_factory=list)  # what file managers left, with its size
     pairs_kept: int = 0
 
     @property
@@ -80,7 +80,7 @@ class ReleaseSet:
 def read_set(target: Path, *, strict: bool = False) -> ReleaseSet:
     """Read a folder of releases, or one file of releases with its card. Of pixels, only counts and samples are kept.
 
-    ``strict``: files that file browsers left are wrong.
+    ``strict``: files that file managers left are wrong.
     """
     if target.is_dir():
         if not any((target / name).exists() for name in (CARD_NAME, MANIFEST_NAME)):

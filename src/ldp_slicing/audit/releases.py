@@ -39,7 +39,7 @@ LIMITATIONS = (
 def audit_releases(target: Path | str, *, error_rate: float = ERROR_RATE, strict: bool = False) -> Report:
     """Check a folder of releases, or one file of releases with its card.
 
-    ``strict``: files that file browsers left in the folder are wrong.
+    ``strict``: files that file managers left in the folder are wrong.
     """
     started = time.monotonic()
     found = read_set(Path(target), strict=strict)
@@ -72,7 +72,7 @@ def _check_files(found: ReleaseSet) -> Check:
     if found.litter:
         named = ", ".join(f"{file} ({size:,} bytes)" for file, size in found.litter[:SHOWN])
         more = f" and {len(found.litter) - SHOWN:,} more" if len(found.litter) > SHOWN else ""
-        tested += f"; not looked into: {named}{more}, which file browsers left and which may hold a source"
+        tested += f"; not looked into: {named}{more}, which file managers left and which may hold a source"
     return Check(SECTION, "files", tested, not failures, "wrong", len(failures), "<=", 0, failures=failures)
 
 

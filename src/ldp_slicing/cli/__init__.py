@@ -43,9 +43,9 @@ def main(
 ) -> None:
     """`ldp-slicing privatize images/ releases/ --epsilon 20`
 
-    Add noise to images on your own machine. The results are ordinary images of the same size, in which every released
-    pixel is locally differentially private at a budget epsilon that you choose. A card beside them states exactly what
-    that promises.
+    Add noise to images on your own machine. The results are ordinary images, of the same size unless you shrink them,
+    in which every released pixel is locally differentially private at a budget epsilon that you choose. A card beside
+    them states exactly what that promises.
     """
     from ldp_slicing.images import silence_decoders
 

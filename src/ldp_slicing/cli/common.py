@@ -93,7 +93,7 @@ Epsilon = Annotated[
         "-e",
         parser=parse_number,
         metavar="NUMBER",
-        help="Budget of one released pixel. Smaller is more private.",
+        help="Budget of one released pixel. Within one plan, a smaller budget is more private.",
     ),
 ]
 Weights = Annotated[str, typer.Option("--weights", help="Weights of Y:Cb:Cr when the budget is split.")]
@@ -103,8 +103,8 @@ Slices = Annotated[
         "--slices",
         metavar="BITS",
         help="Bits to randomise as one thick slice, such as Y7+Y4+Cb7+Cr7. Other bits are dropped. Give several slices "
-        "with their shares of the budget as Y7+Y6=3,Cb7=1. Requires --epsilon. Epsilon compares settings of one plan "
-        "only: between plans, compare what attacks have measured.",
+        "with their shares of the budget as Y7+Y6=3,Cb7=1. Requires --epsilon. Compare epsilon only "
+        "within one plan; between plans, compare what attacks recovered.",
         show_default="one slice per bit, as in the paper",
     ),
 ]
@@ -127,7 +127,7 @@ LedgerOption = Annotated[
     ),
 ]
 Strict = Annotated[
-    bool, typer.Option("--strict", help="Fail if file browsers left files in the folder (Thumbs.db, .DS_Store, ...).")
+    bool, typer.Option("--strict", help="Fail if file managers left files in the folder (Thumbs.db, .DS_Store, ...).")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -15,7 +15,7 @@ class ExitStatus(IntEnum):
 
 
 MEANINGS = {
-    str(ExitStatus.OK.value): "all is well; files that were skipped, and litter of file browsers, are named",
+    str(ExitStatus.OK.value): "success; skipped files, and files that file managers left behind, are listed",
     str(ExitStatus.FAILED.value): "`privatize`: files failed, each is named; `verify`, `audit`: something is wrong",
     str(ExitStatus.REFUSED.value): "the command refused to start, and nothing was done",
     str(ExitStatus.UNDECIDED.value): "`audit`: every check passes, but an unprotected image might pass, too",

@@ -93,8 +93,8 @@ def privatize(
     Choose a size: --max-side 224 shrinks large images before the noise, and --fit 224x224 shrinks all images to one
     size. It costs no budget, and averaging a large release shows the scene in it.
 
-    The ledger records every release. It lies in your data folder (~/.local/share/ldp-slicing) unless --ledger or
-    LDP_SLICING_LEDGER names another file; `ldp-slicing doctor` shows which one is used. Back it up.
+    The ledger records every release. It is in your data folder (on Linux, ~/.local/share/ldp-slicing) unless --ledger
+    or LDP_SLICING_LEDGER names another file; `ldp-slicing doctor` shows which one is used. Back it up.
 
     Images (JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC, AVIF) become PNG: orientation and colour profile are applied, and
     metadata is removed. WebDataset shards (.tar), Parquet, CIFAR pickles, DICOM and video are read too. SRC and DST

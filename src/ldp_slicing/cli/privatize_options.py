@@ -105,8 +105,9 @@ Range = Annotated[
         "--range",
         metavar="LOW:HIGH",
         help="DICOM: map these values, in the units of the file (HU for CT), to the words before the noise, so that no "
-        "budget is spent on bits that are never used. LOW:HIGH:BITS also sets the bits of a word; CT is "
-        "-1024:3071. Use constants of the modality, never the values of an image, which would leak.",
+        "budget is spent on bits that are never used. LOW:HIGH:BITS also sets the bits of a word. CT stands for "
+        "-1024:3071 and accepts CT files only. Use constants of the modality, never the "
+        "values of an image, which would leak.",
         show_default="all bits that a file stores",
     ),
 ]

@@ -43,14 +43,18 @@ Fit = Annotated[
     typer.Option(
         "--fit",
         metavar="WxH",
-        help="Shrink all images before the noise, to one size: the centre is cut to this aspect first. Smaller images "
-        "are refused.",
+        help="Shrink all images before the noise, to one size; they are first cropped around the centre to this aspect "
+        "ratio. Smaller images are refused.",
         show_default="the size of each image",
     ),
 ]
 Pad = Annotated[
     bool,
-    typer.Option("--pad", help="With --fit: surround smaller images with black. Anybody can tell where it ends."),
+    typer.Option(
+        "--pad",
+        help="With --fit: pad smaller images with black. Anybody can tell where the padding ends, and so how large the "
+        "image was.",
+    ),
 ]
 
 

@@ -12,7 +12,9 @@ from ldp_slicing.cli.shrinking import Fit, MaxSide, Pad, choose_size
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.plan import COLOUR_BITS
 
-Host = Annotated[str, typer.Option("--host", help="Address to listen on. Others than this machine's need a token.")]
+Host = Annotated[
+    str, typer.Option("--host", help="Address to listen on. Any address other than this machine's own needs a token.")
+]
 Token = Annotated[
     str | None,
     typer.Option("--token", envvar="LDP_SLICING_TOKEN", help="Token that uploads need.", show_default="a new one"),

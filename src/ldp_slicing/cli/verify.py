@@ -15,7 +15,7 @@ from ldp_slicing.verify import verify as check
 from ldp_slicing.wording import counted
 
 SHOWN = 20
-LITTER = "was left by a file browser, and may hold a source: remove it before you hand the folder on"
+LITTER = "was left by a file manager, and may hold a source: remove it before you hand the folder on"
 
 
 EPILOG = TABLE
@@ -107,7 +107,7 @@ def verify(
 
 
 def print_litter(litter: list[tuple[str, int]], *, strict: bool) -> None:
-    """Name what file browsers left. With --strict these are problems, which were printed."""
+    """Name what file managers left. With --strict these are problems, which were printed."""
     for file, size in () if strict else litter[:SHOWN]:
         err.print(f"[yellow]not a release:[/yellow] {plain(file)} ({size:,} bytes) {LITTER}")
     if not strict and len(litter) > SHOWN:

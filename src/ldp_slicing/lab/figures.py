@@ -167,7 +167,7 @@ def label_points(axis: Any, labels: Sequence[Label]) -> list[Label]:  # noqa: AN
 
 def label_with_lines(axis: Any, labels: Sequence[Label]) -> None:  # noqa: ANN401 - matplotlib's
     """Label points, each with a line: those at the right in a column beside the panel, the others above themselves."""
-    line = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.6", "shrinkA": 0, "shrinkB": 2}
+    line = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.6", "shrinkA": 1, "shrinkB": 2, "relpos": (0, 0.5)}
     style = {"fontsize": FONT_SIZE, "va": "center", "arrowprops": line}
     ordered, scale = sorted(labels, key=lambda one: -one[1]), axis.xaxis.get_transform()  # it may be logarithmic
     middle = scale.inverted().transform(scale.transform(axis.get_xlim()).mean())

@@ -195,7 +195,7 @@ def write_file(storage: Storage, path: str, pieces: Iterable[bytes]) -> None:
 
 
 def is_litter(path: str) -> bool:
-    """Return whether a file has the name of those that file browsers leave in folders. It may hold anything."""
+    """Return whether a file has the name of those that file managers leave in folders. It may hold anything."""
     name = path.rpartition("/")[2]
     return name.casefold() in SYSTEM_FILES or name.startswith("._")
 

@@ -24,5 +24,5 @@ app = typer.Typer(no_args_is_help=True, cls=lazy_group(__name__, COMMANDS), **SE
 def lab() -> None:
     """The analyst's side: train on releases, attack them and measure the results.
 
-    Install it with `pip install 'ldp-slicing[lab]'`.
+    Install it from a clone with `pip install '.[lab]'`. `lab choose` works without it.
     """

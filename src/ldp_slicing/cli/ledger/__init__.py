@@ -12,7 +12,7 @@ COMMANDS = {
     "show": "Show what was released so far, or what was spent on one source.",
     "void": "Record that the releases of a run were destroyed before anybody received them.",
     "merge": "Add the entries of another ledger to this one.",
-    "rebuild": "Make a lost ledger again, from the state folders of its runs.",
+    "rebuild": "Recreate a lost ledger from the state folders of its runs.",
 }
 
 

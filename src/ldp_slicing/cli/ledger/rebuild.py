@@ -24,11 +24,12 @@ def rebuild(
 ) -> None:
     """`ldp-slicing ledger rebuild releases.owner/ others.owner/`
 
-    Make a ledger that is lost again, from the state folders of its runs. With the old key of the ledger, the copies in
+    Recreate a lost ledger from the state folders of its runs. With the old key of the ledger, the copies in
     the state folders are used. Without it, all sources are read again; they must be where they were, unchanged. If
     a release cannot be counted in either way, nothing is made.
 
-    Runs whose state folders you do not name are not in the new ledger. Runs of a single file leave no state folder.
+    Runs whose state folders you do not name are not in the new ledger. Runs whose target was a
+    single file leave no state folder.
     """
     path = file or default_ledger()
     made = rebuild_ledger(path, states, key)

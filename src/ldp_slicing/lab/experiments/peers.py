@@ -181,7 +181,7 @@ def figure(rows: RowsByExperiment) -> Figure:
     """Utility against linkage by the strongest attack, one dot per system, and lines at no protection."""
     from ldp_slicing.lab.figures import COLOURS, label_points, label_with_lines, panels
 
-    drawn, (axis,) = panels(1, width=7.2, logarithmic=False)
+    drawn, (axis,) = panels(1, width=7.8, height=4.8, logarithmic=False)
     labels = []
     for name, one in systems_first(standings(rows["peers"]).items(), lambda item: item[0]):
         x, y = 100 * one.linked, 100 * one.accuracy
@@ -193,7 +193,8 @@ def figure(rows: RowsByExperiment) -> Figure:
             axis.axvline(x, color="0.8", linewidth=1)
     axis.set(
         title="LFW, folds 1 to 5",
-        xlim=(-14, 100),  # room for labels
+        xlim=(-33, 100),  # room for labels
+        ylim=(46, 102),
         xticks=range(0, 101, 20),
         xlabel="people linked by the strongest of these attacks (rank-1), %",
         ylabel="accuracy of the best recogniser of releases, %",
