@@ -7,8 +7,10 @@ import pytest
 
 from ldp_slicing import Plan, Slice, Slicer
 from ldp_slicing.audit import noise
-from ldp_slicing.audit.noise import add_up, agreement_p_values, clamped_p_value, count_noise, pair_tests
-from ldp_slicing.audit.tails import tail_above
+from ldp_slicing.audit.faults import sample_image
+from ldp_slicing.audit.noise import FAMILIES, add_up, agreement_p_values, clamped_p_value, count_noise, pair_tests
+from ldp_slicing.audit.rebuilt import rebuilt
+from ldp_slicing.view import Prune
 from tests.cases import PLANS, random_image
 
 
@@ -39,9 +41,9 @@ def test_flat_sources_do_not_pass_the_bounds(name: str) -> None:
     for level in (top // 2, top // 3):
         flat = np.full((128, 128, 3) if plan.is_colour else (128, 128), level, plan.dtype)
         counts = count_noise(Slicer(plan, prune=None)(flat), plan)
-        for test, count in zip(pair_tests(plan), counts.agreeing.tolist(), strict=True):
-            p_value = float(tail_above(count, counts.pairs, test.probability)[0])
-            assert p_value > 1e-7, test.what
+        p_values = agreement_p_values(counts.agreeing[None], counts.pairs[None], plan)
+        assert p_values.shape == (1, len(FAMILIES), len(pair_tests(plan)))
+        assert p_values.min() > 1e-7
 
 
 def test_the_bound_on_closeness_is_reached_by_its_worst_pair() -> None:
@@ -51,7 +53,7 @@ def test_the_bound_on_closeness_is_reached_by_its_worst_pair() -> None:
     for one in (0, 96, 127, 128, 200):
         source = np.full((512, 512), one, np.uint8)
         counts = count_noise(Slicer(plan, prune=None)(source), plan)
-        best = max(best, counts.agreeing[pair_tests(plan).index(test)] / counts.pairs)
+        best = max(best, (counts.agreeing[:, pair_tests(plan).index(test)] / counts.pairs).max())
     assert best <= test.probability + 0.01
     assert best == pytest.approx(test.probability, abs=0.02)
 
@@ -63,23 +65,54 @@ def test_strips_and_odd_widths_count_every_pair_once(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(noise, "STRIP_PIXELS", 50)
     parts = count_noise(pixels, plan)
     assert np.array_equal(whole.agreeing, parts.agreeing)
-    assert (parts.pixels, parts.pairs) == (whole.pixels, whole.pairs) == (33 * 21, 33 * 10)
+    assert parts.pixels == whole.pixels == 33 * 21
+    assert parts.pairs.tolist() == whole.pairs.tolist() == [33 * 10, 16 * 21, 33 * 10]
     assert whole.clamped == parts.clamped
     both = add_up([whole, parts])
-    assert both.pairs == 2 * whole.pairs
+    assert np.array_equal(both.pairs, 2 * whole.pairs)
     assert np.array_equal(both.agreeing, 2 * whole.agreeing)
 
 
 def test_p_values_of_counts_below_their_expectation_are_1() -> None:
     plan = Plan.grey(5.0)
     tests = len(pair_tests(plan))
-    p_values = agreement_p_values(np.array([[0] * tests, [1000] * tests]), np.array([1000, 1000]), plan)
+    p_values = agreement_p_values(np.array([[[0] * tests], [[1000] * tests]]), np.array([[1000], [1000]]), plan)
     assert (p_values[0] == 1).all()
     assert (p_values[1] < 1e-3).all()
 
 
-def test_clamped_pixels_beyond_those_of_the_worst_word() -> None:
+def test_every_family_has_disjoint_pairs_at_its_distance() -> None:
+    places = np.arange(13 * 11, dtype=np.uint32).reshape(13, 11)
+    for family in FAMILIES:
+        one, other = family.pairs(places)
+        assert len({*one.ravel().tolist(), *other.ravel().tolist()}) == 2 * one.size
+        assert np.unique(other - one).tolist() == [family.distance * (1 if family.axis else 11)]
+
+
+@pytest.mark.parametrize("prune", [None, "haar"])
+@pytest.mark.parametrize("where", ["columns", "rows", "chessboard"])
+def test_half_of_a_source_is_found_however_it_is_interleaved(where: str, prune: Prune) -> None:
+    plan = Plan.paper(20.0)
+    source = sample_image(3)
+    y, x = np.indices(source.shape[:2])
+    shown = {"columns": x, "rows": y, "chessboard": x + y}[where] % 2 == 0
+    mixed = np.where(shown[..., None], source, Slicer(plan, prune=prune)(source))
+    counts = count_noise(mixed, plan)
+    assert agreement_p_values(counts.agreeing[None], counts.pairs[None], plan).min() < 1e-12
+
+
+def test_clamped_pixels_beyond_those_of_the_words_that_are_clamped_most_and_least() -> None:
     plan = Plan.sliced(5.2, "Y7+Y6,Cb7,Cr7")
-    assert clamped_p_value(1000, 10_000, plan) == 1
+    least, most = rebuilt(plan).clamped_shares
+    for share in (least, (least + most) / 2, most):
+        assert clamped_p_value(round(10_000 * share), 10_000, plan) > 0.5
     assert clamped_p_value(10_000, 10_000, plan) < 1e-10
     assert clamped_p_value(0, 10_000, Plan.grey(5.0)) == 1
+    paper = Plan.paper(5.2)
+    assert clamped_p_value(round(10_000 * (rebuilt(paper).clamped_shares[0] - 0.05)), 10_000, paper) < 1e-10
+
+
+@pytest.mark.parametrize(("claimed", "used"), [(1.0, 12.0), (5.2, 20.0), (12.0, 32.0)])
+def test_a_card_that_claims_far_less_than_was_used_is_refuted_by_clamped_pixels(claimed: float, used: float) -> None:
+    counts = count_noise(Slicer(Plan.paper(used))(sample_image(1)), Plan.paper(claimed))
+    assert clamped_p_value(counts.clamped, counts.pixels, Plan.paper(claimed)) < 1e-12

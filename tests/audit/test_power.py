@@ -72,7 +72,7 @@ def test_photographs_are_detected_where_the_self_test_says_so(plan: Plan) -> Non
             for strength in {0, MODERATE[plan.is_colour]}:
                 image = rebuilt_without_noise(small + rng.normal(0, strength, small.shape), plan)
                 counts = count_noise(image, plan)
-                p_values = agreement_p_values(counts.agreeing[None], np.array([counts.pairs]), plan)
+                p_values = agreement_p_values(counts.agreeing[None], counts.pairs[None], plan)
                 assert p_values.min() < limit, (side, strength)
                 tried += 1
     assert tried or plan == Plan.grey(12.0)

@@ -269,6 +269,13 @@ def _add_source(folder: Path, _: Plan, __: Prune) -> None:
     (folder / "3.png").write_bytes(_png(sample_image(3)))
 
 
+def _add_source_in_columns(folder: Path, plan: Plan, prune: Prune) -> None:
+    """Every second column of a release is the source's: no two pixels of the source are side by side."""
+    mixed = np.array(Slicer(plan, prune=prune)(sample_image(3)))
+    mixed[:, ::2] = sample_image(3)[:, ::2]
+    (folder / "3.png").write_bytes(_png(mixed))
+
+
 def _add_noisy_source(folder: Path, plan: Plan, _: Prune) -> None:
     """Rebuild the source as the plan does, so that every value is one that the plan can release."""
     noise = 5 * normal_numbers("camera noise", (SIDE, SIDE, 3))
@@ -298,6 +305,7 @@ FOLDER_FAULTS = (
     FolderFault("a duplicate", "one release under two names", frozenset({"duplicates"}), _duplicate_release),
     FolderFault("a shared mask", "two of the releases under one mask", frozenset({"shared masks"}), _share_mask),
     FolderFault("an unprotected image", "a source among the releases", frozenset({"noise", "values"}), _add_source),
+    FolderFault("half of a source", "every second column of a source", frozenset({"noise"}), _add_source_in_columns),
     FolderFault("a noisy source", "a source with noise of sigma 5", frozenset({"noise"}), _add_noisy_source),
     FolderFault("a source in two colours", "a source without red", frozenset({"clamped"}), _add_source_without_red),
 )

@@ -85,7 +85,7 @@ def detectable(plan: Plan, limit: float) -> tuple[Detectable, ...]:
 
 def _pixels_needed(plan: Plan, sigma: int, limit: float) -> int | None:
     counts = count_noise(unprotected_image(plan, sigma), plan)
-    shares = counts.agreeing / counts.pairs
+    shares = counts.agreeing[0] / counts.pairs[0]  # side by side: the family with the most power
     probabilities = np.array([test.probability for test in pair_tests(plan)])
     promising = shares > probabilities
     if not promising.any():

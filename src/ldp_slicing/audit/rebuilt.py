@@ -19,7 +19,7 @@ from ldp_slicing.tables import submasks
 
 ALL_BITS = np.uint32(0xFFFFFFFF)
 _FEW_WORDS = 1 << 16  # up to so many words, every released colour is looked up in a table
-_ROUNDING = 1e-5  # more than single precision loses in ``worst_clamped_share``
+_ROUNDING = 1e-5  # more than single precision loses in ``clamped_shares``
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +56,15 @@ class Rebuilt:
 
     @cached_property
     def mean_clamped_share(self) -> float:
-        """The share of the plan's words that are clamped. No word's probability to be clamped is below it for all."""
+        """The share of the plan's words that are clamped. Noise does not change this mean over all words."""
         return float(np.mean(self._clamped))
 
     @cached_property
-    def worst_clamped_share(self) -> float:
-        """The largest probability, over all words of the view, that the released pixel is clamped. Rounded up."""
+    def clamped_shares(self) -> tuple[float, float]:
+        """The least and the largest probability, over all words of the view, that the released pixel is clamped.
+
+        Rounded outwards.
+        """
         share = self._clamped.astype(np.float32)
         bits = [bit for bit in range(COLOUR_BITS) if self.plan.kept_bits >> bit & 1]
         for part in self.plan.slices:
@@ -78,7 +81,7 @@ class Rebuilt:
                 share = (share.reshape(-1, len(kernel)) @ kernel).ravel()  # the kernel is symmetric
             else:
                 share = np.matmul(kernel, share.reshape(-1, len(kernel), low)).ravel()
-        return min(1.0, float(share.max()) + _ROUNDING)
+        return max(0.0, float(share.min()) - _ROUNDING), min(1.0, float(share.max()) + _ROUNDING)
 
     @cached_property
     def _clamped(self) -> NDArray[np.bool_]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ldp_slicing.audit.exact import read_groups
 from ldp_slicing.audit.files import AuditedStatement, ReleaseFile, ReleaseSet, read_set
-from ldp_slicing.audit.noise import add_up, agreement_p_values, clamped_p_value, pair_tests
+from ldp_slicing.audit.noise import FAMILIES, add_up, agreement_p_values, clamped_p_value, pair_tests
 from ldp_slicing.audit.power import MODERATE, detectable, detected_sigma
 from ldp_slicing.audit.report import ERROR_RATE, SHOWN, Check, Power, Report, Verdicts
 from ldp_slicing.audit.shared_masks import TESTS, Comparison
@@ -29,7 +29,10 @@ SECTION = "releases"
 VERDICTS = Verdicts("consistent with the card", "refuted", "cannot tell at this budget")
 LIMITATIONS = (
     "noise other than the plan's: without the sources only missing noise shows (the owner runs `ldp-slicing audit`)",
+    "less noise than the plan's: a card may claim a smaller epsilon than was used, unless the difference is large",
     "unprotected images whose noise is as strong as the plan's, or most of whose colours are 0 or 255",
+    "unprotected pixels that are seldom next to each other",
+    "masks that are repeated within a release",
     "shared masks if releases are small or differ in size, epsilon is high, slices seldom change or sources are "
     "textured",
     "whether a source was released before, or is a near-duplicate of another: only the owner can count that",
@@ -129,7 +132,7 @@ def _check_duplicates(statements: list[AuditedStatement], error_rate: float) -> 
 
 def noise_limit(plan: Plan, releases: int, error_rate: float) -> float:
     """The p-value below which a test of one release, or of all together, fails: all tests share the error rate."""
-    return error_rate / ((releases + 1) * max(1, len(pair_tests(plan))))
+    return error_rate / ((releases + 1) * len(FAMILIES) * max(1, len(pair_tests(plan))))
 
 
 def _check_noise(statements: list[AuditedStatement], error_rate: float) -> Check:
@@ -142,15 +145,15 @@ def _check_noise(statements: list[AuditedStatement], error_rate: float) -> Check
         counts = [release.counts for release in releases]
         counts.append(add_up(counts))
         names = [*(str(release.path) for release in releases), "all releases together"]
-        agreeing, pairs = np.stack([one.agreeing for one in counts]), np.array([one.pairs for one in counts])
+        agreeing, pairs = np.stack([one.agreeing for one in counts]), np.stack([one.pairs for one in counts])
         p_values = agreement_p_values(agreeing, pairs, plan)
         tests += p_values.size
         found.append((float(p_values.min(initial=1.0)), limit))
-        for i in np.flatnonzero(p_values.min(axis=1, initial=1.0) < limit).tolist():
-            worst = int(p_values[i].argmin())
+        for i in np.flatnonzero(p_values.min(axis=(1, 2), initial=1.0) < limit).tolist():
+            family, worst = divmod(int(p_values[i].argmin()), p_values.shape[2])
             failures.append(
-                f"{names[i]}: {pair_tests(plan)[worst].what} in {agreeing[i, worst]:,} of {pairs[i]:,} pairs of "
-                f"neighbouring pixels (p = {p_values[i, worst]:.1e})"
+                f"{names[i]}: {pair_tests(plan)[worst].what} in {agreeing[i, family, worst]:,} of "
+                f"{pairs[i, family]:,} pairs of {FAMILIES[family].what} (p = {p_values[i, family, worst]:.1e})"
             )
     tested = f"{counted(tests, 'test')}: neighbours agree too often for the plan's masks"
     smallest, limit = min(found, default=(1.0, error_rate), key=lambda pair: pair[0] / pair[1])
@@ -169,7 +172,7 @@ def _check_noise(statements: list[AuditedStatement], error_rate: float) -> Check
 
 
 def _check_clamped(statements: list[AuditedStatement], error_rate: float) -> Check:
-    """Check that no release, nor all together, have more clamped pixels than the plan's worst word has."""
+    """Check that the share of clamped pixels, of each release and of all, is one that some words of the plan have."""
     failures, smallest = list[str](), 1.0
     limit = error_rate / max(1, sum(len(statement.releases) + 1 for statement in statements))
     pixels = 0
@@ -185,7 +188,7 @@ def _check_clamped(statements: list[AuditedStatement], error_rate: float) -> Che
                     f"{name}: {one.clamped:,} of {counted(one.pixels, 'pixel')} have a colour of 0 or 255 "
                     f"(p = {p_value:.1e})"
                 )
-    tested = f"{counted(pixels, 'pixel')} in colour: clamped more often than the plan's worst word"
+    tested = f"{counted(pixels, 'pixel')} in colour: 0 or 255 more or less often than the plan lets any colour be"
     return Check(
         SECTION,
         "clamped",

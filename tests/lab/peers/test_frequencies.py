@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
 
 from ldp_slicing.lab.metrics.images import psnr
 from ldp_slicing.lab.peers.dct import to_maps
@@ -110,6 +112,24 @@ def test_learned_budgets_keep_their_mean() -> None:
     assert peer.high is not None
     assert peer.low is not None
     assert torch.allclose(peer.scale() * peer.shares * 0.5, peer.high - peer.low, rtol=1e-4)
+
+
+def test_learned_budgets_go_to_the_maps_that_tell_most() -> None:
+    schedule = TrainingSchedule(epochs=40, batch=8)
+    peer = fitted(Dctdp(epsilon=0.5, sensitivity="range", learned=True, schedule=schedule), count=32)
+    uniform = fitted(Dctdp(epsilon=0.5, sensitivity="range"), count=32)
+    assert peer.shares is not None
+    by_map = peer.shares.mean((1, 2))
+    assert by_map.max() > 3
+    images = smooth_images(32, seed=7)
+
+    def agreement(one: Dctdp) -> Tensor:
+        """How alike two releases of an image are to a network, compared with releases of different images."""
+        first, second = (one.protect(images, keys(32, label)).as_input().flatten(1) for label in ("a", "b"))
+        alike = cosine_similarity(first[:, None], second[None], dim=-1)
+        return alike.diagonal().mean() - alike.mean()
+
+    assert agreement(peer) > 2 * agreement(uniform)
 
 
 def test_least_squares_reads_the_public_code_of_dctdp_but_not_its_paper() -> None:

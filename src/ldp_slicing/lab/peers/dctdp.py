@@ -25,6 +25,7 @@ from ldp_slicing.lab.peers.training import (
 KEPT = channels_of(range(1, FREQUENCIES))
 MIN_SPREAD = 1e-3  # of a coefficient: where public images do not differ, the sensitivity would be 0
 SCHEDULE = TrainingSchedule(epochs=8)
+FIRST_NOISE = 0.003  # of the noise is there when budgets begin to be learned; all of it from the middle of the training
 Sensitivity = Literal["code", "range"]
 KINDS: tuple[Sensitivity, ...] = ("code", "range")
 
@@ -37,7 +38,8 @@ class Dctdp(Peer):
     the public images, as the paper has it; coefficients are clipped to that range, so that the noise covers it.
 
     learned: whether the budget is shared out by training, with the mean that was given. low, high: float32
-    [189, H, W], the range. shares: float32 [189, H, W], each coefficient's eps divided by the mean.
+    [189, H, W], the range. shares: float32 [189, H, W], each coefficient's eps divided by the mean. variance: float32
+    [189, 1, 1], of the maps of public images, without noise.
     """
 
     epsilon: float
@@ -47,6 +49,7 @@ class Dctdp(Peer):
     low: Tensor | None = None
     high: Tensor | None = None
     shares: Tensor | None = None
+    variance: Tensor | None = None
 
     @property
     def name(self) -> str:
@@ -60,7 +63,8 @@ class Dctdp(Peer):
         }[self.sensitivity]
         budget = (
             f"budgets learned with a student of the recogniser instead of ArcFace, in {self.schedule.epochs} epochs of "
-            "our public images instead of 24 of millions; the noise is centred"
+            "our public images instead of 24 of millions; the noise, which is centred, grows to full strength in the "
+            "first half, and the coefficients of a map also share a parameter"
             if self.learned
             else "a uniform budget; the paper learns how to share it out"
         )
@@ -68,7 +72,7 @@ class Dctdp(Peer):
 
     @property
     def revision(self) -> int:
-        return 2
+        return 3 if self.learned else 2
 
     @property
     def guarantee(self) -> Guarantee | None:
@@ -80,7 +84,10 @@ class Dctdp(Peer):
     def train(self, public: Tensor, people: Tensor, teacher: nn.Module) -> Self:
         low, high = _range_of(public) if self.sensitivity == "range" else (None, None)
         peer = replace(self, low=low, high=high)
-        return replace(peer, shares=peer._learn_shares(public, teacher)) if self.learned else peer
+        if not self.learned:
+            return peer
+        peer = replace(peer, variance=peer._clipped_maps(public[:BATCH]).var((0, 2, 3))[:, None, None])
+        return replace(peer, shares=peer._learn_shares(public, teacher))
 
     def scale(self) -> Tensor:
         """float32 [189, H, W] or []: the scale of the noise of each coefficient."""
@@ -99,8 +106,14 @@ class Dctdp(Peer):
 
     @property
     def input_weights(self) -> Tensor:
-        """The share of each map's variance that is not noise, relative to the clearest map. Most are noise alone."""
+        """The share of each map's variance that is not noise, relative to the clearest map. Most are noise alone.
+
+        Learned budgets differ within a map, so there each coefficient has a weight, and a scale, of its own.
+        """
         variance = self.public_statistics.deviation.square()
+        if self.variance is not None:
+            clear, scales = _clearness(self.variance, self.scale().to(variance))
+            return clear / clear.max() * self.public_statistics.deviation / scales
         noise = 2 * self._scales_of_maps().square().to(variance)[:, None, None]
         signal = (1 - noise / variance).clamp_min(0)
         return signal / signal.max().clamp_min(1e-6)
@@ -126,33 +139,50 @@ class Dctdp(Peer):
         return maps.clamp(self.low, self.high)
 
     def _learn_shares(self, public: Tensor, teacher: nn.Module) -> Tensor:
-        """float32 [189, H, W]: softmax of what was learned, times the number of coefficients, so that the mean is 1."""
+        """float32 [189, H, W]: softmax of what was learned, times the number of coefficients, so that the mean is 1.
+
+        Under all of the noise the student would learn nothing from a uniform budget, and the budget nothing from it.
+        The gradient of one coefficient is mostly noise, so those of a map have a logit in common, and each its own.
+        """
+        assert self.variance is not None  # noqa: S101 - set by train
         wanted = embeddings_of(teacher, public)
         wanted = wanted - wanted.mean(0)
         student = student_of(teacher, len(KEPT), public, seed=self.schedule.seed).train()
         generator = torch.Generator(public.device).manual_seed(self.schedule.seed)
-        first = self._clipped_maps(public[:BATCH])
-        deviation, mean = torch.std_mean(first, (0, 2, 3), keepdim=True)
-        logits = torch.zeros(first.shape[1:], device=public.device, requires_grad=True)  # in float32, always
-        scale = self.scale().to(first.device)
+        mean = self._clipped_maps(public[:BATCH]).mean((0, 2, 3))[:, None, None]
+        shape = (len(KEPT), *public.shape[2:])
+        logits, own = (
+            torch.zeros(size, device=public.device, requires_grad=True) for size in ((len(KEPT), 1, 1), shape)
+        )
+        scale, variance, step = self.scale().to(public.device), self.variance, 0
+        half = self.schedule.epochs * len(public) / min(self.schedule.batch, len(public)) / 2  # of the steps
 
         def loss(indices: Tensor, _epoch: int) -> Tensor:
-            indices = indices.to(public.device)
+            nonlocal step
+            indices, strength = indices.to(public.device), FIRST_NOISE ** max(0.0, 1 - step / half)
+            step += 1
             maps = self._clipped_maps(public[indices])
             noise = laplace(torch.rand(maps.shape, generator=generator, device=maps.device))
-            noisy = maps + scale / _to_shares(logits) * noise
-            total = (deviation.square() + 2 * scale.expand(maps.shape[1:]).square().mean((1, 2))[:, None, None]).sqrt()
+            scales = strength * scale / _to_shares(logits + own)
+            clear, total = _clearness(variance, scales)
+            inputs = (maps + scales * noise - mean) / total * (clear / clear.max().detach())
             with half_precision(public.device):
-                return cosine_loss(student((noisy - mean) / total), wanted[indices])
+                return cosine_loss(student(inputs), wanted[indices])
 
-        groups: list[dict[str, Any]] = [{"params": student.parameters()}, {"params": [logits], "lr": 0.1}]
+        groups: list[dict[str, Any]] = [{"params": student.parameters()}, {"params": [logits, own], "lr": 0.1}]
         minimise(loss, groups, len(public), self.schedule, public.device)
-        return _to_shares(logits.detach())
+        return _to_shares((logits + own).detach())
 
 
 @fused
 def _with_noise(maps: Tensor, scale: Tensor, uniform: Tensor) -> Tensor:
     return maps + scale * laplace(uniform)
+
+
+def _clearness(variance: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
+    """The share of the variance of noisy coefficients that is not noise, and their standard deviation."""
+    total = variance + 2 * scales.square()
+    return variance / total, total.sqrt()
 
 
 def _to_shares(logits: Tensor) -> Tensor:

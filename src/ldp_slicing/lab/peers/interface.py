@@ -117,7 +117,7 @@ class Peer(ABC):
 
     @property
     def input_weights(self) -> Tensor | None:
-        """float32 [C', 1, 1] of 0..1: how much of each standardised channel is signal, or None if all are alike.
+        """float32 [C', 1, 1] or [C', H, W]: factors of standardised inputs by how much of them is signal; None for 1.
 
         A network that starts from random weights does not find a few clear channels among many that are noise.
         """
