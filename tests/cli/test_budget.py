@@ -181,6 +181,6 @@ def test_in_python_a_budget_must_be_chosen_too() -> None:
 
 
 @pytest.mark.parametrize("command", ["privatize", "plan"])
-def test_the_help_says_that_epsilon_compares_settings_of_one_plan_only(command: str) -> None:
+def test_the_help_says_to_compare_epsilon_within_one_plan(command: str) -> None:
     text = " ".join(run(command, "--help")[1].replace("│", " ").split())
-    assert "compares settings of one plan only" in text
+    assert "Compare epsilon only within one plan" in text

@@ -1,6 +1,6 @@
 /** Written by web/make_words.py. Do not edit. */
 
-export const CARD_VERSION = 4;
+export const CARD_VERSION = 5;
 
 export const SOFTWARE = "ldp-slicing 0.1.0";
 
@@ -18,10 +18,10 @@ export const NOT_PROTECTED = [
 export const READ_THIS = [
   "Releasing the same source t times, or t near-duplicates of it (bursts, re-encodings, crops, frames), costs t times these epsilons.",
   "Where there is no limit, only measured attacks tell what an adversary can see. Networks reconstructed recognisable faces from single releases of the paper's plan at eps 5.2 and more per pixel. An attack that failed does not show that a better one fails.",
-  "An eps compares settings of one plan only. Between plans, compare what attacks have measured: thick slices and amplified detail can reveal more at a smaller eps.",
+  "Compare eps only within one plan. Between plans, compare what attacks recovered: thick slices and amplified detail can reveal more at a smaller eps.",
   "Averaging n x n released pixels removes noise, so a larger image of the same scene reveals more at the same eps per pixel. The attacks were measured on images of at most 224 x 224 pixels. Larger images reveal more.",
   "The bounds are exact for ideal random bits. The noise comes from AES-256 instead: an adversary of limited computing power gains at most its advantage in telling AES-256 from random bits, added to each advantage above.",
-  "Pruning and shrinking before the noise, the number of releases of one source and whose key was used cannot be checked from the releases: there the card is its writer's word."
+  "The releases show neither pruning and shrinking before the noise, nor the number of releases of one source, nor whose key was used, and the plan and its eps only roughly: there the card is its writer's word."
 ];
 
 export const TABLE_VERSION = 7;
