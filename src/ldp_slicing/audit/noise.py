@@ -33,18 +33,38 @@ _NO_POWER = 1 - 1e-6  # a probability above which a test is left out
 
 @dataclass(frozen=True)
 class Family:
-    """Disjoint pairs of pixels, ``distance`` apart along an axis: 0 is down, 1 is to the right."""
+    """Disjoint pairs of places, ``distance`` apart along an axis: 0 is down, 1 is to the right.
+
+    A place is a pixel or, with ``steps``, two pixels side by side: their words' XOR is then compared, which shows masks
+    that are repeated.
+    """
 
     what: str
     axis: int
     distance: int
+    steps: bool = False
 
-    def pairs(self, words: Words) -> tuple[Words, Words]:
-        """The pairs of words, [H, W]. What is left at the end of an axis is left out."""
-        blocks = words.shape[self.axis] // (2 * self.distance)
-        whole = np.moveaxis(words, self.axis, 0)[: 2 * self.distance * blocks]
-        parts = whole.reshape(blocks, 2, self.distance, whole.shape[1])
-        return parts[:, 0], parts[:, 1]
+    @property
+    def masks(self) -> int:
+        """How many masks are in a pair."""
+        return 4 if self.steps else 2
+
+    def pairs(self, words: Words, known: Words) -> tuple[Words, Words, Words]:
+        """The words of each pair, and the bits that are certain in both. What is left at the end is left out."""
+        if self.steps:
+            (left, right), known = _halves(words, 1, 1), np.bitwise_and(*_halves(known, 1, 1))
+            words = left ^ right
+        one, other = _halves(words, self.axis, self.distance)
+        return one, other, np.bitwise_and(*_halves(known, self.axis, self.distance))
+
+
+def _halves(words: Words, axis: int, distance: int) -> tuple[Words, Words]:
+    """Disjoint pairs of elements of [H, W] that are so far apart along an axis: two arrays of half its length."""
+    blocks = words.shape[axis] // (2 * distance)
+    whole = np.moveaxis(words, axis, 0)[: 2 * distance * blocks]
+    parts = whole.reshape(blocks, 2, distance, whole.shape[1])
+    one, other = (np.moveaxis(parts[:, i].reshape(blocks * distance, whole.shape[1]), 0, axis) for i in (0, 1))
+    return one, other
 
 
 FAMILIES = (
@@ -52,38 +72,46 @@ FAMILIES = (
     Family("pixels one above the other", 0, 1),
     Family("pixels two apart in a row", 1, 2),
 )
+REPEATS = (
+    Family("steps to the next pixel one above the other, as if rows shared a mask", 0, 1, steps=True),
+    *(
+        Family(f"steps to the next pixel {pixels} pixels apart, as if a mask was repeated", 1, pixels // 2, steps=True)
+        for pixels in (8, 16, 32, 64, 128, 256, 512)
+    ),
+)
 
 
 @dataclass(frozen=True)
 class PairTest:
-    """Counts the pairs of pixels that agree.
+    """Counts the pairs of a family that agree.
 
-    ``bits``: what is compared. ``distance``: how far apart their values may be; 0 for equality. ``probability``: no two
-    pixels of a release agree with a larger one.
+    ``bits``: what is compared. ``distance``: how far apart their values may be; 0 for equality. ``probability``: no
+    pair of a release agrees with a larger one.
     """
 
+    family: Family
     what: str
     bits: int
     distance: int
     shift: int
     probability: float
 
-    def count(self, left: Words, right: Words, known: Words) -> int:
+    def count(self, one: Words, other: Words, known: Words) -> int:
         """The pairs of words that agree. ``known``: the bits that are certain in both words of a pair."""
         bits = np.uint32(self.bits)
         certain = known & bits == bits
         if not self.distance:
-            return int(np.count_nonzero(certain & ((left ^ right) & bits == 0)))
-        one, other = (((words & bits) >> np.uint32(self.shift)).astype(np.int32) for words in (left, right))
-        return int(np.count_nonzero(certain & (np.abs(one - other) <= self.distance)))
+            return int(np.count_nonzero(certain & ((one ^ other) & bits == 0)))
+        low, high = (((words & bits) >> np.uint32(self.shift)).astype(np.int32) for words in (one, other))
+        return int(np.count_nonzero(certain & (np.abs(low - high) <= self.distance)))
 
 
 @dataclass(frozen=True)
 class NoiseCounts:
     """What the pixels of one release, or of several, show.
 
-    ``agreeing``: int64 [families, tests], pairs that agree, of ``pairs``, int64 [families]. ``clamped`` and
-    ``impossible``: pixels, of ``pixels``.
+    ``agreeing`` and ``pairs``: int64 [tests], the pairs that agree, and all. ``clamped`` and ``impossible``: pixels, of
+    ``pixels``.
     """
 
     pixels: int
@@ -95,29 +123,40 @@ class NoiseCounts:
 
 @lru_cache(maxsize=8)
 def pair_tests(plan: Plan) -> tuple[PairTest, ...]:
-    """The tests for releases of a plan: whole words, slices and single bits that are equal, channels that are close."""
+    """The tests for releases of a plan: whole words, slices and single bits that are equal, channels that are close.
+
+    Steps are compared as whole words, and in Cb and Cr alone, which are smoother than Y.
+    """
     singles = [1 << bit for bit in range(plan.word_bits - 1, -1, -1) if plan.kept_bits >> bit & 1]
     named = {plan.kept_bits: "words"}
     named |= {part.bits: plan.slice_name(part) for part in plan.slices if part.bits not in named}
     named |= {bit: plan.bit_name(bit.bit_length() - 1) for bit in singles if bit not in named}
+    chroma = {plan.kept_bits & 0xFFFF: "Cb and Cr"} if plan.is_colour and plan.kept_bits & 0xFFFF else {}
+
+    def equal(family: Family, bits: int, name: str) -> PairTest:
+        chances = (group.restricted(bits).zero_xor_probability(family.masks) for group in groups)
+        return PairTest(family, f"{name} equal", bits, 0, 0, min(1.0, _ROUNDING * math.prod(chances)))
+
     groups = read_groups(plan.tables)
-    tests = [
-        PairTest(
-            f"{name} equal",
-            bits,
-            0,
-            0,
-            min(1.0, _ROUNDING * math.prod(group.restricted(bits).zero_xor_probability(2) for group in groups)),
-        )
-        for bits, name in named.items()
+    tests = [equal(family, bits, name) for family in FAMILIES for bits, name in named.items()]
+    tests += [
+        equal(family, bits, name) for family in REPEATS for bits, name in ({plan.kept_bits: "words"} | chroma).items()
     ]
     channels = ((16, "Y"), (8, "Cb"), (0, "Cr")) if plan.is_colour else ((max(0, plan.word_bits - 8), "values"),)
     for shift, name in channels:
         bits = plan.kept_bits & 0xFF << shift
         if bits.bit_count() > 1:
             tests += [
-                PairTest(f"{name} within {distance << (0 if plan.is_colour else shift)}", bits, distance, shift, worst)
+                PairTest(
+                    family,
+                    f"{name} within {distance << (0 if plan.is_colour else shift)}",
+                    bits,
+                    distance,
+                    shift,
+                    worst,
+                )
                 for distance, worst in _closeness(plan, shift, bits)
+                for family in FAMILIES
             ]
     return tuple(test for test in tests if test.probability < _NO_POWER)
 
@@ -139,7 +178,7 @@ def count_noise(pixels: Pixels, plan: Plan) -> NoiseCounts:
     height, width = pixels.shape[:2]
     tests, values = pair_tests(plan), rebuilt(plan)
     rows = max(2, STRIP_PIXELS // width // 2 * 2)  # even, so that no pair is in two strips
-    pairs, agreeing = np.zeros(len(FAMILIES), np.int64), np.zeros((len(FAMILIES), len(tests)), np.int64)
+    pairs, agreeing = np.zeros(len(tests), np.int64), np.zeros(len(tests), np.int64)
     clamped = impossible = 0
     for top in range(0, height, rows):
         strip = pixels[top : top + rows]
@@ -147,11 +186,9 @@ def count_noise(pixels: Pixels, plan: Plan) -> NoiseCounts:
         clamped += int(np.count_nonzero(is_clamped(flat)))
         impossible += int(np.count_nonzero(values.impossible(flat)))
         words, known = (array.reshape(strip.shape[:2]) for array in values.words(flat))
-        for i, family in enumerate(FAMILIES):
-            one, other = family.pairs(words)
-            certain = np.bitwise_and(*family.pairs(known))
-            pairs[i] += one.size
-            agreeing[i] += [test.count(one, other, certain) for test in tests]
+        found = {family: family.pairs(words, known) for family in (*FAMILIES, *REPEATS)}
+        pairs += [found[test.family][0].size for test in tests]
+        agreeing += [test.count(*found[test.family]) for test in tests]
     return NoiseCounts(height * width, pairs, agreeing, clamped, impossible)
 
 
@@ -167,16 +204,16 @@ def add_up(counts: list[NoiseCounts]) -> NoiseCounts:
 
 
 def agreement_p_values(agreeing: Counts, pairs: Counts, plan: Plan) -> NDArray[np.float64]:
-    """The p-value of each test for each release. agreeing: [releases, families, tests]; pairs: [releases, families].
+    """The p-value of each test for each release. agreeing and pairs: [releases, tests].
 
     A count that is not above its expectation gets 1, which is not below its tail.
     """
     probabilities = np.array([test.probability for test in pair_tests(plan)])
     p_values = np.ones(agreeing.shape)
-    above = agreeing > pairs[..., None] * probabilities
-    trials, chances = (np.broadcast_to(array, agreeing.shape)[above] for array in (pairs[..., None], probabilities))
+    above = agreeing > pairs * probabilities
     if above.any():
-        p_values[above] = tail_above(agreeing[above], trials, chances)
+        chances = np.broadcast_to(probabilities, agreeing.shape)
+        p_values[above] = tail_above(agreeing[above], pairs[above], chances[above])
     return p_values
 
 

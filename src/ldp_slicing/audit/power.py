@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldp_slicing import view
-from ldp_slicing.audit.noise import count_noise, pair_tests
+from ldp_slicing.audit.noise import FAMILIES, count_noise, pair_tests
 from ldp_slicing.audit.pixel_words import Pixels, Words, view_words
 from ldp_slicing.audit.tails import tail_above
 from ldp_slicing.plan import Plan
@@ -85,8 +85,9 @@ def detectable(plan: Plan, limit: float) -> tuple[Detectable, ...]:
 
 def _pixels_needed(plan: Plan, sigma: int, limit: float) -> int | None:
     counts = count_noise(unprotected_image(plan, sigma), plan)
-    shares = counts.agreeing[0] / counts.pairs[0]  # side by side: the family with the most power
-    probabilities = np.array([test.probability for test in pair_tests(plan)])
+    beside = np.array([test.family == FAMILIES[0] for test in pair_tests(plan)], np.bool_)  # with the most power
+    shares = counts.agreeing[beside] / counts.pairs[beside]
+    probabilities = np.array([test.probability for test in pair_tests(plan)])[beside]
     promising = shares > probabilities
     if not promising.any():
         return None

@@ -17,7 +17,7 @@ import numpy as np
 
 from ldp_slicing.audit.exact import read_groups
 from ldp_slicing.audit.files import AuditedStatement, ReleaseFile, ReleaseSet, read_set
-from ldp_slicing.audit.noise import FAMILIES, add_up, agreement_p_values, clamped_p_value, pair_tests
+from ldp_slicing.audit.noise import add_up, agreement_p_values, clamped_p_value, pair_tests
 from ldp_slicing.audit.power import MODERATE, detectable, detected_sigma
 from ldp_slicing.audit.report import ERROR_RATE, SHOWN, Check, Power, Report, Verdicts
 from ldp_slicing.audit.shared_masks import TESTS, Comparison
@@ -32,7 +32,7 @@ LIMITATIONS = (
     "less noise than the plan's: a card may claim a smaller epsilon than was used, unless the difference is large",
     "unprotected images whose noise is as strong as the plan's, or most of whose colours are 0 or 255",
     "unprotected pixels that are seldom next to each other",
-    "masks that are repeated within a release",
+    "masks that are repeated within a release, other than from row to row or after 8, 16, ... 512 pixels",
     "shared masks if releases are small or differ in size, epsilon is high, slices seldom change or sources are "
     "textured",
     "whether a source was released before, or is a near-duplicate of another: only the owner can count that",
@@ -132,7 +132,7 @@ def _check_duplicates(statements: list[AuditedStatement], error_rate: float) -> 
 
 def noise_limit(plan: Plan, releases: int, error_rate: float) -> float:
     """The p-value below which a test of one release, or of all together, fails: all tests share the error rate."""
-    return error_rate / ((releases + 1) * len(FAMILIES) * max(1, len(pair_tests(plan))))
+    return error_rate / ((releases + 1) * max(1, len(pair_tests(plan))))
 
 
 def _check_noise(statements: list[AuditedStatement], error_rate: float) -> Check:
@@ -149,11 +149,12 @@ def _check_noise(statements: list[AuditedStatement], error_rate: float) -> Check
         p_values = agreement_p_values(agreeing, pairs, plan)
         tests += p_values.size
         found.append((float(p_values.min(initial=1.0)), limit))
-        for i in np.flatnonzero(p_values.min(axis=(1, 2), initial=1.0) < limit).tolist():
-            family, worst = divmod(int(p_values[i].argmin()), p_values.shape[2])
+        for i in np.flatnonzero(p_values.min(axis=1, initial=1.0) < limit).tolist():
+            worst = int(p_values[i].argmin())
+            test = pair_tests(plan)[worst]
             failures.append(
-                f"{names[i]}: {pair_tests(plan)[worst].what} in {agreeing[i, family, worst]:,} of "
-                f"{pairs[i, family]:,} pairs of {FAMILIES[family].what} (p = {p_values[i, family, worst]:.1e})"
+                f"{names[i]}: {test.what} in {agreeing[i, worst]:,} of {pairs[i, worst]:,} pairs of "
+                f"{test.family.what} (p = {p_values[i, worst]:.1e})"
             )
     tested = f"{counted(tests, 'test')}: neighbours agree too often for the plan's masks"
     smallest, limit = min(found, default=(1.0, error_rate), key=lambda pair: pair[0] / pair[1])

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ldp_slicing.audit.noise import FAMILIES, agreement_p_values, clamped_p_value, count_noise, pair_tests
+from ldp_slicing.audit.noise import agreement_p_values, clamped_p_value, count_noise, pair_tests
 from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.files import lock_folder, make_folder
@@ -191,7 +191,7 @@ def check_release(data: bytes, plan: Plan) -> tuple[int, int]:
     counts = count_noise(pixels, plan)
     if counts.impossible:
         raise UploadError(f"{counts.impossible:,} pixels have values that no release of this plan has")
-    limit = ERROR_RATE / (len(FAMILIES) * len(pair_tests(plan)) + 1)
+    limit = ERROR_RATE / (len(pair_tests(plan)) + 1)
     agreement = agreement_p_values(counts.agreeing[None], counts.pairs[None], plan)
     smallest = min(float(agreement.min(initial=1.0)), clamped_p_value(counts.clamped, counts.pixels, plan))
     if smallest < limit:
