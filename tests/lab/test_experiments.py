@@ -77,7 +77,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("resnet50-grey", "five-blocks-grey"):
         monkeypatch.setitem(MODELS, name, lambda classes: tiny(classes, channels=1))
     monkeypatch.setattr(chest, "SEEDS", 1)
-    monkeypatch.setattr(augmentation, "EPSILONS", (20.0,))
     monkeypatch.setattr(augmentation, "HELD_OUT", 10)
     for module in (augmentation, reconstructing, small_sets):
         monkeypatch.setattr(module, "Plan", FewBits)
@@ -180,7 +179,7 @@ MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are ma
     "curves": (write_cifar, 2 * 2 * (2 + 1 + 1) + 2 + 2 + 2 * 2 * 2),
     "decoding": (write_cifar, 2 * 2 + 1),
     "tuning": (write_cifar, 6),
-    "augmentation": (write_cifar, 6),
+    "augmentation": (write_cifar, 12),
     "reconstructing": (write_cifar, 1 + 2),
     "small-sets": (write_cifar, 2 * 2),
     "dp-sgd": (write_cifar, 2 * 3 * (7 + 1)),

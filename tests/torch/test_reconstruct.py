@@ -173,6 +173,23 @@ def test_reconstructing_learns_from_public_images() -> None:
     assert (reconstructed - images).square().mean() < 0.75 * (decoded - images).square().mean()
 
 
+def test_a_network_trained_on_public_images_serves_other_releases_of_the_plan(tmp_path: Path) -> None:
+    images, public = smooth_images(1, count=32), smooth_images(1, seed=1)
+    simulated = simulate(public, GREY, torch.Generator().manual_seed(2), prune=None)
+    trained = small_fit(simulated, GREY, steps=60, public=public)
+    released = simulate(images // 2, GREY, torch.Generator().manual_seed(1), prune=None)  # another prior
+    fitted = trained.fitted_to(released)
+    decoded = Decoder.fit(released, GREY, prune=None)
+    assert torch.equal(fitted.decoder.prior, decoded.prior)
+    errors = [float((one.expect(released) - images // 2).square().mean()) for one in (fitted, trained, decoded)]
+    assert errors[0] < errors[1]
+    assert errors[0] < 0.9 * errors[2]
+    assert float(fitted(released).float().std()) == pytest.approx(32, abs=2)
+    torch.save(fitted.state_dict(), tmp_path / "reconstructor.pt")
+    again = Reconstructor.from_state_dict(torch.load(tmp_path / "reconstructor.pt", weights_only=True))
+    assert torch.equal(again(released), fitted(released))
+
+
 @each_plan
 def test_training_depends_on_its_seed_only(plan: Plan) -> None:
     images = smooth_images(channels_of(plan), count=16)[:, :, :13, :11]  # no multiple of anything

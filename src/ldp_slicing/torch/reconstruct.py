@@ -87,6 +87,7 @@ class Reconstructor:
         self._pixels = PixelPosterior(self.plan, decoder.prior)
         self._prior = self._pixels.prior
         self._values = torch.arange(256.0, device=device)
+        # the network's outputs are relative to these two: the prior's when it was trained
         self._mean = self._prior @ self._values
         self._deviation = (self._prior * (self._values - self._mean[:, None]).square()).sum(1).sqrt()
         shifts = range(self.plan.word_bits)
@@ -141,11 +142,25 @@ class Reconstructor:
             return reconstructor._loss_of_sources(chosen, hidden, generator)
 
         reconstructor._train(loss, images, steps, batch, learning_rate, generator, report)
-        some = reconstructor.expect(released[:IMAGES_FOR_SCALE])
-        reconstructor._spread = some.std((0, 2, 3))
-        if block_of(prune) == 1:
-            reconstructor._centre = some.mean((0, 2, 3))
+        reconstructor._fit_scale(released)
         return reconstructor
+
+    def fitted_to(self, released: Tensor) -> Self:
+        """Return a reconstructor for other releases of the same plan and pruning, uint8 [N, C, H, W].
+
+        Its network is the same; only the prior and the scale of the output are fitted to them. So a network that was
+        trained on public images serves all releases of a plan.
+        """
+        other = type(self)(Decoder.fit(released, self.plan, prune=self.prune), width=self.width)
+        other.network, other._mean, other._deviation = self.network, self._mean, self._deviation
+        other._fit_scale(released)
+        return other
+
+    def _fit_scale(self, released: Tensor) -> None:
+        some = self.expect(released[:IMAGES_FOR_SCALE])
+        self._spread = some.std((0, 2, 3))
+        if block_of(self.prune) == 1:
+            self._centre = some.mean((0, 2, 3))
 
     def _train(
         self,
@@ -220,6 +235,8 @@ class Reconstructor:
             "prior": self.decoder.prior,
             "width": self.width,
             "network": self.network.state_dict(),
+            "mean": self._mean,
+            "deviation": self._deviation,
             "centre": self._centre,
             "spread": self._spread,
         }
@@ -230,7 +247,8 @@ class Reconstructor:
         decoder = Decoder(Plan.from_dict(state["plan"]), state["prior"].to(device), prune=state["prune"])
         reconstructor = cls(decoder, width=state["width"])
         reconstructor.network.load_state_dict(state["network"])
-        reconstructor._centre, reconstructor._spread = state["centre"].to(device), state["spread"].to(device)
+        for name in ("mean", "deviation", "centre", "spread"):
+            setattr(reconstructor, f"_{name}", state[name].to(device))
         return reconstructor
 
     def _loss_of_releases(self, released: Tensor, hidden: Tensor, generator: torch.Generator) -> Tensor:

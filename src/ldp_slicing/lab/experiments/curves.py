@@ -168,7 +168,7 @@ held-out training images. The test images are released once and evaluated once, 
   `ldp_slicing.torch.Decoder` computes from the releases and the plan.
 - Reconstructed, where the table has it: it is also given the expected values that `ldp_slicing.torch.Reconstructor`
   computes. The network of the reconstructor is trained on the releases alone, or (reconstructed-public) on simulated
-  releases of the other CIFAR set, which is treated as public.
+  releases of the other CIFAR set, which is treated as public. In the second case one reconstructor serves all seeds.
 - Raw and decoded also differ in epochs and recipe, so decoding does not explain the whole difference. The recipe for
   decoded releases was tuned on CIFAR-10 at eps 20 (`tuning`). The recipe for raw releases was chosen after we had seen
   the test accuracies of similar recipes.

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from ldp_slicing.files import atomic_path
-from ldp_slicing.lab.learners.releases import task_file
+from ldp_slicing.lab.learners.releases import described_file, task_file
 from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.decode import Decoder
 from ldp_slicing.torch.reconstruct import Reconstructor
+from ldp_slicing.torch.simulate import simulate
 
 Decode = Callable[[Tensor], Tensor]
 
@@ -22,7 +23,8 @@ def fit_decoder(task: TrainingTask, released: Tensor, folder: Path | None = None
     """Return the processing of releases for the task's mode, fitted to its training releases; None for the mode "raw".
 
     It maps uint8 [N, C, H, W] to the same shape, or to twice the channels if the task takes reconstructed and decoded
-    ones. A reconstructor is kept in ``folder``, so that a task that is resumed is trained on the same images.
+    ones. A reconstructor is kept in ``folder``, so that a task that is resumed is trained on the same images. One that
+    is trained on public images serves all tasks with these images and this plan, whatever their seeds.
     """
     if task.mode == "raw" or task.plan is None:
         return None
@@ -35,13 +37,29 @@ def fit_decoder(task: TrainingTask, released: Tensor, folder: Path | None = None
 
 
 def _fit_reconstructor(task: TrainingTask, plan: Plan, released: Tensor, folder: Path | None) -> Reconstructor:
-    steps, path = task.recipe.reconstructor_steps, None
+    steps, suffix, path = task.recipe.reconstructor_steps, "reconstructor.pt", None
+    if task.public is None:
+        if folder is not None:
+            path = task_file(task, folder, suffix, task.release, task.mode, steps)
+        return _kept(
+            path, released, lambda: Reconstructor.fit(released, plan, prune=task.prune, steps=steps, seed=task.seed)
+        )
     if folder is not None:
-        path = task_file(task, folder, "reconstructor.pt", task.release, task.mode, task.start_digest, steps)
-        if path.is_file():
-            return Reconstructor.from_state_dict(torch.load(path, weights_only=True), released.device)
-    public = None if task.public is None else torch.from_numpy(task.public.train.images).permute(0, 3, 1, 2)
-    reconstructor = Reconstructor.fit(released, plan, prune=task.prune, public=public, steps=steps, seed=task.seed)
+        path = described_file(folder, task.public.name, suffix, plan, task.prune, task.public.digest, steps)
+    public = torch.from_numpy(task.public.train.images).permute(0, 3, 1, 2).to(released.device)
+
+    def train() -> Reconstructor:
+        simulated = simulate(public, plan, torch.Generator(public.device).manual_seed(0), prune=task.prune)
+        return Reconstructor.fit(simulated, plan, prune=task.prune, public=public, steps=steps)
+
+    return _kept(path, released, train).fitted_to(released)
+
+
+def _kept(path: Path | None, released: Tensor, train: Callable[[], Reconstructor]) -> Reconstructor:
+    """The reconstructor in the file ``path``; without one, a new one, which is then stored there."""
+    if path is not None and path.is_file():
+        return Reconstructor.from_state_dict(torch.load(path, weights_only=True), released.device)
+    reconstructor = train()
     if path is not None:
         with atomic_path(path) as temporary:
             torch.save(reconstructor.state_dict(), temporary)

@@ -57,5 +57,10 @@ def stored_images(task: TrainingTask, images: NDArray[np.uint8], path: Path) -> 
 
 def task_file(task: TrainingTask, folder: Path, suffix: str, *more: object) -> Path:
     """A file name that depends on the task's plan, view and images, and on ``more``."""
-    described = repr((task.plan, task.prune, task.validation, task.data.digest, *more))
-    return folder / f"{task.name}-{task.seed}-{hashlib.sha256(described.encode()).hexdigest()[:12]}.{suffix}"
+    described = (task.plan, task.prune, task.validation, task.data.digest, *more)
+    return described_file(folder, f"{task.name}-{task.seed}", suffix, *described)
+
+
+def described_file(folder: Path, name: str, suffix: str, *described: object) -> Path:
+    """A file name that depends on everything in ``described``."""
+    return folder / f"{name}-{hashlib.sha256(repr(described).encode()).hexdigest()[:12]}.{suffix}"
