@@ -1,18 +1,32 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.container import BarContainer, ErrorbarContainer
+from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from ldp_slicing.lab.experiments import MODULES, load_experiment, tradeoff
+from ldp_slicing import Plan
+from ldp_slicing.lab.experiments import MODULES, ablation, fidelity, load_experiment, tradeoff
 from ldp_slicing.lab.figures import label_points, label_with_lines, panels
-from ldp_slicing.lab.rows import read_rows
+from ldp_slicing.lab.rows import Row, read_rows
 
 ROOT = Path(__file__).parents[2]
 
 MEASURED = [name for name in MODULES if (ROOT / "results" / f"{name}.json").exists()]
+
+
+def rows_by_experiment() -> dict[str, list[Row]]:
+    return {path.stem: read_rows(path) for path in (ROOT / "results").glob("*.json")}
+
+
+def figure_of(name: str) -> Figure:
+    draw = load_experiment(name).figure
+    assert draw is not None
+    return draw(rows_by_experiment())
 
 
 def test_no_label_of_the_tradeoff_covers_another_or_a_marker() -> None:
@@ -56,12 +70,60 @@ def test_labels_of_points_in_the_right_half_are_beside_the_panel(logarithmic: bo
 
 @pytest.mark.parametrize("name", MEASURED)
 def test_no_figure_is_cut_off(name: str) -> None:
-    draw = load_experiment(name).figure
-    if draw is None:
+    if load_experiment(name).figure is None:
         assert not (ROOT / "results" / f"{name}.png").exists()
         return
-    figure = draw({path.stem: read_rows(path) for path in (ROOT / "results").glob("*.json")})
+    figure = figure_of(name)
     figure.draw_without_rendering()
     assert figure.get_tightbbox().width <= figure.get_figwidth()
     assert figure.get_tightbbox().height <= figure.get_figheight()
     assert figure.axes[0].get_window_extent().width > 0.2 * figure.bbox.width / len(figure.axes)
+    for axis in figure.axes:  # on a logarithmic axis, the length of a bar means nothing
+        bars = [one for one in axis.containers if isinstance(one, BarContainer)]
+        assert {axis.get_xscale() if one.orientation == "horizontal" else axis.get_yscale() for one in bars} <= {
+            "linear"
+        }
+
+
+@pytest.mark.parametrize("name", ["chest", "faces", "identity", "sizes"])
+def test_what_we_measured_has_error_bars(name: str) -> None:
+    figure = figure_of(name)
+    for axis in figure.axes:
+        lines = [one for one in axis.containers if isinstance(one, ErrorbarContainer)]
+        ours = [one for one in lines if not str(one.get_label()).lstrip("_").startswith("paper")]
+        assert ours
+        assert all(one.has_yerr for one in ours)
+
+
+def test_times_name_the_machines_that_they_were_measured_on() -> None:
+    left, _ = figure_of("overhead").axes
+    labels = [one.get_text() for one in left.get_yticklabels()]
+    assert ["one thread" in one for one in labels] == [True, True, False, False]
+    assert ["(" in one for one in labels] == [True] * 4
+
+
+def test_the_ablation_names_eps_per_source_pixel() -> None:
+    (axis,) = ablation.figure({"ablation": read_rows(ROOT / "results" / "ablation.json")}).axes[:1]
+    labels = [one.get_text().partition("\n") for one in axis.get_yticklabels()]
+    told = {title[:2]: eps for title, _, eps in labels if ":" in title[:2]}
+    assert told == {
+        "A:": "eps 1 x 20 per source pixel",
+        "B:": "eps 4 x 20 per source pixel",
+        "C:": "eps 64 x 20 per source pixel",
+        "D:": "eps 4 x 20 per source pixel",
+    }
+
+
+def test_runs_of_50_epochs_are_not_joined_with_those_of_250() -> None:
+    rows = read_rows(ROOT / "results" / "fidelity.json")
+    full = next(row for row in rows if row.plan)
+    others = [*map(Plan.paper, fidelity.OTHERS), fidelity.UNIFORM]
+    short = [replace(full, plans=(plan,), recipe={**full.recipe, "name": "short"}) for plan in others]
+    *_, axis, _ = fidelity.figure({"fidelity": [*rows, *short]}).axes
+    lines = {one.get_label(): one[0].get_xdata() for one in axis.containers}
+    assert {label: len(found) for label, found in lines.items()} == {
+        "best test epoch of 50": 6,
+        "best test epoch of 250": 1,
+        "`uniform` of the authors' code, eps 480: of 50": 1,
+        "paper: best test epoch of 250": 7,
+    }

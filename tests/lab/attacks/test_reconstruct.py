@@ -159,9 +159,10 @@ def test_sheets_of_a_pruned_white_box_show_the_low_band() -> None:
     torch.testing.assert_close(low_band_of(pruned), torch.full_like(pruned, 128))  # nothing of it is left
     examples = {5.2: (sources, sources)}
     one = example_columns(sources, sources, examples, "eps", low_band=True)
-    assert list(one) == ["source,\nview,\nlow band", "eps 5.2: release,\nreconstruction,\nlow band"]
+    assert list(one) == ["source,\nview,\nlow band", "eps 5.2: release,\nreconstruction,\nlow band recovered"]
     assert torch.equal(one["source,\nview,\nlow band"][2:], band)
     two = sources.expand(2, -1, -1, -1)
     several = example_columns(two, two, {5.2: (two, two)}, "eps", low_band=True)
-    assert list(several) == ["source", "view", "low band", "eps 5.2\nrelease", "eps 5.2\nattack", "eps 5.2\nlow band"]
+    sources_and_attack = ["source", "view", "low band", "eps 5.2\nrelease", "eps 5.2\nattack"]
+    assert list(several) == [*sources_and_attack, "eps 5.2\nlow band\nrecovered"]
     assert len(example_columns(two, two, {5.2: (two, two)}, "eps")) == 4

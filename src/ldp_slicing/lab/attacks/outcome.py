@@ -45,10 +45,12 @@ def example_columns(
     low_band: also show the low band, which pruning removes: of the source, and as the attack has recovered it.
     """
     alone, shown = len(sources) == 1, 3 if low_band else 2
-    names = ("release", "reconstruction" if alone else "attack", "low band")[:shown]
+    names = (
+        ("release", "reconstruction", "low band recovered") if alone else ("release", "attack", "low band\nrecovered")
+    )
     groups = [("", ("source", "view", "low band")[:shown], (sources, view, low_band_of(sources)))]
     for key, (release, guess) in sorted(examples.items()):
-        groups.append((f"{unit} {key:g}", names, (release, guess, low_band_of(guess))))
+        groups.append((f"{unit} {key:g}", names[:shown], (release, guess, low_band_of(guess))))
     columns = dict[str, Tensor]()
     for title, words, images in groups:
         if alone:

@@ -95,7 +95,7 @@ def figure(rows: RowsByExperiment) -> Figure:
     from ldp_slicing.lab.figures import COLOURS, bars, legend, panels
 
     measured = [name for name in SETS if select(rows["ablation"], dataset=name)] or ["cifar10"]
-    drawn, axes = panels(len(measured), logarithmic=False, width=8 if len(measured) == 1 else 7)
+    drawn, axes = panels(len(measured), logarithmic=False, width=8 if len(measured) == 1 else 5.5)
     for axis, name in zip(axes, measured, strict=True):
         found = {one: values for one in VARIANTS if (values := accuracies(rows["ablation"], one, name))}
         titles = {one: f"{one.title}\neps {one.per_source_pixel} per source pixel" for one in found}
@@ -109,7 +109,8 @@ def figure(rows: RowsByExperiment) -> Figure:
         paper = {titles[one]: value for one in found if (value := one.paper(name)) is not None}
         label = "paper: 250 releases per image, best test epoch"
         axis.plot(list(paper.values()), list(paper), "D", color=COLOURS[1], label=label)
-        axis.tick_params(axis="y", labelsize=8)
+        beside_labels = [one.get_text() for one in axes[0].get_yticklabels()] == list(titles.values())
+        axis.tick_params(axis="y", labelsize=8, labelleft=axis is axes[0] or not beside_labels)
         legend(axis)
     return drawn
 

@@ -244,10 +244,15 @@ def _measured(row: Row) -> dict[str, tuple[float, tuple[float, float]]]:
     }
 
 
+def _ends(found: Sequence[tuple[float, tuple[float, float]]]) -> tuple[float, float]:
+    """The lowest and the highest end of the intervals of several seeds."""
+    return min(low for _, (low, _) in found), max(high for _, (_, high) in found)
+
+
 def figure(rows: RowsByExperiment) -> Figure:
     """Accuracy and ROC AUC on the official test set, and accuracy on held-out patients.
 
-    Error bars: 95 % intervals; of several seeds, from the lowest to the highest end.
+    Error bars and bands: 95 % intervals; of several seeds, from the lowest to the highest end.
     """
     from ldp_slicing.lab.figures import COLOURS, legend, line, panels
 
@@ -265,16 +270,15 @@ def figure(rows: RowsByExperiment) -> Figure:
             every = {eps: select(mine, plan=Plan.grey(eps, 8), mode=mode) for eps in BUDGETS}
             found = {eps: [_measured(row)[unit] for row in some] for eps, some in every.items() if some}
             values = {eps: [value for value, _ in some] for eps, some in found.items()}
-            intervals = {
-                eps: (min(low for _, (low, _) in some), max(high for _, (_, high) in some))
-                for eps, some in found.items()
-            }
+            intervals = {eps: _ends(some) for eps, some in found.items()}
             label = f"one release per image, {sizes[name]}, {mode} (ours), 95 % interval"
             line(axis, values, label, colour, intervals=intervals)
-            clean = [_measured(row)[unit][0] for row in select(mine, release="none")]
+            clean = [_measured(row)[unit] for row in select(mine, release="none")]
             if clean and mode == "decoded":
-                label = f"without privacy, {sizes[name]} (ours)"
-                axis.axhline(100 * fmean(clean), color=colour, linewidth=1, linestyle="-.", label=label)
+                label = f"without privacy, {sizes[name]} (ours); shaded: 95 % interval"
+                middle, (low, high) = fmean(value for value, _ in clean), _ends(clean)
+                axis.axhline(100 * middle, color=colour, linewidth=1, linestyle="-.", label=label)
+                axis.axhspan(100 * low, 100 * high, color=colour, alpha=0.12, linewidth=0)
         axis.axhline(100 * constant, color="0.6", linewidth=1, linestyle=":", label="constant answer 'pneumonia'")
         axis.set(title=f"Chest X-rays, {title}", xlabel="eps per released pixel", ylabel=unit, ylim=(45, 100))
     paper = {eps: [value / 100] for eps, value in zip(BUDGETS, PAPER, strict=True)}

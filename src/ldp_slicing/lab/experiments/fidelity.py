@@ -115,10 +115,17 @@ def figure(rows: RowsByExperiment) -> Figure:
         title = f"{title}, ResNet-56, authors' protocol"
         axis.set(title=title, xlabel="epoch", ylabel="test accuracy, %", ylim=(0, 100))
         legend(axis)
+    points: tuple[tuple[str, dict[float, Plan], str], ...] = (
+        (f"best test epoch of {SHORT}", {eps: Plan.paper(eps) for eps in sorted(OTHERS)}, COLOURS[0]),
+        ("best test epoch of 250", {20.0: Plan.paper(20.0)}, COLOURS[2]),
+        (f"`uniform` of the authors' code, eps {UNIFORM.epsilon:g}: of {SHORT}", {20.0: UNIFORM}, COLOURS[3]),
+    )
     for axis, (name, title) in zip(axes[2:], SETS.items(), strict=False):
-        best = {eps: _best(select(private, dataset=name, plan=Plan.paper(eps))) for eps in BUDGETS}
         axis.set_xscale("log")
-        line(axis, best, f"best test epoch of {SHORT} (at eps 20: of 250)", COLOURS[0])
+        for label, plans, colour in points:
+            line(
+                axis, {eps: _best(select(found, dataset=name, plan=plan)) for eps, plan in plans.items()}, label, colour
+            )
         theirs = {eps: [value / 100] for eps, value in zip(BUDGETS, curves.PAPER[name], strict=True)}
         line(axis, theirs, "paper: best test epoch of 250", COLOURS[1], "--")
         axis.set(title=title, xlabel="eps per release", ylabel="test accuracy, %", ylim=(0, 100))

@@ -49,14 +49,14 @@ NAMES = {"cifar10": "CIFAR-10, class", "cifar100": "CIFAR-100, class", "lfw": "L
 PAPER = {"cifar10": 0.25, "cifar100": 0.1, "lfw": 4.5}  # advantage at eps 20, %
 ADVERSARIES = {
     "wide-resnet": "Wide-ResNet-28 on both images (the paper's adversary, narrower)",
-    "wide-resnet-curriculum": "the same, trained on sources first, then on releases with less and less eps",
-    "wide-resnet-taught": "Wide-ResNet-28 that learns dlib's embeddings, in the same stages",
+    "wide-resnet-curriculum": "Wide-ResNet-28, trained on sources first, then with less and less eps",
+    "wide-resnet-taught": "Wide-ResNet-28 that learns dlib's embeddings, sources first, then less and less eps",
     "classifier": "classifier of releases, told the true class of the public image",
     "classifier-blind": "classifier of releases, which classifies the public image too",
     "untuned": "dlib's recogniser, never trained on releases",
     "tuned": "dlib's recogniser, tuned on releases of other, public people",
 }
-RECONSTRUCTED = "white-box reconstruction, then dlib's recogniser"
+RECONSTRUCTED = "white-box reconstruction, then dlib's recogniser (± 2 standard errors)"
 
 
 def measure(context: ExperimentContext) -> Iterator[Row]:
@@ -197,7 +197,10 @@ def figure(rows: RowsByExperiment) -> Figure:
             axis.errorbar(list(reconstructed), middle, yerr=errors, **look)
         axis.plot([20.0], [PAPER[name]], "x", color="0.3", label="paper")
         axis.set(
-            title=title, xlabel="eps per released pixel, pruned", ylabel="advantage, % (at most 50)", ylim=(-1, 51)
+            title=f"{title}, 95 % intervals",
+            xlabel="eps per released pixel, pruned",
+            ylabel="advantage, % (at most 50)",
+            ylim=(-1, 51),
         )
         budget_ticks(axis, BUDGETS)
         legend(axis)

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ldp_slicing.lab.attacks.attack_target import SETS, open_target
 from ldp_slicing.lab.attacks.reconstruct import attack_with_network
 from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExperiment, train_all, with_recipe
@@ -20,7 +22,7 @@ from ldp_slicing.lab.experiments.attack_pages import (
 from ldp_slicing.lab.learners.recipes import recipe
 from ldp_slicing.lab.learners.run import TrainingRun
 from ldp_slicing.lab.plans import VIEW_NAMES, Candidate, paper, thick
-from ldp_slicing.lab.rows import Row, plan_name, select
+from ldp_slicing.lab.rows import Metrics, Row, plan_name, select
 from ldp_slicing.lab.tables import attack_cells, attack_heads, markdown
 
 if TYPE_CHECKING:
@@ -78,23 +80,40 @@ def table(rows: Sequence[Row]) -> str:
     return f"**{SETS['lfw']}, shrunk before the noise**\n\n{markdown(heads, lines)}{originals_note(rows, 'lfw')}"
 
 
+def _ends(metric: str, found: Metrics) -> tuple[float, float]:
+    """The ends of the error bar of a metric of the recogniser: its 95 % interval, or two standard errors."""
+    if metric == "rank_1":
+        return found["low_95"], found["high_95"]
+    return found["accuracy"] - 2 * found["standard_error"], found["accuracy"] + 2 * found["standard_error"]
+
+
 def figure(rows: RowsByExperiment) -> Figure:
     from ldp_slicing.lab.figures import COLOURS, legend, panels
 
     drawn, axes = panels(2)
-    shown = (("rank_1", "share", "rank-1 identification, %"), ("verification", "accuracy", "verification accuracy, %"))
-    for axis, (metric, field, words) in zip(axes, shown, strict=True):
+    shown = (
+        ("rank_1", "share", "rank-1 identification, %", "95 % intervals"),
+        ("verification", "accuracy", "verification accuracy, %", "± 2 standard errors"),
+    )
+    for axis, (metric, field, words, errors) in zip(axes, shown, strict=True):
         for size, colour in zip(SIZES, COLOURS, strict=False):
-            found = {
-                image_epsilon(row): 100 * row.measurements[0].metrics["reconstruction"][metric][field]
-                for row in select(rows["sizes"], size=size, prune=None)
-            }
-            eps = sorted(found)
-            label = f"{size} x {size}, not pruned"
-            axis.plot(eps, [found[one] for one in eps], color=colour, marker="o", markersize=3.5, label=label)
+            measured = sorted(select(rows["sizes"], size=size, prune=None), key=image_epsilon)
+            found = [row.measurements[0].metrics["reconstruction"][metric] for row in measured]
+            values = np.array([one[field] for one in found])
+            low, high = np.array([_ends(metric, one) for one in found]).reshape(-1, 2).T
+            axis.errorbar(
+                [image_epsilon(row) for row in measured],
+                100 * values,
+                yerr=(100 * (values - low), 100 * (high - values)),
+                color=colour,
+                marker="o",
+                markersize=3.5,
+                capsize=2,
+                label=f"{size} x {size}, not pruned",
+            )
         for guess in mean_image(rows["sizes"], "lfw"):
             axis.axhline(100 * guess[metric][field], color="0.6", linewidth=1, label="no release")
-        axis.set(title="LFW, white box", xlabel="eps per image", ylabel=words)
+        axis.set(title=f"LFW, white box, {errors}", xlabel="eps per image", ylabel=words)
         legend(axis)
     return drawn
 
