@@ -41,7 +41,7 @@ def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pyte
     assert clear.metrics["decoded"]["ssim"] == pytest.approx(1)
     assert clear.metrics["size"]["bytes"] == 3 * 112 * 112
     assert 0 <= noisy.metrics["linkage"]["rank_1"]["share"] <= 1
-    assert noisy.metrics["guarantee"] == {"unit": "source pixel", "epsilon": 80.0}
+    assert noisy.metrics["guarantee"] == {"unit": "source pixel", "epsilon": 80.0, "largest": None}
     assert clear.metrics["utility_redrawn"] is None
     assert noisy.metrics["utility_redrawn"]["pairs"] == 8
     assert {*clear.metrics["dlib"]} == {"shown", "decoded", "reconstructed"}

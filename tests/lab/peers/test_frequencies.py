@@ -109,6 +109,8 @@ def test_learned_budgets_keep_their_mean() -> None:
     assert peer.shares is not None
     assert peer.shares.mean().item() == pytest.approx(1, rel=1e-4)
     assert peer.shares.std() > 0
+    assert peer.guarantee is not None
+    assert peer.guarantee.largest == pytest.approx(0.5 * peer.shares.max().item())
     assert peer.high is not None
     assert peer.low is not None
     assert torch.allclose(peer.scale() * peer.shares * 0.5, peer.high - peer.low, rtol=1e-4)

@@ -11,6 +11,7 @@ from ldp_slicing.lab.attacks.pairs import draw_pairs
 from ldp_slicing.lab.attacks.peer_pairs import attack_pairs, train_on_pairs
 from ldp_slicing.lab.experiments import peers_identity
 from ldp_slicing.lab.learners.models import EMBEDDERS
+from ldp_slicing.lab.peers import MODULES, load_peer
 from ldp_slicing.lab.peers.random_image import RandomImage
 from ldp_slicing.lab.peers.training import TrainingSchedule
 from ldp_slicing.lab.peers.unprotected import Unprotected
@@ -23,7 +24,7 @@ from tests.lab.peers.faces import fitted, smooth_images
 def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_both(tmp_path / "data")
     monkeypatch.setattr(peers_identity, "PEERS", ("none", "partialface"))
-    monkeypatch.setattr(peers_identity, "SYSTEMS", ("none", "random"))
+    monkeypatch.setattr(peers_identity, "ALSO_ON_FACES", ("random",))
     monkeypatch.setitem(EMBEDDERS, "dlib", (lambda: tiny(128), 128))
     monkeypatch.setattr(peers_identity, "WIDTHS", dict.fromkeys(peers_identity.NAMES, 1))
     where = (tmp_path / "data", tmp_path / "results", tmp_path / "work")
@@ -39,6 +40,12 @@ def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pyte
     assert "| 19.75 |" not in page  # DuetFace was not measured
     assert "| 16.28 |" in page
     assert path.with_suffix(".png").is_file()
+
+
+def test_every_system_is_attacked_on_faces() -> None:
+    attacked = {name.partition(":")[0] for name in (*peers_identity.PEERS, *peers_identity.ALSO_ON_FACES)}
+    assert attacked == set(MODULES)
+    assert all(load_peer(name).name == name for name in peers_identity.ALSO_ON_FACES)
 
 
 def test_the_network_tells_unprotected_classes_apart_and_fails_without_information() -> None:

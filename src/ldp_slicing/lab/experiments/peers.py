@@ -88,9 +88,15 @@ def _draw_examples(rows: Sequence[Row], source: Tensor, results: Path) -> None:
     for row in systems_first(select(rows, method="peer"), lambda row: str(row.options["peer"])):
         name = str(row.options["peer"])
         if (images := read_example(name, results / EXAMPLES, 2)) is not None:
-            system, _, setting = name.partition(":")
-            columns[f"{system}\n{setting}\n{WORDS[row.metrics['best_reconstruction']]}"] = images
+            columns[f"{_in_two_lines(name)}\n{WORDS[row.metrics['best_reconstruction']]}"] = images
     write_sheet(columns, results / SHEET)
+
+
+def _in_two_lines(name: str) -> str:
+    """The name of a peer as it fits above a column."""
+    system, _, setting = name.partition(":")
+    kind, learned, rest = setting.partition("-learned-")
+    return f"{system}:{kind}\n{learned.strip('-')} {rest}" if learned else f"{system}\n{setting}"
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -105,7 +111,7 @@ def table(rows: Sequence[Row]) -> str:
         recognised.append(
             [
                 name,
-                f"eps {promise['epsilon']:.4g} per {promise['unit']}" if promise else "none",
+                _promised(promise) if promise else "none",
                 f"{known:.2f}" if (known := published(name)) else "-",
                 f"{metrics['size']['values']:,}",
                 f"{metrics['size']['bytes']:,}",
@@ -164,6 +170,12 @@ def table(rows: Sequence[Row]) -> str:
             "\n".join(notes) + "\n",
         ]
     )
+
+
+def _promised(guarantee: Any) -> str:  # noqa: ANN401 - JSON
+    largest = guarantee.get("largest")
+    most = "" if largest is None else f", at most {largest:,.4g}"
+    return f"eps {guarantee['epsilon']:.4g} per {guarantee['unit']}{most}"
 
 
 def _verified(found: Any) -> str:  # noqa: ANN401 - JSON

@@ -72,14 +72,19 @@ class Dctdp(Peer):
 
     @property
     def revision(self) -> int:
-        return 3 if self.learned else 2
+        if not self.learned:
+            return 2
+        return 4 if self.sensitivity == "range" else 3  # its largest eps is recorded since
 
     @property
     def guarantee(self) -> Guarantee | None:
         """With sensitivity 1 there is none: coefficients differ by up to hundreds."""
         if self.sensitivity == "code":
             return None
-        return Guarantee("coefficient, on average" if self.learned else "coefficient", self.epsilon)
+        if not self.learned:
+            return Guarantee("coefficient", self.epsilon)
+        largest = None if self.shares is None else self.epsilon * float(self.shares.max())
+        return Guarantee("coefficient, on average", self.epsilon, largest)
 
     def train(self, public: Tensor, people: Tensor, teacher: nn.Module) -> Self:
         low, high = _range_of(public) if self.sensitivity == "range" else (None, None)

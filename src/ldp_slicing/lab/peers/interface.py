@@ -26,10 +26,14 @@ BATCH = 64
 
 @dataclass(frozen=True)
 class Guarantee:
-    """Differential privacy with this eps for one unit, such as "released pixel", "source pixel" or "coefficient"."""
+    """Differential privacy with this eps for one unit, such as "released pixel", "source pixel" or "coefficient".
+
+    largest: if units have different eps, of which ``epsilon`` is the mean, the largest of them.
+    """
 
     unit: str
     epsilon: float
+    largest: float | None = None
 
 
 @dataclass(frozen=True)
