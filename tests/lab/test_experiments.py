@@ -41,7 +41,6 @@ from ldp_slicing.lab.experiments import (
     identity_people,
     load_experiment,
     overhead,
-    reconstructing,
     small_sets,
     throughput,
     tradeoff,
@@ -78,13 +77,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(MODELS, name, lambda classes: tiny(classes, channels=1))
     monkeypatch.setattr(chest, "SEEDS", 1)
     monkeypatch.setattr(augmentation, "HELD_OUT", 10)
-    for module in (augmentation, reconstructing, small_sets):
+    for module in (augmentation, small_sets):
         monkeypatch.setattr(module, "Plan", FewBits)
-    for name, values in {"STEPS": (1,), "BUDGETS": (20.0,), "HELD_OUT": 10}.items():
-        monkeypatch.setattr(reconstructing, name, values)
     for name, values in {"SIZES": (20, 50), "SEEDS": 1, "PLAIN_EPOCHS": 1}.items():
         monkeypatch.setattr(small_sets, name, values)
-    for embedder in ("dlib", "ir50", "wrn28-2"):
+    for embedder in ("dlib", "ir50"):
         monkeypatch.setitem(EMBEDDERS, embedder, (lambda: tiny(128), 128))
     monkeypatch.setattr(curves, "HELD_OUT", 10)
     monkeypatch.setattr(ablation, "HELD_OUT", 10)
@@ -113,7 +110,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(throughput, name, value)
     monkeypatch.setattr(identity, "TARGETS", (identity.EASY, (20.0, "haar")))
     monkeypatch.setattr(identity, "SLOW", {"wide-resnet": (identity.EASY,), "classifier": (identity.EASY,)})
-    monkeypatch.setattr(identity_people, "STAGES", (None, (20.0, "haar")))
     monkeypatch.setattr(identity_people, "HALVES", ((0, 1), (2, 3)))
     monkeypatch.setattr(objectives, "wide_resnet28", lambda classes, width, channels: tiny(classes, channels))
     monkeypatch.setitem(MODELS, "resnet9", tiny)
@@ -176,11 +172,10 @@ def test_the_page_of_x_rays_says_which_kinds_of_images_are_misclassified(tmp_pat
 
 MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are made, and how many rows it has
     "fidelity": (write_cifar, 5 + 2 * 7),
-    "curves": (write_cifar, 2 * 2 * (2 + 1 + 1) + 2 + 2 + 2 * 2 * 2),
+    "curves": (write_cifar, 2 * 2 * (2 + 1 + 1) + 2 + 2 + 2 * (2 + 1)),
     "decoding": (write_cifar, 2 * 2 + 1),
     "tuning": (write_cifar, 6),
     "augmentation": (write_cifar, 12),
-    "reconstructing": (write_cifar, 1 + 2),
     "small-sets": (write_cifar, 2 * 2),
     "dp-sgd": (write_cifar, 2 * 3 * (7 + 1)),
     "ablation": (write_cifar, 2 * 7 * 3),
@@ -190,10 +185,7 @@ MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are ma
     "psnr": (write_both, 2 * 2 * 7),
     "overhead": (write_lfw, 5),
     "throughput": (lambda _: None, 2 * 2),
-    "identity": (
-        write_both,
-        2 * (2 + 1 + 1) + 2 * (2 * 2 + 1 + 2 * 2),
-    ),  # also: blind, public; two stages of two curricula
+    "identity": (write_both, 2 * (2 + 1 + 1) + 2 * (2 * 2 + 1)),  # also: blind, public
     "tradeoff": (write_cifar, 2 + 2 + 1),
 }
 
@@ -514,25 +506,3 @@ def test_a_folder_without_results_is_refused(tmp_path: Path, monkeypatch: pytest
         assert ran.exit_code == 2
         assert "holds no results" in ran.output
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.usefixtures("small")
-def test_a_stage_of_a_curriculum_starts_from_the_one_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_lfw(tmp_path / "data")
-    monkeypatch.setattr(ExperimentContext, "shortened", lambda _, how: replace(how, epochs=1, batch=16))
-
-    def measured(only: str, work: str) -> list[str]:
-        said = list[str]()
-        folders = [tmp_path / name for name in ("data", "results", work)]
-        reproduce("identity", *folders, device="cpu", only=f"method=wide-resnet-taught {only}", say=said.append)
-        return [line.partition(":")[0] for line in said if "epoch 1 of 1" in line]
-
-    assert len(measured("epsilon=20 folds=1-2", "work")) == 2  # the first stage is trained, and not reported
-    (row,) = read_rows(tmp_path / "results" / "identity.json")
-    assert row.epsilon == 20.0
-    assert row.training
-    assert row.training.started_from
-    assert not measured("epsilon=20 folds=1-2", "work")
-    assert measured("epsilon=none folds=1-2", "work") == []  # its network is there, and measured
-    assert len(read_rows(tmp_path / "results" / "identity.json")) == 2
-    assert len(measured("folds=1-2|3-4", "elsewhere")) == 2  # only the half that is not done

@@ -102,10 +102,9 @@ def test_the_white_box_attacks_releases_of_every_size(tmp_path: Path) -> None:
     assert done
     plans = {(row.options["size"], plan_name(row.plans[0]), row.epsilon, row.prune) for row in rows}
     assert plans == {
-        *((size, plan_name(one.plan), one.plan.epsilon, one.prune) for one in sizes.EVERY_SIZE for size in SMALL),
+        *((size, "Y7+Y6+Cb7+Cr7", 5.2, None) for size in SMALL),
         (7, "Y7+Y6+Y5+Cb7+Cb6+Cr7+Cr6", 8.0, None),
     }
-    assert {row.epsilon for row in rows} == {3.5, 5.2, 8.0, 12.0, 20.0, 200.0}
     for row in rows:
         assert all("rank_1" in row.measurements[0].metrics[part] for part in ("release", "reconstruction"))
         assert sizes.image_epsilon(row) <= row.options["size"] ** 2 * row.epsilon
@@ -113,7 +112,7 @@ def test_the_white_box_attacks_releases_of_every_size(tmp_path: Path) -> None:
     assert "| 14 x 14 | Y7+Y6+Cb7+Cr7, not pruned | 5.2 | 1,019 | release |" in page
     assert "| none | " in page
     with Image.open(path.parent / "sizes-lfw-7.png") as image:
-        assert image.width > 4 * 112
+        assert image.width > 3 * 112  # the view and two plans
     said: list[str] = []
     again, _ = reproduce("sizes", **options, say=said.append)
     assert again

@@ -13,7 +13,6 @@ MODULES = {
     "decoding": "decoding",
     "tuning": "tuning",
     "augmentation": "augmentation",
-    "reconstructing": "reconstructing",
     "small-sets": "small_sets",
     "dp-sgd": "dpsgd",
     "ablation": "ablation",

@@ -8,46 +8,39 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ldp_slicing.files import atomic_path
 from ldp_slicing.lab.attacks.pairs import advantage, attack_with_pairs
 from ldp_slicing.lab.data.lfw import FaceSet, Side, images_in_pairs, load_lfw, sides
 from ldp_slicing.lab.data.sets import ImageSet, Split
-from ldp_slicing.lab.experiment import ExperimentContext, Trial, train_all, train_needed
+from ldp_slicing.lab.experiment import ExperimentContext, Trial, train_all
 from ldp_slicing.lab.experiments.lfw_sides import Teacher, load_teachers, pairs_of, people_of, people_with_several
 from ldp_slicing.lab.learners.embedding import embed
 from ldp_slicing.lab.learners.recipes import Recipe, recipe
 from ldp_slicing.lab.learners.run import TrainingRun
 from ldp_slicing.lab.metrics.verification import fold_accuracy
 from ldp_slicing.lab.rows import Metrics, Row
-from ldp_slicing.plan import BUDGETS, Plan
+from ldp_slicing.plan import Plan
 from ldp_slicing.view import Prune
 
 Target = tuple[float, Prune]  # eps and view
 
 HALVES = ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9))  # of the folds
-STAGES: tuple[Target | None, ...] = (None, (200.0, "haar"), *((eps, "haar") for eps in reversed(BUDGETS)))
-CURRICULA = ("wide-resnet-curriculum", "wide-resnet-taught")  # adversaries that are trained stage by stage
 
 
-def identity_row(dataset: str, method: str, target: Target | None, folds: tuple[int, ...] = ()) -> Row:
-    """The row of an adversary; without a target it attacks the sources themselves."""
-    if target is None:
-        return Row("identity", dataset, method, folds=folds)
+def identity_row(dataset: str, method: str, target: Target, folds: tuple[int, ...] = ()) -> Row:
+    """The row of an adversary."""
     eps, prune = target
     return Row("identity", dataset, method, (Plan.paper(eps),), prune, "every-epoch", "raw", folds)
 
 
 def measure_people(context: ExperimentContext, targets: Mapping[str, Sequence[Target]]) -> Iterator[Row]:
-    """targets: of the adversaries "untuned", "tuned" and "wide-resnet"; the others have ``STAGES``."""
-    wanted: list[tuple[str, Target | None]] = [(method, one) for method, some in targets.items() for one in some]
-    wanted += [(method, stage) for method in CURRICULA for stage in STAGES]
+    """targets: of the adversaries "untuned", "tuned" and "wide-resnet"."""
+    wanted = [(method, one) for method, some in targets.items() for one in some]
     rows = [identity_row("lfw", method, target, half) for method, target in wanted for half in HALVES]
     if not context.wants_any(rows):
         return
@@ -57,8 +50,6 @@ def measure_people(context: ExperimentContext, targets: Mapping[str, Sequence[Ta
     attacks = {side.folds: _Half(faces, side, teachers[side.folds], context) for side in halves}
     trials = [trial for half in attacks.values() for trial in half.trials(targets)]
     yield from train_all(trials, context, lambda run, row: attacks[row.folds].attack(run, row))
-    for method in CURRICULA:
-        yield from _train_in_stages(method, attacks, context)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,24 +89,7 @@ class _Half:
         train = Split(self.faces.images[self.side.images[several]], numbers)
         return ImageSet("lfw", int(numbers.max()) + 1, train, self.people.test)
 
-    def stage(self, method: str, number: int) -> Trial:
-        """The network of a stage. It starts from the network of the stage before, which ``attack`` has written."""
-        row, how = identity_row("lfw", method, STAGES[number], self.side.folds), stage_recipe(method, number)
-        options = dict[str, Any]()
-        if number:
-            before = f"{method}, stage {number - 1}, {stage_recipe(method, number - 1).name}, {self.teacher.origin}"
-            options = {"weights": self._weights(method), "started_from": before}
-        if method == "wide-resnet-taught":
-            return self.context.trial(row, self.people, how, targets=self.taught, **options)
-        return self.context.trial(row, self.paired, how, pairs=pairs_of(self.faces, self.side), **options)
-
-    def _weights(self, method: str) -> Path:
-        return self.context.work / f"{method}-{self.side.folds[0]}.pt"
-
     def attack(self, run: TrainingRun, row: Row) -> Row:
-        if row.method in CURRICULA:
-            with atomic_path(self._weights(row.method)) as temporary:
-                torch.save(run.model.state_dict(), temporary)
         pairs = run.task.pairs is not None
         return replace(row, metrics=attack_with_pairs(run) if pairs else self._link(run))
 
@@ -144,54 +118,3 @@ def _pairs_recipe() -> Recipe:
     smaller = "width 2 and 30 epochs in batches of 128, on faces of LFW; the paper's was trained on BUPT"
     deviations = (smaller, *pairs.deviations[1:])
     return replace(pairs, name="pairs-faces", width=2, batch=128, epochs=30, deviations=deviations)
-
-
-def stage_recipe(method: str, number: int) -> Recipe:
-    """The first stage is trained on sources for longer, the others start from the network of the stage before."""
-    curriculum = "first on sources, then on releases with less and less eps, each stage from the network before it"
-    if method == "wide-resnet-taught":
-        alone = replace(
-            recipe("faces-teacher"),
-            model="wrn28-2",
-            epochs=60,
-            learning_rate=2e-3,
-            pad=4,
-            mean=(0.5,) * 3,
-            std=(0.25,) * 3,
-        )
-        curriculum = f"Wide-ResNet-28 of width 2 from random weights instead of dlib's network; {curriculum}"
-        deviations = (alone.deviations[0], curriculum, *alone.deviations[3:])
-    else:
-        alone = replace(_pairs_recipe(), epochs=60)
-        deviations = (curriculum, *alone.deviations)
-    first = replace(alone, name=f"{method}-first", deviations=deviations)
-    if not number:
-        return first
-    return replace(first, name=f"{method}-next", epochs=12, learning_rate=first.learning_rate / 3)
-
-
-def _train_in_stages(
-    method: str, attacks: Mapping[tuple[int, ...], _Half], context: ExperimentContext
-) -> Iterator[Row]:
-    """Train the networks of a curriculum, both halves of the folds side by side.
-
-    A stage that is done is trained again if a later one is not and the work folder does not have the network.
-    """
-    stages = [[half.stage(method, number) for half in attacks.values()] for number in range(len(STAGES))]
-    left = [
-        (number, one.row.folds)
-        for number, stage in enumerate(stages)
-        for one in stage
-        if context.wants(one.row) and not context.is_done(one.row, one.task)
-    ]
-    for number, stage in enumerate(stages):
-        needed = {folds for later, folds in left if later >= number}
-        trials, finished = [one for one in stage if one.row.folds in needed], list[Row]()
-
-        def attack(run: TrainingRun, row: Row, finished: list[Row] = finished) -> Row:
-            finished.append(row)
-            return attacks[row.folds].attack(run, row)
-
-        yield from train_needed(trials, context, attack)
-        if len(finished) < len(trials):
-            return  # the time is up

@@ -12,7 +12,6 @@ from ldp_slicing.lab.attacks.attack_target import SETS, open_target
 from ldp_slicing.lab.attacks.reconstruct import attack_with_network
 from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExperiment, train_all, with_recipe
 from ldp_slicing.lab.experiments.attack_pages import (
-    EASY,
     mean_image,
     mean_image_rows,
     originals_note,
@@ -21,7 +20,7 @@ from ldp_slicing.lab.experiments.attack_pages import (
 )
 from ldp_slicing.lab.learners.recipes import recipe
 from ldp_slicing.lab.learners.run import TrainingRun
-from ldp_slicing.lab.plans import VIEW_NAMES, Candidate, paper, thick
+from ldp_slicing.lab.plans import VIEW_NAMES, Candidate, thick
 from ldp_slicing.lab.rows import Metrics, Row, plan_name, select
 from ldp_slicing.lab.tables import attack_cells, attack_heads, markdown
 
@@ -29,14 +28,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIZES = (56, 28, 14)  # of releases of 112 x 112 sources, in pixels
-THICK = (thick(None, 3.5, "76"), thick(None, 5.2, "76", "7"), thick(None, 12, "76543", "765"))  # as in `tradeoff`
+THICK = thick(None, 5.2, "76", "7")
 SMALLEST = thick(None, 8.0, "765", "76")  # with three bits of luma and two of each chroma, for the smallest size
-EVERY_SIZE = (*THICK, paper("haar", 20.0), paper(None, EASY))
 
 
 def _candidates() -> list[tuple[int, Candidate]]:
-    found = [(size, candidate) for candidate in EVERY_SIZE for size in SIZES]
-    return [*found, (SIZES[-1], SMALLEST)]
+    return [*((size, THICK) for size in SIZES), (SIZES[-1], SMALLEST)]
 
 
 def measure(context: ExperimentContext) -> Iterator[Row]:
@@ -53,8 +50,6 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
     def finish(run: TrainingRun, row: Row) -> Row:
         outcome = attack_with_network(run, target)
         done = with_outcome(row, outcome, target)
-        if row.prune:
-            return done
         name = f"sizes-lfw-{row.options['size']}"
         return replace(done, files=write_sheet(context, target, name, None, outcome.examples, size=run.task.size))
 
@@ -124,9 +119,6 @@ EXPERIMENT = Experiment(
 Faces of 112 x 112 pixels are shrunk before the noise (`--max-side`), and the white-box attack reconstructs them at
 112 x 112. A released pixel is repeated for each source pixel that it stands for; otherwise network, public images and
 attacked people are those of `white-box`. Each network is trained for one size and plan.
-
-- The command measures thick slices without pruning, the paper's plan with pruning at eps 20, and eps 200, which has
-  almost no noise and is the easy target. The table has what was measured so far.
 """,
     measure,
     table,

@@ -25,7 +25,6 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {
 EMBEDDERS: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "ir50": (ir50, EMBEDDING),
     "dlib": (DlibOfCrop, 128),
-    "wrn28-2": (lambda: wide_resnet28(128, width=2), 128),
 }
 
 
