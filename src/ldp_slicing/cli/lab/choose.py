@@ -10,8 +10,6 @@ from ldp_slicing.cli.lab.options import NO_LIMIT
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.slicer import Slicer
 
-SIDE = 32  # of an image of CIFAR-10, in pixels
-
 
 @refusals_exit
 def choose(
@@ -46,7 +44,7 @@ def choose(
     """
     from ldp_slicing.lab.choose import choose as choose_point
     from ldp_slicing.lab.choose import choose_from_report
-    from ldp_slicing.lab.plans import TASK, measured
+    from ldp_slicing.lab.plans import SIDE, TASK, measured
 
     if task != TASK:
         for line in choose_from_report(task, results, max_leakage, max_linkage, max_epsilon):
