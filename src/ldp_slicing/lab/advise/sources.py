@@ -117,7 +117,8 @@ def _list(source: Path, labels: str | None, groups: str | None) -> list[SourceIt
     if tables:
         if labels is None:
             raise DataError(
-                f"{source} contains Parquet files: name their column of labels with --labels COLUMN, or --labels none"
+                f"the images of {source} are in Parquet files: name the column of labels with --labels COLUMN, "
+                "or --labels none"
             )
         return _from_parquet(tables, None if labels == "none" else labels, groups)
     if not source.is_dir():
