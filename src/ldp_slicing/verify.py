@@ -130,7 +130,10 @@ def verify_file(place: Storage, name: str) -> VerifyReport:
     if not place.exists(card_name):
         if (folder := _folder_of_set(place)) is not None:
             raise ReleaseError(f"is one of a set, which has one card: name the folder of the set, {folder}")
-        raise ReleaseError(f"has no {card_name}: this is not a release, or it was separated from its card")
+        raise ReleaseError(
+            f"has no {card_name}: this is not a release, or it was separated from its card, or it was made from Python "
+            "without a card"
+        )
     if (problem := _check_file(place, name, None, _read_claims(place, card_name), contents)) is not None:
         report.problems.append((name, problem))
         contents.wrong = True

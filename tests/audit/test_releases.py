@@ -84,9 +84,14 @@ def test_one_release_with_its_card(tmp_path: Path) -> None:
     release(tmp_path / "a.png", tmp_path / "release.png", ReleaseSettings(20.0, prune="dct"))
     report = audit_releases(tmp_path / "release.png")
     assert report.passed, str(report)
+    card, files = (check.tested for check in report.checks[:2])
+    assert card.startswith("release.png.card.json: 1 statement")
+    assert "manifest.jsonl" not in files
+    assert "no manifest" in files
     (tmp_path / "release.png.card.json").unlink()
     with pytest.raises(
-        AuditError, match=r"has no release\.png\.card\.json: this is not a release, or it was separated from its card"
+        AuditError,
+        match=r"has no release\.png\.card\.json: this is not a release, or .* was made from Python without a card",
     ):
         audit_releases(tmp_path / "release.png")
 

@@ -192,7 +192,7 @@ def test_files_of_the_operating_system_are_ignored_with_one_notice(tmp_path: Pat
     (source / ".DS_Store").unlink()
     assert privatize(source, target)[::2] == (0, "")
     status, _, err = privatize(plant(tmp_path / "only", LITTER), tmp_path / "out2")
-    assert (status, "holds no file that can be released" in err) == (2, True)
+    assert (status, "holds no file that can be released: `ldp-slicing privatize --help` lists" in err) == (2, True)
     status, _, err = privatize(plant(tmp_path / "one", LITTER) / ".DS_Store", tmp_path / "out.png")
     assert (status, "not released: .DS_Store: not an image" in err) == (1, True)  # it was named, so it is meant
 
@@ -301,6 +301,14 @@ def test_refusals_exit_with_2_and_write_nothing(
     assert err
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")} == {"in", "in/a.png", "full", "full/b.png"}
     assert not default_ledger().exists()
+
+
+@pytest.mark.parametrize(("given", "meant"), [(["privatise"], "privatize"), (["lab", "atack"], "attack")])
+def test_a_misspelt_command_is_answered_with_the_nearest_one(given: list[str], meant: str) -> None:
+    result = CliRunner().invoke(app, given)
+    assert (result.exit_code, f"Did you mean '{meant}'?" in result.stderr) == (2, True)
+    result = CliRunner().invoke(app, ["zzz"])
+    assert (result.exit_code, "Did you mean" in result.stderr) == (2, False)
 
 
 def test_the_argument_that_is_missing_is_named() -> None:

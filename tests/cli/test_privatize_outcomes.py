@@ -61,6 +61,15 @@ def test_what_may_hold_images_fails_and_is_not_skipped(name: str, tmp_path: Path
     assert (problem["source"], problem["reason"]) == (name, Reason.UNREADABLE)
 
 
+def test_statements_are_separated_by_an_empty_line(tmp_path: Path) -> None:
+    grey = encoded(gradient()[..., 0], "PNG")
+    source = plant(tmp_path / "in", {"colour.png": encoded(gradient(), "PNG"), "grey.png": grey})
+    for options in (["--dry-run"], []):
+        _, out, _ = privatize(source, tmp_path / "out", *options)
+        assert out.count("1 release of ") == 2
+        assert ".\n\n1 release of " in out
+
+
 def test_reasons(tmp_path: Path) -> None:
     images = small_images(3)
     source = plant(tmp_path / "in", {"a.png": images["00000.png"]})

@@ -107,6 +107,15 @@ def test_a_zip_file_is_a_folder(tmp_path: Path) -> None:
     assert list(outputs(tmp_path / "both")) == ["more/a.png", *(f"photos/summer/{name}" for name in images)]
 
 
+def test_a_zip_file_in_a_folder_is_refused_with_advice(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    with zipfile.ZipFile(tmp_path / "in/photos.zip", "w") as archive:
+        archive.writestr("a.png", PNG)
+    status, _, err = privatize(tmp_path / "in", tmp_path / "out")
+    assert status == 1
+    assert "not released: photos.zip: is a zip file: name it as a source of its own, or unpack it\n" in err
+
+
 def test_include_and_exclude(tmp_path: Path) -> None:
     images = list(small_images(4).values())
     names = ("a.png", "drafts/b.png", "c.gif", "notes.txt")

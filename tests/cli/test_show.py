@@ -114,7 +114,7 @@ def test_dicom_files_and_deep_grey_use_the_plan_of_their_word(tmp_path: Path, mo
         ),
         ("shard.tar", "sheet.png", "shard.tar: not an image"),
         ("torn.dcm", "sheet.png", "torn.dcm: cannot be decoded"),
-        (".", "sheet.png", "Is a directory"),
+        (".", "sheet.png", "is a folder: name one image or DICOM file in it"),
     ],
 )
 def test_refusals_write_nothing(source: str, target: str, why: str, tmp_path: Path) -> None:

@@ -14,8 +14,12 @@ from typing import Any
 import pytest
 import typer
 
+from ldp_slicing import Plan, Slicer
 from ldp_slicing.cli import app
+from ldp_slicing.storage import LocalStorage
+from ldp_slicing.verify import verify_file
 from tests.docs.documents import PAGES, ROOT, blocks, command_lines, normalised, sessions
+from tests.markers import gradient
 
 QUOTING = [page for page in PAGES if blocks(page.read_text(), "console")]
 LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]*)#?([^)\s]*)\)")
@@ -65,6 +69,17 @@ def test_every_import_resolves(page: Path) -> None:
             pytest.importorskip("torch")
         module = importlib.import_module(node.module)
         assert all(hasattr(module, one.name) for one in node.names)
+
+
+def test_a_release_that_is_saved_as_the_guide_says_can_be_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = (
+        block for block in blocks((ROOT / "docs/guide/python.md").read_text(), "python") if "encode_png" in block
+    )
+    exec(code, {"slicer": Slicer(Plan.paper(20.0)), "image": gradient()})
+    assert not verify_file(LocalStorage(tmp_path), "release.png").problems
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

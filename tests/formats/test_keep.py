@@ -72,6 +72,7 @@ def test_a_damaged_table_is_refused_as_damaged(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.parquet": table([PNG])[:100]})
     ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("labels",)))
     assert "is not a Parquet file, or is damaged" in ran.problems["a.parquet"]
+    assert "\n" not in ran.problems["a.parquet"]
 
 
 def test_a_misspelt_ending_beside_a_correct_one_is_noticed(tmp_path: Path) -> None:

@@ -469,9 +469,13 @@ def test_choose_proposes_the_best_validation_accuracy_within_the_limits(tmp_path
     assert found.exit_code == 0
     assert "Y7+Y4, pruned, eps 2.4\ntest accuracy 66.00 %" in found.output
     assert "prune='haar'" in found.output
+    assert "measured on CIFAR-10 (32 x 32 objects)\nAt eps 2.4 and " in found.output
+    assert "treat these releases as recognisable" in choose("--max-leakage", "1").output
     assert "paper, not pruned, eps 20" in choose("--max-leakage", "1").output
-    assert "Slicer(Plan.paper(20), prune=None)" in choose("--max-leakage", "1").output
-    assert "ldp-slicing privatize SRC DST --epsilon 20 --prune none" in choose("--max-leakage", "1").output
+    assert "Slicer(Plan.paper(20), prune=None, size=32)" in choose("--max-leakage", "1").output
+    assert (
+        "ldp-slicing privatize SRC DST --epsilon 20 --prune none --max-side 32" in choose("--max-leakage", "1").output
+    )
     for options, word in (
         (("--max-leakage", "0.1"), "the smallest is 0.160 (paper, pruned, eps 1)"),
         (("--max-leakage", "1", "--max-epsilon", "0.5"), "the smallest has 1"),

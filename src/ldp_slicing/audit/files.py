@@ -64,6 +64,8 @@ class ReleaseSet:
     """What was read of a set: the statements with their releases, and what is wrong with files and card."""
 
     name: str
+    card_name: str = CARD_NAME
+    has_manifest: bool = True
     statements: dict[int, AuditedStatement] = field(default_factory=dict)  # by the bits of a word
     files: list[str] = field(default_factory=list)
     card: list[str] = field(default_factory=list)
@@ -93,7 +95,8 @@ def read_set(target: Path, *, strict: bool = False) -> ReleaseSet:
 
 def _read_single(target: Path) -> ReleaseSet:
     """Read one file with its card."""
-    found, card_name = ReleaseSet(str(target)), card_name_of(target.name)
+    card_name = card_name_of(target.name)
+    found = ReleaseSet(str(target), card_name, has_manifest=False)
     try:
         problems = verify_file(LocalStorage(target.parent), target.name).problems
     except ReleaseError as error:

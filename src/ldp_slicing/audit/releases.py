@@ -21,7 +21,7 @@ from ldp_slicing.audit.noise import add_up, agreement_p_values, clamped_p_value,
 from ldp_slicing.audit.power import MODERATE, detectable, detected_sigma
 from ldp_slicing.audit.report import ERROR_RATE, SHOWN, Check, Power, Report, Verdicts
 from ldp_slicing.audit.shared_masks import TESTS, Comparison
-from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME
+from ldp_slicing.manifest import MANIFEST_NAME
 from ldp_slicing.plan import Plan
 from ldp_slicing.wording import counted
 
@@ -59,7 +59,7 @@ def audit_releases(target: Path | str, *, error_rate: float = ERROR_RATE, strict
 
 
 def _check_card(found: ReleaseSet) -> Check:
-    tested = f"{CARD_NAME}: {counted(len(found.statements), 'statement')}, recomputed from plan and files"
+    tested = f"{found.card_name}: {counted(len(found.statements), 'statement')}, recomputed from plan and files"
     if found.files:
         tested += "; files that are missing or wrong are not counted"
     if not found.complete:
@@ -69,7 +69,8 @@ def _check_card(found: ReleaseSet) -> Check:
 
 def _check_files(found: ReleaseSet) -> Check:
     failures = tuple(found.files) if found.releases or found.files or found.card else ("there is no release",)
-    tested = f"what `ldp-slicing verify` checks: {MANIFEST_NAME}, checksums, nothing but releases"
+    listed = f"{MANIFEST_NAME}, checksums" if found.has_manifest else "no manifest to compare it with"
+    tested = f"what `ldp-slicing verify` checks: {listed}, nothing but releases"
     if found.lost:
         tested += f"; {found.lost:,} lost"
     if found.litter:

@@ -165,7 +165,7 @@ def advise(
         from ldp_slicing.lab.advise.request import Request, Talk
         from ldp_slicing.lab.advise.run import advise as measure
     except ModuleNotFoundError as error:
-        raise missing_extra(error) from None
+        raise missing_extra(error, "advise") from None
 
     def family(name: str) -> Family:
         if name not in FAMILIES:

@@ -21,7 +21,7 @@ Budget = Annotated[
         "-e",
         parser=parse_number,
         metavar="NUMBER",
-        help="Budget of one released pixel. Of settings of one plan, the smaller one is more private.",
+        help="Budget of one released pixel. Within one plan, a smaller budget is more private.",
         show_default=False,
     ),
 ]

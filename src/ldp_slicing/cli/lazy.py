@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -57,6 +58,12 @@ def lazy_group(package: str, summaries: Mapping[str, str]) -> type[TyperGroup]:
     class LazyGroup(CommandGroup):
         def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's, or typer's copy of it
             return list(summaries)
+
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
+            """Suggest a command for a misspelt one. Typer's suggestions do not know commands that are not imported."""
+            if args[0] not in summaries and (near := get_close_matches(args[0], summaries, 1)):
+                ctx.fail(f"No such command '{args[0]}'. Did you mean '{near[0]}'?")
+            return super().resolve_command(ctx, args)
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
             if cmd_name not in summaries:

@@ -13,6 +13,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
+from ldp_slicing.card import Card
 from ldp_slicing.cli.common import err, out, plain
 from ldp_slicing.cli.shrinking import Lowered
 from ldp_slicing.errors import Reason
@@ -177,8 +178,12 @@ def print_report(run: Run, seconds: float, target: str, said: Collection[str]) -
         for lowered in lowered_by_shrinking(run):
             out.print(lowered.sentence)
         out.print(f"written to {plain(target)}{by_run}; {plain(run.paths.card_path)} states the promise:\n")
-        for statement in card.statements:  # the last line is what an attacker got
-            out.print(str(statement), markup=False)
+        print_statements(card)
+
+
+def print_statements(card: Card) -> None:
+    """Print the statements of a card. The last line of each is what an attacker got."""
+    out.print("\n\n".join(map(str, card.statements)), markup=False)
 
 
 def print_dry(run: Run) -> None:
@@ -195,8 +200,7 @@ def print_dry(run: Run) -> None:
         err.print(f"[bold red]there would be no card:[/bold red] {plain(run.result.problem)}")
     elif card is not None:
         out.print("the card would state:\n")
-        for statement in card.statements:
-            out.print(str(statement), markup=False)
+        print_statements(card)
     out.print("\nNothing was written or spent.")
 
 

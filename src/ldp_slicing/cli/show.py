@@ -54,6 +54,8 @@ def show(
         raise ReleaseError(f"{target} must end in .png")
     if os.path.lexists(target):
         raise ReleaseError(f"{target} exists and is not overwritten: choose another name")
+    if image.is_dir():
+        raise ReleaseError(f"{image} is a folder: name one image or DICOM file in it")
     size = choose_size(max_side, fit, pad)
     try:
         source = read_single(image)

@@ -18,16 +18,19 @@ from ldp_slicing.png import HEADER_BYTES, SIGNATURE, Canvas, encode_png, read_he
 from ldp_slicing.storage import TemporaryFile
 
 NOT_RECOGNISED = (  # files that no other reader claims end up here
-    f"{NO_IMAGE}, and its name does not say that it is a shard (.tar), Parquet (.parquet), DICOM (.dcm), "
-    "a video (.mp4, ...) or a CIFAR pickle (no suffix)"
+    f"{NO_IMAGE}, nor by its name a shard (.tar), a Parquet file (.parquet), a DICOM file (.dcm), a video (.mp4, ...) "
+    "or a CIFAR pickle (no suffix): convert it, or leave it out with --exclude"
 )
+_ZIP_START, _ZIP_FILE = b"PK\x03\x04", "is a zip file: name it as a source of its own, or unpack it"
 _MOST_FOREIGN_PIXELS = 1 << 26
 _TAIL_BYTES = 1 << 20  # that are read beyond the longest PNG of a size, to describe them
 
 
 def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
     """Yield the one image of the file."""
-    data = read_whole(file, otherwise=NOT_RECOGNISED)
+    is_zip = file.read(len(_ZIP_START)) == _ZIP_START
+    file.seek(0)
+    data = read_whole(file, otherwise=_ZIP_FILE if is_zip else NOT_RECOGNISED)
     yield make_entry("", decode_image(data), hashlib.sha256(data).digest())
 
 

@@ -88,7 +88,7 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
                 yield entry
                 row += 1
     except (pa.ArrowException, OSError) as error:
-        raise ImageError(f"is not a Parquet file, or is damaged: {error}") from None
+        raise ImageError(f"is not a Parquet file, or is damaged: {str(error).strip()}") from None
 
 
 def keepable(open_file: Callable[[], BinaryIO]) -> Collection[str]:
@@ -98,7 +98,7 @@ def keepable(open_file: Callable[[], BinaryIO]) -> Collection[str]:
             check_declared(file)
             schema = pq.ParquetFile(file).schema_arrow
         except pa.ArrowException as error:
-            raise ImageError(f"is not a Parquet file, or is damaged: {error}") from None
+            raise ImageError(f"is not a Parquet file, or is damaged: {str(error).strip()}") from None
         return set(schema.names) - {_image_column(schema, Options())}
 
 

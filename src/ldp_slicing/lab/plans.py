@@ -23,6 +23,7 @@ from ldp_slicing.view import Prune
 MEASURED = Path(__file__).with_name("plans.json")
 TASK = "cifar10"
 CHANCE = 0.1
+SIDE = 32  # of the images that were measured, in pixels
 VIEW_NAMES: dict[Prune, str] = {None: "not pruned", "haar": "pruned", "haar4": "pruned, detail x 4"}
 VIEWS: tuple[Prune, ...] = (None, "haar", "haar4")
 
@@ -48,14 +49,17 @@ class Candidate:
 
     @property
     def command(self) -> str:
+        """The command that releases at this setting, in the size that was measured: larger images would leak more."""
         slices = f" --slices {self.slices}" if self.slices else ""
-        return f"ldp-slicing privatize SRC DST --epsilon {self.plan.epsilon:g}{slices} --prune {self.prune or 'none'}"
+        options = f"--epsilon {self.plan.epsilon:g}{slices} --prune {self.prune or 'none'} --max-side {SIDE}"
+        return f"ldp-slicing privatize SRC DST {options}"
 
     @property
     def code(self) -> str:
         """The same in Python."""
         slices = f'Plan.sliced({self.plan.epsilon:g}, "{self.slices}")'
-        return f"Slicer({slices if self.slices else f'Plan.paper({self.plan.epsilon:g})'}, prune={self.prune!r})"
+        plan = slices if self.slices else f"Plan.paper({self.plan.epsilon:g})"
+        return f"Slicer({plan}, prune={self.prune!r}, size={SIDE})"
 
 
 def paper(prune: Prune, eps: float) -> Candidate:

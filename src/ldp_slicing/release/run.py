@@ -220,7 +220,8 @@ def prepare(
             check_new(paths)
             check_writable(paths)
             if not any(is_source(paths, found) for found in paths.source.files()):
-                which = " and is selected by --include and --exclude" if selection else ""
+                formats = ": `ldp-slicing privatize --help` lists the formats that are read"
+                which = " and is selected by --include and --exclude" if selection else formats
                 raise ReleaseError(
                     f"{' and '.join(sources)} holds no file that can be released{which}", Reason.NO_FILES
                 )

@@ -137,7 +137,7 @@ def test_a_table_must_stay_in_its_folder_and_have_its_columns(tmp_path: Path) ->
     with pytest.raises(LdpSlicingError, match="is in no class folder"):
         list_sources(folder / "rows")
     parquet = parquet_of(folder, tmp_path / "set.parquet")
-    with pytest.raises(LdpSlicingError, match="name the column of labels"):
+    with pytest.raises(LdpSlicingError, match=r"set\.parquet are in Parquet files: name the column of labels"):
         list_sources(parquet)
     with pytest.raises(LdpSlicingError, match="has no column 'age'"):
         list_sources(parquet, "age")

@@ -83,8 +83,8 @@ def from_command_line(context: typer.Context, name: str) -> bool:
     return origin is not None and origin.name == "COMMANDLINE"
 
 
-def missing_extra(error: ModuleNotFoundError) -> LdpSlicingError:
-    return LdpSlicingError(f"the lab needs {error.name}: pip install 'ldp-slicing[lab]'")
+def missing_extra(error: ModuleNotFoundError, command: str = "the lab") -> LdpSlicingError:
+    return LdpSlicingError(f"{command} needs {error.name}: pip install 'ldp-slicing[lab]'")
 
 
 def interruptible() -> AbstractContextManager[list[int]]:

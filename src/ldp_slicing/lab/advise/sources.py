@@ -116,7 +116,10 @@ def _list(source: Path, labels: str | None, groups: str | None) -> list[SourceIt
     tables = _parquet_files(source)
     if tables:
         if labels is None:
-            raise DataError(f"{source} is a table: name the column of labels with --labels COLUMN, or --labels none")
+            raise DataError(
+                f"the images of {source} are in Parquet files: name the column of labels with --labels COLUMN, "
+                "or --labels none"
+            )
         return _from_parquet(tables, None if labels == "none" else labels, groups)
     if not source.is_dir():
         raise DataError(f"{source} is neither a folder of images nor a Parquet file")
@@ -374,7 +377,7 @@ def _read_parquet(path: Path) -> Any:  # noqa: ANN401 - a table of pyarrow
     try:
         return pa.parquet.read_table(path)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is not a Parquet file, or is damaged: {error}") from None
+        raise DataError(f"{path} is not a Parquet file, or is damaged: {str(error).strip()}") from None
 
 
 def _pyarrow() -> ModuleType:

@@ -10,7 +10,7 @@ from ldp_slicing.errors import DataError
 from ldp_slicing.lab.data.sets import ImageSet, Split, require_file, require_folder
 from ldp_slicing.pickles import unpickle_data
 
-SOURCE = "the {} python version (www.cs.toronto.edu/~kriz/cifar.html), unpacked"
+SOURCE = "the unpacked {} python version (www.cs.toronto.edu/~kriz/cifar.html)"
 
 
 def load_cifar(name: str, folder: Path) -> ImageSet:
