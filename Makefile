@@ -19,9 +19,9 @@ SETTINGS := pyproject.toml setup.py $(wildcard src/ldp_slicing/_kernel*.[ch])
 demo: .venv/installed
 	rm -rf demo && mkdir demo
 	$(BIN)/ldp-slicing doctor
-	$(BIN)/ldp-slicing plan --epsilon 20 --size 512x512
+	$(BIN)/ldp-slicing plan --epsilon 2.4 --size 512x512 --max-side 112
 	$(BIN)/ldp-slicing show examples/astronaut.jpg --out demo/sheet.png
-	$(BIN)/ldp-slicing privatize examples/astronaut.jpg demo/release.png --epsilon 20 --ledger demo/ledger.sqlite
+	$(BIN)/ldp-slicing privatize examples/astronaut.jpg demo/release.png --epsilon 2.4 --max-side 112 --ledger demo/ledger.sqlite
 	@echo
 	@echo "demo/sheet.png       what the mechanism does to the portrait; for the owner only"
 	@echo "demo/release.png     the release, an ordinary image"

@@ -1,7 +1,7 @@
 """Local differential privacy for images: release = rebuild(view(source) XOR mask).
 
 >>> from ldp_slicing import privatize
->>> release = privatize(image, epsilon=20.0)        # doctest: +SKIP
+>>> release = privatize(image, epsilon=2.4)         # doctest: +SKIP
 
 Command line: ``ldp-slicing --help``. Documentation: docs/guide.
 """
