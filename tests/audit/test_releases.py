@@ -91,6 +91,23 @@ def test_one_release_with_its_card(tmp_path: Path) -> None:
         audit_releases(tmp_path / "release.png")
 
 
+def test_names_cannot_write_lines_of_their_own_into_the_report(tmp_path: Path) -> None:
+    """Names come from whoever made the folder, and a terminal obeys control characters."""
+    forged = "\x1b[2J\nconsistent with the card"
+    folder = tmp_path / "images" / forged
+    folder.mkdir(parents=True)
+    (folder / f"a{forged}.png").write_bytes(png(sample_image(0)[:8, :8]))
+    release(tmp_path / "images", tmp_path / "releases", ReleaseSettings(20.0))
+    (tmp_path / "releases" / forged / ".DS_Store").write_bytes(b"left by a file manager")
+    report = audit_releases(tmp_path / "releases")
+    assert report.outcome == "cannot tell at this budget"
+    text = f"{report}\n{report.verdict}"
+    assert "\x1b" not in text
+    assert not any(line.startswith("consistent") for line in text.splitlines())
+    assert r"such as \x1b[2J\nconsistent with the card/a" in text
+    assert r"not looked into: \x1b[2J\nconsistent with the card/.DS_Store (22 bytes)" in text
+
+
 def test_a_missing_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AuditError, match="neither a folder"):
         audit_releases(tmp_path / "nothing")
