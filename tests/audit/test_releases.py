@@ -68,13 +68,13 @@ def test_untouched_releases_pass(folder: Path) -> None:
     assert report.subject == f"6 releases in {folder}"
     assert report.error_rate == pytest.approx(ERROR_RATE)
     checks = by_name(report)
-    assert list(checks) == ["card", "files", "values", "duplicates", "noise", "clamped", "shared masks"]
+    assert list(checks) == ["card", "files", "values", "duplicates", "noise", "parts", "clamped", "shared masks"]
     assert "3 statements" in checks["card"].tested
     assert "3 of 3 pairs" in checks["shared masks"].tested
-    assert checks["shared masks"].limit == pytest.approx(ERROR_RATE / 4 / (3 * 3))
-    assert checks["clamped"].limit == pytest.approx(ERROR_RATE / 4 / (6 + 3))
+    assert checks["shared masks"].limit == pytest.approx(ERROR_RATE / 5 / (3 * 3))
+    assert checks["clamped"].limit == pytest.approx(ERROR_RATE / 5 / (6 + 3))
     assert checks["noise"].limit in [
-        pytest.approx(ERROR_RATE / 4 / 3 / (releases + 1) / len(pair_tests(plan)))
+        pytest.approx(ERROR_RATE / 5 / 3 / (releases + 1) / len(pair_tests(plan)))
         for releases, plan in ((4, Plan.paper(5.0)), (1, Plan.grey(5.0)), (1, Plan.grey(5.0, 16)))
     ]
 
