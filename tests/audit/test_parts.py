@@ -9,7 +9,7 @@ from ldp_slicing import Plan, Slicer
 from ldp_slicing.audit import noise
 from ldp_slicing.audit.faults import sample_image
 from ldp_slicing.audit.noise import FAMILIES, agreement_p_values, count_noise, pair_tests
-from ldp_slicing.audit.parts import SIDE, Parts, add_parts, judge_parts, tile_sums
+from ldp_slicing.audit.parts import SIDE, PartTests, add_parts, judge_parts, tile_sums
 from tests.cases import photographs, random_image
 
 SHAPES = [(1, 1), (1, 2), (1, 200), (200, 1), (2, 33), (33, 2), (31, 32), (32, 32), (32, 34), (70, 97)]
@@ -49,9 +49,9 @@ def test_the_worst_tile_is_named() -> None:
         "Cb7 equal in 400 of 512 pairs of pixels side by side, in the 32 x 32 pixels at column 64, row 32"
     )
     assert found.tests == 2 * (6 + 2)
-    assert judge_parts(agreeing[:0], pairs, [], []) == Parts()
-    assert add_parts([Parts(3, 0.5, "a"), Parts(4, 0.1, "b")]) == Parts(7, 0.1, "b")
-    assert add_parts([]) == Parts()
+    assert judge_parts(agreeing[:0], pairs, [], []) == PartTests()
+    assert add_parts([PartTests(3, 0.5, "a"), PartTests(4, 0.1, "b")]) == PartTests(7, 0.1, "b")
+    assert add_parts([]) == PartTests()
 
 
 @pytest.mark.parametrize(("epsilon", "side"), [(5.2, 64), (20.0, 64), (58.0, 128)])

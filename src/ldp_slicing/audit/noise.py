@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldp_slicing.audit.exact import read_groups
-from ldp_slicing.audit.parts import SIDE, Parts, add_parts, judge_parts, tile_sums
+from ldp_slicing.audit.parts import SIDE, PartTests, add_parts, judge_parts, tile_sums
 from ldp_slicing.audit.pixel_words import Pixels, Words
 from ldp_slicing.audit.rebuilt import channel_kernel, is_clamped, rebuilt
 from ldp_slicing.audit.tails import tail_above, tail_below
@@ -122,7 +122,7 @@ class NoiseCounts:
     agreeing: Counts
     clamped: int
     impossible: int
-    parts: Parts
+    parts: PartTests
 
 
 @lru_cache(maxsize=8)

@@ -21,7 +21,7 @@ _UNREMARKABLE = 3  # standard deviations above the mean up to which no tail is c
 
 
 @dataclass(frozen=True)
-class Parts:
+class PartTests:
     """How many tests of tiles there were, the smallest p-value of them, and what it says in words."""
 
     tests: int = 0
@@ -36,9 +36,9 @@ def tile_sums(agreeing: NDArray[np.bool_]) -> Counts:
     return sums
 
 
-def judge_parts(agreeing: Counts, pairs: Counts, probabilities: Sequence[float], names: Sequence[str]) -> Parts:
+def judge_parts(agreeing: Counts, pairs: Counts, probabilities: Sequence[float], names: Sequence[str]) -> PartTests:
     """Test the tiles of one release. agreeing: [tests, tiles down, tiles across]; pairs: those of each tile."""
-    found, side = list[Parts](), SIDE
+    found, side = list[PartTests](), SIDE
     chances = np.array(probabilities)[:, None, None]
     while pairs.size > 1 and len(names):  # one tile alone is the whole release
         expected = pairs * chances
@@ -53,7 +53,7 @@ def judge_parts(agreeing: Counts, pairs: Counts, probabilities: Sequence[float],
                 f"{names[number]} in {agreeing[number, row, column]:,} of {pairs[row, column]:,} pairs of pixels side "
                 f"by side, in the {side} x {side} pixels at column {column * side}, row {row * side}"
             )
-        found.append(Parts(agreeing.size, smallest, worst))
+        found.append(PartTests(agreeing.size, smallest, worst))
         agreeing, pairs, side = _merged(agreeing), _merged(pairs), 2 * side
     return add_parts(found)
 
@@ -65,8 +65,8 @@ def _merged(counts: Counts) -> Counts:
     return counts
 
 
-def add_parts(several: Iterable[Parts]) -> Parts:
+def add_parts(several: Iterable[PartTests]) -> PartTests:
     """All tests together."""
     parts = list(several)
-    worst = min(parts, key=lambda one: one.smallest, default=Parts())
-    return Parts(sum(one.tests for one in parts), worst.smallest, worst.worst)
+    worst = min(parts, key=lambda one: one.smallest, default=PartTests())
+    return PartTests(sum(one.tests for one in parts), worst.smallest, worst.worst)
