@@ -112,6 +112,16 @@ ATTACKS: dict[str, tuple[Callable[[str], str], str]] = {
         _statement(lambda one: one["plan"].update(epsilon_realised=0.1)),
         "plan.epsilon_realised is 0.1; it should be",
     ),
+    "an eps that no number can state": (
+        _statement(lambda one: [part.update(epsilon=1e308) for part in one["plan"]["slices"]]),
+        "sum to an epsilon above 1.7e308",
+    ),
+    "an eps spent that no number can state": (
+        _statement(
+            lambda one: one.update(most_spent_on_one_source=dict.fromkeys(one["most_spent_on_one_source"], 1e308))
+        ),
+        "a number on it is too large to compute with",
+    ),
     "a false colour": (_statement(lambda one: one["view"].update(colour="none")), "view.colour is 'none'"),
     "an unknown pruning": (_statement(lambda one: one["view"].update(prune="all")), "prune must be one of"),
     "another pruning": (_statement(lambda one: one["view"].update(prune="none")), "cannot affect up to 4"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
@@ -110,6 +111,8 @@ class Plan:
                     "slices must be disjoint"
                 )
             taken |= part.bits
+        if self._sum() > Fraction(sys.float_info.max):
+            raise PlanError("the slices sum to an epsilon above 1.7e308, which no number can state; use smaller ones")
         if self.requested is not None and self._sum() > Fraction(self.requested):
             raise PlanError(
                 f"the slices sum to {float(self._sum())!r}, which is more than the requested epsilon {self.requested!r}"

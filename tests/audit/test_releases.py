@@ -68,13 +68,13 @@ def test_untouched_releases_pass(folder: Path) -> None:
     assert report.subject == f"6 releases in {folder}"
     assert report.error_rate == pytest.approx(ERROR_RATE)
     checks = by_name(report)
-    assert list(checks) == ["card", "files", "values", "duplicates", "noise", "clamped", "shared masks"]
+    assert list(checks) == ["card", "files", "values", "duplicates", "noise", "parts", "clamped", "shared masks"]
     assert "3 statements" in checks["card"].tested
     assert "3 of 3 pairs" in checks["shared masks"].tested
-    assert checks["shared masks"].limit == pytest.approx(ERROR_RATE / 4 / (3 * 3))
-    assert checks["clamped"].limit == pytest.approx(ERROR_RATE / 4 / (6 + 3))
+    assert checks["shared masks"].limit == pytest.approx(ERROR_RATE / 5 / (3 * 3))
+    assert checks["clamped"].limit == pytest.approx(ERROR_RATE / 5 / (6 + 3))
     assert checks["noise"].limit in [
-        pytest.approx(ERROR_RATE / 4 / 3 / (releases + 1) / len(pair_tests(plan)))
+        pytest.approx(ERROR_RATE / 5 / 3 / (releases + 1) / len(pair_tests(plan)))
         for releases, plan in ((4, Plan.paper(5.0)), (1, Plan.grey(5.0)), (1, Plan.grey(5.0, 16)))
     ]
 
@@ -94,6 +94,23 @@ def test_one_release_with_its_card(tmp_path: Path) -> None:
         match=r"has no release\.png\.card\.json: this is not a release, or .* was made from Python without a card",
     ):
         audit_releases(tmp_path / "release.png")
+
+
+def test_names_cannot_write_lines_of_their_own_into_the_report(tmp_path: Path) -> None:
+    """Names come from whoever made the folder, and a terminal obeys control characters."""
+    forged = "\x1b[2J\nconsistent with the card"
+    folder = tmp_path / "images" / forged
+    folder.mkdir(parents=True)
+    (folder / f"a{forged}.png").write_bytes(png(sample_image(0)[:8, :8]))
+    release(tmp_path / "images", tmp_path / "releases", ReleaseSettings(20.0))
+    (tmp_path / "releases" / forged / ".DS_Store").write_bytes(b"left by a file manager")
+    report = audit_releases(tmp_path / "releases")
+    assert report.outcome == "cannot tell at this budget"
+    text = f"{report}\n{report.verdict}"
+    assert "\x1b" not in text
+    assert not any(line.startswith("consistent") for line in text.splitlines())
+    assert r"such as \x1b[2J\nconsistent with the card/a" in text
+    assert r"not looked into: \x1b[2J\nconsistent with the card/.DS_Store (22 bytes)" in text
 
 
 def test_a_missing_path_is_refused(tmp_path: Path) -> None:

@@ -84,14 +84,14 @@ def failed(report: Report) -> set[str]:
 @pytest.mark.parametrize(
     ("change", "by"),
     [
-        (lambda image: image, {"values", "noise", "clamped"}),
-        (lambda image: with_noise(image, 5), {"values", "noise", "clamped"}),
-        (with_changed_levels, {"values", "noise", "clamped"}),
+        (lambda image: image, {"values", "noise", "parts", "clamped"}),
+        (lambda image: with_noise(image, 5), {"values", "noise", "parts", "clamped"}),
+        (with_changed_levels, {"values", "noise", "parts", "clamped"}),
         (without_red, {"values", "clamped"}),
-        (through_a_jpeg_decoder, {"noise", "clamped"}),
-        (lambda image: through_a_jpeg_decoder(with_noise(image, 5)), {"noise", "clamped"}),
-        (lambda image: through_a_jpeg_decoder(with_noise(image, 20)), {"noise", "clamped"}),
-        (lambda image: pruned(with_noise(image, 5)), {"noise", "clamped"}),
+        (through_a_jpeg_decoder, {"noise", "parts", "clamped"}),
+        (lambda image: through_a_jpeg_decoder(with_noise(image, 5)), {"noise", "parts", "clamped"}),
+        (lambda image: through_a_jpeg_decoder(with_noise(image, 20)), {"noise", "parts", "clamped"}),
+        (lambda image: pruned(with_noise(image, 5)), {"noise", "parts", "clamped"}),
     ],
     ids=["itself", "noise", "5 % of levels", "no red", "JPEG", "noise, JPEG", "strong noise, JPEG", "pruned"],
 )
@@ -105,16 +105,20 @@ def test_an_unprotected_portrait_at_epsilon_20(
 @pytest.mark.parametrize("epsilon", [1.0, 5.2, 32.0, 58.0])
 def test_a_noisy_portrait_at_other_budgets(tmp_path: Path, epsilon: float) -> None:
     report = audit(tmp_path, Plan.paper(epsilon), through_a_jpeg_decoder(with_noise(portrait(), 5)))
-    assert failed(report) == ({"noise", "clamped"} if epsilon < 58 else {"noise"})
+    assert failed(report) == ({"noise", "parts", "clamped"} if epsilon < 58 else {"noise", "parts"})
 
 
 def test_a_grey_portrait_is_refuted_or_the_audit_cannot_tell(tmp_path: Path) -> None:
-    """At epsilon 20 the noise of a grey plan is weaker than the differences between neighbours of a portrait."""
+    """From epsilon 20 the noise of a grey plan is weaker than the differences between neighbours of a portrait.
+
+    At epsilon 20 its smooth parts still show.
+    """
     grey = with_noise(portrait().mean(axis=-1), 3)
-    for name in ("low", "high"):
+    for name in ("low", "middle", "high"):
         (tmp_path / name).mkdir()
-    assert failed(audit(tmp_path / "low", Plan.grey(5.2), grey)) == {"noise"}
-    report = audit(tmp_path / "high", Plan.grey(20.0), grey)
+    assert failed(audit(tmp_path / "low", Plan.grey(5.2), grey)) == {"noise", "parts"}
+    assert failed(audit(tmp_path / "middle", Plan.grey(20.0), grey)) == {"parts"}
+    report = audit(tmp_path / "high", Plan.grey(58.0), grey)
     assert (report.outcome, report.exit_status) == ("cannot tell at this budget", 3)
     assert "could be an unprotected image with noise of sigma 3, such as 000.png" in str(report)
 
@@ -126,7 +130,7 @@ def test_under_a_thick_plan_single_bits_show_what_the_slice_hides(tmp_path: Path
     kept = np.array([plan.kept_bits >> shift & 255 for shift in (16, 8, 0)], np.uint8)[:, None, None]
     dropped = np.array([plan.dropped_value >> shift & 255 for shift in (16, 8, 0)], np.uint8)[:, None, None]
     report = audit(tmp_path, plan, np.moveaxis(view.to_rgb(words & kept | dropped), 0, -1))
-    assert failed(report) == {"noise"}
+    assert failed(report) == {"noise", "parts"}
     assert report.exit_status == 1
 
 

@@ -58,14 +58,14 @@ def test_releases_that_pass_and_that_fail(releases: Path) -> None:
     status, out, _ = audit(releases)
     assert status == 0
     assert "audit of 2 releases" in out
-    assert "\nconsistent with the card (7 checks" in out
+    assert "\nconsistent with the card (8 checks" in out
     assert "holds" not in out
     (releases / "1.png").write_bytes((releases / "1.png").read_bytes() + b"[bold]thumbnail")
     status, out, _ = audit(releases)
     assert status == 1
     assert "FAILS   files" in out
     assert "          1.png: " in out
-    assert "\nrefuted: 1 of 7 checks failed" in out
+    assert "\nrefuted: 1 of 8 checks failed" in out
     status, out, _ = audit(releases, "--json")
     assert (status, json.loads(out)["verdict"]) == (1, "refuted")
 

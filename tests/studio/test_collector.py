@@ -20,6 +20,7 @@ from ldp_slicing import Card, Plan, Slicer
 from ldp_slicing.cli import app
 from ldp_slicing.png import SIGNATURE, encode_chunk, encode_png
 from ldp_slicing.storage import LocalStorage
+from ldp_slicing.studio.collector import UploadError, check_release
 from ldp_slicing.verify import verify
 from tests.docs.documents import ROOT, blocks
 from tests.studio.server import OPTIONS, PLAN, Studio, release_of, studio
@@ -56,6 +57,22 @@ def unprotected() -> bytes:
     flat = np.full((64, 64, 3), 90, np.uint8)
     quiet = Slicer(Plan.sliced(60.0, "Y7+Y4+Cb7+Cr7"), prune=None)(flat)
     return b"".join(encode_png(quiet, PLAN))
+
+
+def test_an_unprotected_part_is_refused() -> None:
+    plan, source = Plan.paper(20.0), np.full((512, 512, 3), 90, np.uint8)
+    source[100:164, 200:264] += np.arange(64, dtype=np.uint8)[:, None, None]
+    release = Slicer(plan, prune=None)(source)
+    assert check_release(b"".join(encode_png(release, plan)), plan) == (512, 512)
+    release[100:164, 200:264] = source[100:164, 200:264]
+    with pytest.raises(UploadError, match="does not have the noise of its plan"):
+        check_release(b"".join(encode_png(release, plan)), plan)
+
+
+def test_a_plan_that_no_test_has_power_for_is_collected() -> None:
+    plan = Plan.sliced(30.0, "Y7+Y4+Cb7+Cr7")
+    release = Slicer(plan)(np.full((40, 40, 3), 90, np.uint8))
+    assert check_release(b"".join(encode_png(release, plan)), plan) == (40, 40)
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,13 @@ class AuditedStatement:
     releases: list[ReleaseFile] = field(default_factory=list)
     measured: str = ""
 
+    @property
+    def distinct(self) -> list[ReleaseFile]:
+        """The releases, of which equal ones count once under an owner's key: they may have one source and one mask."""
+        if not self.owners_key:
+            return self.releases
+        return list({release.digest: release for release in self.releases}.values())
+
 
 @dataclass
 class ReleaseSet:

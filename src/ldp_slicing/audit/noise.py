@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldp_slicing.audit.exact import read_groups
+from ldp_slicing.audit.parts import SIDE, PartTests, add_parts, judge_parts, tile_sums
 from ldp_slicing.audit.pixel_words import Pixels, Words
 from ldp_slicing.audit.rebuilt import channel_kernel, is_clamped, rebuilt
 from ldp_slicing.audit.tails import tail_above, tail_below
@@ -96,14 +97,16 @@ class PairTest:
     shift: int
     probability: float
 
-    def count(self, one: Words, other: Words, known: Words) -> int:
-        """The pairs of words that agree. ``known``: the bits that are certain in both words of a pair."""
+    def agree(self, one: Words, other: Words, known: Words) -> NDArray[np.bool_]:
+        """Where pairs of words agree. ``known``: the bits that are certain in both words of a pair."""
         bits = np.uint32(self.bits)
-        certain = known & bits == bits
-        if not self.distance:
-            return int(np.count_nonzero(certain & ((one ^ other) & bits == 0)))
-        low, high = (((words & bits) >> np.uint32(self.shift)).astype(np.int32) for words in (one, other))
-        return int(np.count_nonzero(certain & (np.abs(low - high) <= self.distance)))
+        certain: NDArray[np.bool_] = known & bits == bits
+        if self.distance:
+            low, high = (((words & bits) >> np.uint32(self.shift)).astype(np.int32) for words in (one, other))
+            certain &= np.abs(low - high) <= self.distance
+        else:
+            certain &= (one ^ other) & bits == 0
+        return certain
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ class NoiseCounts:
     """What the pixels of one release, or of several, show.
 
     ``agreeing`` and ``pairs``: int64 [tests], the pairs that agree, and all. ``clamped`` and ``impossible``: pixels, of
-    ``pixels``.
+    ``pixels``. ``parts``: what the tiles of each release show on their own.
     """
 
     pixels: int
@@ -119,6 +122,7 @@ class NoiseCounts:
     agreeing: Counts
     clamped: int
     impossible: int
+    parts: PartTests
 
 
 @lru_cache(maxsize=8)
@@ -177,8 +181,11 @@ def count_noise(pixels: Pixels, plan: Plan) -> NoiseCounts:
     """Count what the tests need in one release, [H, W, 3] or [H, W]. Memory does not grow with the image."""
     height, width = pixels.shape[:2]
     tests, values = pair_tests(plan), rebuilt(plan)
-    rows = max(2, STRIP_PIXELS // width // 2 * 2)  # even, so that no pair is in two strips
+    local = [number for number, test in enumerate(tests) if test.family == FAMILIES[0] and width > 1]
+    # A power of two: no pair is in two strips, and a strip is a part of a row of tiles, or has whole ones.
+    rows = 1 << max(2, STRIP_PIXELS // width).bit_length() - 1
     pairs, agreeing = np.zeros(len(tests), np.int64), np.zeros(len(tests), np.int64)
+    tiles = np.zeros((len(local) + 1, -(-height // SIDE), -(-(width // 2) // (SIDE // 2))), np.int64)  # the last: pairs
     clamped = impossible = 0
     for top in range(0, height, rows):
         strip = pixels[top : top + rows]
@@ -187,9 +194,18 @@ def count_noise(pixels: Pixels, plan: Plan) -> NoiseCounts:
         impossible += int(np.count_nonzero(values.impossible(flat)))
         words, known = (array.reshape(strip.shape[:2]) for array in values.words(flat))
         found = {family: family.pairs(words, known) for family in (*FAMILIES, *REPEATS)}
-        pairs += [found[test.family][0].size for test in tests]
-        agreeing += [test.count(*found[test.family]) for test in tests]
-    return NoiseCounts(height * width, pairs, agreeing, clamped, impossible)
+        here = slice(top // SIDE, -(-(top + len(strip)) // SIDE))
+        for number, test in enumerate(tests):
+            agree = test.agree(*found[test.family])
+            pairs[number] += agree.size
+            agreeing[number] += np.count_nonzero(agree)
+            if number in local:
+                tiles[local.index(number), here] += tile_sums(agree)
+        if local:
+            tiles[-1, here] += tile_sums(np.ones((len(strip), width // 2), np.bool_))
+    chosen = [tests[number] for number in local]
+    parts = judge_parts(tiles[:-1], tiles[-1], [test.probability for test in chosen], [test.what for test in chosen])
+    return NoiseCounts(height * width, pairs, agreeing, clamped, impossible, parts)
 
 
 def add_up(counts: list[NoiseCounts]) -> NoiseCounts:
@@ -200,6 +216,7 @@ def add_up(counts: list[NoiseCounts]) -> NoiseCounts:
         np.sum([one.agreeing for one in counts], axis=0, dtype=np.int64),
         sum(one.clamped for one in counts),
         sum(one.impossible for one in counts),
+        add_parts(one.parts for one in counts),
     )
 
 
@@ -220,12 +237,22 @@ def agreement_p_values(agreeing: Counts, pairs: Counts, plan: Plan) -> NDArray[n
 def clamped_p_value(clamped: int, pixels: int, plan: Plan) -> float:
     """The p-value of a number of clamped pixels: twice the tail beyond it, of the word that is clamped most or least.
 
-    Too many are clamped where an image is over- or underexposed, too few where there is less noise than the plan's. The
-    mean share over all words lies between the two, so a number has at most one of these tails to look at.
+    The mean share over all words lies between the two, so a number has at most one of these tails to look at.
     """
+    return min(too_many_clamped(clamped, pixels, plan), too_few_clamped(clamped, pixels, plan))
+
+
+def too_many_clamped(clamped: int, pixels: int, plan: Plan) -> float:
+    """Twice the upper tail. Too many pixels are clamped where an image is over- or underexposed."""
     values = rebuilt(plan)
-    if not plan.is_colour or clamped == pixels * values.mean_clamped_share:
+    if not plan.is_colour or clamped <= pixels * values.mean_clamped_share:
         return 1.0
-    least, most = values.clamped_shares
-    tail = tail_above if clamped > pixels * values.mean_clamped_share else tail_below
-    return min(1.0, 2 * float(tail(clamped, pixels, most if tail is tail_above else least)[0]))
+    return min(1.0, 2 * float(tail_above(clamped, pixels, values.clamped_shares[1])[0]))
+
+
+def too_few_clamped(clamped: int, pixels: int, plan: Plan) -> float:
+    """Twice the lower tail. Too few pixels are clamped where there is less noise than the plan's."""
+    values = rebuilt(plan)
+    if not plan.is_colour or clamped >= pixels * values.mean_clamped_share:
+        return 1.0
+    return min(1.0, 2 * float(tail_below(clamped, pixels, values.clamped_shares[0])[0]))

@@ -142,7 +142,7 @@ class Report:
         for section in dict.fromkeys(check.section for check in self.checks):
             lines += ["", section, *_section_lines([check for check in self.checks if check.section == section])]
         if self.power.sentences:
-            lines += ["", "power of this audit", *(f"  {sentence}" for sentence in self.power.sentences)]
+            lines += ["", "power of this audit", *(f"  {_escaped(sentence)}" for sentence in self.power.sentences)]
         if self.limitations:
             lines += ["", "not detected by this audit", *(f"  {sentence}" for sentence in self.limitations)]
         return "\n".join(lines)
@@ -169,7 +169,7 @@ def _section_lines(checks: list[Check]) -> list[str]:
     for check in merged:
         comparison = f"{check.comparison:<{comparison_width}}  " if comparison_width else ""
         word = "passes" if check.passed else "FAILS "
-        lines.append(f"  {word}  {check.name:<{name_width}}  {comparison}{check.tested}")
+        lines.append(f"  {word}  {check.name:<{name_width}}  {comparison}{_escaped(check.tested)}")
         lines += [f"          {_escaped(failure)}" for failure in check.failures[:SHOWN]]
         if (more := len(check.failures) - SHOWN) > 0:
             lines.append(f"          and {more} more")

@@ -90,12 +90,15 @@ class Card:
             data = text.encode() if isinstance(text, str) else text
             content = parse(data, most_bytes=CARD_BYTES)
             card = _read_card(content)
+            right = card.to_dict()
         except CardError:
             raise
+        except OverflowError:  # a number that fits a float, but not its product with the number of pixels
+            raise CardError("a number on it is too large to compute with") from None
         except ValueError as error:  # every LdpSlicingError is one
             raise CardError(str(error)) from None
-        for where, said, right in differences(content, card.to_dict()):
-            raise CardError(f"{where} {contrasted(said, right)}")
+        for where, said, meant in differences(content, right):
+            raise CardError(f"{where} {contrasted(said, meant)}")
         if card.to_json().encode() != data:
             raise CardError("it is not written as this software writes cards")
         return card

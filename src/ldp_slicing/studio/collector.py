@@ -191,9 +191,10 @@ def check_release(data: bytes, plan: Plan) -> tuple[int, int]:
     counts = count_noise(pixels, plan)
     if counts.impossible:
         raise UploadError(f"{counts.impossible:,} pixels have values that no release of this plan has")
-    limit = ERROR_RATE / (len(pair_tests(plan)) + 1)
+    limit = ERROR_RATE / (len(pair_tests(plan)) + counts.parts.tests + 1)
     agreement = agreement_p_values(counts.agreeing[None], counts.pairs[None], plan)
-    smallest = min(float(agreement.min(initial=1.0)), clamped_p_value(counts.clamped, counts.pixels, plan))
+    clamped = clamped_p_value(counts.clamped, counts.pixels, plan)
+    smallest = min(float(agreement.min(initial=1.0)), counts.parts.smallest, clamped)
     if smallest < limit:
         raise UploadError("the release does not have the noise of its plan: it may be an unprotected image")
     return header.width, header.height
