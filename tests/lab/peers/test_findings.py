@@ -8,7 +8,7 @@ from ldp_slicing.lab.rows import Row
 
 def _row(peer: str, accuracy: float, student: float, reconstructed: float, ssim: float = 0.5) -> Row:
     metrics = {
-        "utility": {"accuracy": accuracy, "standard_error": 0.005},
+        "utility": {"accuracy": accuracy, "standard_error": 0.005, "pairs": 3000},
         "linkage": {"rank_1": {"share": student, "count": 736}},
         "decoded": None,
         "release": {"rank_1": {"share": 0.0, "count": 736}, "ssim": 0.0},
@@ -32,7 +32,7 @@ def test_a_system_that_does_better_than_ours_is_named_and_one_that_does_worse() 
         _row("peep:k64", 0.505, 0.0, 0.0),
     ]
     text = "\n".join(findings(rows))
-    assert "as often as without protection in releases of duetface (89.0 %)." in text
+    assert "two standard errors, in releases of duetface (89.0 %)." in text
     ours = (
         "than ldp-slicing:eps20 (accuracy 80.0 %, linked 60.0 %) in accuracy or linkage, by two standard errors or more"
     )
@@ -44,11 +44,22 @@ def test_a_system_that_does_better_than_ours_is_named_and_one_that_does_worse() 
 
 def test_accuracy_is_that_of_the_best_recogniser_that_all_were_measured_with() -> None:
     first, second = _row("none", 0.6, 0.2, 0.7), _row("duetface", 0.6, 0.2, 0.7)
-    dlib = {"decoded": {"accuracy": 0.8, "standard_error": 0.01}}
-    first.metrics["dlib"] = dlib | {"reconstructed": {"accuracy": 0.9, "standard_error": 0.02}}  # type: ignore[index]
+    dlib = {"decoded": {"accuracy": 0.8, "standard_error": 0.01, "pairs": 3000}}
+    first.metrics["dlib"] = dlib | {"reconstructed": {"accuracy": 0.9, "standard_error": 0.02, "pairs": 3000}}  # type: ignore[index]
     second.metrics["dlib"] = dlib  # type: ignore[index]
     assert standings([first])["none"].accuracy == 0.9
     assert standings([first, second])["none"].accuracy == 0.8
+
+
+def test_folds_that_agree_by_chance_do_not_make_an_accuracy_certain() -> None:
+    row = _row("none", 0.97, 0.2, 0.7)
+    row.metrics["utility"]["standard_error"] = 0.0001  # type: ignore[index, call-overload]
+    assert standings([row])["none"].accuracy_error > 0.003
+
+
+def test_nearly_as_many_linked_people_count_as_many() -> None:
+    rows = [_row("none", 0.98, 0.9, 0.9), _row("ldp-slicing:eps20", 0.8, 0.5, 0.79), _row("minusface", 0.8, 0.5, 0.7)]
+    assert "in releases of ldp-slicing:eps20 (79.0 %)." in "\n".join(findings(rows))
 
 
 def test_a_difference_without_any_error_counts() -> None:
@@ -66,4 +77,6 @@ def test_published_numbers_belong_to_a_system_or_to_one_setting() -> None:
     assert published("instahide:k4") is None
     assert published("cloak:10") is None
     assert published("cloak:100") == 98.91
-    assert published("dctdp:code-eps0.5") == 99.48
+    assert published("dctdp:code-learned-eps0.5") == 99.48
+    assert published("dctdp:code-eps0.5") is None
+    assert published("dctdp:range-eps1") is None

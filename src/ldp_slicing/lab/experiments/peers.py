@@ -102,7 +102,8 @@ def _in_two_lines(name: str) -> str:
 def table(rows: Sequence[Row]) -> str:
     """Two tables, what a recogniser makes of releases and what attacks reconstruct, and how each system deviates."""
     mine = systems_first(select(rows, method="peer"), lambda row: str(row.options["peer"]))
-    recognised, reconstructed, secrets, notes, found = [], [], [], [], standings(rows)
+    recognised, reconstructed, secrets, found = [], [], [], standings(rows)
+    notes = dict[str, list[str]]()
     for row in select(rows, method=MEAN_IMAGE):
         reconstructed.append(["no release: mean image", "-", *["-"] * 8, *_scores(row.metrics["reconstruction"])])
     for row in mine:
@@ -129,10 +130,8 @@ def table(rows: Sequence[Row]) -> str:
         if secret := metrics.get("secret_found"):
             share = f"{share_with_interval(secret)} % of {secret['count']:,} releases"
             secrets.append(f"Decoding found the secret of {name} in {share} (95 % confidence interval).\n")
-        notes.append(
-            f"- {name}: meant to be hidden from {metrics['hidden_from']}; "
-            f"{'; '.join(metrics['deviations']) or 'as it is'}."
-        )
+        note = f"meant to be hidden from {metrics['hidden_from']}; {'; '.join(metrics['deviations']) or 'as it is'}"
+        notes.setdefault(note, []).append(name)
     heads = [
         "system",
         "guarantee",
@@ -156,7 +155,9 @@ def table(rows: Sequence[Row]) -> str:
         shown += [f"{part}: SSIM", "PSNR", "verification, %", "rank-1, %"]
     return "\n".join(
         [
-            "Recognition. Verification accuracy with its standard error over five folds.\n",
+            "Recognition. Verification accuracy with its standard error over five folds. Five folds may agree by "
+            "chance, so comparisons of systems use at least the standard error of as many independent pairs. They "
+            "ignore that all systems are tested on the same pairs.\n",
             markdown(heads, recognised),
             "Reconstruction, compared with sources and with unprotected images of the people.\n",
             markdown(shown, reconstructed),
@@ -167,7 +168,7 @@ def table(rows: Sequence[Row]) -> str:
                 else []
             ),
             "How each system deviates from what was published:\n",
-            "\n".join(notes) + "\n",
+            "\n".join(f"- {', '.join(names)}: {note}." for note, names in notes.items()) + "\n",
         ]
     )
 
@@ -232,7 +233,8 @@ what was published about them.
   figure compares it with the accuracy of the best recogniser: a student, dlib's, or the system's own.
 - Decoded: the inverse that follows from the method without any training, where there is one.
 - U-Net: trained on public images and any number of their releases.
-- Published: verification accuracy on LFW in the papers, of recognisers trained on millions of other faces.
+- Published: verification accuracy on LFW in the papers, of recognisers trained on millions of other faces. For DCTDP
+  it is that of learned budgets. Which settings of PEEP, PRO-Face and PPFR-FD were measured is not known.
 - `none` is no protection: attacks must succeed. `random` releases random images: they must fail.
 """,
     measure,
