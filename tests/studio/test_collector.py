@@ -164,7 +164,7 @@ def test_the_rate_is_limited(tmp_path: Path) -> None:
         assert [server.upload(*release_of(i)).status_code for i in range(3)] == [201, 201, 429]
 
 
-LARGE = 512  # pixels: 30 uploads of this side are 24 MB
+LARGE = 512  # pixels: 80 uploads of this side are 63 MB
 LARGE_OPTIONS = ("--epsilon", "20", "--max-side", str(LARGE), "--per-minute", "100000")
 
 
@@ -193,19 +193,22 @@ def megabytes_of(process: int) -> float:
 def test_under_load_and_kills_nothing_is_lost_and_memory_is_steady(tmp_path: Path) -> None:
     folder, done = tmp_path / "set", tmp_path / "done"
     done.touch()
-    for last in (40, 10):
+    for last in (90, 10):
         with studio("--collect", folder, *LARGE_OPTIONS) as server:
             client = multiprocessing.get_context("spawn").Process(target=send_many, args=(server.url, str(done)))
             client.start()
             before, used = len(done.read_text().splitlines()), list[float]()
             for count in (10, last):
-                while len(done.read_text().splitlines()) < before + count:
+                samples = list[float]()  # a check of an upload takes memory for a moment: the least is what is kept
+                while (stored := len(done.read_text().splitlines()) - before) < count:
                     assert client.is_alive(), "the client stopped before the server was killed"
-                    time.sleep(0.02)
-                used.append(megabytes_of(server.process.pid))
+                    if stored >= count - 6:
+                        samples.append(megabytes_of(server.process.pid))
+                    time.sleep(0.01)
+                used.append(min([*samples, megabytes_of(server.process.pid)]))
             server.process.send_signal(signal.SIGKILL)
             client.join(60)
-            assert used[1] - used[0] < 12, "30 uploads are 24 MB; another thread costs 9 MB once"
+            assert used[1] - used[0] < 40, "80 uploads are 63 MB; each of a few threads costs 15 MB once"
     with studio("--collect", folder, *LARGE_OPTIONS) as server:
         assert httpx.get(f"{server.url}collector").json()["releases"] >= 50
     report = verify(LocalStorage(folder))
