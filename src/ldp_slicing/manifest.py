@@ -87,7 +87,8 @@ def read_manifest(place: Storage) -> Iterator[dict[str, Any]]:
     except ImageError as error:
         detail = f" ({error})" if place.exists(MANIFEST_NAME) else ""
         raise ReleaseError(
-            f"has no {MANIFEST_NAME}: the run did not finish, or this is not a folder of releases{detail}"
+            f"has no {MANIFEST_NAME}: the run did not finish, this is a part of a set (name the whole folder), or it "
+            f"is not a folder of releases{detail}"
         ) from None
     versions = set[int]()
     with file:

@@ -32,7 +32,7 @@ from ldp_slicing.wording import counted, number
 Duplicates = Literal["spend", "once"]
 REFUSALS_REMEMBERED = 1000
 RESEMBLES = (
-    "resembles another image of this run or of an earlier one, and may be a shrunk or re-encoded copy of it: then the "
+    "resemblance to another image of this run or of an earlier one, which may be a shrunk or re-encoded copy: then the "
     "eps of both add up, which the ledger does not count"
 )
 
