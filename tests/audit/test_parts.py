@@ -54,6 +54,11 @@ def test_the_worst_tile_is_named() -> None:
     assert add_parts([]) == PartTests()
 
 
+def test_a_tile_in_which_all_pairs_agree_is_found_although_most_pairs_may() -> None:
+    found = judge_parts(np.array([[[460, 512]]]), np.array([[512, 512]]), [0.9], ["Y7 equal"])
+    assert found.smallest == pytest.approx(0.9**512)
+
+
 @pytest.mark.parametrize(("epsilon", "side"), [(5.2, 64), (20.0, 64), (58.0, 128)])
 def test_an_unprotected_part_of_a_large_release_is_found_wherever_it_lies(epsilon: float, side: int) -> None:
     plan = Plan.paper(epsilon)

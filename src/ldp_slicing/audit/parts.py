@@ -42,7 +42,7 @@ def judge_parts(agreeing: Counts, pairs: Counts, probabilities: Sequence[float],
     chances = np.array(probabilities)[:, None, None]
     while pairs.size > 1 and len(names):  # one tile alone is the whole release
         expected = pairs * chances
-        odd = np.nonzero(agreeing > expected + _UNREMARKABLE * np.sqrt(expected))
+        odd = np.nonzero(agreeing > expected + _UNREMARKABLE * np.sqrt(expected * (1 - chances)))
         smallest, worst = 1.0, ""
         if odd[0].size:
             p_values = tail_above(agreeing[odd], pairs[odd[1:]], chances[odd[0], 0, 0])
