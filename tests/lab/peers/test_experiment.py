@@ -13,7 +13,7 @@ from ldp_slicing.lab.attacks.peer_network import reconstruct, train_network
 from ldp_slicing.lab.experiments import peers, peers_storage
 from ldp_slicing.lab.learners.models import EMBEDDERS
 from ldp_slicing.lab.metrics.images import psnr
-from ldp_slicing.lab.peers.interface import derive_keys
+from ldp_slicing.lab.peers.interface import Guarantee, derive_keys
 from ldp_slicing.lab.peers.training import PublicReleases, TrainingSchedule
 from ldp_slicing.lab.peers.unprotected import Unprotected
 from ldp_slicing.lab.reproduce import reproduce
@@ -29,6 +29,8 @@ def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(peers, "LINEAR_ONLY", ("dp-pix:b16-m16-eps0.5", "dp-pix:b4-m1-eps20.8"))
     monkeypatch.setattr(peers, "WIDTH", 4)
     monkeypatch.setattr(Unprotected, "finds_secret", lambda self, release, keys: torch.arange(len(keys)) > 0)
+    learned = property(lambda self: self.statistics and Guarantee("image", 1.0, largest=2.0))
+    monkeypatch.setattr(Unprotected, "guarantee", learned)  # known once it is fitted, as that of learned budgets
     where = (tmp_path / "data", tmp_path / "results", tmp_path / "work")
     lines: list[str] = []
     done, path = reproduce("peers", *where, epochs=1, device="cpu", say=lines.append)
@@ -42,6 +44,7 @@ def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pyte
     assert clear.metrics["size"]["bytes"] == 3 * 112 * 112
     assert 0 <= noisy.metrics["linkage"]["rank_1"]["share"] <= 1
     assert noisy.metrics["guarantee"] == {"unit": "source pixel", "epsilon": 80.0, "largest": None}
+    assert clear.metrics["guarantee"] == {"unit": "image", "epsilon": 1.0, "largest": 2.0}
     assert clear.metrics["utility_redrawn"] is None
     assert noisy.metrics["utility_redrawn"]["pairs"] == 8
     assert {*clear.metrics["dlib"]} == {"shown", "decoded", "reconstructed"}
