@@ -86,10 +86,6 @@ def test_training_uses_the_likelihood_of_the_predicted_distribution(plan: Plan) 
         expected = reconstructor._pixels.log_gain(predicted, picked)
         found = reconstructor._loss_of_releases(released, hidden, torch.Generator().manual_seed(3))
         assert float(found) == pytest.approx(-float(expected.mean()), abs=1e-4)
-        values = torch.randint(256, predicted.shape[:2], generator=torch.Generator().manual_seed(4))
-        values[:, :2] = torch.tensor([0, 255])
-        chances = reconstructor._log_chance(values, *reconstructor._parameters(words, hidden))
-        assert torch.allclose(chances.exp(), predicted.gather(2, values[..., None])[..., 0], atol=1e-6)
     assert torch.allclose(predicted.sum(2), torch.ones(()), atol=1e-4)
 
 
@@ -177,13 +173,13 @@ def test_a_network_trained_on_public_images_serves_other_releases_of_the_plan(tm
     images, public = smooth_images(1, count=32), smooth_images(1, seed=1)
     simulated = simulate(public, GREY, torch.Generator().manual_seed(2), prune=None)
     trained = small_fit(simulated, GREY, steps=60, public=public)
-    released = simulate(images // 2, GREY, torch.Generator().manual_seed(1), prune=None)  # another prior
+    released = simulate(images, GREY, torch.Generator().manual_seed(1), prune=None)
     fitted = trained.fitted_to(released)
     decoded = Decoder.fit(released, GREY, prune=None)
     assert torch.equal(fitted.decoder.prior, decoded.prior)
-    errors = [float((one.expect(released) - images // 2).square().mean()) for one in (fitted, trained, decoded)]
-    assert errors[0] < errors[1]
-    assert errors[0] < 0.9 * errors[2]
+    assert torch.equal(fitted.expect(released), trained.expect(released))
+    error, other = (float((one.expect(released) - images).square().mean()) for one in (fitted, decoded))
+    assert error < 0.75 * other
     assert float(fitted(released).float().std()) == pytest.approx(32, abs=2)
     torch.save(fitted.state_dict(), tmp_path / "reconstructor.pt")
     again = Reconstructor.from_state_dict(torch.load(tmp_path / "reconstructor.pt", weights_only=True))

@@ -31,6 +31,10 @@ autoencoders"). It is exact for grey images and for colours that are shown by on
 
 **Posterior mean.** After training, each pixel is hidden once. Its posterior is proportional to q_i(v) P(x_i | v): the
 prediction from the other pixels, times the likelihood of its own release. Blocks are treated as in ``decode``.
+
+**Public images.** The views of public images are known, so nothing is hidden: the network is given all released bits
+and computes the values of the view. The loss is the mean squared error, which is smallest for the posterior mean given
+the whole release.
 """
 
 from __future__ import annotations
@@ -60,7 +64,6 @@ PIXELS_AT_ONCE = 1 << 18
 IMAGES_FOR_SCALE = 1000  # by which the scale of the reconstructed channels is chosen
 MIN_PRIOR, MIN_SCALE = 0.001, 0.25  # the smallest share of the prior in a prediction, and the smallest scale of D
 LOGISTIC_SCALE = 3**0.5 / pi  # of a logistic distribution whose standard deviation is 1
-FAR = 1e4  # in units of the scale: where D has no more mass
 MAX_STRETCH = 4.0  # of the scale relative to the prior's, as a logarithm
 Report = Callable[[int, float], None]
 
@@ -71,18 +74,21 @@ class Reconstructor:
     >>> reconstructor = Reconstructor.fit(released, Plan.paper(20.0))                                # doctest: +SKIP
     >>> reconstructor(released)  # 128 is a channel's mean, and 32 is about one standard deviation   # doctest: +SKIP
     >>> torch.save(reconstructor.state_dict(), "reconstructor.pt")                                   # doctest: +SKIP
-    >>> Reconstructor.from_state_dict(torch.load("reconstructor.pt"), released.device)               # doctest: +SKIP
+    >>> Reconstructor.from_state_dict(torch.load("reconstructor.pt", map_location="cpu"))            # doctest: +SKIP
 
     decoder
         of the releases: it has the plan, the pruning and the prior.
     width
         of the network: its number of channels at full resolution.
+    hides
+        whether the network predicts hidden pixels, as one that learns from releases alone must.
 
     Reconstruct whole releases, and crop or flip afterwards. Everything runs on the device of the decoder's prior.
     """
 
-    def __init__(self, decoder: Decoder, *, width: int = WIDTH, seed: int = 0) -> None:
-        self.decoder, self.plan, self.prune, self.width = decoder, decoder.plan, decoder.prune, width
+    def __init__(self, decoder: Decoder, *, width: int = WIDTH, seed: int = 0, hides: bool = True) -> None:
+        self.decoder, self.plan, self.prune = decoder, decoder.plan, decoder.prune
+        self.width, self.hides = width, hides
         device, channels = decoder.prior.device, channel_count(decoder.plan)
         self._pixels = PixelPosterior(self.plan, decoder.prior)
         self._prior = self._pixels.prior
@@ -96,7 +102,7 @@ class Reconstructor:
         self._bit_weights = torch.tensor(weights[::-1], device=device).view(1, -1, 1, 1)  # highest bit of Y first
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = SmallUNet(len(weights) + 1, 3 * channels, width=width)
+            network = SmallUNet(len(weights) + 1, 3 * channels if hides else channels, width=width)
         self.network = network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.network.eval()
         self._centre = torch.full((channels,), 128.0, device=device)
@@ -120,14 +126,16 @@ class Reconstructor:
         """Return a reconstructor that was trained on uint8 [N, C, H, W] releases, on their device; a GPU is advisable.
 
         public: uint8 [M, C, h, w] images that need no protection. If given, the network is trained on simulated
-        releases of them instead, to predict their views: the loss is - log q(v) of the hidden pixels.
+        releases of them instead, to predict their views.
         steps, batch: the number of training steps, and of images in each. seed: of weights, order and noise.
         report: called after each hundredth part of the training with the steps done and their mean loss. For releases
-        it is in nats per pixel, and 0 is the loss of the decoder's prior.
+        it is in nats per pixel, and 0 is the loss of the decoder's prior. With public images it is the mean squared
+        error, and 1 is the variance of the prior.
         """
         if steps < 1 or batch < 1:
             raise LdpSlicingError(f"a reconstructor is trained for 1 or more steps and images; got {steps} and {batch}")
-        reconstructor = cls(Decoder.fit(released, plan, prune=prune), width=width, seed=seed)
+        hides = public is None
+        reconstructor = cls(Decoder.fit(released, plan, prune=prune), width=width, seed=seed, hides=hides)
         generator = torch.Generator(released.device).manual_seed(seed)
         images = released if public is None else public.to(released.device)
         if not isinstance(images, Tensor) or images.ndim != 4 or not len(images):
@@ -135,11 +143,11 @@ class Reconstructor:
 
         def loss(index: Tensor, hidden: Tensor) -> Tensor:
             chosen, flip = images[index], torch.rand((), generator=generator, device=images.device) < 0.5
-            if public is not None or not chosen.shape[3] % block_of(prune):  # a flip must keep the blocks
+            if not hides or not chosen.shape[3] % block_of(prune):  # a flip must keep the blocks
                 chosen = torch.where(flip, chosen.flip(3), chosen)
-            if public is None:
+            if hides:
                 return reconstructor._loss_of_releases(chosen, hidden, generator)
-            return reconstructor._loss_of_sources(chosen, hidden, generator)
+            return reconstructor._loss_of_sources(chosen, generator)
 
         reconstructor._train(loss, images, steps, batch, learning_rate, generator, report)
         reconstructor._fit_scale(released)
@@ -149,9 +157,9 @@ class Reconstructor:
         """Return a reconstructor for other releases of the same plan and pruning, uint8 [N, C, H, W].
 
         Its network is the same; only the prior and the scale of the output are fitted to them. So a network that was
-        trained on public images serves all releases of a plan.
+        trained on public images serves all releases of similar images by that plan.
         """
-        other = type(self)(Decoder.fit(released, self.plan, prune=self.prune), width=self.width)
+        other = type(self)(Decoder.fit(released, self.plan, prune=self.prune), width=self.width, hides=self.hides)
         other.network, other._mean, other._deviation = self.network, self._mean, self._deviation
         other._fit_scale(released)
         return other
@@ -213,6 +221,8 @@ class Reconstructor:
     @torch.no_grad()
     def _expect(self, released: Tensor) -> Tensor:
         words = self._pixels.draw(released)
+        if not self.hides:
+            return self._regress(words).clamp_(0, 255)
         means, variances = (torch.empty(released.shape, device=released.device).flatten(2) for _ in range(2))
         for shift in range(LATTICE):
             hidden = _hidden(released, shift)
@@ -234,6 +244,7 @@ class Reconstructor:
             "prune": self.prune,
             "prior": self.decoder.prior,
             "width": self.width,
+            "hides": self.hides,
             "network": self.network.state_dict(),
             "mean": self._mean,
             "deviation": self._deviation,
@@ -245,7 +256,7 @@ class Reconstructor:
     def from_state_dict(cls, state: Mapping[str, Any], device: torch.device | str = "cpu") -> Self:
         """Return the reconstructor whose ``state_dict`` this was, on the device."""
         decoder = Decoder(Plan.from_dict(state["plan"]), state["prior"].to(device), prune=state["prune"])
-        reconstructor = cls(decoder, width=state["width"])
+        reconstructor = cls(decoder, width=state["width"], hides=state.get("hides", True))
         reconstructor.network.load_state_dict(state["network"])
         for name in ("mean", "deviation", "centre", "spread"):
             setattr(reconstructor, f"_{name}", state[name].to(device))
@@ -258,19 +269,18 @@ class Reconstructor:
         below = torch.sigmoid(torch.addcmul(-mean[..., None] * steepness, self._values - 0.5, steepness))
         return -self._pixels.log_gain_of_mixture(below, share, _pick(words, hidden)).mean()
 
-    def _loss_of_sources(self, sources: Tensor, hidden: Tensor, generator: torch.Generator) -> Tensor:
+    def _loss_of_sources(self, sources: Tensor, generator: torch.Generator) -> Tensor:
         released = simulate(sources, self.plan, generator, prune=self.prune)
-        words = self._pixels.draw(released, generator, known=True)
         view = apply_view(sources, self.prune, colour=self.plan.is_colour)
-        return -self._log_chance(_pick(view[None], hidden)[:, 0], *self._parameters(words, hidden)).sum(0).mean()
+        error = self._regress(self._pixels.draw(released, generator, known=True)) - view
+        return (error / self._deviation.view(-1, 1, 1)).square().mean()
 
-    def _log_chance(self, values: Tensor, mean: Tensor, scale: Tensor, share: Tensor) -> Tensor:
-        """Return float32 [C, M]: log q(v) of one value each, int64 [C, M]."""
-        side = torch.where(values > mean, -1.0, 1.0)  # sigmoid is precise near 0 only: D is symmetric
-        low = torch.where(values > 0, (values - 0.5 - mean) / scale, -FAR)
-        high = torch.where(values < 255, (values + 0.5 - mean) / scale, FAR)
-        logistic = (torch.sigmoid(side * high) - torch.sigmoid(side * low)).abs()
-        return torch.lerp(self._prior.gather(1, values), logistic, share).log()
+    def _regress(self, words: Tensor) -> Tensor:
+        """Return float32 [N, C, H, W]: the network's values of the view, given all bits of uint8 [K, N, C, H, W]."""
+        mean, deviation = (values.view(-1, 1, 1) for values in (self._mean, self._deviation))
+        bits = self._weighted_bits(words)
+        values = mean + deviation * self._run(torch.cat((bits, torch.ones_like(bits[:, :1])), 1))  # 1: not padding
+        return impose_block_mean(values, deviation.square().expand_as(values), self.prune)
 
     def _predict(self, words: Tensor, hidden: Tensor) -> Tensor:
         """Return float32 [C, M, 256]: the distribution of each value at the hidden pixels of uint8 [K, N, C, H, W]."""
@@ -283,17 +293,25 @@ class Reconstructor:
         """Return float32 [C, M] each: mean and scale of D, and its share, at the hidden pixels of [K, N, C, H, W]."""
         visible = torch.ones(words.shape[3] * words.shape[4], device=words.device).index_fill_(0, hidden, 0.0)
         visible = visible.view(1, 1, *words.shape[3:]).expand(words.shape[1], -1, -1, -1)
-        shifts = torch.arange(7, -1, -1, device=words.device, dtype=torch.uint8).view(1, 1, 1, 8, 1, 1)
-        ones = (words[:, :, :, None] >> shifts & 1).sum(0, dtype=torch.float32).flatten(1, 2)  # of K bits
-        inputs = torch.cat(((2 / len(words) * ones - 1) * self._bit_weights * visible, 1 - visible), 1)
-        with torch.autocast(words.device.type, torch.bfloat16, enabled=words.is_cuda):
-            outputs = self.network(inputs.contiguous(memory_format=torch.channels_last))
-        chosen = outputs.flatten(2).index_select(2, hidden).float().transpose(0, 1).flatten(1)  # [3 C, M]
-        shift, stretch, share = chosen.unflatten(0, (3, -1)).unbind()
+        outputs = self._run(torch.cat((self._weighted_bits(words) * visible, 1 - visible), 1))
+        chosen = outputs.flatten(2).index_select(2, hidden).transpose(0, 1).flatten(1)  # [3 C, M]
+        shift, stretch, share = chosen.view(3, -1, chosen.shape[1]).unbind()
         deviation = self._deviation[:, None]
         scale = deviation * LOGISTIC_SCALE * stretch.clamp(-MAX_STRETCH, MAX_STRETCH).exp()
         mean = self._mean[:, None] + deviation * shift
         return mean, scale.clamp_min(MIN_SCALE), (1 - MIN_PRIOR) * torch.sigmoid(share)
+
+    def _weighted_bits(self, words: Tensor) -> Tensor:
+        """Return float32 [N, B, H, W], -1 to 1: each bit of uint8 [K, N, C, H, W], by how much it tells."""
+        shifts = torch.arange(7, -1, -1, device=words.device, dtype=torch.uint8).view(1, 1, 1, 8, 1, 1)
+        ones = (words[:, :, :, None] >> shifts & 1).sum(0, dtype=torch.float32).flatten(1, 2)  # of K bits
+        return (2 / len(words) * ones - 1) * self._bit_weights
+
+    def _run(self, inputs: Tensor) -> Tensor:
+        """Return float32, the network's outputs; in half precision on a GPU."""
+        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=inputs.is_cuda):
+            outputs: Tensor = self.network(inputs.contiguous(memory_format=torch.channels_last))
+        return outputs.float()
 
 
 def _hidden(images: Tensor, shift: int) -> Tensor:

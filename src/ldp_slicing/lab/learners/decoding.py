@@ -58,7 +58,7 @@ def _fit_reconstructor(task: TrainingTask, plan: Plan, released: Tensor, folder:
 def _kept(path: Path | None, released: Tensor, train: Callable[[], Reconstructor]) -> Reconstructor:
     """The reconstructor in the file ``path``; without one, a new one, which is then stored there."""
     if path is not None and path.is_file():
-        return Reconstructor.from_state_dict(torch.load(path, weights_only=True), released.device)
+        return Reconstructor.from_state_dict(torch.load(path, map_location="cpu", weights_only=True), released.device)
     reconstructor = train()
     if path is not None:
         with atomic_path(path) as temporary:
