@@ -175,9 +175,9 @@ held-out training images. The test images are released once and evaluated once, 
 - Reconstructed, where the table has it: it is also given the expected values that `ldp_slicing.torch.Reconstructor`
   computes. The network of the reconstructor is trained on the releases alone, or (reconstructed-public) on simulated
   releases of the other CIFAR set, which is treated as public. In the second case one reconstructor serves all seeds.
-  The recipe was chosen in `augmentation`. The rows that were measured with 6,000 steps of the reconstructor are of an
-  earlier one, which predicted hidden pixels of public images, too. On CIFAR-10 at eps 20, the test set had been evaluated once before, for one
-  seed by an earlier recipe without mixing and erasing (81.07 %).
+  The recipe was chosen in `augmentation`. Rows with 6,000 steps of the reconstructor are of an earlier one, which
+  predicted hidden pixels of public images, too. On CIFAR-10 at eps 20, the test set had been evaluated once before, for
+  one seed by an earlier recipe without mixing and erasing (81.07 %).
 - Raw and decoded also differ in epochs and recipe, so decoding does not explain the whole difference. The recipe for
   decoded releases was tuned on CIFAR-10 at eps 20 (`tuning`). The recipe for raw releases was chosen after we had seen
   the test accuracies of similar recipes.
