@@ -20,7 +20,7 @@ from ldp_slicing.lab.data.lfw import images_in_pairs, load_lfw, sides
 from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExperiment
 from ldp_slicing.lab.experiments.lfw_sides import pairs_of, people_with_several
 from ldp_slicing.lab.experiments.peer_faces import revised
-from ldp_slicing.lab.peers import load_peer, systems_first
+from ldp_slicing.lab.peers import MODULES, load_peer, systems_first
 from ldp_slicing.lab.peers.fusing import fused_kernels
 from ldp_slicing.lab.peers.training import TrainingSchedule, shortened
 from ldp_slicing.lab.rows import Metrics, Row, select
@@ -38,22 +38,13 @@ PAPER = {
     "dctdp": {"cifar10": 4.97, "cifar100": 5.98, "lfw": 12.58},
 }
 PEERS = ("none", "ldp-slicing:eps20", "duetface", "partialface", "dctdp:code-eps0.5", "dctdp:range-eps0.5")
-ALSO_ON_FACES = (  # at least one setting of every other system
-    "random",
+FURTHER_ON_FACES = (  # settings, beside the first one of every system
     "ldp-slicing:eps12",
     "ldp-slicing:eps5.2",
     "ldp-slicing:thick-eps5.2",
     "ldp-slicing:small-eps20",
-    "minusface",
-    "instahide:k2",
     "instahide:k4",
-    "dp-pix:b4-m1-eps80",
     "dp-pix:b4-m1-eps20.8",
-    "peep:k64",
-    "pro-face:blur",
-    "cloak:100",
-    "ppfr-fd-like:strong",
-    "advface-like",
 )
 OBJECTS = TrainingSchedule(epochs=8, rate=2e-3, batch=256, warm_up=0.2, decay=0.05, clip=1.0)
 FACES = TrainingSchedule(epochs=20, rate=2e-3, batch=128, warm_up=0.2, decay=0.05, clip=1.0)
@@ -113,8 +104,9 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
 
 
 def _peers_on(dataset: str) -> list[str]:
-    """The systems of the paper's table; on faces then the others, some of which need a recogniser of faces."""
-    return [*PEERS, *(ALSO_ON_FACES if dataset == "lfw" else ())]
+    """The systems of the paper's table; on faces then every system, some of which need a recogniser of faces."""
+    first = (load_peer(system).name for system in MODULES)
+    return list(dict.fromkeys((*PEERS, *first, *FURTHER_ON_FACES))) if dataset == "lfw" else [*PEERS]
 
 
 def _attack(name: str, data: _Pairs, schedule: TrainingSchedule, width: int, context: ExperimentContext) -> Metrics:
@@ -172,7 +164,7 @@ releases in every epoch, and each tested image is released once. On LFW, people 
 
 - The network has width 4 on CIFAR and 2 on LFW; the paper trained on BUPT for faces and gives no details.
 - `none` is no protection: what this adversary reaches at best. On LFW it has a few thousand faces to learn from.
-- The paper has DuetFace, PartialFace and DCTDP. On LFW the other systems are attacked too.
+- The paper has DuetFace, PartialFace and DCTDP. On LFW all other systems are attacked too.
 - `dctdp` has its noise from the public code (`code`) and from its paper (`range`); which one the paper used is unknown.
 """,
     measure,
