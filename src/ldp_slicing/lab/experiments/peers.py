@@ -13,7 +13,7 @@ from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExpe
 from ldp_slicing.lab.experiments.peer_faces import PeerFaces, measure_peer, revised
 from ldp_slicing.lab.experiments.peer_findings import findings, published, standings
 from ldp_slicing.lab.experiments.peer_sheet import example_source, keep_example, read_example, write_sheet
-from ldp_slicing.lab.peers import MODULES, load_peers, systems_first
+from ldp_slicing.lab.peers import MODULES, load_peer, load_peers, systems_first
 from ldp_slicing.lab.peers.fusing import fused_kernels
 from ldp_slicing.lab.peers.training import TrainingSchedule, shortened
 from ldp_slicing.lab.rows import Row, read_rows, select
@@ -130,7 +130,8 @@ def table(rows: Sequence[Row]) -> str:
         if secret := metrics.get("secret_found"):
             share = f"{share_with_interval(secret)} % of {secret['count']:,} releases"
             secrets.append(f"Decoding found the secret of {name} in {share} (95 % confidence interval).\n")
-        note = f"meant to be hidden from {metrics['hidden_from']}; {'; '.join(metrics['deviations']) or 'as it is'}"
+        peer = load_peer(name)  # rows keep no sentences, which the code may have changed since
+        note = f"meant to be hidden from {peer.hidden_from}; {'; '.join(peer.deviations) or 'as it is'}"
         notes.setdefault(note, []).append(name)
     heads = [
         "system",
@@ -235,6 +236,9 @@ what was published about them.
 - U-Net: trained on public images and any number of their releases.
 - Published: verification accuracy on LFW in the papers, of recognisers trained on millions of other faces. For DCTDP
   it is that of learned budgets. Which settings of PEEP, PRO-Face and PPFR-FD were measured is not known.
+- Every network trained here, the systems' own included, has seed 0. A system's schedule is in its module in
+  `lab/peers`. Those of the student and the U-Net are in the rows, with the times (`metrics.seconds`; `fit` is the
+  system's own training).
 - `none` is no protection: attacks must succeed. `random` releases random images: they must fail.
 """,
     measure,

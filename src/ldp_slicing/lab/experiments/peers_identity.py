@@ -166,6 +166,7 @@ releases in every epoch, and each tested image is released once. On LFW, people 
 - `none` is no protection: what this adversary reaches at best. On LFW it has a few thousand faces to learn from.
 - The paper has DuetFace, PartialFace and DCTDP. On LFW all other systems are attacked too.
 - `dctdp` has its noise from the public code (`code`) and from its paper (`range`); which one the paper used is unknown.
+- The page of `peers` lists how each system deviates from what was published.
 """,
     measure,
     table,
