@@ -120,7 +120,7 @@ def _attack(name: str, data: _Pairs, schedule: TrainingSchedule, width: int, con
 def table(rows: Sequence[Row]) -> str:
     lines = []
     for name in systems_first({str(row.options["peer"]) for row in select(rows)}, str):
-        line, published = [name], PAPER.get(name) or PAPER.get(name.partition(":")[0], {})
+        line, published = [name], _published(name)
         for dataset in NAMES:
             found = select(rows, peer=name, dataset=dataset)
             line += [_cell(found[0].metrics) if found else "-", f"{published[dataset]:g}" if published else "-"]
@@ -129,29 +129,36 @@ def table(rows: Sequence[Row]) -> str:
     return "Advantage |P(correct) - 1/2| in %, at most 50, with a 95 % interval.\n\n" + markdown(heads, lines)
 
 
+def _published(name: str) -> dict[str, float]:
+    """Advantage in % by data set, of this setting or of its system."""
+    return PAPER.get(name) or PAPER.get(name.partition(":")[0], {})
+
+
 def _cell(found: Metrics) -> str:
     low, high = found["advantage_low_95"], found["advantage_high_95"]
     return f"{100 * found['advantage']:.2f} ({100 * low:.2f} to {100 * high:.2f})"
 
 
 def figure(rows: RowsByExperiment) -> Figure:
-    from ldp_slicing.lab.figures import COLOURS, common_legend, panels
+    """The data sets with few systems above each other, and faces beside them: a line for each system."""
+    from ldp_slicing.lab.figures import COLOURS, common_legend, mosaic
 
-    drawn, axes = panels(len(NAMES), logarithmic=False)
-    for axis, (dataset, title) in zip(axes, NAMES.items(), strict=True):
-        found = systems_first(select(rows["peers-identity"], dataset=dataset), lambda row: str(row.options["peer"]))
-        for place, row in enumerate(found):
-            name, got = str(row.options["peer"]), row.metrics
-            mean, low, high = (100 * got[key] for key in ("advantage", "advantage_low_95", "advantage_high_95"))
+    found = {
+        name: systems_first(select(rows["peers-identity"], dataset=name), lambda row: str(row.options["peer"]))
+        for name in NAMES
+    }
+    drawn, axes = mosaic([["cifar10", "lfw"], ["cifar100", "lfw"]], height=2 + 0.22 * max(map(len, found.values())))
+    for dataset, title in NAMES.items():
+        axis, names = axes[dataset], [str(row.options["peer"]) for row in found[dataset]]
+        for place, (name, row) in enumerate(zip(names, found[dataset], strict=True)):
+            mean, low, high = (100 * row.metrics[key] for key in ("advantage", "advantage_low_95", "advantage_high_95"))
             colour = COLOURS[0] if name.startswith("ldp-slicing") else "0.4"
-            axis.errorbar([place], [mean], yerr=([mean - low], [high - mean]), color=colour, marker="o", capsize=2)
-            published = PAPER.get(name) or PAPER.get(name.partition(":")[0])
-            if published:
-                axis.plot([place], [published[dataset]], "x", color="black", label="paper" if place == 1 else None)
-        names = [str(row.options["peer"]) for row in found]
-        axis.set_xticks(range(len(names)), names, rotation=40, ha="right")
-        axis.set(title=title, ylabel="advantage, % (at most 50)", ylim=(-1, 51))
-    common_legend(drawn, axes[0], 1)
+            axis.errorbar([mean], [place], xerr=([mean - low], [high - mean]), color=colour, marker="o", capsize=2)
+        papers = {place: paper[dataset] for place, name in enumerate(names) if (paper := _published(name))}
+        axis.plot([*papers.values()], [*papers], "x", color="black", label="paper")
+        axis.set_yticks(range(len(names)), names)
+        axis.set(title=title, xlabel="advantage, % (at most 50)", xlim=(-1, 51), ylim=(max(1, len(names)) - 0.5, -0.5))
+    common_legend(drawn, axes["lfw"], 1)
     return drawn
 
 
