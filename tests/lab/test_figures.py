@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
 from ldp_slicing import Plan
 from ldp_slicing.lab.experiments import MODULES, ablation, fidelity, load_experiment, tradeoff
+from ldp_slicing.lab.experiments.peer_findings import standings
 from ldp_slicing.lab.figures import label_points, label_with_lines, panels
 from ldp_slicing.lab.rows import Row, read_rows
 
@@ -49,6 +51,28 @@ def test_no_label_of_the_tradeoff_covers_another_or_a_marker() -> None:
     assert {f"{one.epsilon:g}" for one in front} <= set(labels)
 
 
+def test_every_system_has_a_label_that_covers_no_other_and_no_marker() -> None:
+    drawn = figure_of("peers")
+    drawn.draw_without_rendering()
+    axis = drawn.axes[0]
+    assert -3 < axis.get_xlim()[0] < 0  # no part of the panel is for labels alone
+    words = [Text.get_window_extent(text) for text in axis.texts]  # without the line to the point
+    assert len(words) == len(standings(rows_by_experiment()["peers"]))
+    assert not [pair for pair in itertools.combinations(words, 2) if pair[0].overlaps(pair[1])]
+    dots = [axis.transData.transform(text.xy) for text in axis.texts if isinstance(text, Annotation)]
+    assert not [(word, dot) for word in words for dot in dots if word.padded(2).contains(*dot)]
+
+
+def test_systems_have_a_line_of_their_own_in_the_figure_of_the_identity_attack() -> None:
+    drawn = figure_of("peers-identity")
+    drawn.draw_without_rendering()
+    for axis in drawn.axes:
+        names = axis.get_yticklabels()
+        assert {"none", "duetface"} < {name.get_text() for name in names}
+        places = [name.get_window_extent() for name in names]
+        assert not [pair for pair in itertools.combinations(places, 2) if pair[0].overlaps(pair[1])]
+
+
 def test_labels_without_room_are_omitted() -> None:
     _, (axis,) = panels(1, logarithmic=False)
     omitted = label_points(axis, [(0.5, 0.5, "a word", "black")] * 40)
@@ -64,7 +88,7 @@ def test_labels_of_points_in_the_right_half_are_beside_the_panel(logarithmic: bo
     _, (axis,) = panels(1, logarithmic=logarithmic)
     axis.set_xlim(1, 100)  # the middle is 10 on a logarithmic axis, and 50.5 on a linear one
     label_with_lines(axis, [(x, 0.5, str(x), "black") for x in (9, 11, 49, 52)])
-    beside = {text.get_text() for text in axis.texts if text.anncoords == "axes fraction"}
+    beside = {text.get_text() for text in axis.texts if text.get_position()[0] > 1}
     assert beside == ({"11", "49", "52"} if logarithmic else {"52"})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,26 @@ def panels(
     width, height: of a panel, in inches.
     """
     figure = Figure(figsize=(width * count / rows, height * rows), layout="constrained")
-    axes = figure.subplots(rows, count // rows, squeeze=False).ravel()
+    axes = list(figure.subplots(rows, count // rows, squeeze=False).ravel())
+    _grid(axes)
+    for axis in axes:
+        if logarithmic:
+            axis.set_xscale("log")
+    return figure, axes
+
+
+def mosaic(names: Sequence[Sequence[str]], *, width: float = 10.0, height: float) -> tuple[Figure, dict[str, Any]]:
+    """A figure with panels by name, in rows. A name that is repeated is one panel. width, height: of all, in inches."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes: dict[str, Any] = figure.subplot_mosaic([[*row] for row in names])
+    _grid(axes.values())
+    return figure, axes
+
+
+def _grid(axes: Iterable[Any]) -> None:
     for axis in axes:
         axis.grid(color="0.9")
         axis.set_axisbelow(True)
-        if logarithmic:
-            axis.set_xscale("log")
-    return figure, list(axes)
 
 
 def line(
@@ -166,7 +179,7 @@ def label_points(axis: Any, labels: Sequence[Label]) -> list[Label]:  # noqa: AN
 
 
 def label_with_lines(axis: Any, labels: Sequence[Label]) -> None:  # noqa: ANN401 - matplotlib's
-    """Label points, each with a line: those at the right in a column beside the panel, the others above themselves."""
+    """Label points, each with a line: those at the right in a column beside the panel, the others in one inside."""
     line = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.6", "shrinkA": 1, "shrinkB": 2, "relpos": (0, 0.5)}
     style = {"fontsize": FONT_SIZE, "va": "center", "arrowprops": line}
     ordered, scale = sorted(labels, key=lambda one: -one[1]), axis.xaxis.get_transform()  # it may be logarithmic
@@ -174,9 +187,12 @@ def label_with_lines(axis: Any, labels: Sequence[Label]) -> None:  # noqa: ANN40
     for place, (x, y, text, colour) in enumerate(one for one in ordered if one[0] > middle):
         beside = {"xytext": (1.03, 0.97 - 0.055 * place), "textcoords": "axes fraction"}
         axis.annotate(text, (x, y), color=colour, **beside, **style)
-    for place, (x, y, text, colour) in enumerate(one for one in ordered[::-1] if one[0] <= middle):
-        above = {"xytext": (8, 30 + 14 * place), "textcoords": "offset points"}
-        axis.annotate(text, (x, y), color=colour, **above, **style)
+    others = [one for one in ordered if one[0] <= middle]
+    dots = axis.transData.transform([one[:2] for one in others] or [(0, 0)])
+    right, top = axis.transAxes.inverted().transform(dots.max(0))  # the column begins at the highest of them
+    for place, (x, y, text, colour) in enumerate(others):
+        inside = {"xytext": (right + 0.12, top - 0.045 * place), "textcoords": "axes fraction"}
+        axis.annotate(text, (x, y), color=colour, **inside, **style)
 
 
 def _covered(line: Any, points: float) -> NDArray[np.float64]:  # noqa: ANN401 - matplotlib's

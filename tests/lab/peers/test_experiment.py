@@ -50,7 +50,7 @@ def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pyte
     assert {*clear.metrics["dlib"]} == {"shown", "decoded", "reconstructed"}
     assert "linkage" not in linear.metrics
     assert (clear.metrics["secret_found"]["share"], clear.metrics["secret_found"]["count"]) == (15 / 16, 16)
-    assert "secret_found" not in noisy.metrics
+    assert not {"secret_found", "deviations", "hidden_from"} & {*noisy.metrics}
     assert clear.files == ("peers-portrait.png",)
     with Image.open(path.with_name("peers-portrait.png")) as sheet:
         assert sheet.width > 5 * 112
@@ -67,8 +67,12 @@ def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pyte
     stored = json.loads(path.read_text())
     for row in stored["rows"]:  # as an earlier version has measured them
         row["metrics"].get("dlib", {}).pop("reconstructed", None)
+        row["metrics"] |= {"deviations": ["outdated words"], "hidden_from": "outdated people"}
     path.write_text(json.dumps(stored))
     assert reproduce("peers", *where, epochs=1, device="cpu", only="peer=none", say=lines.append)[0]
+    page = path.with_suffix(".md").read_text()
+    assert "hidden from everybody but the owner; an image whose sides" in page  # what the code says today
+    assert "outdated" not in page
     assert "reconstructed" in next(row for row in read_rows(path) if row.options.get("peer") == "none").metrics["dlib"]
 
 
@@ -76,14 +80,31 @@ def test_sizes_and_times_are_measured(tmp_path: Path, monkeypatch: pytest.Monkey
     write_lfw(tmp_path / "data")
     monkeypatch.setitem(EMBEDDERS, "dlib", (lambda: tiny(128), 128))
     monkeypatch.setattr(peers_storage, "SYSTEMS", ("none", "dp-pix", "ldp-slicing"))
-    monkeypatch.setattr(peers_storage, "ROUNDS", 1)
+    monkeypatch.setattr(peers_storage, "LONGEST", 1e-9)
     where = (tmp_path / "data", tmp_path / "results", tmp_path / "work")
     done, path = reproduce("peers-storage", *where, device="cpu", say=lambda _: None)
     assert done
-    assert len(read_rows(path)) == 1 + 3 + 5
+    rows = read_rows(path)
+    assert len(rows) == 1 + 3 + 5
+    assert all(set(row.metrics["milliseconds"]) == {"1", "256"} for row in rows)  # however long one round takes
     page = path.with_suffix(".md").read_text()
     assert "| none | 37,632 | 1 | uint8 | 37,632 |" in page
     assert "| dp-pix:b4-m1-eps80 | 2,352 | 0.0625 | float32 | 9,408 |" in page
+
+
+@pytest.mark.parametrize(("longest", "parts"), [(1e-9, [1, 64, 64, 2]), (1e9, [1, 130])])
+def test_a_batch_that_takes_long_is_timed_in_parts(
+    longest: float, parts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    protect = Unprotected.protect
+    monkeypatch.setattr(Unprotected, "protect", lambda *given: made.append(len(given[1])) or protect(*given))
+    monkeypatch.setattr(peers_storage, "BATCHES", (1, 130))
+    monkeypatch.setattr(peers_storage, "ROUNDS", 1)
+    monkeypatch.setattr(peers_storage, "LONGEST", longest)
+    found = peers_storage._timed(Unprotected(), smooth_images(130))
+    assert made == parts
+    assert set(found) == {"1", "130"}
 
 
 def test_the_network_reconstructs_what_is_not_protected() -> None:

@@ -22,7 +22,7 @@ from ldp_slicing.lab.peers.partialface import (
     ranks_of,
 )
 from ldp_slicing.lab.peers.training import TrainingSchedule
-from tests.lab.peers.faces import fitted, keys, smooth_images
+from tests.lab.peers.faces import fitted, keys, people, smooth_images, teacher
 
 
 def test_duetface_sends_54_frequencies_and_least_squares_returns_the_image() -> None:
@@ -102,6 +102,33 @@ def test_the_noise_of_dctdp_covers_the_range_of_each_coefficient() -> None:
     assert peer.guarantee is not None
     assert (peer.guarantee.unit, peer.guarantee.epsilon) == ("coefficient", 0.5)
     assert Dctdp(epsilon=0.5, sensitivity="code").guarantee is None
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_dctdp_moves_coefficients_into_their_public_range_before_noise_is_added(learned: bool) -> None:
+    """The noise covers that range and nothing beyond it."""
+    public = smooth_images(8, seed=99) // 4 + 96  # of little contrast
+    schedule = TrainingSchedule(epochs=1, batch=4)
+    clean, noisy = (
+        Dctdp(epsilon=epsilon, sensitivity="range", learned=learned, schedule=schedule).fit(
+            public, people(8), teacher()
+        )
+        for epsilon in (1e6, 0.5)
+    )
+    assert clean.low is not None
+    assert clean.high is not None
+    low, high = clean.low, clean.high
+    image = 255 * (smooth_images(1) > 127).to(torch.uint8)
+    maps = to_maps(image)[0, KEPT]
+    centre = maps.clamp(low, high)
+    assert ((maps < low) | (maps > high)).float().mean() > 0.5
+    assert ((clean.protect(image, keys(1)).values[0] - centre) / (high - low)).abs().max() < 1e-3
+    values = noisy.protect(image.expand(200, -1, -1, -1), keys(200)).values
+    scaled = (values - centre) / noisy.scale()
+    below, above = scaled[:, maps < low], scaled[:, maps > high]
+    for part in (below, above):  # more than 5 standard errors: 200 draws for each of thousands
+        assert part.mean().abs() < 0.01
+        assert part.abs().mean().item() == pytest.approx(1, rel=0.02)
 
 
 def test_learned_budgets_keep_their_mean() -> None:

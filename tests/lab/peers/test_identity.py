@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -24,7 +27,8 @@ from tests.lab.peers.faces import fitted, smooth_images
 def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_both(tmp_path / "data")
     monkeypatch.setattr(peers_identity, "PEERS", ("none", "partialface"))
-    monkeypatch.setattr(peers_identity, "ALSO_ON_FACES", ("random",))
+    monkeypatch.setattr(peers_identity, "MODULES", ("none", "partialface", "random"))
+    monkeypatch.setattr(peers_identity, "FURTHER_ON_FACES", ())
     monkeypatch.setitem(EMBEDDERS, "dlib", (lambda: tiny(128), 128))
     monkeypatch.setattr(peers_identity, "WIDTHS", dict.fromkeys(peers_identity.NAMES, 1))
     where = (tmp_path / "data", tmp_path / "results", tmp_path / "work")
@@ -42,10 +46,20 @@ def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pyte
     assert path.with_suffix(".png").is_file()
 
 
-def test_every_system_is_attacked_on_faces() -> None:
-    attacked = {name.partition(":")[0] for name in (*peers_identity.PEERS, *peers_identity.ALSO_ON_FACES)}
-    assert attacked == set(MODULES)
-    assert all(load_peer(name).name == name for name in peers_identity.ALSO_ON_FACES)
+def test_a_system_is_attacked_on_faces_as_soon_as_it_is_in_the_list_of_systems(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = (replace(load_peer("peep"), components=3), replace(load_peer("peep"), components=5))
+    monkeypatch.setitem(sys.modules, "ldp_slicing.lab.peers.of_a_stranger", SimpleNamespace(PEERS=settings))
+    before = peers_identity._peers_on("lfw")
+    monkeypatch.setitem(MODULES, "stranger", "of_a_stranger")
+    assert set(peers_identity._peers_on("lfw")) == {*before, "peep:k3"}
+    assert "peep:k3" not in peers_identity._peers_on("cifar10")
+
+
+def test_further_settings_are_known_and_nothing_is_attacked_twice() -> None:
+    attacked = peers_identity._peers_on("lfw")
+    assert [load_peer(name).name for name in attacked] == attacked
+    assert len(set(attacked)) == len(attacked)
+    assert set(attacked) > {*peers_identity.PEERS, *peers_identity.FURTHER_ON_FACES}
 
 
 def test_the_network_tells_unprotected_classes_apart_and_fails_without_information() -> None:

@@ -10,7 +10,7 @@ from ldp_slicing.lab.peers.dppix import DpPix
 from ldp_slicing.lab.peers.instahide import TRIES, InstaHide, mixing_coefficients
 from ldp_slicing.lab.peers.interface import Release
 from ldp_slicing.lab.peers.peep import Peep
-from tests.lab.peers.faces import fitted, keys, smooth_images
+from tests.lab.peers.faces import fitted, keys, people, smooth_images, teacher
 
 
 @pytest.mark.parametrize("k", [2, 4, 6])
@@ -74,6 +74,20 @@ def test_peep_without_noise_is_a_projection_and_with_noise_has_its_scale() -> No
     noisy = fitted(Peep(components=24, epsilon=5.0), count=30)
     difference = noisy.protect(images, keys(30)).values - release.values
     assert difference.abs().mean().item() == pytest.approx(1 / 5, rel=0.1)
+
+
+def test_peep_moves_coefficients_into_the_public_range_before_noise_is_added() -> None:
+    public = smooth_images(30, seed=99) // 4 + 96  # of little contrast
+    clean, noisy = (Peep(components=4, epsilon=epsilon).fit(public, people(30), teacher()) for epsilon in (1e9, 5.0))
+    images = 255 * (smooth_images(40) > 127).to(torch.uint8)
+    values = clean.protect(images, keys(40)).values
+    assert values.min() >= -1e-6
+    assert values.max() <= 1 + 1e-6
+    outside = ((values < 1e-6) | (values > 1 - 1e-6)).sum(1)
+    assert (outside > 0).float().mean() > 0.9
+    one = int(outside.argmax())
+    many = noisy.protect(images[one : one + 1].expand(3000, -1, -1, -1), keys(3000)).values
+    assert (many.mean(0) - values[one]).abs().max() < 0.03  # 5.8 standard errors
 
 
 def test_peep_has_no_more_components_than_public_images_allow() -> None:

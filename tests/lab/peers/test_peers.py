@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 import torch
 
 from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.lab.experiments import map2v, peers, peers_identity
 from ldp_slicing.lab.peers import MODULES, load_peer, load_peers
 from ldp_slicing.lab.peers.interface import Peer
+from ldp_slicing.lab.peers.training import TrainingSchedule
 from ldp_slicing.torch.simulate import to_rgb
 from tests.lab.peers.faces import SIDE, fitted, keys, people, quick, smooth_images
 
@@ -65,6 +69,14 @@ def test_every_peer_says_what_it_is(peer: Peer) -> None:
     assert peer.name == "none" or peer.deviations
     assert peer.guarantee is None or (peer.guarantee.unit and peer.guarantee.epsilon >= 0)
     assert peer.name.partition(":")[0] in MODULES
+
+
+def test_every_network_has_seed_0_as_the_pages_say() -> None:
+    values = [getattr(peer, field.name) for peer in map(load_peer, EVERY) for field in fields(peer)]
+    own = [one for one in values if isinstance(one, TrainingSchedule)]
+    attacks = (peers.STUDENT, peers.NETWORK, peers_identity.OBJECTS, peers_identity.FACES, *map2v.SEARCHES.values())
+    assert own
+    assert {one.seed for one in (*own, *attacks)} == {0}
 
 
 @pytest.mark.parametrize(("name", "bits"), [("ldp-slicing:eps20", 24), ("ldp-slicing:thick-eps5.2", 4)])

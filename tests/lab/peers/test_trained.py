@@ -69,6 +69,33 @@ def test_cloak_learns_more_noise_the_more_it_counts() -> None:
     assert torch.allclose(values.std(0).mean(), much.deviation.mean(), rtol=0.05)
 
 
+def test_decoding_cloak_removes_its_offset() -> None:
+    images, shape = smooth_images(3), (3, 16, 16)
+    offset = torch.linspace(-0.8, 0.8, 768).view(shape)
+    peer = replace(Cloak(trade_off=10.0), offset=offset, deviation=torch.full(shape, 1e-4))
+    decoded = peer.decode(peer.protect(images, keys(3)))
+    assert (decoded - images).abs().max() < 0.1
+
+
+class _Texture(nn.Module):
+    """[N, 3, H, W] to [N, 4]: how much neighbours differ in each quarter of an image, which a blur removes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        differences = (x[..., 1:] - x[..., :-1]).abs().mean(1, keepdim=True)
+        return 0.02 * functional.adaptive_avg_pool2d(differences, 2).flatten(1)
+
+
+def test_releases_of_pro_face_resemble_their_person_to_the_recogniser() -> None:
+    who = people(8)
+    quarter = torch.zeros(8, 4).scatter_(1, who[:, None], 1.0).view(8, 1, 2, 2)  # of each person, with stripes
+    stripes = 60.0 * (-1) ** torch.arange(16) * quarter.repeat_interleave(8, 2).repeat_interleave(8, 3)
+    images = (smooth_images(8, seed=99) / 2 + 64 + stripes).clamp(0, 255).to(torch.uint8)
+    peer = ProFace(obfuscation="blur", schedule=TrainingSchedule(80, 3e-3, 8)).fit(images, who, _Texture())
+    released, real = _Texture()(peer.image_of(peer.protect(images, keys(8)))), _Texture()(images.float())
+    apart, same = torch.cdist(released, real), who[:, None] == who
+    assert apart[~same].mean() - apart[same].mean() > 0.25  # without either triplet it is at most 0.06
+
+
 def test_pro_face_learns_to_look_obfuscated() -> None:
     images = smooth_images(8, seed=99)
     looks = obfuscate(images.float(), "pixelate")

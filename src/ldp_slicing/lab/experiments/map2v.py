@@ -233,12 +233,8 @@ def _attack(name: str, rows: Sequence[Row], adversary: _Adversary, context: Expe
             below = torch.cat((release.as_image()[-1:], faces[-1:]))
             keep_example(below, _example_name(row), context.results / EXAMPLES)
         queried = {"queries": search.queries(access), "releases_of_victim": 1, "penalty": search.penalty}
-        deviations = {"deviations": list(peer.deviations)}
-        yield replace(
-            row,
-            metrics=scored | queried | deviations | {"seconds": seconds},
-            files=(SHEET,) if example is not None else (),
-        )
+        files = (SHEET,) if example is not None else ()
+        yield replace(row, metrics=scored | queried | {"seconds": seconds}, files=files)
 
 
 def _student(peer: Peer, half: PeerFaces, schedule: TrainingSchedule, context: ExperimentContext) -> nn.Module:
@@ -392,6 +388,9 @@ rate of 0.001.
   it judges which penalty is best.
 - The student is not the strongest reader of releases: against LDP-Slicing and PartialFace, U-Nets link more people
   (`peers`).
+- Every network trained here, the systems' own and the generator included, has seed 0. Schedules are in the modules in
+  `lab/peers`, in `lab/attacks/face_prior.py` (generator) and in the rows (student).
+- The page of `peers` lists how each system deviates from what was published.
 - `none` is no protection: the attack must succeed. With a release of somebody else as the target it must fail.
 """,
     measure,

@@ -173,9 +173,7 @@ def measure_peer(
     found = timed("read", lambda: half.read(fitted, readers))
     some = half.images[half.tested[:SIZED].to(half.images.device)]
     metrics: dict[str, Any] = {
-        "deviations": list(peer.deviations),
         "guarantee": asdict(fitted.guarantee) if fitted.guarantee else None,  # it may depend on what was learned
-        "hidden_from": peer.hidden_from,
         "size": asdict(fitted.protect(some, derive_keys("size", len(some))).size()),
         "release": half.score(found["shown"]),
         "decoded": half.score(found["decoded"]) if "decoded" in found else None,

@@ -13,7 +13,7 @@ from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExpe
 from ldp_slicing.lab.experiments.peer_faces import PeerFaces, measure_peer, revised
 from ldp_slicing.lab.experiments.peer_findings import findings, published, standings
 from ldp_slicing.lab.experiments.peer_sheet import example_source, keep_example, read_example, write_sheet
-from ldp_slicing.lab.peers import MODULES, load_peers, systems_first
+from ldp_slicing.lab.peers import MODULES, load_peer, load_peers, systems_first
 from ldp_slicing.lab.peers.fusing import fused_kernels
 from ldp_slicing.lab.peers.training import TrainingSchedule, shortened
 from ldp_slicing.lab.rows import Row, read_rows, select
@@ -28,6 +28,7 @@ WIDTH = 48  # of the adversary's network
 MEAN_IMAGE = "mean-image"
 SHEET, EXAMPLES = "peers-portrait.png", "peers-portrait"
 WORDS = {"release": "below: the same", "decoded": "below: untrained", "reconstruction": "below: by a U-Net"}
+CROWDED = (70, 65)  # linked and accuracy in %: above, and below, points are too close for labels beside them
 SYSTEMS = tuple(MODULES)
 LINEAR_ONLY = ("dctdp:code-eps1", "dctdp:code-eps4", "dctdp:range-eps1", "dctdp:range-eps4")  # no network is trained
 
@@ -130,7 +131,8 @@ def table(rows: Sequence[Row]) -> str:
         if secret := metrics.get("secret_found"):
             share = f"{share_with_interval(secret)} % of {secret['count']:,} releases"
             secrets.append(f"Decoding found the secret of {name} in {share} (95 % confidence interval).\n")
-        note = f"meant to be hidden from {metrics['hidden_from']}; {'; '.join(metrics['deviations']) or 'as it is'}"
+        peer = load_peer(name)  # rows keep no sentences, which the code may have changed since
+        note = f"meant to be hidden from {peer.hidden_from}; {'; '.join(peer.deviations) or 'as it is'}"
         notes.setdefault(note, []).append(name)
     heads = [
         "system",
@@ -206,13 +208,14 @@ def figure(rows: RowsByExperiment) -> Figure:
             axis.axvline(x, color="0.8", linewidth=1)
     axis.set(
         title="LFW, folds 1 to 5",
-        xlim=(-33, 100),  # room for labels
-        ylim=(46, 102),
+        xlim=(-2, 100),
+        ylim=(42, 102),
         xticks=range(0, 101, 20),
         xlabel="people linked by the strongest of these attacks (rank-1), %",
         ylabel="accuracy of the best recogniser of releases, %",
     )
-    label_with_lines(axis, label_points(axis, labels))
+    crowded = [one for one in labels if one[0] > CROWDED[0] or one[1] < CROWDED[1]]
+    label_with_lines(axis, [*crowded, *label_points(axis, [one for one in labels if one not in crowded])])
     return drawn
 
 
@@ -235,6 +238,9 @@ what was published about them.
 - U-Net: trained on public images and any number of their releases.
 - Published: verification accuracy on LFW in the papers, of recognisers trained on millions of other faces. For DCTDP
   it is that of learned budgets. Which settings of PEEP, PRO-Face and PPFR-FD were measured is not known.
+- Every network trained here, the systems' own included, has seed 0. A system's schedule is in its module in
+  `lab/peers`. Those of the student and the U-Net are in the rows, with the times (`metrics.seconds`; `fit` is the
+  system's own training).
 - `none` is no protection: attacks must succeed. `random` releases random images: they must fail.
 """,
     measure,

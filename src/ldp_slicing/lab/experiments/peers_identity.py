@@ -20,7 +20,7 @@ from ldp_slicing.lab.data.lfw import images_in_pairs, load_lfw, sides
 from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExperiment
 from ldp_slicing.lab.experiments.lfw_sides import pairs_of, people_with_several
 from ldp_slicing.lab.experiments.peer_faces import revised
-from ldp_slicing.lab.peers import load_peer, systems_first
+from ldp_slicing.lab.peers import MODULES, load_peer, systems_first
 from ldp_slicing.lab.peers.fusing import fused_kernels
 from ldp_slicing.lab.peers.training import TrainingSchedule, shortened
 from ldp_slicing.lab.rows import Metrics, Row, select
@@ -38,22 +38,13 @@ PAPER = {
     "dctdp": {"cifar10": 4.97, "cifar100": 5.98, "lfw": 12.58},
 }
 PEERS = ("none", "ldp-slicing:eps20", "duetface", "partialface", "dctdp:code-eps0.5", "dctdp:range-eps0.5")
-ALSO_ON_FACES = (  # at least one setting of every other system
-    "random",
+FURTHER_ON_FACES = (  # settings, beside the first one of every system
     "ldp-slicing:eps12",
     "ldp-slicing:eps5.2",
     "ldp-slicing:thick-eps5.2",
     "ldp-slicing:small-eps20",
-    "minusface",
-    "instahide:k2",
     "instahide:k4",
-    "dp-pix:b4-m1-eps80",
     "dp-pix:b4-m1-eps20.8",
-    "peep:k64",
-    "pro-face:blur",
-    "cloak:100",
-    "ppfr-fd-like:strong",
-    "advface-like",
 )
 OBJECTS = TrainingSchedule(epochs=8, rate=2e-3, batch=256, warm_up=0.2, decay=0.05, clip=1.0)
 FACES = TrainingSchedule(epochs=20, rate=2e-3, batch=128, warm_up=0.2, decay=0.05, clip=1.0)
@@ -113,8 +104,9 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
 
 
 def _peers_on(dataset: str) -> list[str]:
-    """The systems of the paper's table; on faces then the others, some of which need a recogniser of faces."""
-    return [*PEERS, *(ALSO_ON_FACES if dataset == "lfw" else ())]
+    """The systems of the paper's table; on faces then every system, some of which need a recogniser of faces."""
+    first = (load_peer(system).name for system in MODULES)
+    return list(dict.fromkeys((*PEERS, *first, *FURTHER_ON_FACES))) if dataset == "lfw" else [*PEERS]
 
 
 def _attack(name: str, data: _Pairs, schedule: TrainingSchedule, width: int, context: ExperimentContext) -> Metrics:
@@ -128,7 +120,7 @@ def _attack(name: str, data: _Pairs, schedule: TrainingSchedule, width: int, con
 def table(rows: Sequence[Row]) -> str:
     lines = []
     for name in systems_first({str(row.options["peer"]) for row in select(rows)}, str):
-        line, published = [name], PAPER.get(name) or PAPER.get(name.partition(":")[0], {})
+        line, published = [name], _published(name)
         for dataset in NAMES:
             found = select(rows, peer=name, dataset=dataset)
             line += [_cell(found[0].metrics) if found else "-", f"{published[dataset]:g}" if published else "-"]
@@ -137,29 +129,36 @@ def table(rows: Sequence[Row]) -> str:
     return "Advantage |P(correct) - 1/2| in %, at most 50, with a 95 % interval.\n\n" + markdown(heads, lines)
 
 
+def _published(name: str) -> dict[str, float]:
+    """Advantage in % by data set, of this setting or of its system."""
+    return PAPER.get(name) or PAPER.get(name.partition(":")[0], {})
+
+
 def _cell(found: Metrics) -> str:
     low, high = found["advantage_low_95"], found["advantage_high_95"]
     return f"{100 * found['advantage']:.2f} ({100 * low:.2f} to {100 * high:.2f})"
 
 
 def figure(rows: RowsByExperiment) -> Figure:
-    from ldp_slicing.lab.figures import COLOURS, common_legend, panels
+    """The data sets with few systems above each other, and faces beside them: a line for each system."""
+    from ldp_slicing.lab.figures import COLOURS, common_legend, mosaic
 
-    drawn, axes = panels(len(NAMES), logarithmic=False)
-    for axis, (dataset, title) in zip(axes, NAMES.items(), strict=True):
-        found = systems_first(select(rows["peers-identity"], dataset=dataset), lambda row: str(row.options["peer"]))
-        for place, row in enumerate(found):
-            name, got = str(row.options["peer"]), row.metrics
-            mean, low, high = (100 * got[key] for key in ("advantage", "advantage_low_95", "advantage_high_95"))
+    found = {
+        name: systems_first(select(rows["peers-identity"], dataset=name), lambda row: str(row.options["peer"]))
+        for name in NAMES
+    }
+    drawn, axes = mosaic([["cifar10", "lfw"], ["cifar100", "lfw"]], height=2 + 0.22 * max(map(len, found.values())))
+    for dataset, title in NAMES.items():
+        axis, names = axes[dataset], [str(row.options["peer"]) for row in found[dataset]]
+        for place, (name, row) in enumerate(zip(names, found[dataset], strict=True)):
+            mean, low, high = (100 * row.metrics[key] for key in ("advantage", "advantage_low_95", "advantage_high_95"))
             colour = COLOURS[0] if name.startswith("ldp-slicing") else "0.4"
-            axis.errorbar([place], [mean], yerr=([mean - low], [high - mean]), color=colour, marker="o", capsize=2)
-            published = PAPER.get(name) or PAPER.get(name.partition(":")[0])
-            if published:
-                axis.plot([place], [published[dataset]], "x", color="black", label="paper" if place == 1 else None)
-        names = [str(row.options["peer"]) for row in found]
-        axis.set_xticks(range(len(names)), names, rotation=40, ha="right")
-        axis.set(title=title, ylabel="advantage, % (at most 50)", ylim=(-1, 51))
-    common_legend(drawn, axes[0], 1)
+            axis.errorbar([mean], [place], xerr=([mean - low], [high - mean]), color=colour, marker="o", capsize=2)
+        papers = {place: paper[dataset] for place, name in enumerate(names) if (paper := _published(name))}
+        axis.plot([*papers.values()], [*papers], "x", color="black", label="paper")
+        axis.set_yticks(range(len(names)), names)
+        axis.set(title=title, xlabel="advantage, % (at most 50)", xlim=(-1, 51), ylim=(max(1, len(names)) - 0.5, -0.5))
+    common_legend(drawn, axes["lfw"], 1)
     return drawn
 
 
@@ -172,8 +171,9 @@ releases in every epoch, and each tested image is released once. On LFW, people 
 
 - The network has width 4 on CIFAR and 2 on LFW; the paper trained on BUPT for faces and gives no details.
 - `none` is no protection: what this adversary reaches at best. On LFW it has a few thousand faces to learn from.
-- The paper has DuetFace, PartialFace and DCTDP. On LFW the other systems are attacked too.
+- The paper has DuetFace, PartialFace and DCTDP. On LFW all other systems are attacked too.
 - `dctdp` has its noise from the public code (`code`) and from its paper (`range`); which one the paper used is unknown.
+- The page of `peers` lists how each system deviates from what was published.
 """,
     measure,
     table,

@@ -78,7 +78,7 @@ class Peer(ABC):
     @property
     @abstractmethod
     def deviations(self) -> tuple[str, ...]:
-        """How this differs from what was published. Printed beside every row."""
+        """How this differs from what was published. Printed on the page of ``peers``."""
 
     @property
     def revision(self) -> int:
