@@ -106,8 +106,8 @@ have one. Other systems count values: a 32-bit map of the image's size counts as
 not trained for this, because that changes no time. On the GPU, LDP-Slicing is simulated: masks come from PyTorch's
 generator and not from a cipher. The page of `peers` lists how each system deviates from what was published.
 
-- A batch of 256 that should take longer than five seconds, by the time of one image, is made in parts of 64 images,
-  because it would need up to 15 GiB of memory.
+- A batch of 256 that would take longer than five seconds, by the time of one image, is made in parts of 64 images: at
+  once it may need 15 GiB of memory.
 - On the CPU, some systems take longer per image in a large batch than alone: the operating system maps the memory of
   large tensors anew.
 """,
