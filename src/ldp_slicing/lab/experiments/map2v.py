@@ -138,9 +138,8 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
             "distances": {name: nearest_public(prior, half.teacher, half.public) for name, prior in priors.items()},
         }
         yield replace(prior_row, metrics=metrics)
-    unprotected = load_peer("none").fit(half.public, half.people, half.teacher)
-    clear = _student(unprotected, half, student, context)
-    adversary = _Adversary(half, tuned_on, victims, priors, unprotected, clear, searches, student, example_source())
+    fitted = _fit("none", half, student, context)
+    adversary = _Adversary(half, tuned_on, victims, priors, fitted, searches, student, example_source())
     for peer, pending in wanted.items():
         if pending and not context.limits.reached:
             yield from _attack(peer, pending, adversary, context)
@@ -183,19 +182,27 @@ def _rows(base: Row, peer: str, searches: dict[Access, Search]) -> list[Row]:
 
 
 @dataclass(frozen=True, eq=False)
+class _Fitted:
+    """A fitted system, the recogniser of its releases, and how long both took to train."""
+
+    peer: Peer
+    recogniser: nn.Module
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
 class _Adversary:
     """What the adversary has against every system.
 
-    tuned_on: uint8 [2, K, 3, H, W], two images of public people on whom nothing was trained. unprotected, clear: no
-    protection and its student. example: uint8 [1, 3, H, W], to be shown.
+    tuned_on: uint8 [2, K, 3, H, W], two images of public people on whom nothing was trained. unprotected: no
+    protection. example: uint8 [1, 3, H, W], to be shown.
     """
 
     half: PeerFaces
     tuned_on: Tensor
     victims: _Victims
     priors: dict[str, FacePrior]
-    unprotected: Peer
-    clear: nn.Module
+    unprotected: _Fitted
     searches: dict[Access, Search]
     student: TrainingSchedule
     example: Tensor | None
@@ -204,10 +211,10 @@ class _Adversary:
 def _attack(name: str, rows: Sequence[Row], adversary: _Adversary, context: ExperimentContext) -> Iterator[Row]:
     """All rows of one system, which is fitted once, with one recogniser for its releases."""
     half, victims, example = adversary.half, adversary.victims, adversary.example
-    peer, recogniser = adversary.unprotected, adversary.clear
-    if name != peer.name:
-        peer = load_peer(name).fit(half.public, half.people, half.teacher)
-        recogniser = _student(peer, half, adversary.student, context)
+    fitted = adversary.unprotected
+    if name != fitted.peer.name:
+        fitted = _fit(name, half, adversary.student, context)
+    peer, recogniser = fitted.peer, fitted.recogniser
     sources = victims.images if example is None else torch.cat((victims.images, example.to(victims.images.device)))
     release = peer.protect(sources, derive_keys("victims", len(sources)))
     seen = _embed_release(release, recogniser)
@@ -224,7 +231,7 @@ def _attack(name: str, rows: Sequence[Row], adversary: _Adversary, context: Expe
         search = replace(adversary.searches[access], penalty=penalties[kind])
         embed_queries: Embed = EmbedReleases(peer, recogniser)
         if access == "gradients":
-            embed_queries = embed_unprotected(adversary.unprotected, adversary.clear)
+            embed_queries = embed_unprotected(adversary.unprotected.peer, adversary.unprotected.recogniser)
         faces = find_faces(wanted, embed_queries, adversary.priors[kind], _size(sources), access, search)
         scored = victims.score(faces[: len(victims.images)])
         seconds = round(time.monotonic() - began, 1)
@@ -234,14 +241,18 @@ def _attack(name: str, rows: Sequence[Row], adversary: _Adversary, context: Expe
             keep_example(below, _example_name(row), context.results / EXAMPLES)
         queried = {"queries": search.queries(access), "releases_of_victim": 1, "penalty": search.penalty}
         files = (SHEET,) if example is not None else ()
-        yield replace(row, metrics=scored | queried | {"seconds": seconds}, files=files)
+        times = {"seconds": seconds, "network_seconds": fitted.seconds}
+        yield replace(row, metrics=scored | queried | times, files=files)
 
 
-def _student(peer: Peer, half: PeerFaces, schedule: TrainingSchedule, context: ExperimentContext) -> nn.Module:
-    """The recogniser of the system's releases, frozen."""
+def _fit(name: str, half: PeerFaces, schedule: TrainingSchedule, context: ExperimentContext) -> _Fitted:
+    """The system, and the recogniser of its releases, frozen."""
+    began = time.monotonic()
+    peer = load_peer(name).fit(half.public, half.people, half.teacher)
     queries = PublicReleases(peer, half.public, None, "adversary's release", redrawn=True)
     with fused_kernels(context.limits.compile):
-        return frozen(distil(queries, half.teacher, schedule))
+        recogniser = frozen(distil(queries, half.teacher, schedule))
+    return _Fitted(peer, recogniser, round(time.monotonic() - began, 1))
 
 
 @torch.no_grad()
@@ -260,7 +271,7 @@ def _choose_penalty(
     """
     sources, others = adversary.tuned_on
     wanted = _embed_release(peer.protect(sources, derive_keys("tuned on", len(sources))), recogniser)
-    embed_faces = embed_unprotected(adversary.unprotected, adversary.clear)
+    embed_faces = embed_unprotected(adversary.unprotected.peer, adversary.unprotected.recogniser)
     teacher, prior = adversary.half.teacher, adversary.priors[kind]
     judged = embed(teacher, others, prepare=lambda x: x.float(), batch=256)
     far: dict[float, float] = {}
@@ -390,6 +401,9 @@ rate of 0.001.
   (`peers`).
 - Every network trained here, the systems' own and the generator included, has seed 0. Schedules are in the modules in
   `lab/peers`, in `lab/attacks/face_prior.py` (generator) and in the rows (student).
+- Times in seconds are in the rows: `metrics.seconds` is that of the search, in the row of the prior that of training
+  it; `seconds` adds what was trained before the search, which in the first row of a run is all networks of a system.
+  New rows have their time as `metrics.network_seconds`, too.
 - The page of `peers` lists how each system deviates from what was published.
 - `none` is no protection: the attack must succeed. With a release of somebody else as the target it must fail.
 """,
