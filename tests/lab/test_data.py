@@ -90,6 +90,11 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load_cifar("cifar100", tmp_path / "elsewhere")
     Image.new("RGB", (8, 8)).save(tmp_path / "one.png")
     (tmp_path / "train.txt").write_text("one.png 0\n")
+    with pytest.raises(DataError, match=r"nowhere does not exist: put a folder with this name into .*--data"):
+        load_folder(tmp_path / "nowhere")
+    (tmp_path / "unlabelled").mkdir()
+    with pytest.raises(DataError, match="neither train/ and test/, .* nor train.txt"):
+        load_folder(tmp_path / "unlabelled")
     with pytest.raises(DataError, match=r"test.txt does not exist: it should be a list of images and classes"):
         load_folder(tmp_path)
     (tmp_path / "lfw112" / "A_B").mkdir(parents=True)

@@ -86,7 +86,10 @@ def read_folder(
     by_class = {path.name: found for path in folders if (found := list_images(path))}
     files = [(path, i) for i, found in enumerate(by_class.values()) for path in found]
     if not files:
-        raise DataError(f"{root} has no images in class folders: use 8-bit images (DICOM files cannot be trained on)")
+        raise DataError(
+            f"{root} has no images in class folders: use 8-bit images (DICOM files cannot be trained on), or list images "
+            f"with the numbers of their classes in {root.parent / 'train.txt'} and test.txt"
+        )
     images = read_images([path for path, _ in files], size=size, grey=grey)
     return Split(images, np.array([label for _, label in files], np.int64)), list(by_class)
 
@@ -131,6 +134,12 @@ def load_folder(root: Path, *, size: tuple[int, int] | None = None) -> ImageSet:
 
     The set is grey if all images are. Images that a card of `privatize` covers are releases.
     """
+    if not any((root / name).exists() for name in ("train", "train.txt")):
+        require_folder(root, "a folder with this name")
+        raise DataError(
+            f"{root} has neither train/ and test/, each with one folder per class, nor train.txt and test.txt, which "
+            "list images and the numbers of their classes"
+        )
     if (root / "train.txt").is_file():
         files = [file for name in ("train", "test") for file, _ in listed_images(root / f"{name}.txt")]
     else:

@@ -85,7 +85,9 @@ def write_sheet(
     context.work.mkdir(parents=True, exist_ok=True)
     context.results.mkdir(parents=True, exist_ok=True)
     kept = context.work / f"{name}.examples.pt"
-    known: dict[float, Sequence[Tensor]] = torch.load(kept, weights_only=True) if kept.is_file() else {}
+    known: dict[float, Sequence[Tensor]] = (
+        torch.load(kept, map_location="cpu", weights_only=True) if kept.is_file() else {}
+    )
     known |= {key: [image.cpu() for image in images] for key, images in examples.items()}
     torch.save(known, kept)
     sources = example_sources(target)
