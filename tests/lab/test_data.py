@@ -93,7 +93,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere does not exist: put a folder with this name into .*--data"):
         load_folder(tmp_path / "nowhere")
     (tmp_path / "unlabelled").mkdir()
-    with pytest.raises(DataError, match="neither train/ and test/, .* nor train.txt"):
+    with pytest.raises(DataError, match=r"neither train/ and test/, .* nor train.txt"):
         load_folder(tmp_path / "unlabelled")
     with pytest.raises(DataError, match=r"test.txt does not exist: it should be a list of images and classes"):
         load_folder(tmp_path)

@@ -87,8 +87,8 @@ def read_folder(
     files = [(path, i) for i, found in enumerate(by_class.values()) for path in found]
     if not files:
         raise DataError(
-            f"{root} has no images in class folders: use 8-bit images (DICOM files cannot be trained on), or list images "
-            f"with the numbers of their classes in {root.parent / 'train.txt'} and test.txt"
+            f"{root} has no images in class folders: put 8-bit images (DICOM files cannot be trained on) into one folder "
+            "per class"
         )
     images = read_images([path for path, _ in files], size=size, grey=grey)
     return Split(images, np.array([label for _, label in files], np.int64)), list(by_class)
