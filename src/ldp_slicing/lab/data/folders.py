@@ -87,8 +87,8 @@ def read_folder(
     files = [(path, i) for i, found in enumerate(by_class.values()) for path in found]
     if not files:
         raise DataError(
-            f"{root} has no images in class folders: put 8-bit images (DICOM files cannot be trained on) into one folder "
-            "per class"
+            f"{root} has no images in class folders: put 8-bit images into one folder per class (DICOM files cannot be "
+            "trained on)"
         )
     images = read_images([path for path, _ in files], size=size, grey=grey)
     return Split(images, np.array([label for _, label in files], np.int64)), list(by_class)
