@@ -434,6 +434,71 @@ def test_releases_are_reconstructed_before_training_and_again_in_the_same_way(mo
     assert row_of(task, "train").mode == mode
 
 
+def public_of_three(count: int = 48) -> ImageSet:
+    halves = bright_or_dark(count).train
+    split = Split(halves.images, np.arange(count) % 3)
+    return ImageSet("thirds", 3, split, Split(halves.images[:9], np.arange(9) % 3))
+
+
+def test_a_network_starts_from_the_classes_of_public_images(tmp_path: Path) -> None:
+    how = replace(TINY, epochs=1, reconstructor_steps=2, pretrain_epochs=2, learning_rate=1e-30, weight_decay=0.0)
+    plan, public = Plan.sliced(6.0, "Y7,Y6"), public_of_three()
+    task = TrainingTask("halves", bright_or_dark(), how, plan, mode="reconstructed-public", public=public)
+    seen: list[tuple[str, int]] = []
+    tasks = [task, replace(task, seed=1)]
+    runs = [*train(tasks, CPU, tmp_path, Limits(), lambda run, epoch: seen.append((run.task.name, epoch.epoch)))]
+    first = [("pretraining-thirds-eps6", 0), ("pretraining-thirds-eps6", 1)]  # once for both seeds
+    assert seen == [*first, ("halves", 0), ("halves", 0)]
+    assert [run.task.seed for run in runs] == [0, 1]
+    assert task.pretraining is not None
+    public_run = only(task.pretraining, tmp_path)
+    for run in runs:  # the rate is too small to change anything, so only the last layer is its own
+        shapes = {name: value.shape for name, value in run.model.state_dict().items()}
+        for name, value in public_run.model.state_dict().items():
+            if name.startswith("6."):
+                assert shapes[name] == (2, *value.shape[1:])
+            elif not name.endswith(("running_mean", "running_var", "num_batches_tracked")):
+                assert torch.allclose(run.model.state_dict()[name], value, rtol=0, atol=1e-20)
+    assert [*tmp_path.glob("*.reconstructor.pt")] != []
+    assert replace(task, recipe=replace(how, pretrain_epochs=0)).pretraining is None
+    assert replace(task, public=replace(public, classes=1)).pretraining is None
+    assert replace(how, pretrain_epochs=9).lasting(4).pretrain_epochs == 4
+
+
+def test_a_task_is_left_out_if_there_was_no_time_for_its_pretraining(tmp_path: Path) -> None:
+    how = replace(TINY, epochs=1, reconstructor_steps=2, pretrain_epochs=3)
+    plan, public = Plan.sliced(6.0, "Y7,Y6"), public_of_three()
+    task = TrainingTask("halves", bright_or_dark(), how, plan, mode="reconstructed-public", public=public)
+    seen: list[tuple[str, int]] = []
+
+    def report(run: TrainingRun, epoch: Epoch) -> None:
+        seen.append((run.task.name, epoch.epoch))
+
+    limits = Limits(stop_requested=lambda: len(seen) == 1)
+    assert not [*train([task], CPU, tmp_path, limits, report)]
+    assert len(seen) == 1
+    assert [run.finished for run in train([task], CPU, tmp_path, Limits(), report)] == [True]
+    assert seen == [*(("pretraining-thirds-eps6", epoch) for epoch in range(3)), ("halves", 0)]  # it was resumed
+
+
+def test_public_images_are_released_again_in_every_epoch(tmp_path: Path) -> None:
+    public, how = bright_or_dark(), replace(TINY, pad=2, reconstructor_steps=2)
+    plan, options = Plan.sliced(6.0, "Y7,Y6"), {"mode": "reconstructed-public", "public": public}
+    run = TrainingRun(TrainingTask("halves", public, how, plan, None, "every-epoch", **options), CPU)  # type: ignore[arg-type]
+    before = run.inputs.padded.clone()
+    run.inputs.begin_epoch()
+    inside = (slice(None), slice(2, -2), slice(2, -2))
+    assert not torch.equal(run.inputs.padded[inside], before[inside])
+    assert (run.inputs.padded[inside].float().mean() - before[inside].float().mean()).abs() < 1
+    edge = torch.ones_like(before, dtype=torch.bool)
+    edge[inside] = False
+    assert torch.equal(run.inputs.padded[edge], before[edge])
+    batch = run.inputs.crop(torch.arange(4))
+    assert torch.equal(run.inputs.noise(batch), batch)  # it is noisy already
+    with pytest.raises(LdpSlicingError, match="only images that were released once can be reconstructed-public"):
+        TrainingTask("halves", bright_or_dark(), how, plan, None, "every-epoch", **options)  # type: ignore[arg-type]
+
+
 def test_a_loss_that_diverges_is_reported(tmp_path: Path) -> None:
     task = TrainingTask("halves", bright_or_dark(), replace(TINY, learning_rate=1e30), Plan.paper(20.0))
     with pytest.raises(LdpSlicingError, match=r"diverged in epoch .* smaller learning rate than 1e.30"):

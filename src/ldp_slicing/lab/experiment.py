@@ -170,8 +170,9 @@ def train_all(
     def report(run: TrainingRun, epoch: Epoch) -> None:
         looks = (("validation", epoch.validation_accuracy), ("test", epoch.test_accuracy))
         seen = "".join(f", {kind} accuracy {100 * value:.2f} %" for kind, value in looks if value is not None)
+        name = labels.get(run.task.key, run.task.name)  # pretraining has no row
         done = f"epoch {epoch.epoch + 1} of {run.task.recipe.epochs}"
-        context.log(f"{labels[run.task.key]}: {done}, loss {epoch.loss:.4f}{seen}, {epoch.seconds:.1f} s")
+        context.log(f"{name}: {done}, loss {epoch.loss:.4f}{seen}, {epoch.seconds:.1f} s")
 
     for run in train([one.task for one in wanted], context.device, context.work, context.limits, report):
         started = pending.pop(run.task.key).row

@@ -135,7 +135,8 @@ def train_in_folder(
         draw_held_out(task.data.train, task.validation, task.seed)
 
     def write_and_report(run: TrainingRun, epoch: Epoch) -> None:
-        write_log(run.history, folder, log)
+        if run.task is task:  # and not the network that it starts from
+            write_log(run.history, folder, log)
         report(run, epoch)
 
     bind_folder(folder, _parameters(task))

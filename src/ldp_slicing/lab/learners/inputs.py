@@ -35,6 +35,9 @@ class Inputs:
     ) -> None:
         self.task, self.device, self.generator = task, device, generator
         released = [torch.from_numpy(split.images).to(device) for split in splits]
+        self._sources = released[0] if task.release == "every-epoch" and task.mode != "raw" else None
+        if self._sources is not None:
+            released = [_in_parts(images, self._simulate) for images in released]
         self._decoder = fit_decoder(task, released[0].permute(0, 3, 1, 2), folder)
         images, held_out, tested = map(self.prepare, released)
         pad, self._unknown = task.recipe.pad, 128 if self._decoder else 0
@@ -49,10 +52,15 @@ class Inputs:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def begin_epoch(self) -> None:
+        """Release the training images again, if they are released in every epoch and then reconstructed."""
+        if self._sources is not None:
+            pad, (height, width) = self.task.recipe.pad, self._sources.shape[1:3]
+            images = self.prepare(_in_parts(self._sources, self._simulate))
+            self.padded[:, pad : pad + height, pad : pad + width] = images
+
     def prepare(self, images: Tensor) -> Tensor:
         """uint8 [N, H, W, C] to the same: what the task's mode makes of releases, or the view without noise."""
-        if not len(images):
-            return images
         if self._decoder:
             return _in_parts(images, self._decoder)
         return _in_parts(images, self._view) if self.task.release == "view" else images
@@ -88,9 +96,13 @@ class Inputs:
         return (place >= begin) & (place < begin + side)
 
     def noise(self, images: Tensor) -> Tensor:
-        """uint8 [N, C, H, W] to the same: new noise if the task releases in every epoch, otherwise unchanged."""
-        if self.task.release != "every-epoch" or self.task.plan is None:
+        """uint8 [N, C, H, W] to the same: new noise if the task releases every batch anew, otherwise unchanged."""
+        if self.task.release != "every-epoch" or self.task.mode != "raw":
             return images
+        return self._simulate(images)
+
+    def _simulate(self, images: Tensor) -> Tensor:
+        assert self.task.plan is not None  # noqa: S101 - the task has checked it
         return simulate(images, self.task.plan, self.generator, prune=self.task.prune)
 
     def normalise(self, images: Tensor) -> Tensor:
@@ -100,5 +112,7 @@ class Inputs:
 
 def _in_parts(images: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
     """uint8 [N, H, W, C] to the same through ``change``, which maps [N, C, H, W] to the same, 1000 images at a time."""
+    if not len(images):
+        return images
     parts = [change(part.permute(0, 3, 1, 2)).permute(0, 2, 3, 1) for part in torch.split(images, 1000)]
     return torch.cat(parts).contiguous()

@@ -6,9 +6,10 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -18,12 +19,14 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from ldp_slicing.errors import DivergedError, LdpSlicingError
 from ldp_slicing.lab.learners.graph import capture
 from ldp_slicing.lab.learners.inputs import Inputs
+from ldp_slicing.lab.learners.models import load_body
 from ldp_slicing.lab.learners.models.face_networks import Dropout
 from ldp_slicing.lab.learners.objectives import OBJECTIVES
 from ldp_slicing.lab.learners.releases import Splits, release_splits
 from ldp_slicing.lab.learners.task import TrainingTask
 
 QUEUED_STEPS = 24  # that wait on the device, so that it has work while the host looks after another run
+Weights = Mapping[str, Tensor]
 DIVERGED = 2.0  # a classifier has diverged if, after its first epoch, its loss is so many times that of guessing
 
 
@@ -53,10 +56,16 @@ class TrainingRun:
 
     splits: what ``release_splits(task)`` returns, if it was called before.
     folder: where a reconstructor is kept, if any.
+    start: the weights of the network of ``task.pretraining``; none if there is no such network.
     """
 
     def __init__(
-        self, task: TrainingTask, device: torch.device, splits: Splits | None = None, folder: Path | None = None
+        self,
+        task: TrainingTask,
+        device: torch.device,
+        splits: Splits | None = None,
+        folder: Path | None = None,
+        start: Weights = MappingProxyType({}),
     ) -> None:
         torch.backends.cudnn.benchmark = True  # every step has the same shapes, so searching for algorithms pays
         self.task = task
@@ -64,6 +73,8 @@ class TrainingRun:
         self.inputs = Inputs(task, splits or release_splits(task), device, generator, folder)
         torch.manual_seed(task.seed)
         self.objective = OBJECTIVES[task.recipe.loss](task, self.inputs)
+        if start:
+            load_body(self.model, start)
         for module in self.model.modules():
             if isinstance(module, Dropout):
                 module.generator = generator
@@ -137,6 +148,7 @@ class TrainingRun:
             counters = [*self.parameters, *self.model.buffers(), *self.average, self.at, self.loss_sum, self.correct]
             self._graph = capture(self._step, counters, self.optimiser, self.inputs.generator, self.stream)
         with self.on_stream():
+            self.inputs.begin_epoch()
             self.learning_rate.fill_(rate)
             if self.stream is None:
                 for group in self.optimiser.param_groups:

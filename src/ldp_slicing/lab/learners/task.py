@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -30,6 +30,7 @@ class TrainingTask:
         "once" trains on one release of each image, made by the secure engine before training begins.
         "existing" trains on releases that somebody else made, with the plan on their card.
         "every-epoch" draws new noise for every batch, as the paper's authors do: one release of each image per epoch.
+        Only public images may be reconstructed then, see ``pretraining``; they are released when an epoch begins.
     mode: how the releases are processed before training; all but "raw" need "once" or "existing".
         "raw" leaves them as they are. "decoded" computes expected values (``ldp_slicing.torch.Decoder``).
         "reconstructed" computes them with a network that is trained on the releases alone
@@ -71,7 +72,8 @@ class TrainingTask:
             refuse(f"release={self.release!r} cannot be combined with plan={self.plan!r}")
         if (self.data.release_info is not None) != (self.release == "existing"):
             refuse(f"release={self.release!r}, but {self.data.name} holds {self.data.holds}")
-        if self.mode != "raw" and self.release not in ("once", "existing"):
+        is_public = self.public is self.data and self.release == "every-epoch"
+        if self.mode != "raw" and self.release not in ("once", "existing") and not is_public:
             refuse(f"only images that were released once can be {self.mode}; got release={self.release!r}")
         if (self.public is not None) != (self.mode == "reconstructed-public"):
             refuse(f"'reconstructed-public' needs public images, no other mode takes them; got the mode {self.mode!r}")
@@ -93,6 +95,16 @@ class TrainingTask:
     def beside_decoded(self) -> bool:
         """Whether the network takes decoded channels beside reconstructed ones."""
         return self.recipe.beside_decoded and self.mode in ("reconstructed", "reconstructed-public")
+
+    @property
+    def pretraining(self) -> TrainingTask | None:
+        """The task whose network this one starts from, if any: to classify new releases of the public images."""
+        how, public, plan = self.recipe, self.public, self.plan
+        if not how.pretrain_epochs or public is None or plan is None or public.classes < 2:
+            return None
+        how = replace(how.lasting(how.pretrain_epochs), name=f"{how.name}-pretraining", pretrain_epochs=0)
+        name = f"pretraining-{public.name}-eps{plan.epsilon:g}"  # the same for all seeds, which share the network
+        return TrainingTask(name, public, how, plan, self.prune, "every-epoch", mode=self.mode, public=public)
 
     @property
     def held_out_by(self) -> Literal["group", "image"] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ import torch
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.learners.checkpoint import load_checkpoint, save_checkpoint
 from ldp_slicing.lab.learners.releases import Splits, stored_splits, task_file
-from ldp_slicing.lab.learners.run import Epoch, TrainingRun
+from ldp_slicing.lab.learners.run import Epoch, TrainingRun, Weights
 from ldp_slicing.lab.learners.task import TrainingTask
 
 RELEASED_AHEAD = 2  # tasks whose images are released while others train
@@ -74,10 +74,11 @@ def train(
     """Train the tasks and yield each run when it ends. Checkpoints and releases are stored in ``folder``.
 
     When a limit is reached, unfinished runs are saved and yielded too: see ``run.finished``. Tasks that have not begun
-    are left out.
+    are left out. Networks that others start from, see ``TrainingTask.pretraining``, are trained first. Their runs are
+    reported, but not yielded.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    scheduler = _Scheduler(tasks, device, folder, limits, report)
+    scheduler = _Scheduler(_pretrained(tasks, device, folder, limits, report), device, folder, limits, report)
     with ThreadPoolExecutor(1) as releaser:  # releases the images of the next tasks while the device trains
         while scheduler.has_work():
             scheduler.release_ahead(releaser)
@@ -90,19 +91,36 @@ def train(
                 time.sleep(IDLE_SECONDS)
 
 
+def _pretrained(
+    tasks: Sequence[TrainingTask], device: torch.device, folder: Path, limits: Limits, report: Report
+) -> Iterator[tuple[TrainingTask, Weights]]:
+    """Each task with the weights that it starts from, unless there was no time to train the network that it needs."""
+    needed = {checkpoint_path(one, folder): one for task in tasks if (one := task.pretraining)}
+    runs = train([*needed.values()], device, folder, limits, report) if needed else ()
+    weights = {checkpoint_path(run.task, folder): run.model.state_dict() for run in runs if run.finished}
+    for task in tasks:
+        if (one := task.pretraining) is None:
+            yield task, {}
+        elif (path := checkpoint_path(one, folder)) in weights:
+            yield task, weights[path]
+
+
 class _Scheduler:
-    """Which tasks wait, which are being released and which train."""
+    """Which tasks wait, which are being released and which train.
+
+    tasks: each with the weights of the network that it starts from; none if it starts from random ones.
+    """
 
     def __init__(
         self,
-        tasks: Sequence[TrainingTask],
+        tasks: Iterable[tuple[TrainingTask, Weights]],
         device: torch.device,
         folder: Path,
         limits: Limits,
         report: Report,
     ) -> None:
         self.waiting, self.device, self.folder, self.limits, self.report = deque(tasks), device, folder, limits, report
-        self.released: deque[tuple[TrainingTask, Future[Splits]]] = deque()
+        self.released: deque[tuple[TrainingTask, Weights, Future[Splits]]] = deque()
         self.active: list[TrainingRun] = []
         self.longest_epoch = 0.0
         self.saved: dict[tuple[str, int], float] = {}
@@ -116,17 +134,17 @@ class _Scheduler:
 
     def release_ahead(self, releaser: ThreadPoolExecutor) -> None:
         while self.waiting and len(self.released) < RELEASED_AHEAD and not self.limit_reached():
-            task = self.waiting.popleft()
-            self.released.append((task, releaser.submit(stored_splits, task, self.folder)))
+            task, start = self.waiting.popleft()
+            self.released.append((task, start, releaser.submit(stored_splits, task, self.folder)))
 
     def start_next(self) -> TrainingRun | None:
         """Start the next released task if there is room for it. A run that was finished before is not made active."""
         if not self.released or len(self.active) >= self.limits.side_by_side or self.limit_reached():
             return None
-        if self.active and not self.released[0][1].done():
+        if self.active and not self.released[0][-1].done():
             return None
-        task, splits = self.released.popleft()
-        run = TrainingRun(task, self.device, splits.result(), self.folder)
+        task, start, splits = self.released.popleft()
+        run = TrainingRun(task, self.device, splits.result(), self.folder, start)
         if self.limits.compile:
             run.objective.compile()
         if (path := checkpoint_path(task, self.folder)).is_file():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -78,6 +78,13 @@ def load_weights(model: nn.Module, path: Path) -> None:
         raise LdpSlicingError(
             f"{path} holds weights of another network: {found}, ... instead of {expected}, ...: {why}"
         ) from None
+
+
+def load_body(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Load the weights of such a network for other classes: all but those of the last linear layer."""
+    head = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)][-1]
+    body = {name: value for name, value in weights.items() if name.rpartition(".")[0] != head}
+    model.load_state_dict(body | {name: value for name, value in model.state_dict().items() if name not in body})
 
 
 def _state_dict(path: Path) -> dict[str, Tensor]:

@@ -47,15 +47,18 @@ class Recipe:
     width: int = 10  # of a Wide ResNet for "pairs"
     reconstructor_steps: int = 6000  # training steps of ``Reconstructor``, in the modes that use it
     beside_decoded: bool = False  # in these modes, whether the network takes the decoded channels too
+    pretrain_epochs: int = 0  # in "reconstructed-public": epochs that the network is first trained on the public images
     temperature: float = 0.1  # of "teacher": small values separate similar images more sharply
 
     def lasting(self, epochs: int) -> Self:
-        """The same recipe with another number of epochs, and milestones at the same share of them; 0 epochs stay 0."""
+        """The same recipe with another number of epochs, and milestones at the same share of them; 0 epochs stay 0.
+
+        Pretraining does not last longer than training.
+        """
         if not self.epochs:
             return self
-        return replace(
-            self, epochs=epochs, milestones=tuple(round(one * epochs / self.epochs) for one in self.milestones)
-        )
+        milestones = tuple(round(one * epochs / self.epochs) for one in self.milestones)
+        return replace(self, epochs=epochs, milestones=milestones, pretrain_epochs=min(epochs, self.pretrain_epochs))
 
     def looks_at(self, epoch: int) -> bool:
         """Whether accuracy is measured after this epoch, from 0. It always is after the last one."""
