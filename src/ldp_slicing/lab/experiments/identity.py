@@ -228,8 +228,7 @@ noise; each tested image is released once.
   schedule: see `peers-identity`, whose results for LDP-Slicing are in the figure.
 - The classifier of releases is told the true class of the public image, or classifies the public image too, by a
   network that was trained on unprotected images.
-- Batch-norm statistics and the mean embedding of dlib's recogniser are computed from public people alone. At the easy
-  target, the tuned recogniser was measured on folds 1 to 5 only.
+- Batch-norm statistics and the mean embedding of dlib's recogniser are computed from public people alone.
 - The only bound that applies is the one for whole images, 1/2 tanh(pixels x eps / 2). It is vacuous at these budgets.
 """,
     measure,
