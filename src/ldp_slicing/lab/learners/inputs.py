@@ -14,6 +14,7 @@ from ldp_slicing.lab.learners.releases import Splits
 from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.torch.simulate import apply_view, simulate, to_rgb
 
+RENEWED_AFTER = 5  # epochs
 DECODED_MEAN, DECODED_STD = (128 / 255,), (32 / 255,)  # of decoded images, whatever the recipe says about sources
 
 
@@ -52,9 +53,9 @@ class Inputs:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def begin_epoch(self) -> None:
-        """Release the training images again, if they are released in every epoch and then reconstructed."""
-        if self._sources is not None:
+    def begin_epoch(self, epoch: int) -> None:
+        """Release public training images again, in every ``RENEWED_AFTER``-th epoch: reconstruction takes time."""
+        if self._sources is not None and epoch and epoch % RENEWED_AFTER == 0:
             pad, (height, width) = self.task.recipe.pad, self._sources.shape[1:3]
             images = self.prepare(_in_parts(self._sources, self._simulate))
             self.padded[:, pad : pad + height, pad : pad + width] = images

@@ -148,7 +148,7 @@ class TrainingRun:
             counters = [*self.parameters, *self.model.buffers(), *self.average, self.at, self.loss_sum, self.correct]
             self._graph = capture(self._step, counters, self.optimiser, self.inputs.generator, self.stream)
         with self.on_stream():
-            self.inputs.begin_epoch()
+            self.inputs.begin_epoch(self.epoch)
             self.learning_rate.fill_(rate)
             if self.stream is None:
                 for group in self.optimiser.param_groups:

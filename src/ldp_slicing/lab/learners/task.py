@@ -30,7 +30,7 @@ class TrainingTask:
         "once" trains on one release of each image, made by the secure engine before training begins.
         "existing" trains on releases that somebody else made, with the plan on their card.
         "every-epoch" draws new noise for every batch, as the paper's authors do: one release of each image per epoch.
-        Only public images may be reconstructed then, see ``pretraining``; they are released when an epoch begins.
+        Only public images may be reconstructed then, see ``pretraining``; they are released in every fifth epoch.
     mode: how the releases are processed before training; all but "raw" need "once" or "existing".
         "raw" leaves them as they are. "decoded" computes expected values (``ldp_slicing.torch.Decoder``).
         "reconstructed" computes them with a network that is trained on the releases alone
