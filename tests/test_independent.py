@@ -1,4 +1,4 @@
-"""The package against tests/reference2.py, a second implementation that follows section 17 of docs/proofs.md."""
+"""The package against tests/independent.py, a second implementation that follows section 17 of docs/proofs.md."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from ldp_slicing.randomness import ImageKey
 from ldp_slicing.slicer import STRIP_BYTES, Output
 from ldp_slicing.value_range import RangeMap, ValueRange
 from ldp_slicing.view import BLOCK, Padded, Prune, Size, shrinking_of
-from tests import reference2
+from tests import independent
 from tests.cases import backends, random_image
-from tests.reference2 import Raster, Slices
+from tests.independent import Raster, Slices
 
 VECTORS = Path(__file__).parent / "vectors"
 RELEASES = json.loads((VECTORS / "release-v1.json").read_text())
@@ -54,17 +54,17 @@ def from_bytes(case: dict[str, Any], word_bits: int) -> Raster:
     return Raster(case["height"], case["width"], pixels)
 
 
-def shrinking_of_case(case: dict[str, Any]) -> reference2.Shrinking | None:
+def shrinking_of_case(case: dict[str, Any]) -> independent.Shrinking | None:
     size = case.get("size")
     if size is None:
         return None
-    return reference2.shrinking(tuple(size) if isinstance(size, list) else size, case["height"], case["width"])
+    return independent.shrinking(tuple(size) if isinstance(size, list) else size, case["height"], case["width"])
 
 
 @cache
-def plans_of_vectors() -> dict[str, reference2.Tables]:
+def plans_of_vectors() -> dict[str, independent.Tables]:
     return {
-        case["plan"]: reference2.build(
+        case["plan"]: independent.build(
             [(int(bits, 16), float.fromhex(epsilon)) for bits, epsilon in case["slices"]], case["word_bits"]
         )
         for case in {case["plan"]: case for case in RELEASES["vectors"]}.values()
@@ -99,24 +99,24 @@ def random_plan(seed: int) -> Plan:
 
 def assert_same_releases(plan: Plan, image: NDArray[np.unsignedinteger], prunes: list[Prune]) -> None:
     """Every backend and the second reference, with each pruning and output."""
-    tables, source = reference2.build(slices_of(plan), plan.word_bits), to_raster(image)
+    tables, source = independent.build(slices_of(plan), plan.word_bits), to_raster(image)
     for prune in prunes:
         key = hashlib.sha256(f"{plan.slices} {prune} {image.shape}".encode()).digest()
         outputs: tuple[Output, ...] = get_args(Output) if plan.is_colour else ("ycbcr",)
         for output in outputs:
-            expected = to_array(reference2.release(source, tables, prune, key, rgb=output == "rgb"), image)
+            expected = to_array(independent.release(source, tables, prune, key, rgb=output == "rgb"), image)
             for backend in backends():
                 release = Slicer(plan, prune=prune, output=output, backend=backend)(image, key=ImageKey(key))
                 np.testing.assert_array_equal(release, expected, err_msg=f"{plan} {prune} {output} {backend.name}")
 
 
 def assert_same_tables(plan: Plan) -> None:
-    tables = reference2.build(slices_of(plan), plan.word_bits)
+    tables = independent.build(slices_of(plan), plan.word_bits)
     assert plan.tables.group_bits == tuple(group.bits for group in tables.groups)
     for name, content in tables.arrays().items():
         array = getattr(plan.tables, name)
         assert array.astype(array.dtype.newbyteorder("<")).tobytes() == content, (plan, name)
-    assert tables_digest(plan.tables) == reference2.tables_digest(tables)
+    assert tables_digest(plan.tables) == independent.tables_digest(tables)
     assert plan.realised_epsilon == tables.realised()
 
 
@@ -133,10 +133,10 @@ def test_releases_of_the_vectors() -> None:
         tables = plans_of_vectors()[case["plan"]]
         source, size = from_bytes(case, tables.word_bits), 2 if 8 < tables.word_bits <= 16 else 1
         how = shrinking_of_case(case)
-        small = reference2.shrink(source, how) if how else source
+        small = independent.shrink(source, how) if how else source
         assert sum(map(tables.lanes, tables.groups)) == case["lanes_per_block"]
         for output, expected in case["release"].items():
-            release = reference2.release(small, tables, case["prune"], bytes.fromhex(case["key"]), rgb=output == "rgb")
+            release = independent.release(small, tables, case["prune"], bytes.fromhex(case["key"]), rgb=output == "rgb")
             assert as_bytes(release, size).hex() == expected, (case["plan"], case["prune"], output)
 
 
@@ -148,25 +148,25 @@ def test_keys_of_the_vectors() -> None:
             bytes.fromhex(case["name"]),
         )
         depth = 8 if tables.word_bits == 24 else tables.word_bits
-        digest = reference2.source_digest(from_bytes(case, tables.word_bits), depth)
+        digest = independent.source_digest(from_bytes(case, tables.word_bits), depth)
         assert digest.hex() == case["source_digest"]
-        assert reference2.tables_digest(tables).hex() == case["tables_digest"]
+        assert independent.tables_digest(tables).hex() == case["tables_digest"]
         for owner, key in ((name, "image_key_of_run"), (None, "image_key_of_owner")):
-            made = reference2.image_key(secret, owner, digest, tables, case["prune"], shrinking_of_case(case))
+            made = independent.image_key(secret, owner, digest, tables, case["prune"], shrinking_of_case(case))
             assert made.hex() == case[key]
-        assert reference2.output_name(secret, name) == case["output_name"]
+        assert independent.output_name(secret, name) == case["output_name"]
 
 
 @pytest.mark.parametrize("epsilon", [0.001, 1.0, 20.0, 129.7, 1e4])
 def test_budgets_are_split_alike(epsilon: float) -> None:
     for weights in ((4, 1, 1), (2, 1, 1), (1, 1, 1), (4, 0, 0), (0.3, 7.25, 0)):
-        assert slices_of(Plan.paper(epsilon, weights)) == reference2.paper(epsilon, weights)
+        assert slices_of(Plan.paper(epsilon, weights)) == independent.paper(epsilon, weights)
     for bits in range(1, 17):
         ramp, flat = {b: Fraction(2**b) for b in range(bits)}, {b: Fraction(1) for b in range(bits)}
-        assert slices_of(Plan.grey(epsilon, bits)) == reference2.one_bit_slices(epsilon, ramp)
-        assert slices_of(Plan.uniform(epsilon, bits)) == reference2.one_bit_slices(epsilon, flat)
+        assert slices_of(Plan.grey(epsilon, bits)) == independent.one_bit_slices(epsilon, ramp)
+        assert slices_of(Plan.uniform(epsilon, bits)) == independent.one_bit_slices(epsilon, flat)
     shared = [(0xC00000, Fraction(3)), (0x8000, Fraction("0.7")), (0x80, Fraction(1))]
-    assert slices_of(Plan.sliced(epsilon, "Cb7=0.7,Y7+Y6=3,Cr7")) == reference2.split(epsilon, shared)
+    assert slices_of(Plan.sliced(epsilon, "Cb7=0.7,Y7+Y6=3,Cr7")) == independent.split(epsilon, shared)
 
 
 def test_tables_and_realised_epsilons_of_random_plans() -> None:
@@ -237,19 +237,19 @@ def test_shrinking_rules_are_alike() -> None:
         padded = [Padded(w + 1, h + 1) for h, w in np.ndindex(15, 15)]
         for size in [*range(1, 15), *fits, *padded]:
             how = shrinking_of(size, *shape)
-            assert reference2.shrinking(plain(size), *shape) == (None if how is None else astuple(how))
+            assert independent.shrinking(plain(size), *shape) == (None if how is None else astuple(how))
 
 
 @pytest.mark.parametrize("seed", range(36))
 def test_shrunk_releases_of_random_plans(seed: int) -> None:
     plan, rng = random_plan(3000 + seed), np.random.default_rng(seed)
     image = random_image(plan, tuple(rng.integers(1, 41, 2).tolist()), seed)
-    tables = reference2.build(slices_of(plan), plan.word_bits)
+    tables = independent.build(slices_of(plan), plan.word_bits)
     for prune in PRUNES:
         size, key = random_size(rng, image.shape), rng.bytes(32)
-        how = reference2.shrinking(plain(size), *image.shape[:2])
-        source = to_raster(image) if how is None else reference2.shrink(to_raster(image), how)
-        expected = reference2.release(source, tables, prune, key)
+        how = independent.shrinking(plain(size), *image.shape[:2])
+        source = to_raster(image) if how is None else independent.shrink(to_raster(image), how)
+        expected = independent.release(source, tables, prune, key)
         for backend in backends():
             slicer = Slicer(plan, prune=prune, size=size, output="ycbcr", backend=backend)
             release = slicer(image, key=ImageKey(key))
@@ -280,11 +280,11 @@ def test_images_of_a_batch_have_their_own_keystreams() -> None:
     plan = Plan.grey(3.3, bits=12)
     images = random_image(plan, (3, 7, 11))[..., None]
     keys = [bytes([n]) * 32 for n in range(3)]
-    tables = reference2.build(slices_of(plan), 12)
+    tables = independent.build(slices_of(plan), 12)
     for backend in backends():
         releases = Slicer(plan, backend=backend)(images, key=[ImageKey(key) for key in keys])
         for image, release, key in zip(images, releases, keys, strict=True):
-            expected = reference2.release(to_raster(image), tables, "haar", key)
+            expected = independent.release(to_raster(image), tables, "haar", key)
             np.testing.assert_array_equal(release, to_array(expected, image))
 
 
@@ -295,31 +295,31 @@ def test_derived_keys_of_random_plans(is_owners: bool) -> None:
         image = random_image(plan, tuple(rng.integers(1, 20, 2).tolist()), seed)
         depth = 8 if plan.is_colour else plan.word_bits
         digest = source_digest(image, depth)
-        assert digest == reference2.source_digest(to_raster(image), depth)
+        assert digest == independent.source_digest(to_raster(image), depth)
         secret, name = rng.bytes(32), rng.bytes(int(rng.integers(0, 30)))
-        tables = reference2.build(slices_of(plan), plan.word_bits)
+        tables = independent.build(slices_of(plan), plan.word_bits)
         for prune in PRUNES:
             size = random_size(rng, image.shape)
-            how = reference2.shrinking(plain(size), *image.shape[:2])
+            how = independent.shrinking(plain(size), *image.shape[:2])
             shrinking = Slicer(plan, size=size).shrinking(*image.shape[:2])
             key = Secret(secret, is_owners=is_owners).image_key(name, digest, plan, prune, shrinking).take()
-            assert key == reference2.image_key(secret, None if is_owners else name, digest, tables, prune, how)
-        assert Secret(secret, is_owners=is_owners).output_name(name) == reference2.output_name(secret, name)
+            assert key == independent.image_key(secret, None if is_owners else name, digest, tables, prune, how)
+        assert Secret(secret, is_owners=is_owners).output_name(name) == independent.output_name(secret, name)
 
 
 def test_a_range_maps_words_and_enters_keys_alike() -> None:
     rng, plan = random.Random(5), Plan.grey(8.0, 12)
-    tables = reference2.build(slices_of(plan), 12)
+    tables = independent.build(slices_of(plan), 12)
     for _ in range(20):
         low, size = Fraction(rng.randint(-2048, 0)), Fraction(rng.randint(1, 9000), rng.choice((1, 2, 5)))
         slope, intercept = Fraction(rng.randint(1, 9), rng.choice((1, 2, 3))), Fraction(rng.randint(-3000, 100))
         by = RangeMap(ValueRange(low, low + size, 12), slope, intercept)
         words = np.array([rng.randrange(1 << 16) for _ in range(50)], np.uint16)
-        right = [reference2.range_word(int(word), low, low + size, 12, slope, intercept) for word in words]
+        right = [independent.range_word(int(word), low, low + size, 12, slope, intercept) for word in words]
         assert by.apply(words).tolist() == right
         text = f"{decimal(low)}:{decimal(low + size)}:12 {slope} {intercept} upright"
         key = Secret(bytes(32), is_owners=True).image_key(b"", bytes(32), plan, "haar", None, str(by)).take()
-        assert key == reference2.image_key(bytes(32), None, bytes(32), tables, "haar", None, text)
+        assert key == independent.image_key(bytes(32), None, bytes(32), tables, "haar", None, text)
 
 
 def decimal(value: Fraction) -> str:
