@@ -115,6 +115,8 @@ def epoch_progress(activity: str) -> Iterator[Callable[[TrainingRun, Epoch], Non
 
         def report(run: TrainingRun, epoch: Epoch) -> None:
             total, text = run.task.recipe.epochs, f"loss {epoch.loss:.3f}"
+            if run.task.is_pretraining:
+                text = f"first on {run.task.data.name}, {text}"
             if epoch.validation_accuracy is not None:
                 text += f", validation accuracy {100 * epoch.validation_accuracy:.2f} %"
             progress.update(bar, total=total, completed=run.epoch, description=text)

@@ -72,8 +72,7 @@ class TrainingTask:
             refuse(f"release={self.release!r} cannot be combined with plan={self.plan!r}")
         if (self.data.release_info is not None) != (self.release == "existing"):
             refuse(f"release={self.release!r}, but {self.data.name} holds {self.data.holds}")
-        is_public = self.public is self.data and self.release == "every-epoch"
-        if self.mode != "raw" and self.release not in ("once", "existing") and not is_public:
+        if self.mode != "raw" and self.release not in ("once", "existing") and not self.is_pretraining:
             refuse(f"only images that were released once can be {self.mode}; got release={self.release!r}")
         if (self.public is not None) != (self.mode == "reconstructed-public"):
             refuse(f"'reconstructed-public' needs public images, no other mode takes them; got the mode {self.mode!r}")
@@ -95,6 +94,11 @@ class TrainingTask:
     def beside_decoded(self) -> bool:
         """Whether the network takes decoded channels beside reconstructed ones."""
         return self.recipe.beside_decoded and self.mode in ("reconstructed", "reconstructed-public")
+
+    @property
+    def is_pretraining(self) -> bool:
+        """Whether the images to learn from are the public ones, which may be released as often as one likes."""
+        return self.public is self.data and self.release == "every-epoch"
 
     @property
     def pretraining(self) -> TrainingTask | None:
