@@ -106,7 +106,7 @@ class TrainingTask:
         how, public, plan = self.recipe, self.public, self.plan
         if not how.pretrain_epochs or public is None or plan is None or public.classes < 2:
             return None
-        how = replace(how.lasting(how.pretrain_epochs), name=f"{how.name}-pretraining", pretrain_epochs=0)
+        how = replace(how.lasting(how.pretrain_epochs), name="pretraining", pretrain_epochs=0)
         name = f"pretraining-{public.name}-eps{plan.epsilon:g}"  # the same for all seeds, which share the network
         return TrainingTask(name, public, how, plan, self.prune, "every-epoch", mode=self.mode, public=public)
 
