@@ -16,12 +16,12 @@ class ExitStatus(IntEnum):
 
 MEANINGS = {
     str(ExitStatus.OK.value): "success; skipped files, and files that file managers left behind, are listed",
-    str(ExitStatus.FAILED.value): "`privatize`: files failed, each is named; `verify`, `audit`: something is wrong",
+    str(ExitStatus.FAILED.value): "`privatize`: some files failed and are named; `verify`, `audit`: something is wrong",
     str(ExitStatus.REFUSED.value): "the command refused to start, and nothing was done",
     str(ExitStatus.UNDECIDED.value): "`audit`: every check passes, but an unprotected image might pass, too",
     str(ExitStatus.SKIPPED.value): "`privatize`: a name of `--keep` is in no file, or (`--strict`) files were skipped",
     str(ExitStatus.INCOMPLETE.value): "`privatize`: not complete, run it again; `verify`: intact, not complete",
     "130, 143": "interrupted by SIGINT or SIGTERM; run the same command again to continue",
-    "141": "the reader of the output has closed it",
+    "141": "the program that reads the output has closed it",
 }
 TABLE = "| exit status | meaning |\n|---|---|\n" + "".join(f"| {key} | {text} |\n" for key, text in MEANINGS.items())
