@@ -125,7 +125,7 @@ def advise(
         typer.Option(
             "--samples",
             metavar="IMAGE",
-            help="Show this image in the report. Can be repeated.",
+            help="Show this image in the report. May be repeated.",
             show_default="some sources",
         ),
     ] = None,

@@ -91,7 +91,7 @@ def privatize(
     your image at several budgets. The run ends with what was measured at the nearest setting.
 
     Choose a size: --max-side 224 shrinks large images before the noise, and --fit 224x224 shrinks all images to one
-    size. It costs no budget, and averaging a large release shows the scene in it.
+    size. Shrinking costs no budget. Averaging the pixels of a large release shows the scene in it.
 
     The ledger records every release. It is in your data folder (on Linux, ~/.local/share/ldp-slicing) unless --ledger
     or LDP_SLICING_LEDGER names another file; `ldp-slicing doctor` shows which one is used. Back it up.

@@ -30,7 +30,8 @@ Sources = Annotated[
     list[str],
     typer.Argument(
         metavar="SRC",
-        help="A file, a folder or a zip file, or several. Of several, each gets a folder of its own name in DST.",
+        help="A file, a folder or a zip file, or several. If there are several, each folder or zip file gets a folder "
+        "of its own name in DST.",
         show_default=False,
     ),
 ]
@@ -114,7 +115,8 @@ Range = Annotated[
 NotBurnedIn = Annotated[
     bool,
     typer.Option(
-        "--not-burned-in", help="DICOM: you state that no text is burned into the pixels. The software does not look."
+        "--not-burned-in",
+        help="DICOM: you state that no text is burned into the pixels. The software does not check it.",
     ),
 ]
 Key = Annotated[

@@ -42,7 +42,9 @@ def studio(
     ] = None,
     host: Host = "127.0.0.1",
     token: Token = None,
-    per_minute: Annotated[int, typer.Option("--per-minute", min=1, help="Uploads per minute and address.")] = 600,
+    per_minute: Annotated[
+        int, typer.Option("--per-minute", min=1, help="Most uploads per minute from one address.")
+    ] = 600,
     epsilon: Budget = None,
     preset: PresetOption = None,
     weights: Weights = "4:1:1",
@@ -54,9 +56,10 @@ def studio(
 ) -> None:
     """`ldp-slicing studio --open`
 
-    Serve the page on this machine. It privatises images in the browser, shows what leaves and what an attacker sees,
-    and lets you download releases with their cards. Images never reach this server: the page's content policy forbids
-    all connections. Downloads are not recorded in the ledger.
+    Serve the page on this machine. It privatises images in the browser, shows the release and what an attacker sees,
+    and lets you download releases with their cards. Sources never reach this server: the page's content security
+    policy forbids all connections, except to upload releases with `--collect`. Downloads are not recorded in the
+    ledger.
 
     With `--collect DIR`, the page and other clients can upload releases to this server. It accepts only the plan and
     the view that `--epsilon` and the options after it, or `--preset`, state. DIR becomes a set of releases that

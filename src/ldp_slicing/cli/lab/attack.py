@@ -66,8 +66,8 @@ def attack(
 
     Train on the training images of the set, which the adversary has, and reconstruct the test images from one release
     each (averaging: from several). The attack `identity` predicts whether a release and another image show the same
-    class. Use public data sets that resemble your images: you do not need your own sources to measure what such images
-    leak.
+    person or class. Use public data sets that resemble your images: you do not need your own sources to measure what
+    such images leak.
     """
     check_slices(context, slices)
     try:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ldp_slicing.cli.common import err, out, refusals_exit
-from ldp_slicing.cli.lab.options import NO_LIMIT, Data, Device, Seed, missing_extra
+from ldp_slicing.cli.lab.options import NO_LIMIT, Data, Device, missing_extra
 
 TESTED = 256  # images whose reconstructed versions are compared with their sources
 REPORTED = 500  # steps between two lines
@@ -24,19 +24,19 @@ def page_network(
     file: Annotated[Path, typer.Option("--out", help="The file to write.")] = Path("page-network.bin"),
     steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of training.")] = 30_000,
     batch: Annotated[
-        int, typer.Option("--batch", min=1, help="Images of 112 x 112 pixels per step, or as many pixels.")
+        int, typer.Option("--batch", min=1, help="Pixels per step, as a number of images of 112 x 112 pixels.")
     ] = 64,
     minutes: Annotated[
         float,
         typer.Option(
             "--minutes",
             min=0.001,
-            help="End the training after this time. The learning rate follows, so the network is a finished one.",
+            help="End the training after this time. The learning rate falls to 0 by then, so the network is finished.",
             show_default="no limit",
         ),
     ] = NO_LIMIT,
     licence: Annotated[str, typer.Option("--licence", help="The licence of the weights.")] = "Apache-2.0",
-    seed: Seed = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the training.")] = 0,
     device: Device = "",
 ) -> None:
     """`ldp-slicing lab page-network cifar100 --data data/`

@@ -58,8 +58,8 @@ def train(
             "--mode",
             help="How to process the releases before training; it costs no privacy. raw: not at all. decoded: expected "
             "values, given the plan. reconstructed: the same, computed by a network trained on the releases. "
-            "reconstructed-public: by this network trained on public images, see --public. All but raw need --release "
-            "once.",
+            "reconstructed-public: the same, by a network trained on public images (see --public). All but raw need "
+            "--release once.",
         ),
     ] = ModeChoice.decoded,
     public: Annotated[

@@ -19,8 +19,9 @@ def merge(
 ) -> None:
     """`ldp-slicing ledger merge /media/old/ledger.sqlite`
 
-    Add the entries of another ledger to this one. OTHER is only read. This ledger keeps the key of OTHER, wrapped under
-    its own, and recognises sources under each. Runs that were begun with OTHER continue with this ledger.
+    Add the entries of another ledger to this one. OTHER is only read. This ledger keeps the key of OTHER, encrypted
+    under its own key, and recognises sources under every key. Runs that were begun with OTHER continue with this
+    ledger.
 
     Use only this ledger from then on. If OTHER was used meanwhile, merge it again.
     """

@@ -21,12 +21,12 @@ def void(
 ) -> None:
     """`ldp-slicing ledger void 3f9ac2 --because "wrong folder, deleted at once"`
 
-    Record your word that all releases of a run were destroyed before anybody received them. It is refused while its
-    outputs or its key exist, and for an owner's key.
+    Record your word that all releases of a run were destroyed before anybody received them. This is refused while the
+    outputs or the key of the run exist, and for a run with an owner's key.
 
-    The entries stay in the ledger. Its sources can be released again without `--spend`, and from then on cards and
-    `ldp-slicing ledger` state two sums: all releases, and those that are not voided. The second one holds only if your
-    word is true.
+    The entries stay in the ledger. The sources of the run can be released again without `--spend`, and from then on
+    cards and `ldp-slicing ledger` state two sums: of all releases, and without the voided ones. The second sum is
+    right only if your word is true.
     """
     with closing(Ledger(file or default_ledger(), must_exist=True)) as opened:
         voided, releases = void_run(opened, run, because)
