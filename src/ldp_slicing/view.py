@@ -1,7 +1,8 @@
 """The view: the deterministic, public stage before the noise, and the conversion back to RGB.
 
-Its steps are, in this order: shrinking (optional), conversion to YCbCr, pruning (optional). All functions work on
-integer arrays, and every backend returns the same bytes.
+Its steps are, in this order: shrinking (optional), conversion to YCbCr, pruning (optional). A range of DICOM values is
+mapped before, when the file is read, see ``value_range``. All functions work on integer arrays, and every backend
+returns the same bytes.
 
 Proofs: docs/proofs.md, 6 and 7. Tests: tests/test_view.py.
 """

@@ -141,7 +141,7 @@ DryRun = Annotated[
     typer.Option(
         "--dry-run",
         help="Do everything but release: show what would be released, refused and spent, and how much space it needs. "
-        "Nothing is written, not even to the ledger.",
+        "Nothing is written, not even to the ledger, except the file of --report.",
     ),
 ]
 Strict = Annotated[

@@ -34,7 +34,7 @@ def open_sources(sources: Sequence[str], selection: Selection, *, into_folder: b
         folder = only or f"{_last_part(name, source)}/"
         if any(folder.rstrip("/") == other.rstrip("/") for other in parts):
             raise ReleaseError(
-                f"two sources are called {folder.rstrip('/')}, and the releases of each go to a folder of that name: "
+                f"two sources are called {folder.rstrip('/')}, and releases have the names of their sources: "
                 "rename one, or release it to another target",
                 Reason.NAME,
             )
