@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from scipy.special import logsumexp, softmax
 
 from ldp_slicing import Plan, Slicer
 
@@ -111,19 +112,18 @@ def allocation(plan: Plan) -> Floats:
 
 
 def minimised(weights: Floats, epsilon: float) -> Floats:
-    """The minimiser of sum(weights / eps) with sum(eps) = epsilon, found over log(eps), starting uniform."""
-    start = np.log(np.full(len(weights), epsilon / len(weights)))
-    total = {"type": "eq", "fun": lambda logs: np.exp(logs).sum() / epsilon - 1}
-    options = {"ftol": 1e-15, "maxiter": 3000}
-    found = minimize(
-        lambda logs: (weights / np.exp(logs)).sum() * epsilon / weights.sum(),
-        start,
-        method="SLSQP",
-        constraints=total,
-        options=options,
-    )
-    assert found.success, found.message
-    split: Floats = np.exp(found.x)
+    """The minimiser of sum(weights / eps) with sum(eps) = epsilon, starting uniform.
+
+    With eps = epsilon softmax(x), the logarithm of the sum is, up to a constant, convex in x and has no constraint.
+    """
+
+    def objective(x: Floats) -> tuple[float, Floats]:
+        costs = np.log(weights) - x
+        return logsumexp(costs) + logsumexp(x), softmax(x) - softmax(costs)
+
+    found = minimize(objective, np.zeros(len(weights)), jac=True, method="L-BFGS-B", options={"ftol": 0, "gtol": 1e-10})
+    assert np.abs(objective(found.x)[1]).max() < 1e-7
+    split: Floats = epsilon * softmax(found.x)
     return split
 
 
