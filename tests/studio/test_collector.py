@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -18,9 +20,10 @@ from typer.testing import CliRunner
 
 from ldp_slicing import Card, Plan, Slicer
 from ldp_slicing.cli import app
+from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.png import SIGNATURE, encode_chunk, encode_png
 from ldp_slicing.storage import LocalStorage
-from ldp_slicing.studio.collector import UploadError, check_release
+from ldp_slicing.studio.collector import Collector, UploadError, Wanted, check_release
 from ldp_slicing.verify import verify
 from tests.docs.documents import ROOT, blocks
 from tests.studio.server import OPTIONS, PLAN, Studio, release_of, studio
@@ -84,6 +87,8 @@ def test_a_plan_that_no_test_has_power_for_is_collected() -> None:
         ("other view", "another view"),
         ("other size", "states another size"),
         ("wrong card", "the card is not valid"),
+        ("owner's key", "an owner's key"),
+        ("two releases", "was released once"),
         ("no png", "is not a PNG"),
         ("foreign colours", "another palette|not one of those|no release"),
     ],
@@ -102,6 +107,11 @@ def test_what_is_refused(server: Studio, what: str, reason: str) -> None:
         _, card = release_of(2, side=32)
     elif what == "wrong card":
         card = card.replace('"epsilon": 5.2', '"epsilon": 0.2')
+    elif what == "owner's key":
+        card = replace(Card.from_json(card), owners_key=True).to_json()
+    elif what == "two releases":
+        (statement,) = Card.from_json(card).statements
+        card = Card((replace(statement, times=2),)).to_json()
     elif what == "no png":
         release = b"GIF89a" + release
     else:
@@ -222,6 +232,50 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "holiday.png").write_bytes(b"source")
     with studio("--collect", tmp_path, *OPTIONS) as server:
         assert server.process.wait(30) == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Wanted(Plan.sliced(2.4, "Y7+Y4+Cb7+Cr7"), "haar", 64),
+        Wanted(Plan.sliced(5.2, "Y7+Y4+Cb7+Cr6"), "haar", 64),
+        Wanted(PLAN, None, 64),
+        Wanted(PLAN, "haar", 512),
+        None,
+    ],
+    ids=["epsilon", "slices", "pruning", "size", "no card"],
+)
+def test_the_card_of_stored_releases_never_changes_its_plan_or_view(other: Wanted | None, tmp_path: Path) -> None:
+    release, card = release_of(1)
+    first = Collector(tmp_path / "set", Wanted(PLAN, "haar", 64))
+    first.accept(release, card.encode())
+    assert Card.read(tmp_path / "set" / "card.json").statements[0].plan == PLAN  # before any manifest is written
+    shutil.copytree(tmp_path / "set", tmp_path / "moved")
+    if other is None:
+        (tmp_path / "moved" / "card.json").unlink()
+    before = tree(tmp_path / "moved")
+    with pytest.raises(LdpSlicingError, match="choose another folder"):
+        Collector(tmp_path / "moved", other or first.wanted)
+    assert tree(tmp_path / "moved") == before
+    shutil.copytree(tmp_path / "set", tmp_path / "again")
+    assert Collector(tmp_path / "again", first.wanted).count == 1
+    assert verify(LocalStorage(tmp_path / "again")).problems == []
+
+
+def test_a_crash_before_the_first_release_leaves_an_empty_folder(tmp_path: Path) -> None:
+    wanted = Wanted(PLAN, "haar", 64)
+    Collector(tmp_path / "set", wanted).accept(
+        *[part if isinstance(part, bytes) else part.encode() for part in release_of(1)]
+    )
+    (stored,) = (tmp_path / "set").rglob("*.png")
+    stored.unlink()
+    shutil.copytree(tmp_path / "set", tmp_path / "again")
+    assert Collector(tmp_path / "again", wanted).count == 0
+    assert not (tmp_path / "again" / "card.json").exists()
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_the_description_is_fuzzed_without_a_server_error(tmp_path: Path) -> None:

@@ -72,8 +72,12 @@ def test_the_page_sends_a_release_and_nothing_else(tmp_path: Path) -> None:
         width = page.locator("#download").bounding_box()["width"]
         page.click("#attack")  # the network is loaded when it is asked for
         expect(page.locator("#attack-reconstruction")).to_be_visible(timeout=60_000)
+        page.route("**/releases", lambda route: route.abort(), times=1)
+        page.click("#send")
+        expect(page.locator("#taken")).to_contain_text("If you send it again, it is the same release", timeout=60_000)
         page.click("#send")
         expect(page.locator("#taken")).to_contain_text("the collector stored it as", timeout=60_000)
+        expect(page.locator("#taken")).to_contain_text("1 release made on this page")
         assert page.locator("#download").bounding_box()["width"] == width, "a long name must not widen the page"
         hosts = {request.url.split("/")[2] for request in requests if request.url.startswith("http")}
         assert hosts == {url.split("/")[2]}

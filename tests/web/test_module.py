@@ -22,10 +22,10 @@ from ldp_slicing.card.statement import Statement
 from ldp_slicing.png import encode_png, read_release_png
 from ldp_slicing.randomness import ImageKey
 from ldp_slicing.storage import LocalStorage
-from ldp_slicing.tables import hit_weight, ln_up
+from ldp_slicing.tables import hit_weight, ln_up, round_up
 from ldp_slicing.verify import verify
 from ldp_slicing.version import __version__
-from ldp_slicing.view import Padded, Size, shrink, to_rgb, to_ycbcr
+from ldp_slicing.view import Padded, Size, block_of, shrink, to_rgb, to_ycbcr
 from ldp_slicing.wording import number
 from tests.cases import PLANS, random_image
 from tests.make_vectors import FILE, little_endian
@@ -206,6 +206,58 @@ def test_a_card_about_colour_and_grey_has_the_same_text() -> None:
     )
     statements = tuple(Statement.of(plan, "haar", "rgb", sizes, size=40) for plan in (grey, colour))
     assert text == Card(statements).to_json()
+
+
+A, B = Plan.paper(20.0), Plan.sliced(5.2, "Y7+Y4+Cb7+Cr7")
+SMALL, LARGE = (40, 30), (64, 48)
+
+
+@pytest.mark.parametrize(
+    ("released", "sizes", "sources", "times"),
+    [
+        ([("a", A, "haar", SMALL)], [SMALL], ["a"], 1),
+        ([("a", A, "haar", SMALL)] * 3, [SMALL], ["a"], 3),
+        (
+            [("a", A, "haar", SMALL), ("b", A, "haar", LARGE), ("a", A, "haar", SMALL)],
+            [SMALL, LARGE, SMALL],
+            ["a", "b", "a"],
+            2,
+        ),
+        ([("a", A, "haar", SMALL), ("a", A, "haar", LARGE)], [SMALL], ["a"], 2),
+        ([("a", B, None, SMALL), ("a", A, "haar", SMALL)], [SMALL], ["a"], 2),
+        ([("a", B, "dct", LARGE), ("a", B, None, SMALL), ("a", A, "haar", SMALL)], [SMALL], ["a"], 3),
+        ([("a", B, None, SMALL)] * 1000 + [("a", A, "haar", SMALL)], [SMALL], ["a"], 1001),
+        ([("other", B, "dct", LARGE), ("a", A, "haar", SMALL)], [SMALL], ["a"], 1),
+    ],
+    ids=[
+        "once",
+        "again",
+        "in one folder",
+        "another size",
+        "another plan",
+        "plans and views",
+        "often",
+        "another source",
+    ],
+)
+def test_what_was_released_before_is_on_the_card(
+    released: list[tuple[str, Plan, Any, tuple[int, int]]], sizes: list[tuple[int, int]], sources: list[str], times: int
+) -> None:
+    asked = [(source, spec(plan), prune, size) for source, plan, prune, size in released]
+    (text,) = ask(
+        {"ask": "history", "released": asked, "plan": spec(A), "prune": "haar", "sizes": sizes, "sources": sources}
+    )
+    spent = [[Fraction(0)] * 3 for _ in set(sources)]
+    for source, plan, prune, (width, height) in released:
+        if source in sources:
+            factors = (1, block_of(prune) ** 2, width * height)
+            mine = spent[sorted(set(sources)).index(source)]
+            mine[:] = [total + Fraction(plan.realised_epsilon) * one for total, one in zip(mine, factors, strict=True)]
+    most = [round_up(max(totals)) for totals in zip(*spent, strict=True)]
+    most[2] = max(most[2], round_up(Fraction(most[0]) * max(width * height for width, height in sizes)))
+    card = Card((Statement.of(A, "haar", "rgb", sizes, times=times, spent=(most[0], most[1], most[2])),))
+    assert text == card.to_json()
+    assert Card.from_json(text) == card
 
 
 def test_verify_accepts_a_folder_from_the_page(tmp_path: Path) -> None:

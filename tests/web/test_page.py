@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,6 +85,7 @@ def test_a_release_is_downloaded_with_its_card(page: Any, tmp_path: Path) -> Non
     two = download(page, "#download", 2)
     card = Card.from_json(one["release.png.card.json"])
     (statement,) = card.statements
+    assert [Card.from_json(each["release.png.card.json"]).statements[0].times for each in (one, two)] == [1, 2]
     assert (statement.plan, statement.width, statement.height) == (Plan.paper(20.0), (512, 512), (512, 512))
     (tmp_path / "release.png").write_bytes(one["release.png"])
     pixels, extras = read_release_png(one["release.png"], statement.plan)
@@ -157,6 +159,21 @@ def test_a_folder_is_downloaded_that_verify_accepts(page: Any, tmp_path: Path) -
     assert (report.problems, report.releases) == ([], 3)
     card = Card.read(tmp_path / "folder" / "card.json")
     assert [(one.plan, one.count) for one in card.statements] == [(Plan.paper(20.0), 2), (Plan.grey(20.0), 1)]
+
+
+def test_an_image_that_was_opened_twice_is_one_source(page: Any, tmp_path: Path) -> None:
+    shutil.copy(PORTRAIT, tmp_path / "copy.jpg")
+    open_images(page, PORTRAIT, tmp_path / "copy.jpg")
+    page.fill("#epsilon", "20")
+    page.fill("#size", "64")
+    expect(page.locator("#facts")).to_contain_text("released as 64 x 64", timeout=30_000)
+    content = download(page, "#download-all", 1)["releases.zip"]
+    zipfile.ZipFile(io.BytesIO(content)).extractall(tmp_path / "folder")
+    assert verify(LocalStorage(tmp_path / "folder")).problems == []
+    (statement,) = Card.read(tmp_path / "folder" / "card.json").statements
+    assert (statement.count, statement.times, statement.spent) == (2, 2, None)
+    expect(page.locator("#taken")).to_contain_text("costs 2 times its budget")
+    expect(page.locator("#card")).to_contain_text('"most_releases_of_one_source": 3', timeout=30_000)  # the next one
 
 
 @pytest.mark.parametrize("name", ["grey.png", "grey.jpg"])

@@ -190,5 +190,5 @@ setUpStage();
 setUpSettings(update);
 setUpCamera(add);
 setUpAttack(update);
-setUpTaking({ opened, currentId: () => current?.id ?? null });
+setUpTaking({ opened, currentId: () => current?.id ?? null, onTaken: update });
 document.documentElement.dataset.ready = "true";

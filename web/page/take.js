@@ -5,19 +5,20 @@ import { lacksToken, send, setUpCollector } from "./collector.js";
 import { $ } from "./dom.js";
 import { readSettings, reportMissing } from "./settings.js";
 
-/** @param {{opened: {id: number}[], currentId: () => number | null}} images */
-export function setUpTaking({ opened, currentId }) {
+/** @param {{opened: {id: number}[], currentId: () => number | null, onTaken: () => void}} images */
+export function setUpTaking({ opened, currentId, onTaken }) {
   let taken = 0;
-  /** @type {Map<number, number>} */
-  const times = new Map();
+  let most = 0;
+  /** A release that was not stored: it is sent again, rather than another one. @type {{of: string, png: any, card: string} | null} */
+  let unsent = null;
   const progress = /** @type {HTMLProgressElement} */ ($("progress"));
   const buttons = ["download", "download-all", "send"].map((id) => /** @type {HTMLButtonElement} */ ($(id)));
 
-  /** @param {number[]} ids  @param {string} how what became of them */
-  const count = (ids, how) => {
-    taken += ids.length;
-    for (const id of ids) times.set(id, (times.get(id) ?? 0) + 1);
-    const most = Math.max(...times.values());
+  /** @param {number} releases  @param {number} times of the source that has most  @param {string} how what became of them */
+  const count = (releases, times, how) => {
+    taken += releases;
+    most = Math.max(most, times);
+    onTaken();
     const twice = most > 1 ? ` One image was released ${most} times, which costs ${most} times its budget.` : "";
     $("taken").textContent =
       `${how} ${taken} ${taken === 1 ? "release" : "releases"} made on this page.${twice} ` +
@@ -44,17 +45,17 @@ export function setUpTaking({ opened, currentId }) {
     run(async (settings, options) => {
       const id = currentId();
       if (id === null) return;
-      const { png, card } = await ask("release", { id, settings }, options);
+      const { png, card, times } = await ask("release", { id, settings }, options);
       save("release.png", png, "image/png");
       save("release.png.card.json", card, "application/json");
-      count([id], "Downloaded.");
+      count(1, times, "Downloaded.");
     });
   buttons[1].onclick = () =>
     run(async (settings, options) => {
       const ids = opened.map(({ id }) => id);
-      const { zip } = await ask("folder", { ids, settings }, options);
+      const { zip, times } = await ask("folder", { ids, settings }, options);
       save("releases.zip", zip, "application/zip");
-      count(ids, "Downloaded.");
+      count(ids.length, times, "Downloaded.");
     });
   if (COLLECTS) {
     setUpCollector();
@@ -63,12 +64,18 @@ export function setUpTaking({ opened, currentId }) {
         const id = currentId();
         if (id === null) return;
         if (lacksToken()) throw new Error("the collector needs a token");
-        const { png, card } = await ask("release", { id, settings }, options);
+        const of = JSON.stringify([id, settings]);
+        const isNew = unsent?.of !== of;
+        const { png, card, times } = isNew ? await ask("release", { id, settings }, options) : { ...unsent, times: most };
+        unsent = { of, png, card };
         const outcome = await send(png, card).then(
-          (name) => `Sent; the collector stored it as ${name}.`,
-          (error) => `Sent, but not stored: ${error.message}.`,
+          (name) => {
+            unsent = null;
+            return `Sent; the collector stored it as ${name}.`;
+          },
+          (error) => `Sent, but not stored: ${error.message}. If you send it again, it is the same release.`,
         );
-        count([id], outcome); // it left this page in either case
+        count(isNew ? 1 : 0, times, outcome); // it left this page in either case
       });
   }
 }

@@ -8,13 +8,20 @@ import { add, compare, exp, fromDecimal, fromDouble, multiply, nextAbove, toDoub
 import { risk } from "./measured.js";
 import { LAYOUT_VERSION, lnUp } from "./tables.js";
 import { blockOf, sizing } from "./view.js";
-import { counted, Float, toJson } from "./wording.js";
+import { counted, Float, grouped, toJson } from "./wording.js";
 import { CARD_VERSION, NOT_PROTECTED, PADDED_SIZE, READ_THIS, SIZE, SOFTWARE } from "./words.js";
 
 /** @typedef {import("./plan.js").Plan} Plan */
 /** @typedef {import("./view.js").Prune} Prune */
 /** @typedef {{unit: string, epsilon: number, bound: number, isVacuous: boolean, limit: string, means: string, why: string}} Level */
 
+/**
+ * The releases of the source that has most, and for each source the sums of epsilon over its releases: per released
+ * pixel, per source pixel and per image.
+ * @typedef {{times: number, spent: import("./exact.js").Rational[][]}} Most
+ */
+
+const ONCE = { times: 1, spent: [] };
 const VACUOUS = 0.4999; // an advantage is at most 0.5, so such a bound says nothing
 const DIGITS = 60;
 
@@ -25,13 +32,15 @@ export class Card {
    * @param {[number, number][]} sizes width and height of each release
    * @param {"rgb" | "ycbcr"} [output]
    * @param {import("./view.js").Size} [size] to which sources were shrunk
+   * @param {Most} [most] what was released of these sources, with these releases
    */
-  constructor(plan, prune, sizes, output = "rgb", size = null) {
+  constructor(plan, prune, sizes, output = "rgb", size = null, most = ONCE) {
     if (!sizes.length) throw new LdpSlicingError("a card needs at least one release");
     this.plan = plan;
     this.prune = prune;
     this.output = output;
     this.size = size;
+    this.most = most;
     this.count = sizes.length;
     const range = (/** @type {number[]} */ values) => [Math.min(...values), Math.max(...values)];
     this.width = range(sizes.map(([width]) => width));
@@ -39,6 +48,23 @@ export class Card {
     this.pixels = Math.max(...sizes.map(([width, height]) => width * height));
     const block = blockOf(prune);
     this.dependents = Math.max(...sizes.map(([width, height]) => Math.min(block, width) * Math.min(block, height)));
+  }
+
+  /** The sums of epsilon over the releases of one source, if all of them have this plan and view. @returns {number[]} */
+  get #ofThisPlan() {
+    const up = (/** @type {number} */ value, /** @type {number} */ count) =>
+      toDouble(multiply(fromDouble(value), { n: BigInt(count), d: 1n }), "up");
+    const released = up(this.plan.realisedEpsilon, this.most.times);
+    return [released, up(this.plan.realisedEpsilon, this.most.times * this.dependents), up(released, this.pixels)];
+  }
+
+  /** The largest sums of one source: per released pixel, per source pixel and per image. @returns {number[]} */
+  get mostSpent() {
+    const least = this.#ofThisPlan;
+    const largest = [0, 1, 2].map((i) => Math.max(0, ...this.most.spent.map((sums) => toDouble(sums[i], "up"))));
+    const released = largest[0] || least[0];
+    const image = toDouble(multiply(fromDouble(released), { n: BigInt(this.pixels), d: 1n }), "up");
+    return this.most.spent.length ? [released, largest[1], Math.max(largest[2], image)] : least;
   }
 
   /** The promises about slice, released pixel, source pixel and image, each for the worst case. @returns {Level[]} */
@@ -51,11 +77,21 @@ export class Card {
       .reduce((a, b) => (compare(b.ratio, a.ratio) > 0 ? b : a));
     const isOfOneSize = this.width[0] === this.width[1] && this.height[0] === this.height[1];
     const affected = dependents === 1 ? "one released pixel" : `up to ${dependents} released pixels`;
+    const { times: releases } = this.most;
+    const spent = this.mostSpent;
+    const isMixed = spent.some((value, i) => value !== this.#ofThisPlan[i]);
+    const earlier = isMixed ? "; earlier releases with another plan count at their own epsilon" : "";
+    const sum = `sum over the ${grouped(releases)} releases of the source with most (frames, copies, repeats)${earlier}`;
+    const several = [
+      level(`source pixel, ${grouped(releases)} releases`, spent[1], sum),
+      level(`image, ${grouped(releases)} releases`, spent[2], sum),
+    ];
     return [
       level("slice", toDouble(lnUp(weakest.ratio), "up"), `the least private one, ${plan.sliceName(weakest.part)}`),
       level("released pixel", times(1), "the sum over the slices of the plan"),
       level("source pixel", times(dependents), `one source pixel affects ${affected}`),
       level("image", times(pixels), `${isOfOneSize ? "" : "the largest has "}${counted(pixels, "pixel")}, each at the plan's epsilon`),
+      ...(releases > 1 ? several : []),
     ];
   }
 
@@ -71,17 +107,23 @@ export class Card {
     return cardOf([this]);
   }
 
+  /** What an attacker got at the nearest measured setting. */
+  get risk() {
+    return risk(this.plan, this.prune, this.pixels, this.most.times);
+  }
+
   /** What the card states, as JSON values. */
   get statement() {
     const { plan } = this;
     const levels = this.levels;
+    const [released, source, image] = this.mostSpent;
     return {
       releases: this.count,
-      most_releases_of_one_source: 1,
+      most_releases_of_one_source: this.most.times,
       most_spent_on_one_source: {
-        released_pixel: new Float(levels[1].epsilon),
-        source_pixel: new Float(levels[2].epsilon),
-        image: new Float(levels[3].epsilon),
+        released_pixel: new Float(released),
+        source_pixel: new Float(source),
+        image: new Float(image),
       },
       width: this.width,
       height: this.height,
@@ -95,7 +137,7 @@ export class Card {
         means,
         why,
       })),
-      measured: risk(plan, this.prune, this.pixels),
+      measured: this.risk,
     };
   }
 }

@@ -3,6 +3,7 @@
  * See src/ldp_slicing/measured.py, which is the definition; tests compare the two.
  */
 
+import { grouped } from "./wording.js";
 import { FAMILIES, KINDS, MEASURED, NOTHING_MEASURED, SAME_SHARE, TABLE_VERSION } from "./words.js";
 
 /** @typedef {import("./plan.js").Plan} Plan */
@@ -26,11 +27,11 @@ export function nearest(plan, prune, pixels) {
 }
 
 /**
- * What was measured at the nearest setting, as the card states it. Each source is released once.
- * @param {Plan} plan  @param {string | null} prune  @param {number} pixels
+ * What was measured at the nearest setting, as the card states it.
+ * @param {Plan} plan  @param {string | null} prune  @param {number} pixels  @param {number} [releases] the most of one source
  * @returns {{table: number, entry: string | null, sentence: string}}
  */
-export function risk(plan, prune, pixels) {
+export function risk(plan, prune, pixels, releases = 1) {
   const entry = nearest(plan, prune, pixels);
   if (entry === null) return { table: TABLE_VERSION, entry: null, sentence: NOTHING_MEASURED };
   const more = [];
@@ -39,6 +40,7 @@ export function risk(plan, prune, pixels) {
   if (plan.epsilon < entry.epsilon) less.push("a smaller budget");
   if (pixels > entry.pixels) more.push("more pixels");
   if (pixels < entry.pixels) less.push("fewer pixels");
+  if (releases > 1) more.push(`several releases of one source (up to ${grouped(releases)})`);
   return { table: TABLE_VERSION, entry: entry.name, sentence: `${entry.sentence}${difference(more, less)}: ${entry.advice}.` };
 }
 

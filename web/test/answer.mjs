@@ -2,6 +2,7 @@
 
 import { createCipheriv, createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
+import { History } from "../page/worker/history.js";
 import { advantageBound, Card, cardOf } from "../src/card.js";
 import { fromDouble } from "../src/exact.js";
 import { withManifest, zip } from "../src/folder.js";
@@ -33,6 +34,11 @@ const answers = {
     return { realised: reprFloat(made.realisedEpsilon), slices: made.slices.map((p) => [p.bits, reprFloat(p.epsilon)]), remark: made.remark };
   },
   card: ({ plan, prune, sizes, size }) => new Card(planOf(plan), prune, sizes, "rgb", size).toJson(),
+  history: ({ released, plan, prune, sizes, sources }) => {
+    const history = new History();
+    for (const [source, of, pruning, size] of released) history.record(source, new Card(planOf(of), pruning, [size]));
+    return new Card(planOf(plan), prune, sizes, "rgb", null, history.most(sources)).toJson();
+  },
   mixedCard: ({ plans, prune, sizes, size }) => cardOf(plans.map((plan) => new Card(planOf(plan), prune, sizes, "rgb", size))),
   bounds: ({ epsilons }) => epsilons.map((epsilon) => reprFloat(advantageBound(epsilon))),
   numbers: ({ values }) => values.map((value) => [reprFloat(value), sixDigits(value), number(value)]),

@@ -5,9 +5,10 @@ takes, and fits the file; and if the file is a PNG with pixels and nothing else,
 plan: dropped bits are constant, and neighbours do not agree more often than the noise lets them.
 
 A stored release is named after the SHA-256 of its file, so a duplicate has the name of the first. Each upload is
-written to the disk before it is confirmed. Manifest and card follow from the files, so after a crash they are written
-again when the collector starts. It cannot know whether two uploads show the same source: its card states one release
-each.
+written to the disk before it is confirmed, and the card before the first release: it says by which plan and view the
+stored releases were made, so a collector of another plan or view refuses the folder. Manifest and card are brought up
+to date when a collector starts, should it have crashed. It cannot know whether two uploads show the same source: its
+card states one release each.
 """
 
 from __future__ import annotations
@@ -95,7 +96,11 @@ class Collector:
         self._recover()
 
     def _recover(self) -> None:
-        """Read what is stored. A file that is not a release of the wanted kind stops the collector."""
+        """Read what is stored. A file that is not a release of the wanted kind stops the collector.
+
+        Pixels alone do not show the plan and the view of a release: the card that was stored with it does.
+        """
+        known = self._check_stored_card()
         for found in self._place.files():
             if found.path in (CARD_NAME, MANIFEST_NAME):
                 continue
@@ -107,8 +112,28 @@ class Collector:
                 )
             width, height = check_release(data, self.wanted.plan)
             self._remember(data, width, height)
+        if self._sizes and not known:
+            raise LdpSlicingError(
+                f"{self.folder} holds releases without their {CARD_NAME}, so their plan and view are unknown: move "
+                "them away, or choose another folder"
+            )
+        if known and not self._sizes:  # crashed before the first release was stored
+            self._place.remove(CARD_NAME)
         self._is_stale = bool(self._sizes)
         self.write_manifest()
+
+    def _check_stored_card(self) -> bool:
+        """Return whether there is a card. If it is not one about releases of the wanted kind, the collector stops."""
+        if self._place.size(CARD_NAME) is None:
+            return False
+        try:
+            check_statement(Card.load(self._place.open(CARD_NAME)), self.wanted)
+        except LdpSlicingError as error:
+            raise LdpSlicingError(
+                f"{self.folder / CARD_NAME} is not about the releases that this collector takes: {error}. Start it "
+                "with the former settings, or choose another folder"
+            ) from None
+        return True
 
     def _remember(self, data: bytes, width: int, height: int) -> None:
         name = name_of(data)
@@ -129,6 +154,9 @@ class Collector:
         with self._guard:
             if name in self._sizes:
                 raise UploadError("this release was uploaded before", 409)
+            if not self._sizes:
+                self._write_card([(width, height)])
+                self._place.sync()
             write_file(self._place, name, [data])
             self._place.sync()
             self._remember(data, width, height)
@@ -143,11 +171,14 @@ class Collector:
                 {"output": name, "sha256": self._digests[name], "status": RELEASED} for name in sorted(self._sizes)
             ]
             write_manifest(self._place, lines)
-            sizes, wanted = sorted(set(self._sizes.values())), self.wanted
-            statement = Statement.of(wanted.plan, wanted.prune, "rgb", sizes, self.count, size=wanted.size)
-            write_file(self._place, CARD_NAME, [Card((statement,), random_names=True).to_json().encode()])
+            self._write_card(list(self._sizes.values()))
             self._place.sync()
             self._is_stale = False
+
+    def _write_card(self, sizes: list[tuple[int, int]]) -> None:
+        wanted = self.wanted
+        statement = Statement.of(wanted.plan, wanted.prune, "rgb", sizes, size=wanted.size)
+        write_file(self._place, CARD_NAME, [Card((statement,), random_names=True).to_json().encode()])
 
 
 def name_of(data: bytes) -> str:
@@ -162,11 +193,21 @@ def check_card(text: bytes, wanted: Wanted) -> Statement:
         card = Card.from_json(text)
     except LdpSlicingError as error:
         raise UploadError(f"the card is not valid: {error}") from None
+    statement = check_statement(card, wanted)
+    if statement.count != 1:
+        raise UploadError("the card must state one release")
+    return statement
+
+
+def check_statement(card: Card, wanted: Wanted) -> Statement:
+    """Return the statement of a card about releases of the wanted kind alone, or raise UploadError."""
     if len(card.statements) != 1 or card.kept:
-        raise UploadError("the card must state one release and nothing kept beside it")
+        raise UploadError("the card must have one statement, and nothing kept beside the releases")
+    if card.owners_key:
+        raise UploadError("the release was made with an owner's key, which this collector does not take")
     (statement,) = card.statements
-    if (statement.count, statement.times, statement.spent) != (1, 1, None):
-        raise UploadError("the card must state one release of a source that was released once")
+    if (statement.times, statement.spent) != (1, None):
+        raise UploadError("the card must state that each source was released once")
     if statement.plan != wanted.plan or statement.plan.epsilon != wanted.plan.epsilon:
         raise UploadError("the card states another plan than this collector takes")
     if statement.prune != wanted.prune or statement.size != wanted.size or statement.output != "rgb":

@@ -8,8 +8,8 @@ import { toDouble } from "../../src/exact.js";
 import { sha256, withManifest, zip } from "../../src/folder.js";
 import { Kernel } from "../../src/kernel.js";
 import wasm from "../../src/kernel.wasm";
+import { History } from "./history.js";
 import { freshKey } from "../../src/keystream.js";
-import { risk } from "../../src/measured.js";
 import { cropOf, Network } from "../../src/network.js";
 import { Plan, planFor } from "../../src/plan.js";
 import { encodePng } from "../../src/png.js";
@@ -24,8 +24,9 @@ import { number } from "../../src/wording.js";
 const WHOLE = 448; // pixels: the most of the image on which the attacked part is chosen
 const kernel = Kernel.create(wasm);
 
-/** RGBA, or one channel of 8 bits. @type {Map<number, Image>} */
+/** RGBA, or one channel of 8 bits, and the digest of what was opened. @type {Map<number, Image & {digest: string}>} */
 const sources = new Map();
+const history = new History();
 
 /** Keys of previews, by image and setting. They never make a file. @type {Map<string, Uint8Array<ArrayBuffer>>} */
 const previewKeys = new Map();
@@ -59,7 +60,7 @@ function planOf({ channels }, { epsilon, slices = null, parts }) {
   return plan;
 }
 
-/** @param {number} id  @returns {Image} */
+/** @param {number} id */
 function sourceOf(id) {
   const source = sources.get(id);
   if (!source) throw new Error("this image was removed");
@@ -126,11 +127,13 @@ function greyOf(data) {
 
 const answers = {
   /** @param {{id: number, data: Uint8ClampedArray, width: number, height: number, isGrey: boolean}} request data: RGBA */
-  open({ id, data, width, height, isGrey }) {
+  async open({ id, data, width, height, isGrey }) {
     for (let i = 3; i < data.length; i += 4) {
       if (data[i] !== 255) throw new Error("has transparent pixels. Save it without transparency and open it again");
     }
-    sources.set(id, isGrey ? { data: greyOf(data), width, height, channels: 1 } : { data, width, height, channels: 4 });
+    const digest = `${width} x ${height}, ${await sha256(new Uint8Array(/** @type {ArrayBuffer} */ (data.buffer), data.byteOffset, data.byteLength))}`;
+    const pixels = isGrey ? { data: greyOf(data), channels: /** @type {1} */ (1) } : { data, channels: /** @type {4} */ (4) };
+    sources.set(id, { ...pixels, width, height, digest });
   },
 
   /** @param {{id: number}} request */
@@ -146,11 +149,11 @@ const answers = {
     const plan = planOf(source, settings);
     const how = shrinkingOf(settings.size, source.height, source.width);
     const [width, height] = how ? [how.releasedWidth, how.releasedHeight] : [source.width, source.height];
-    const card = new Card(plan, settings.prune, [[width, height]], "rgb", settings.size);
+    const card = cardFor(settings, plan, [source.digest], [[width, height]], true);
     return {
       card: card.toJson(),
       levels: card.levels.map((level) => ({ ...level, epsilon: number(level.epsilon) })),
-      risk: risk(plan, settings.prune, card.pixels).sentence,
+      risk: card.risk.sentence,
       remark: plan.remark,
       notProtected: card.notProtected,
       dependents: card.dependents,
@@ -195,21 +198,29 @@ const answers = {
   /** A release with a fresh key, as a file, and its card. @param {{id: number, settings: Settings}} request */
   async release({ id, settings }, /** @type {(share: number) => void} */ progress) {
     const { png, card, width, height } = await fileOf(id, settings, progress);
-    return { png, card: card.toJson(), width, height };
+    const { digest } = sourceOf(id);
+    history.record(digest, card);
+    const stated = cardFor(settings, card.plan, [digest], [[width, height]]);
+    return { png, card: stated.toJson(), width, height, times: stated.most.times };
   },
 
   /** Releases of several images with manifest and card. @param {{ids: number[], settings: Settings}} request */
   async folder({ ids, settings }, /** @type {(share: number) => void} */ progress) {
     const files = [];
-    /** @type {Map<Plan, [number, number][]>} */
-    const sizes = new Map(ids.map((id) => [planOf(sourceOf(id), settings), []]));
+    /** @type {Map<Plan, {of: [string, Card][]}>} */
+    const made = new Map(ids.map((id) => [planOf(sourceOf(id), settings), { of: [] }]));
     for (const [i, id] of ids.entries()) {
-      const { png, card, width, height } = await fileOf(id, settings, (share) => progress((i + share) / ids.length));
+      const { png, card } = await fileOf(id, settings, (share) => progress((i + share) / ids.length));
       files.push({ name: `release-${String(i + 1).padStart(4, "0")}.png`, bytes: png });
-      sizes.get(card.plan)?.push([width, height]);
+      made.get(card.plan)?.of.push([sourceOf(id).digest, card]);
     }
-    const parts = Array.from(sizes, ([plan, of]) => new Card(plan, settings.prune, of, "rgb", settings.size));
-    return { zip: zip(await withManifest(files, cardOf(parts))) };
+    for (const { of } of made.values()) for (const [digest, card] of of) history.record(digest, card);
+    const parts = Array.from(made, ([plan, { of }]) => {
+      const sizes = of.map(([, card]) => /** @type {[number, number]} */ ([card.width[0], card.height[0]]));
+      return cardFor(settings, plan, of.map(([digest]) => digest), sizes);
+    });
+    const times = Math.max(...parts.map((card) => card.most.times));
+    return { zip: zip(await withManifest(files, cardOf(parts))), times };
   },
 
   /** @param {{bytes: Uint8Array<ArrayBuffer>}} request */
@@ -245,6 +256,16 @@ const answers = {
     };
   },
 };
+
+/**
+ * A card that counts what was released of these sources on this page.
+ * @param {Settings} settings  @param {Plan} plan  @param {string[]} digests of the sources
+ * @param {[number, number][]} sizes of the releases  @param {boolean} [isNext] whether the only release is yet to come
+ */
+function cardFor({ prune, size }, plan, digests, sizes, isNext = false) {
+  const next = isNext ? new Card(plan, prune, sizes, "rgb", size) : null;
+  return new Card(plan, prune, sizes, "rgb", size, history.most(digests, next));
+}
 
 /** @param {number} id  @param {Settings} settings  @param {(share: number) => void} progress */
 async function fileOf(id, settings, progress) {
