@@ -31,6 +31,13 @@ from ldp_slicing.wording import counted, number
 
 Duplicates = Literal["spend", "once"]
 REFUSALS_REMEMBERED = 1000
+RUN_ID_DIGITS = 12
+# Under an owner's key, a frame may be the release of an image in another file. All frames of a file are one source, so
+# it counts for the file with frames; the other one is known by its content, unless it has several frames, too.
+_OF_THIS_FILE = (
+    "UPDATE releases SET file = ? WHERE id = ? AND NOT EXISTS "
+    "(SELECT 1 FROM releases AS other WHERE other.file = releases.file AND other.content <> releases.content)"
+)
 RESEMBLES = (
     "resemblance to another image of this run or of an earlier one, which may be a shrunk or re-encoded copy: then the "
     "eps of both add up, which the ledger does not count"
@@ -106,7 +113,7 @@ class LedgerEntries(LedgerDatabase):
         self._has_first_number = False
         # By the plan's identity: hashing a plan costs more than a query.
         self._plans: dict[tuple[int, Prune, Size, str], tuple[Plan, int]] = {}
-        self._refusals: dict[tuple[bytes, tuple[bytes, ...]], Spent] = {}  # what was spent on refused sources
+        self._refusals: dict[tuple[bytes, tuple[bytes, ...]], tuple[Spent, str]] = {}  # of refused sources
 
     def _forget(self) -> None:
         self._plans.clear()
@@ -158,12 +165,14 @@ class LedgerEntries(LedgerDatabase):
     def _approve_one(self, intent: Intent, policy: RunPolicy) -> Approval:
         plan = self._plan(intent.plan, intent.prune, intent.size, intent.mapping)
         content = self._enter_content(intent)
+        files = self.keyed_each("file", intent.file)
         # Every question uses an index and stops at its first row: a file may have many equal images.
         run = self._database.execute
         if (entry := self._find(intent, plan, policy)) is not None:
             run("UPDATE releases SET claims = claims + 1, session = ? WHERE id = ?", (policy.session, entry))
+            if intent.frame and files:
+                run(_OF_THIS_FILE, (files[0], entry))
             return Approval(entry)
-        files = self.keyed_each("file", intent.file)
         if refused := self._refuse(content, files, intent, plan, policy):
             return refused
         copies = "SELECT 1 FROM releases WHERE content = ? AND voided = 0 AND stream = ? LIMIT 1"
@@ -287,12 +296,15 @@ class LedgerEntries(LedgerDatabase):
         if (content, files) not in self._refusals:
             if len(self._refusals) >= REFUSALS_REMEMBERED:
                 self._refusals.clear()
-            self._refusals[content, files] = self._spent(self._of_source(content, files))
-        spent, more = self._refusals[content, files], Fraction(intent.plan.realised_epsilon)
-        moment = time.strftime("%Y-%m-%d", time.localtime(spent.last))
+            chosen, values = self._of_source(content, files)
+            last = f"SELECT time, stream FROM {chosen} ORDER BY voided, time DESC, id DESC LIMIT 1"  # noqa: S608
+            moment, stream = self._database.execute(last, values).fetchone()
+            when = f"on {time.strftime('%Y-%m-%d', time.localtime(moment))} by run {run_id(stream)}"
+            self._refusals[content, files] = self._spent((chosen, values)), when
+        (spent, when), more = self._refusals[content, files], Fraction(intent.plan.realised_epsilon)
         least = "at least " if intent.frame else ""  # the other frames have not been looked up yet
         return (
-            f"was released before{gone}, {least}{counted(spent.releases, 'time')}{_remarks(spent)}, last on {moment}; "
+            f"was released before{gone}, {least}{counted(spent.releases, 'time')}{_remarks(spent)}, last {when}; "
             f"another release would add up to {least}epsilon {number(round_up(Fraction(spent.epsilon) + more))} per "
             "released pixel; --spend allows it"
         )
@@ -320,6 +332,11 @@ class LedgerEntries(LedgerDatabase):
         (entered,) = self._database.execute("SELECT id FROM plans WHERE digest = ?", (digest,)).fetchone()
         self._plans[known] = plan, int(entered)
         return int(entered)
+
+
+def run_id(stream: bytes) -> str:
+    """Return the name of a run in messages: the first digits of the identity of its key."""
+    return stream.hex()[:RUN_ID_DIGITS]
 
 
 def _remarks(spent: Spent) -> str:

@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ldp_slicing.errors import LedgerError
-from ldp_slicing.ledger.entries import LedgerEntries
+from ldp_slicing.ledger.entries import LedgerEntries, run_id
 from ldp_slicing.ledger.file import read_meta
 from ldp_slicing.ledger.sums import Spent
 from ldp_slicing.wording import counted
-
-RUN_ID_DIGITS = 12
 
 
 @dataclass(frozen=True)
@@ -43,11 +41,6 @@ class RunRecord:
     @property
     def id(self) -> str:
         return run_id(self.stream)
-
-
-def run_id(stream: bytes) -> str:
-    """Return the name of a run in messages: the first digits of the identity of its key."""
-    return stream.hex()[:RUN_ID_DIGITS]
 
 
 class Ledger(LedgerEntries):
