@@ -18,7 +18,7 @@ from typing import Any, Literal, cast
 
 from ldp_slicing.errors import LdpSlicingError, PresetError
 from ldp_slicing.files import open_regular, read_limited
-from ldp_slicing.measured import entries, latest, read_table, table_version
+from ldp_slicing.measured import entries, latest, read_table, risk, table_version
 from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, Plan, plan_for
 from ldp_slicing.strict_json import fields, parse, shown, typed
 from ldp_slicing.view import Padded, Prune, Size, block_of, check_size
@@ -146,14 +146,21 @@ class Preset:
 
 
 def presets() -> tuple[Preset, ...]:
-    """Return the presets of this software, with the sentences that were measured for each."""
+    """Return the presets of this software, with sentences on what attackers got at each.
+
+    The first is the one that cards have. What else was measured at the very setting follows, without advice.
+    """
     settings, found = {one.name: one for one in entries(table_version())}, []
     for content in latest(read_table()["presets"], table_version()):
         known = {name: value for name, value in content.items() if name != "since"}
+        preset = Preset.from_dict(known | {"preset": PRESET_VERSION, "measured": []})
         measured = [settings[name] for name in content["measured"]]
-        sentences = [f"{one.sentence}: {one.advice}." for one in measured]
-        preset = Preset.from_dict(known | {"preset": PRESET_VERSION, "measured": sentences})
-        found.append(replace(preset, measured_bits=tuple(sorted({one.word_bits for one in measured}))))
+        pixels = preset.size**2 if isinstance(preset.size, int) else None
+        bits = tuple(sorted({one.word_bits for one in measured}))
+        worst = [risk(preset.plan(one), preset.prune, pixels) for one in bits]
+        others = [one for one in measured if one.name not in {each.entry for each in worst}]
+        sentences = (*(one.sentence for one in worst), *(f"{one.sentence}." for one in others))
+        found.append(replace(preset, measured=sentences, measured_bits=bits))
     return tuple(found)
 
 

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from ldp_slicing import Plan
 from ldp_slicing.cli import app
 from ldp_slicing.ledger import Ledger
+from ldp_slicing.wording import number
 
 
 def plan(*arguments: str) -> tuple[int, str, str]:
@@ -28,10 +29,10 @@ def test_slices_realised_epsilon_and_promises_are_printed() -> None:
     for part in chosen.slices:
         row = rows[chosen.slice_name(part)]
         assert f"0x{part.bits:06x}" in row
-        assert f"{part.epsilon:.4f}" in row
+        assert number(part.epsilon) in row
         assert f"{float(chosen.tables.change_probability(part.bits)):.4%}" in row
     assert len(chosen.slices) == 24
-    assert f"{chosen.realised_epsilon:.9g} realised" in out
+    assert f"{number(chosen.realised_epsilon)} realised" in out
     assert "12" in rows["released pixel"]
     assert "48" in rows["source pixel"]
     assert "150,528" in rows["image"]

@@ -20,7 +20,7 @@ from ldp_slicing.cli.common import (
 from ldp_slicing.cli.shrinking import Fit, Lowered, MaxSide, Pad, choose_size, parse_size
 from ldp_slicing.errors import PlanError
 from ldp_slicing.plan import COLOUR_BITS
-from ldp_slicing.presets import presets
+from ldp_slicing.presets import Preset, presets
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.view import pruning
 from ldp_slicing.wording import number
@@ -40,12 +40,17 @@ def plan(
             "--grey",
             parser=parse_bits,
             metavar="BITS",
-            help="Plan for grey images of this many bits, 1 to 16, instead of colour.",
-            show_default=False,
+            help="Plan for grey images of this many bits, 1 to 16.",
+            show_default="colour, or the kind of image for which the preset was measured",
         ),
     ] = None,
     size: Annotated[
-        str, typer.Option("--size", help="Width x height of the source that the promise is about.")
+        str,
+        typer.Option(
+            "--size",
+            help="Width x height of the source that the promise is about.",
+            show_default="112x112, or the size to which the preset shrinks",
+        ),
     ] = "112x112",
     max_side: MaxSide = None,
     fit: Fit = None,
@@ -70,6 +75,7 @@ def plan(
     if grey is not None and not is_default(context, "weights"):
         raise PlanError("--weights applies to colour images only: leave it out with --grey")
     setting = choose_budget(context, preset, epsilon, weights, slices, prune.prune, choose_size(max_side, fit, pad))
+    grey, size = _as_measured(context, setting, grey, size)
     chosen = setting.plan(COLOUR_BITS if grey is None else grey)
     width, height = parse_size(size, "--size")
     slicer = Slicer(chosen, prune=setting.prune, size=setting.size)
@@ -87,12 +93,13 @@ def plan(
         "bits",
         "epsilon",
         "changed",
-        title=f"plan: epsilon {setting.epsilon:g} requested, {chosen.realised_epsilon:.9g} realised",
+        title=f"plan: epsilon {number(setting.epsilon)} requested, {number(chosen.realised_epsilon)} realised",
         title_justify="left",
     )
     for part, probability in zip(chosen.slices, probabilities, strict=True):
-        table.add_row(chosen.slice_name(part), f"0x{part.bits:06x}", f"{part.epsilon:.4f}", f"{probability:.4%}")
-    shrunk = "" if slicer.size is None else f", shrunk to {statement.width[0]}x{statement.height[0]}"
+        table.add_row(chosen.slice_name(part), f"0x{part.bits:06x}", number(part.epsilon), f"{probability:.4%}")
+    released = f"{statement.width[0]}x{statement.height[0]}"
+    shrunk = "" if released == f"{width}x{height}" else f", shrunk to {released}"
     levels = Table(
         "unit",
         "epsilon",
@@ -113,12 +120,22 @@ def plan(
     for lowered in Lowered.by(statement, width * height):
         out.print(lowered.sentence)
     out.print(statement.risk.sentence, markup=False)
-    for sentence in (
-        as_said(setting, preset or "", setting.measured) if setting.measured != (statement.risk.sentence,) else ()
-    ):
+    others = [one for one in setting.measured if one != statement.risk.sentence]
+    for sentence in as_said(setting, preset or "", others):
         out.print(f"Measured for the preset {plain(setting.name)}: {plain(sentence)}")
     if chosen.remark:
         out.print(f"This plan {chosen.remark}.")
+
+
+def _as_measured(context: typer.Context, setting: Preset, grey: int | None, size: str) -> tuple[int | None, str]:
+    """Return the kind and the size of image that a preset was measured for, as far as nobody has named another."""
+    if is_default(context, "preset"):
+        return grey, size
+    if is_default(context, "grey") and setting.measured_bits and COLOUR_BITS not in setting.measured_bits:
+        grey = max(setting.measured_bits)
+    if is_default(context, "size") and isinstance(setting.size, int):
+        size = f"{setting.size}x{setting.size}"
+    return grey, size
 
 
 def parse_bits(text: str) -> int:
