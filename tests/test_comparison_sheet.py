@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from PIL import Image
-from skimage.metrics import peak_signal_noise_ratio
 
 from ldp_slicing import Plan, Slicer, comparison_sheet, view
 from ldp_slicing.comparison_sheet import (
@@ -23,7 +22,6 @@ from ldp_slicing.comparison_sheet import (
     _fitting,
     average,
     make_sheet,
-    psnr,
     reduce_image,
     stretch,
     view_image,
@@ -204,12 +202,11 @@ def test_sheets_show_different_releases() -> None:
     assert not np.array_equal(np.asarray(make_sheet(gradient(16, 16))), np.asarray(make_sheet(gradient(16, 16))))
 
 
-def test_psnr_equals_that_of_scikit_image() -> None:
-    a, b = gradient(), gradient()[::-1]
-    assert psnr(a, b) == pytest.approx(peak_signal_noise_ratio(a, b, data_range=255))
-    assert psnr(a, a) == float("inf")
-    deep = np.random.default_rng(0).integers(0, 1 << 12, (2, 200, 9), dtype=np.uint16)
-    assert psnr(*deep, bits=12) == pytest.approx(peak_signal_noise_ratio(*deep, data_range=4095))
+def test_releases_state_what_was_measured_at_their_budget() -> None:
+    found = [comparison_sheet.re_identified(Plan.paper(epsilon), "haar") for epsilon in (2.4, 20.0, 20.1)]
+    assert found == ["4.5 % of faces", "84.0 % of faces", "not measured"]
+    assert comparison_sheet.re_identified(Plan.paper(20.0), "dct") == "not measured"
+    assert comparison_sheet.re_identified(Plan.grey(5.2), "haar") == "10.0 % of patients"
 
 
 def test_long_heading_is_shrunk_to_fit() -> None:

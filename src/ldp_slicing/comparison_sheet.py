@@ -5,7 +5,6 @@ The sheet shows the source, so it is for the owner only.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,7 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from ldp_slicing import view
-from ldp_slicing.plan import BUDGETS, CHANNELS, COLOUR_BITS, RARE, plan_for
+from ldp_slicing.measured import entries, nearest, table_version
+from ldp_slicing.plan import BUDGETS, CHANNELS, COLOUR_BITS, RARE, Plan, plan_for
 from ldp_slicing.slicer import Slicer
 
 COLUMNS = 8
@@ -80,7 +80,8 @@ def make_sheet(
     for shown in dict.fromkeys((prune, None)):
         like = views["none" if shown is None else "dct" if shown == "dct" else "haar"]
         pairs = list(_release_tiles(source, where, side, slices, shown, bits, like))
-        heading = f"Releases {_described(shown, slices)}{middle}; eps per released pixel, PSNR against the source"
+        below = "eps per released pixel, and the share of people that a network re-identified"
+        heading = f"Releases {_described(shown, slices)}{middle}; {below}"
         rows.append((heading, [near for near, _ in pairs]))
         if is_large:
             ratio = f"{max(height, width) / side:.3g}"
@@ -93,7 +94,8 @@ def make_sheet(
     size = cut if is_large else f"shown at {width} x {height} pixels"
     deep = f", {bits}-bit values stretched over the range of the view" if bits > 8 else ""
     small = "Shrunk before the noise. " if shrunk else ""
-    return _draw(rows, f"{small}Each release here is one of many releases of the same image; {size}{deep}.")
+    shares = " Shares of people are from attacks on other images of at most 112 x 112 pixels."
+    return _draw(rows, f"{small}Each release here is one of many releases of the same image; {size}{deep}.{shares}")
 
 
 def _described(prune: view.Prune, slices: str | None) -> str:
@@ -106,17 +108,6 @@ def view_image(pixels: Words, prune: view.Prune, bits: int = 8) -> Words:
     planes = view.to_ycbcr(np.array(np.moveaxis(pixels, -1, 0), order="C")) if pixels.ndim == 3 else pixels[None]
     pruned = np.stack([view.prune_low(plane, prune, bits) for plane in planes], axis=-1)
     return pruned if pixels.ndim == 3 else pruned[..., 0]
-
-
-def psnr(a: Words, b: Words, bits: int = 8) -> float:
-    """Return the peak signal-to-noise ratio in dB, with peak 2^bits - 1. Processes a few rows at a time."""
-    pieces = len(a) // 64 + 1
-    differences = (
-        np.subtract(x, y, dtype=np.float32).ravel()
-        for x, y in zip(np.array_split(a, pieces), np.array_split(b, pieces), strict=True)
-    )
-    error = sum(float(part @ part) for part in differences) / a.size
-    return math.inf if error == 0 else 10 * math.log10(((1 << bits) - 1) ** 2 / error)
 
 
 def reduce_image(words: Words, side: int) -> Pixels:
@@ -156,12 +147,12 @@ def _view_tiles(piece: Words, views: dict[str, Words], gain: int) -> list[Tile]:
     tiles = [Tile(_bytes(piece, piece), "source", "must not leave")]
     if piece.ndim == 3:
         tiles += [Tile(views["none"][..., c].astype(np.uint8), channel) for c, channel in enumerate(CHANNELS)]
-    tiles += [Tile(shown(views["haar"]), "Haar, LL pruned", amplified), Tile(shown(views["dct"]), "8x8, DC pruned")]
+    tiles += [Tile(shown(views["haar"]), "Haar pruned", amplified), Tile(shown(views["dct"]), "DCT pruned")]
     if piece.ndim == 3:
         luma = views["haar"][..., 0].astype(np.uint8)
         tiles += [
-            Tile(luma, "Y, LL pruned", amplified),
-            Tile(np.where(luma >> 7, np.uint8(255), np.uint8(0)), "Y bit 7, LL pruned"),
+            Tile(luma, "Y, Haar pruned", amplified),
+            Tile(np.where(luma >> 7, np.uint8(255), np.uint8(0)), "Y bit 7, Haar pruned"),
         ]
     return tiles
 
@@ -174,9 +165,18 @@ def _release_tiles(
         plan = plan_for(COLOUR_BITS if source.ndim == 3 else bits, epsilon, slices=slices)
         release = Slicer(plan, prune=prune)(source)
         almost_noiseless = any(plan.tables.change_probability(part.bits) < RARE for part in plan.slices)
-        note = "almost no noise" if almost_noiseless else f"{psnr(release, source, bits):.2f} dB"
+        note = "almost no noise" if almost_noiseless else re_identified(plan, prune)
         label = f"eps {epsilon:g}"
         yield Tile(_bytes(release[where], like), label, note), Tile(reduce_image(release, side), label)
+
+
+def re_identified(plan: Plan, prune: view.Prune) -> str:
+    """Return the share of people whom a network re-identified at this very budget, plan and pruning, if measured."""
+    entry = nearest(entries(table_version()), plan, prune, None)
+    if entry is None or entry.kind != "identity" or entry.epsilon != plan.epsilon:
+        return "not measured"
+    whom = "faces" if plan.is_colour else "patients"
+    return f"{100 * entry.numbers['rank_1_identification']:.1f} % of {whom}"
 
 
 def _bytes(words: Words, like: Words) -> Pixels:

@@ -13,6 +13,7 @@ from ldp_slicing.comparison_sheet import make_sheet
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.files import write_atomically
 from ldp_slicing.formats.single import read_single
+from ldp_slicing.manifest import check_outside_sets
 from ldp_slicing.plan import COLOUR_BITS
 from ldp_slicing.view import shrink
 
@@ -46,7 +47,8 @@ def show(
 
     The image is released at its full size, or as --max-side or --fit shrinks it. If a release is larger than a tile,
     the sheet shows the middle of each release at full size and the whole release reduced. Averaging removes noise, so a
-    large release reveals more than its single pixels suggest.
+    large release reveals more than its single pixels suggest. Under each release stands the share of people that a
+    network re-identified at this budget, if it was measured: a release that looks like noise need not hide a face.
 
     The sheet shows the source. It is for the owner only and must not be released.
     """
@@ -54,6 +56,7 @@ def show(
         raise ReleaseError(f"{target} must end in .png")
     if os.path.lexists(target):
         raise ReleaseError(f"{target} exists and is not overwritten: choose another name")
+    check_outside_sets(target)
     if image.is_dir():
         raise ReleaseError(f"{image} is a folder: name one image or DICOM file in it")
     size = choose_size(max_side, fit, pad)

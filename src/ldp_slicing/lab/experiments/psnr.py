@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
-from ldp_slicing.comparison_sheet import psnr
 from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.data.lfw import load_lfw
 from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExperiment
+from ldp_slicing.lab.metrics.images import psnr
 from ldp_slicing.lab.plans import VIEW_NAMES
 from ldp_slicing.lab.rows import Row, select
 from ldp_slicing.lab.tables import markdown
@@ -41,8 +42,9 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
         images = load_lfw(context.data).images if name == "lfw" else load_cifar(name, context.data).test.images
         chosen = images[np.linspace(0, len(images) - 1, min(COUNT, len(images))).astype(int)]
         for row in pending:
-            releases = np.asarray(Slicer(row.plans[0], prune=row.prune)(chosen))
-            values = [psnr(source, release) for source, release in zip(chosen, releases, strict=True)]
+            slicer = Slicer(row.plans[0], prune=row.prune)
+            pairs = (torch.from_numpy(np.stack((image, np.asarray(slicer(image))))).float() for image in chosen)
+            values = [float(psnr(source[None], release[None])) for source, release in pairs]
             context.log(f"{row.label}: {np.mean(values):.2f} dB")
             metrics = {"images": len(chosen), "psnr_db": float(np.mean(values)), "psnr_std_db": float(np.std(values))}
             yield replace(row, metrics=metrics)
