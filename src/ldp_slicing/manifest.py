@@ -9,18 +9,21 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from ldp_slicing.card import CARD_BYTES
-from ldp_slicing.errors import ImageError, LdpSlicingError, ReleaseError
+from ldp_slicing.errors import ImageError, LdpSlicingError, Reason, ReleaseError
 from ldp_slicing.files import limited_lines, read_limited
-from ldp_slicing.storage import Storage, write_file
+from ldp_slicing.storage import LocalStorage, Storage, write_file
 from ldp_slicing.strict_json import fields, parse, shown
 
 CARD_NAME = "card.json"
 MANIFEST_NAME = "manifest.jsonl"
 BLANK = b"\0 \n"  # what a power cut may leave of a file
 MANIFEST_VERSION = 2  # version 1 did not state it
+LISTED = 1000  # files of a folder that are looked at if it has no manifest
 LINE_BYTES = 1 << 16  # the longest line: names of files and members have at most 4,096 bytes
 RELEASED = "released"  # status of a release
 LOST = "lost"  # status of a release whose file is gone
@@ -66,6 +69,27 @@ def read_or_empty(place: Storage, path: str) -> bytes:
     return b"" if place.size(path) is None else read_limited(place.open(path), CARD_BYTES)
 
 
+def set_around(path: Path) -> Path | None:
+    """Return the folder with a card that a path lies in, if there is one: whatever lies there is handed on."""
+    return next((folder for folder in path.resolve().parents if has_card(LocalStorage(folder))), None)
+
+
+def check_outside_sets(path: Path) -> None:
+    """Refuse to write something that is for the owner only among releases."""
+    if (folder := set_around(path)) is not None:
+        raise ReleaseError(
+            f"{path} is for the owner only, and would lie in {folder}, which holds releases and is handed on: keep it "
+            "elsewhere",
+            Reason.OVERLAP,
+        )
+
+
+def _a_single_release(place: Storage) -> str | None:
+    """Return the name of a file in the folder that has a card of its own."""
+    names = [found.path for found in islice(place.files(), LISTED)]
+    return next((name for name in names if card_beside(name) in names), None)
+
+
 def write_manifest(place: Storage, lines: Iterable[dict[str, Any]]) -> None:
     """Write one JSON line per release.
 
@@ -86,9 +110,12 @@ def read_manifest(place: Storage) -> Iterator[dict[str, Any]]:
         file = place.open(MANIFEST_NAME)
     except ImageError as error:
         detail = f" ({error})" if place.exists(MANIFEST_NAME) else ""
+        single = None if detail else _a_single_release(place)
         raise ReleaseError(
-            f"has no {MANIFEST_NAME}: the run did not finish, this is a part of a set (name the whole folder), or it "
-            f"is not a folder of releases{detail}"
+            f"has no {MANIFEST_NAME}, but files that were released on their own: name the file, such as {single}"
+            if single
+            else f"has no {MANIFEST_NAME}: the run did not finish, this is a part of a set (name the whole folder), or "
+            f"it is not a folder of releases{detail}"
         ) from None
     versions = set[int]()
     with file:

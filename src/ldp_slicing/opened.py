@@ -17,9 +17,8 @@ from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import CardError, LdpSlicingError, ReleaseError
 from ldp_slicing.formats import WRITERS, load_format, suffix_of
 from ldp_slicing.formats.base import Member, Released
-from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, is_lost, read_manifest
+from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, card_beside, is_lost, read_manifest
 from ldp_slicing.storage import PARTIAL, LocalStorage, Storage, is_litter, is_remote, local_path, remote
-from ldp_slicing.verify import card_name_of
 from ldp_slicing.wording import counted
 
 _PIECES_HELD = 4  # of files: row groups of Parquet, for example
@@ -104,14 +103,14 @@ def _locate(path: str) -> tuple[Storage, str, str]:
             return place, "", CARD_NAME
         with contextlib.suppress(ReleaseError):  # above a repository there may be nothing that can be asked
             place = remote(folder)
-            if place.size(card_name_of(name)) is not None:
-                return place, name, card_name_of(name)
+            if place.size(card_beside(name)) is not None:
+                return place, name, card_beside(name)
         raise _no_card(path)
     here = Path(path).absolute()
     if not here.exists():
         raise ReleaseError(f"{path} does not exist")
-    if here.with_name(card_name_of(here.name)).is_file():
-        return LocalStorage(here.parent), here.name, card_name_of(here.name)
+    if here.with_name(card_beside(here.name)).is_file():
+        return LocalStorage(here.parent), here.name, card_beside(here.name)
     for root in (here, *here.parents):
         if (root / CARD_NAME).is_file():
             below = here.relative_to(root).as_posix()

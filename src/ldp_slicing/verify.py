@@ -28,7 +28,16 @@ from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.files import digest_of
 from ldp_slicing.formats import WRITERS, load_format, suffix_of
 from ldp_slicing.formats.base import Claims, Content
-from ldp_slicing.manifest import CARD_NAME, LOST, MANIFEST_NAME, DamagedManifestError, has_card, is_lost, read_manifest
+from ldp_slicing.manifest import (
+    CARD_NAME,
+    LOST,
+    MANIFEST_NAME,
+    DamagedManifestError,
+    card_beside,
+    is_lost,
+    read_manifest,
+    set_around,
+)
 from ldp_slicing.storage import PARTIAL, LocalStorage, Storage, is_apple_double, is_litter, printable
 from ldp_slicing.strict_json import shown
 from ldp_slicing.wording import counted
@@ -102,25 +111,13 @@ class _Contents:
     unlisted: bool = False
 
 
-def card_name_of(name: str) -> str:
-    """Return the name of the card of a file that was released on its own."""
-    return f"{name}.{CARD_NAME}"
-
-
-def _folder_of_set(place: Storage) -> Path | None:
-    """Return the folder with a card that a file in ``place`` belongs to, if there is one."""
-    root = place.root if isinstance(place, LocalStorage) else None
-    above = () if root is None else (root, *root.absolute().parents)
-    return next((folder for folder in above if has_card(LocalStorage(folder))), None)
-
-
 def verify_file(place: Storage, name: str) -> VerifyReport:
     """Account for every byte of one file that was released on its own, and recompute the card beside it.
 
     There is no manifest, so nothing is said about whether these are the pixels that were released. Raises ReleaseError
     if this is not a file with a card, or if a library that is needed to read the file is not installed.
     """
-    card_name, contents, report = card_name_of(name), _Contents(), VerifyReport(files=1)
+    card_name, contents, report = card_beside(name), _Contents(), VerifyReport(files=1)
     if place.size(name) is None:
         raise ReleaseError("is neither a folder of releases nor a release")
     if name.endswith(f".{CARD_NAME}"):
@@ -128,7 +125,7 @@ def verify_file(place: Storage, name: str) -> VerifyReport:
     if suffix_of(name) not in WRITERS:
         raise ReleaseError(f"is not a release: releases are {', '.join(WRITERS)} files")
     if not place.exists(card_name):
-        if (folder := _folder_of_set(place)) is not None:
+        if isinstance(place, LocalStorage) and (folder := set_around(place.root / name)) is not None:
             raise ReleaseError(f"is one of a set, which has one card: name the folder of the set, {folder}")
         raise ReleaseError(
             f"has no {card_name}: this is not a release, or it was separated from its card, or it was made from Python "
@@ -137,6 +134,7 @@ def verify_file(place: Storage, name: str) -> VerifyReport:
     if (problem := _check_file(place, name, None, _read_claims(place, card_name), contents)) is not None:
         report.problems.append((name, problem))
         contents.wrong = True
+    contents.telling_name = contents.telling_name or name  # its owner chose it
     report.releases = sum(tally.releases for tally in contents.tallies.values())
     if isinstance(place, LocalStorage):
         for one in (name, card_name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,24 @@ def test_a_missing_file_is_one_problem(target: Path) -> None:
     (target / "card.json").unlink()
     said = " ".join(CliRunner().invoke(app, ["verify", str(target)]).stderr.split())
     assert "card.json is missing: the run may have been interrupted, and its owner can run it again" in said
+
+
+def test_a_folder_of_single_releases_is_refused_with_the_name_of_one(tmp_path: Path) -> None:
+    plant(tmp_path, {"in/0.png": PNG, "in/1.png": PNG})
+    for name in ("0", "1"):
+        options = (
+            str(tmp_path / f"in/{name}.png"),
+            str(tmp_path / f"alone/{name}.release.png"),
+            "--epsilon",
+            "5",
+            "--spend",
+        )
+        assert CliRunner().invoke(app, ["privatize", *options]).exit_code == 0
+    result = CliRunner().invoke(app, ["verify", str(tmp_path / "alone")])
+    assert result.exit_code == 2
+    assert re.search(
+        r"released on their own: name the file, such as [01]\.release\.png", " ".join(result.stderr.split())
+    )
 
 
 @pytest.mark.parametrize(

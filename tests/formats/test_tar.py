@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import hashlib
 import io
 import json
+import lzma
 import tarfile
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +20,8 @@ from PIL import Image
 
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.release.settings import ReleaseSettings
+from ldp_slicing.storage import LocalStorage
+from ldp_slicing.verify import verify_file
 from tests.formats.shards import GREY, OTHER, SAMPLES, members_of, shard
 from tests.markers import encoded, gradient
 from tests.release.helpers import (
@@ -82,6 +89,35 @@ def test_a_single_shard_with_random_names(tmp_path: Path) -> None:
     assert len(names) == 6
     assert not any("000" in name.split(".")[0][:4] and "train" in name for name in names)
     assert {len(name.split(".")[0]) for name in names} == {32}
+    assert "file names" in " ".join(json.loads((tmp_path / "out.tar.card.json").read_text())["not_protected"])
+    assert verify_file(LocalStorage(tmp_path), "out.tar").problems == []
+
+
+def zipped(data: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as made:
+        made.writestr("a.jpg", data)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [
+        ("txt", gzip.compress),
+        ("txt", bz2.compress),
+        ("txt", lzma.compress),
+        ("json", lambda data: shard({"a.jpg": data})),
+        ("npz", zipped),
+        ("zip", lambda data: b"encrypted" + data),
+        ("x.GZ", lambda data: data),
+    ],
+    ids=["gzip", "bzip2", "xz", "tar", "zip", "a name of archives", "another"],
+)
+def test_archives_are_not_kept(name: str, pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.tar": shard({"0.png": PNG, f"0.{name}": pack(PNG)})})
+    ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=(name,)))
+    assert "archive, and cannot be kept without protection" in ran.problems[f"a.tar: 0.{name}"]
+    assert list(members_of(tmp_path / "out" / "a.tar")) == ["0.png"]
 
 
 def test_damaged_members_are_left_out_and_reported(tmp_path: Path) -> None:

@@ -7,19 +7,21 @@ import io
 import json
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ldp_slicing import Card
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.card.prose import CARD_VERSION
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.png import encode_png
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.storage import LocalStorage
-from ldp_slicing.verify import verify
+from ldp_slicing.verify import verify, verify_file
 from tests.markers import encoded, gradient, png_chunk
 from tests.release.helpers import PNG, card_of, manifest_of, plant, release, small_images, verified, write_card
 
@@ -194,6 +196,17 @@ def test_a_card_cannot_hide_that_names_are_visible(target: Path) -> None:
     card["not_protected"].remove("file names and folders")
     write_card(target, card)
     assert [name for name, problem in verified(target) if "is not a random name" in problem] == ["card.json"]
+
+
+def test_a_single_file_has_the_name_that_its_owner_gave_it(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(PNG)
+    release(tmp_path / "a.png", tmp_path / "anna.png", settings=ReleaseSettings(20.0, names="random"))
+    card = Card.read(tmp_path / "anna.png.card.json")
+    assert not card.random_names
+    assert verify_file(LocalStorage(tmp_path), "anna.png").problems == []
+    (tmp_path / "anna.png.card.json").write_text(replace(card, random_names=True).to_json())
+    ((_, problem),) = verify_file(LocalStorage(tmp_path), "anna.png").problems
+    assert "anna.png is not a random name" in problem
 
 
 def test_random_names_are_recognised(tmp_path: Path) -> None:

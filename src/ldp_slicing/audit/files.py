@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
@@ -19,12 +19,14 @@ from ldp_slicing.errors import AuditError, ImageError, LdpSlicingError, ReleaseE
 from ldp_slicing.files import open_regular
 from ldp_slicing.formats import WRITERS, load_format, suffix_of
 from ldp_slicing.formats.base import Damaged, Options
-from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, is_lost, read_manifest
+from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, card_beside, is_lost, read_manifest
 from ldp_slicing.plan import COLOUR_BITS, Plan
 from ldp_slicing.png import HEADER_BYTES, read_header, read_release_png
 from ldp_slicing.storage import LocalStorage
-from ldp_slicing.verify import LOST_PROBLEM, card_name_of, verify, verify_file
+from ldp_slicing.verify import LOST_PROBLEM, verify, verify_file
+from ldp_slicing.wording import counted
 
+Progress = Callable[[str], None]
 PAIRS = 2048  # pairs of neighbouring pixels kept of each release, to compare it with others
 PAIRS_KEPT = 1 << 24  # of all releases: 150 MB of memory
 _SIZE_END = 24  # of the width and the height at the beginning of a PNG
@@ -86,23 +88,23 @@ class ReleaseSet:
         return [release for statement in self.statements.values() for release in statement.releases]
 
 
-def read_set(target: Path, *, strict: bool = False) -> ReleaseSet:
+def read_set(target: Path, *, strict: bool = False, progress: Progress = lambda which: None) -> ReleaseSet:
     """Read a folder of releases, or one file of releases with its card. Of pixels, only counts and samples are kept.
 
-    ``strict``: files that file managers left are wrong.
+    ``strict``: files that file managers left are wrong. ``progress`` is called before each file with its number.
     """
     if target.is_dir():
         if not any((target / name).exists() for name in (CARD_NAME, MANIFEST_NAME)):
             raise AuditError(
                 f"{target} has no {CARD_NAME}: the run is not finished, or this is not a folder of releases"
             )
-        return _read_folder(target, str(target), strict=strict)
+        return _read_folder(target, str(target), strict=strict, progress=progress)
     return _read_single(target)
 
 
 def _read_single(target: Path) -> ReleaseSet:
     """Read one file with its card."""
-    card_name = card_name_of(target.name)
+    card_name = card_beside(target.name)
     found = ReleaseSet(str(target), card_name, has_manifest=False)
     try:
         problems = verify_file(LocalStorage(target.parent), target.name).problems
@@ -113,7 +115,7 @@ def _read_single(target: Path) -> ReleaseSet:
     return found
 
 
-def _read_folder(folder: Path, name: str, *, strict: bool) -> ReleaseSet:
+def _read_folder(folder: Path, name: str, *, strict: bool, progress: Progress) -> ReleaseSet:
     found, place = ReleaseSet(name), LocalStorage(folder)
     _read_card(found, folder / CARD_NAME)
     outputs, lost = list[str](), set[str]()
@@ -138,18 +140,24 @@ def _read_folder(folder: Path, name: str, *, strict: bool) -> ReleaseSet:
         found.complete, found.litter = report.complete, [] if strict else report.litter
     except ReleaseError as error:  # a library is missing
         raise AuditError(f"{name} {error}") from None
-    _read_files(found, folder, sorted(set(outputs)), problems, CARD_NAME)
+    _read_files(found, folder, sorted(set(outputs)), problems, CARD_NAME, progress)
     return found
 
 
 def _read_files(
-    found: ReleaseSet, folder: Path, outputs: list[str], problems: list[tuple[str, str]], card_name: str
+    found: ReleaseSet,
+    folder: Path,
+    outputs: list[str],
+    problems: list[tuple[str, str]],
+    card_name: str,
+    progress: Progress = lambda which: None,
 ) -> None:
     """Read the pixels of files, after ``verify`` has found the ``problems``."""
     found.card += [problem for path, problem in problems if path == card_name]
     found.files += [f"{path}: {problem}" for path, problem in problems if path != card_name]
     wrong, place = {path for path, _ in problems}, LocalStorage(folder)
-    for output in outputs:
+    for number, output in enumerate(outputs, 1):
+        progress(f"{number:,} of {counted(len(outputs), 'file')}")
         suffix = suffix_of(output)
         # Containers are decoded by libraries, so only those are that ``verify`` has accounted for byte by byte.
         if suffix in WRITERS and (suffix == ".png" or output not in wrong) and place.size(output) is not None:

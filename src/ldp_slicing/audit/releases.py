@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ldp_slicing.audit.exact import read_groups
-from ldp_slicing.audit.files import AuditedStatement, ReleaseFile, ReleaseSet, read_set
+from ldp_slicing.audit.files import AuditedStatement, Progress, ReleaseFile, ReleaseSet, read_set
 from ldp_slicing.audit.noise import (
     NoiseCounts,
     add_up,
@@ -50,13 +50,20 @@ LIMITATIONS = (
 )
 
 
-def audit_releases(target: Path | str, *, error_rate: float = ERROR_RATE, strict: bool = False) -> Report:
+def audit_releases(
+    target: Path | str,
+    *,
+    error_rate: float = ERROR_RATE,
+    strict: bool = False,
+    progress: Progress = lambda which: None,
+) -> Report:
     """Check a folder of releases, or one file of releases with its card.
 
-    ``strict``: files that file managers left in the folder are wrong.
+    ``strict``: files that file managers left in the folder are wrong. ``progress`` is called before each file with its
+    number.
     """
     started = time.monotonic()
-    found = read_set(Path(target), strict=strict)
+    found = read_set(Path(target), strict=strict, progress=progress)
     statements = list(found.statements.values())
     checks = [_check_card(found), _check_files(found)]
     power = Power()

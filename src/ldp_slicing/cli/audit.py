@@ -108,7 +108,7 @@ def audit(
     check_slices(context, slices)
     with err.status("auditing") as status:
         if target is not None:
-            report = audit_releases(target, strict=strict)
+            report = audit_releases(target, strict=strict, progress=lambda which: status.update(f"auditing: {which}"))
         else:
             plan = plan_for(COLOUR_BITS if grey is None else grey, epsilon, parse_weights(weights), slices)
             if selftest:

@@ -54,7 +54,7 @@ OTHER_IMAGES = re.compile(  # images and videos that are not read here
     "|mpo|jpe|jfif|apng|eps|wmf|emf|pdf|fits|m2ts|mts|mpv|m2v|vob|asf|rmvb|f4v|mjpeg|"
     + "|".join(suffix[1:] for suffix in VIDEO_SUFFIXES if suffix != ".ts")  # .ts may be a time: its bytes decide
 )
-_ARCHIVES = (".zip", ".tgz", ".tbz2", ".txz", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar")
+ARCHIVES = (".zip", ".tgz", ".tbz2", ".txz", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 CIFAR_ENDINGS = {"labels": "cls", "fine_labels": "cls", "coarse_labels": "coarse.cls"}  # "cls" is WebDataset's name
 _PICKLE_HEADS = tuple(bytes([0x80, protocol]) for protocol in (2, 3, 4, 5))
 _HEAD_BYTES = 1 << 12
@@ -126,7 +126,7 @@ def may_hold_images(path: str, size: int, head: Callable[[], bytes]) -> bool:
     ``size`` is that of the file in bytes, and ``head`` as for ``detect_kind``.
     """
     suffix = PurePosixPath(path).suffix.lower()
-    if suffix in _ARCHIVES or OTHER_IMAGES.fullmatch(suffix[1:]) or detect_kind(path, lambda: b"") != "image":
+    if suffix in ARCHIVES or OTHER_IMAGES.fullmatch(suffix[1:]) or detect_kind(path, lambda: b"") != "image":
         return True
     return suffix in IMAGE_SUFFIXES or detect_kind(path, head) != "image" or looks_like_image_or_video(head(), size)
 

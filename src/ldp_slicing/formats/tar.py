@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 from ldp_slicing.errors import ImageError
-from ldp_slicing.formats import OTHER_IMAGES
+from ldp_slicing.formats import ARCHIVES, OTHER_IMAGES
 from ldp_slicing.formats.base import (
     Claims,
     Content,
@@ -35,7 +35,7 @@ from ldp_slicing.formats.base import (
 )
 from ldp_slicing.formats.image import check_png, load_png
 from ldp_slicing.images import decode_image
-from ldp_slicing.integrity import looks_like_image_or_video
+from ldp_slicing.integrity import looks_like_archive, looks_like_image_or_video
 from ldp_slicing.png import Canvas
 from ldp_slicing.storage import TemporaryFile
 
@@ -189,9 +189,9 @@ def _members(file: BinaryIO, options: Options, left_out: set[str]) -> Iterator[t
 def _sample_entries(key: str, sample: dict[str, bytes], options: Options) -> Iterator[Entry | Damaged]:
     """Yield the images of a sample. The first one that can be decoded carries what is kept."""
     named = {ending: data for ending, data in sample.items() if ending in options.keep}
-    kept: dict[str, Any] = {ending: data for ending, data in named.items() if not _may_be_image(ending, data)}
+    kept: dict[str, Any] = {ending: data for ending, data in named.items() if not _may_hold_image(ending, data)}
     for ending in (ending for ending in named if ending not in kept):
-        yield Damaged(f"{key}.{ending}", "is an image and cannot be kept without protection")
+        yield Damaged(f"{key}.{ending}", "is an image or an archive, and cannot be kept without protection")
     for ending, data in sample.items():
         name = f"{key}.{ending}"
         if ending in named or not _matches(RELEASED, ending):
@@ -206,8 +206,9 @@ def _sample_entries(key: str, sample: dict[str, bytes], options: Options) -> Ite
             yield Damaged(name, str(error))
 
 
-def _may_be_image(ending: str, data: bytes) -> bool:
-    return _matches(RELEASED, ending) or _matches(OTHER_IMAGES, ending) or looks_like_image_or_video(data)
+def _may_hold_image(ending: str, data: bytes) -> bool:
+    by_name = _matches(RELEASED, ending) or _matches(OTHER_IMAGES, ending) or f".{ending}".lower().endswith(ARCHIVES)
+    return by_name or looks_like_image_or_video(data) or looks_like_archive(data)
 
 
 class Writer:
@@ -296,8 +297,8 @@ def check(file: BinaryIO, claims: Claims) -> Iterator[Content]:
         elif is_release:
             endings.add(ending)
             yield check_png(file, size, name, claims)
-        elif looks_like_image_or_video(file.read(min(size, _HEAD_BYTES)), size):
-            yield Content(name, problem="is an image that was not released")
+        elif looks_like_image_or_video(head := file.read(min(size, _HEAD_BYTES)), size) or looks_like_archive(head):
+            yield Content(name, problem="is an image that was not released, or an archive")
         elif named != sample:
             yield Content(name, problem="does not belong to a release")
         else:

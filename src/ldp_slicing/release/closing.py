@@ -65,7 +65,7 @@ def close_run(
         if problem := _check_counted(paths, state):
             return Closing(problem=problem)
         ledger.copy_entries()
-        card, stated = make_card(settings, state, ledger, owners_key=owners_key)
+        card, stated = make_card(settings, state, ledger, owners_key=owners_key, is_single=paths.is_single)
         if card is not None:
             write_card(paths, state, card, stated)
             if not locked and (problem := _check_counted(paths, state)):
@@ -93,11 +93,12 @@ def _check_counted(paths: ReleasePaths, state: RunState) -> str | None:
 
 
 def make_card(
-    settings: ReleaseSettings, state: RunState, ledger: LedgerJoin, *, owners_key: bool
+    settings: ReleaseSettings, state: RunState, ledger: LedgerJoin, *, owners_key: bool, is_single: bool
 ) -> tuple[Card | None, Stated]:
     """Return the card about everything released, or None if nothing was, and what it states about one source.
 
-    The ledger says what the sources have cost. No card says less than the one before it.
+    The ledger says what the sources have cost. No card says less than the one before it. A single file has the name
+    that its owner gave it, so its card never says that names are random.
     """
     statements, stated = list[Statement](), Stated(state.get("stated") or {})
     for words in records.statements(state):
@@ -138,7 +139,7 @@ def make_card(
         return None, stated
     card = Card(
         tuple(statements),
-        random_names=settings.names == "random",
+        random_names=settings.names == "random" and not is_single,
         owners_key=owners_key,
         complete=not records.is_unfinished(state),
         kept=tuple(records.kept_names(state)),
