@@ -30,7 +30,7 @@ from ldp_slicing.ledger import Approval, Ledger, RunPolicy
 from ldp_slicing.release import pool as workers_module
 from ldp_slicing.release.cluster import WorkerActor, on_ray
 from ldp_slicing.release.ledger_client import LocalLedgerClient, ReleaseRequest
-from ldp_slicing.release.pool import BATCH_FILE_BYTES, CRASHED, Message, batches, run_pool
+from ldp_slicing.release.pool import BATCH_FILE_BYTES, CRASHED, Message, batch_bytes, batches, run_pool
 from ldp_slicing.release.report import FileReport, FileState, FileTask
 from ldp_slicing.release.run import on_this_machine, prepare
 from ldp_slicing.release.worker import Worker, WorkerContext
@@ -434,3 +434,16 @@ def heavy(self, output, entry, request, approval):
     write(self, output, entry, request, approval)
 work.Worker._write = heavy
 """
+
+
+@pytest.mark.parametrize(
+    ("files", "size", "workers", "most"),
+    [(60, 200_000, 2, 8), (60, 200_000, 1, 15), (5, 1000, 8, 5), (3, 20 << 20, 4, 1), (64, 1 << 20, 2, 8)],
+)
+def test_every_worker_has_some_batches_unless_they_would_be_too_small(
+    files: int, size: int, workers: int, most: int
+) -> None:
+    todo = [FileTask(f"{i}.png", "image", f"{i}.png", size) for i in range(files)]
+    made = list(batches(todo, batch_bytes(files * size, workers)))
+    assert [task for batch in made for task in batch] == todo
+    assert max(map(len, made)) == most

@@ -23,7 +23,7 @@ from typing import Any
 
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.release.ledger_client import LedgerClient
-from ldp_slicing.release.pool import Message, Stop, batches, run_pool, serve
+from ldp_slicing.release.pool import Message, Stop, batch_bytes, batches, run_pool, serve
 from ldp_slicing.release.report import FileReport
 from ldp_slicing.release.run import Engine
 from ldp_slicing.release.state import RunState
@@ -54,7 +54,8 @@ def on_ray(address: str | None = None, workers: int | None = None) -> Engine:
             try:
                 count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
                 state.set_durably(ACTORS, True)
-                yield from run_pool(ActorPool(ray, context), count, ledger, batches(state.tasks()), stop)
+                waiting = batches(state.tasks(), batch_bytes(state.waiting_bytes(), count))
+                yield from run_pool(ActorPool(ray, context), count, ledger, waiting, stop)
                 if not stop():  # otherwise actors may have been killed, and Ray takes a while to do it
                     state.set_durably(ACTORS, False)
             finally:

@@ -28,7 +28,8 @@ from ldp_slicing.release.ledger_client import LedgerClient, ReleaseRequest
 from ldp_slicing.release.report import FileReport, FileState, FileTask
 from ldp_slicing.release.worker import BATCH_SOURCES, Worker, WorkerContext
 
-BATCH_FILE_BYTES = 8 << 20
+BATCH_FILE_BYTES, SMALLEST_BATCH_BYTES = 8 << 20, 1 << 20  # a batch ends after so many bytes of files
+BATCHES_EACH = 4  # at least, for each worker, unless they would be too small
 ATTEMPTS = 3  # deaths of its worker after which a file is given up
 DEATHS_IN_A_ROW = 30  # deaths before any worker answers; more, and the files are not to blame
 STOP_SECONDS = 1.0  # how long workers may take to stop
@@ -40,8 +41,16 @@ _GUARD = "a script that starts several workers must run under `if __name__ == '_
 CRASHED = f"its worker died {ATTEMPTS} times: out of memory, or a file that crashes its decoder"
 
 
-def batches(tasks: Iterable[FileTask]) -> Iterator[list[FileTask]]:
-    """Group small files, so that they share the flush of an intent; files of many images are batches of their own."""
+def batch_bytes(waiting: int, workers: int) -> int:
+    """Return after how many bytes of files a batch ends, so that every worker has some, and progress shows soon."""
+    return max(SMALLEST_BATCH_BYTES, min(BATCH_FILE_BYTES, waiting // (BATCHES_EACH * workers)))
+
+
+def batches(tasks: Iterable[FileTask], most: int = BATCH_FILE_BYTES) -> Iterator[list[FileTask]]:
+    """Group small files, so that they share the flush of an intent; files of many images are batches of their own.
+
+    most: the bytes of files after which a batch ends.
+    """
     batch: list[FileTask] = []
     held = 0
     for task in tasks:
@@ -50,7 +59,7 @@ def batches(tasks: Iterable[FileTask]) -> Iterator[list[FileTask]]:
             continue
         batch.append(task)
         held += task.size
-        if len(batch) >= BATCH_SOURCES or held >= BATCH_FILE_BYTES:
+        if len(batch) >= BATCH_SOURCES or held >= most:
             yield batch
             batch, held = [], 0
     if batch:
@@ -58,11 +67,11 @@ def batches(tasks: Iterable[FileTask]) -> Iterator[list[FileTask]]:
 
 
 def run_here(
-    context: WorkerContext, ledger: LedgerClient, tasks: Iterable[FileTask], stop: Stop
+    context: WorkerContext, ledger: LedgerClient, waiting: Iterable[list[FileTask]], stop: Stop
 ) -> Generator[list[FileReport]]:
     """Release one batch after the other in this process."""
     worker = Worker(context, ledger, stop)
-    for batch in batches(tasks):
+    for batch in waiting:
         yield list(worker.run(batch))
         if stop():
             return
@@ -71,7 +80,7 @@ def run_here(
 def run_in_processes(
     context: WorkerContext,
     ledger: LedgerClient,
-    tasks: Iterable[FileTask],
+    waiting: Iterator[list[FileTask]],
     stop: Stop,
     workers: int,
     *,
@@ -81,10 +90,9 @@ def run_in_processes(
 
     The processes inherit the descriptor ``lock``, and with it the lock of the run.
     """
-    waiting = batches(tasks)
     first = list(itertools.islice(waiting, 2))
     if len(first) < 2:
-        yield from run_here(context, ledger, itertools.chain.from_iterable(first), stop)
+        yield from run_here(context, ledger, first, stop)
     else:
         yield from run_pool(ProcessPool(context, lock), workers, ledger, itertools.chain(first, waiting), stop)
 

@@ -28,7 +28,7 @@ from ldp_slicing.release.inventory import Inventory, Stop, check_keep_names, che
 from ldp_slicing.release.ledger_client import LedgerClient, LocalLedgerClient
 from ldp_slicing.release.ledger_join import LedgerJoin
 from ldp_slicing.release.parameters import check_parameters, wrong_ledger
-from ldp_slicing.release.pool import run_here, run_in_processes
+from ldp_slicing.release.pool import batch_bytes, batches, run_here, run_in_processes
 from ldp_slicing.release.rehearsal import DiscardingStorage, open_copies
 from ldp_slicing.release.report import FileReport, FileState
 from ldp_slicing.release.settings import ReleaseSettings
@@ -62,9 +62,10 @@ def on_this_machine(workers: int) -> Engine:
     def engine(
         context: WorkerContext, ledger: LedgerClient, state: RunState, stop: Stop
     ) -> Generator[list[FileReport]]:
+        waiting = batches(state.tasks(), batch_bytes(state.waiting_bytes(), workers))
         if workers == 1:
-            return run_here(context, ledger, state.tasks(), stop)
-        return run_in_processes(context, ledger, state.tasks(), stop, workers, lock=state.lock)
+            return run_here(context, ledger, waiting, stop)
+        return run_in_processes(context, ledger, waiting, stop, workers, lock=state.lock)
 
     return engine
 

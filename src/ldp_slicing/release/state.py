@@ -263,6 +263,11 @@ class RunState(StateFile):
         for path, kind, output, size in self.pages(query):
             yield FileTask(decode_path(path), kind, decode_path(output), size)
 
+    def waiting_bytes(self) -> int:
+        """Return how large the files are that wait, in all."""
+        (size,) = self.execute("SELECT COALESCE(SUM(size), 0) FROM sources WHERE state = 'waiting'").fetchone()
+        return int(size)
+
     def record(self, reports: list[FileReport], stream: bytes, keyed: Callable[[bytes], bytes]) -> None:
         """Record what became of some files, in one transaction. Files that were stopped still wait."""
         self.execute("BEGIN")
