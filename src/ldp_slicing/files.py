@@ -24,6 +24,7 @@ if sys.platform != "win32":
     import fcntl
 
 CHUNK_BYTES = 1 << 20
+OWNERS_NOTE = "FOR THE OWNER ONLY.txt"  # the name of the file that says so in a folder that must not be shared
 
 
 @contextmanager

@@ -35,6 +35,7 @@ from ldp_slicing.release.run import Stop, on_this_machine
 from ldp_slicing.release.state import RunState
 from ldp_slicing.release.worker import FileReport, WorkerContext
 from tests.markers import PAST, PLANTS, encoded, gradient, png_chunks
+from tests.release.helpers import tree
 from tests.release.processes import Run, wait_for
 
 PNG = encoded(gradient(9, 7), "PNG")
@@ -513,11 +514,34 @@ def test_a_full_disk_is_reported_with_advice(tmp_path: Path, monkeypatch: pytest
     assert privatize(source, tmp_path / "out")[0] == 0
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("show", "in/a.png", "--out", "out/sheet.png"),
+        ("key", "new", "out/owner.key"),
+        ("privatize", "in", "other", "--epsilon", "5", "--ledger", "out/deeper/l.sqlite"),
+        ("privatize", "in", "other", "--epsilon", "5", "--state", "out/state"),
+    ],
+    ids=["a sheet", "a key", "a ledger", "a state folder"],
+)
+def test_what_is_for_the_owner_only_is_not_written_among_releases(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert privatize(plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "out")[0] == 0
+    before = tree(tmp_path)
+    ran = CliRunner().invoke(app, command)
+    assert (ran.exit_code, "which holds releases and is handed on" in " ".join(ran.output.split())) == (2, True)
+    assert tree(tmp_path) == before
+
+
 def test_equal_files_that_were_released_separately_are_reported(tmp_path: Path) -> None:
     plant(tmp_path / "in", {"a.png": PNG, "b/a copy.png": PNG, "c.png": PNG})
     ran = CliRunner().invoke(app, ["privatize", str(tmp_path / "in"), str(tmp_path / "out"), "-e", "20"])
     assert ran.exit_code == 0
-    assert "b/a copy.png equals a.png (2 such files): each was released with its own noise" in ran.output
+    assert "b/a copy.png equals a.png" in ran.output
+    assert "c.png equals a.png" in ran.output
+    assert "2 releases are of files that equal others, each with its own noise" in ran.output
     ran = CliRunner().invoke(
         app, ["privatize", str(tmp_path / "in"), str(tmp_path / "once"), "--duplicates", "once", "--spend", "-e", "20"]
     )

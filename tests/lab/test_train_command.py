@@ -537,7 +537,7 @@ def test_images_used_for_training_and_verification_spend_on_both(
     ]
     rest = ["--epochs", "2", "--device", "cpu", "--epsilon", "5", "--release", release]
     ran = CliRunner().invoke(app, [*arguments, *rest])
-    assert f"no source has spent more than eps {spent:g} per" in ran.output
+    assert f"no source has spent more than eps {spent:g} per released pixel, " in ran.output
     assert json.loads((tmp_path / "out" / "result.json").read_text())["epsilon_spent"] == pytest.approx(spent, rel=1e-6)
     if release == "once":
         without = [one for one in arguments if one not in ("--verify", str(data / "same.bin"))]

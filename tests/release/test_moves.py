@@ -110,5 +110,5 @@ def test_the_advice_for_other_parameters_says_that_another_target_needs_spend(tm
     release(source, target)
     status, said = run("privatize", source, target, "-e", 6)
     assert status == 2
-    assert "choose another target and add --spend, because these sources would be" in " ".join(said.split())
+    assert "or choose another target. There, sources that were released here need --spend" in " ".join(said.split())
     assert run("privatize", source, tmp_path / "out2", "-e", 6, "--spend")[0] == 0

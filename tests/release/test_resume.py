@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ldp_slicing.errors import ReleaseError
+from ldp_slicing.files import OWNERS_NOTE
 from ldp_slicing.keys import new_key_file
 from ldp_slicing.release.run import on_this_machine, prepare
 from ldp_slicing.release.settings import ReleaseSettings
@@ -58,7 +59,8 @@ def test_a_stopped_run_is_resumed_without_repeating_anything(workers: int, sourc
     assert {name: after[name] for name in before} == before
     assert {name: (target / name).stat().st_mtime_ns for name in before} == kept
     assert not key.exists()
-    assert tree(tmp_path / "out.owner") == ["state.sqlite"]
+    assert tree(tmp_path / "out.owner") == [OWNERS_NOTE, "state.sqlite"]
+    assert "Do not share it" in (tmp_path / "out.owner" / OWNERS_NOTE).read_text()
     assert verified(target) == []
     assert (spent().releases, spent().unfinished) == (150, 0)
 

@@ -46,6 +46,9 @@ def main(
     Add noise to images on your own machine. The results are ordinary images, of the same size unless you shrink them,
     in which every released pixel is locally differentially private at a budget epsilon that you choose. A card beside
     them states exactly what that promises.
+
+    This is not anonymisation: networks recognise people in releases. `ldp-slicing plan --presets` lists what attackers
+    got.
     """
     from ldp_slicing.images import silence_decoders
 

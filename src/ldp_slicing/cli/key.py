@@ -8,6 +8,7 @@ import typer
 from ldp_slicing.cli.common import out, plain, refusals_exit
 from ldp_slicing.cli.lazy import SETTINGS, Command, CommandGroup
 from ldp_slicing.keys import new_key_file
+from ldp_slicing.manifest import check_outside_sets
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, **SETTINGS)
 
@@ -27,5 +28,6 @@ def new(file: Annotated[Path, typer.Argument(metavar="FILE", help="New key file.
     Under one key, equal sources have equal releases, so use it only for sources whose owners trust each other. Anybody
     who has the key can remove the noise from every release made with it. Without it, no release can be repeated.
     """
+    check_outside_sets(file)
     new_key_file(file)
     out.print(f"{plain(str(file))} (mode 0600; anybody who has it can remove the noise)")

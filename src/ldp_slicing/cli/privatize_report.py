@@ -95,6 +95,7 @@ def summary(run: Run, seconds: float, status: int) -> dict[str, Any]:
         "changed": counts.changed,
         "members_failed": counts.members_failed,
         "copies": list(records.copies(run.state)),
+        "equal": [list(pair) for pair in equal_files(run)],
         "skipped": list(records.skipped(run.state)),
         "not_kept": records.not_kept(run.state),
         "stopped": run.stopped,
@@ -162,6 +163,11 @@ def print_report(run: Run, seconds: float, target: str, said: Collection[str]) -
         err.print(f"[bold red]{what}:[/bold red] {plain(one.source)}: {plain(one.problem)}")
     if len(problems) > SHOWN:
         err.print(f"[bold red]problems:[/bold red] {len(problems) - SHOWN:,} more; --json lists them all")
+    if any(one.reason is Reason.RELEASED_BEFORE for one in problems):
+        err.print(
+            "[yellow]notice:[/yellow] a release that nobody has received can be deleted, and its run voided: "
+            "ldp-slicing ledger void RUN --because WHY"
+        )
     print_skipped(list(records.skipped(run.state)))
     print_notices(run, said)
     print_ending(run)
@@ -179,6 +185,8 @@ def print_report(run: Run, seconds: float, target: str, said: Collection[str]) -
             out.print(lowered.sentence)
         out.print(f"written to {plain(target)}{by_run}; {plain(run.paths.card_path)} states the promise:\n")
         print_statements(card)
+        if missing := sum(one.reason is not Reason.CHANGED for one in problems):
+            err.print(f"\n[bold red]not released:[/bold red] {missing:,}, for the reasons above")
 
 
 def print_statements(card: Card) -> None:
@@ -229,15 +237,20 @@ def print_notices(run: Run, said: Collection[str]) -> None:
             print_notice(subject, text)
         elif len(about) > 1 or about[0].images > 1:
             print_notice(subject, textwrap.shorten(text, SHORT, placeholder=" ..."))
-    equal = [] if run.secret.is_owners else list(records.equal_files(run.state))
-    for path, other in equal[:1]:
-        such = f" ({len(equal):,} such files)" if len(equal) > 1 else ""
+    for path, other in (equal := equal_files(run))[:SHOWN]:
+        err.print(f"[yellow]notice:[/yellow] {plain(path)} equals {plain(other)}")
+    if equal:
         err.print(
-            f"[yellow]notice:[/yellow] {plain(path)} equals {plain(other)}{such}: each was released with its own "
-            "noise, and their budgets add up; --duplicates once releases only the first"
+            f"[yellow]notice:[/yellow] {len(equal):,} releases are of files that equal others, each with its own "
+            "noise: their budgets add up. --duplicates once releases only the first"
         )
     for copy in itertools.islice(records.copies(run.state), SHOWN):
         err.print(f"[yellow]copy:[/yellow] {plain(copy)} equals an image that was released")
+
+
+def equal_files(run: Run) -> list[tuple[str, str]]:
+    """Return released files that equal another one, each with that one. Under an owner's key they cost nothing more."""
+    return [] if run.secret.is_owners else list(records.equal_files(run.state))
 
 
 def print_notice(subject: str, text: str) -> None:
@@ -260,12 +273,20 @@ def print_ending(run: Run) -> None:
     if run.disk_full:
         err.print(
             "[bold red]no space left[/bold red] on the target's disk: free some, then run the same command to resume"
+            f"{keeps_key(run)}"
         )
     elif run.stopped:
         whole = "; finished releases are complete and on the card" if run.result.card else ""
-        err.print(f"[bold red]stopped[/bold red] before the end{whole}. Run the same command to resume")
+        err.print(f"[bold red]stopped[/bold red] before the end{whole}. Run the same command to resume{keeps_key(run)}")
     elif records.is_unfinished(run.state):
         err.print(
             "[bold red]not complete[/bold red]: run the same command to retry what failed, or remove it from the "
-            "sources; until then the state folder keeps the key that can remove the noise"
+            f"sources{keeps_key(run)}"
         )
+
+
+def keeps_key(run: Run) -> str:
+    """Return a warning about the state folder of a run that is not complete, if it holds a run key."""
+    if run.is_dry or run.secret.is_owners:
+        return ""
+    return f"; until then {plain(str(run.paths.state))} holds the key that can remove the noise: do not share it"

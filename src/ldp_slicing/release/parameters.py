@@ -37,8 +37,8 @@ def check_parameters(paths: ReleasePaths, state: RunState, ledger: Ledger, param
             f"{name}: {_shown(value)} then, {_shown(parameters[name])} now" for name, value in differences.items()
         )
         raise ReleaseError(
-            f"this run was begun with other parameters ({values}): use the same ones, or choose another target and add "
-            "--spend, because these sources would be released again",
+            f"the run of this target was begun with other parameters ({values}): use the same ones, or choose another "
+            "target. There, sources that were released here need --spend",
             Reason.PARAMETERS,
         )
     if (now := {**parameters, "ledger": ledger.identity}) != before:  # the sources have moved, or ledgers were merged

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ldp_slicing.errors import Reason, ReleaseError
-from ldp_slicing.files import lock_folder, sync_folder
+from ldp_slicing.files import OWNERS_NOTE, lock_folder, sync_folder, write_atomically
 from ldp_slicing.keys import Secret, destroy_key_file, new_key_file, read_key_file
 from ldp_slicing.release import names
 
@@ -29,6 +29,10 @@ SETTINGS, LEDGER_CHECK = "settings", "ledger check"  # what is needed to make a 
 ACTORS = "actors"  # set while a run has actors on a cluster
 ACTORS_END_SECONDS = 10.0  # Ray ends the actors of a killed run within 5 seconds, even one that hangs
 _PAGE = 256
+_NOTE = b"""This folder belongs to the owner of the sources. It is the state of a run of `ldp-slicing privatize`.
+It holds the names of its sources and, until the run completes, the key that can remove the noise. Do not share it.
+Keep it to resume or void the run, and to make a lost ledger again.
+"""
 
 _SCHEMA = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
@@ -159,6 +163,7 @@ class StateFile:
         if not run("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
             for statement in _SCHEMA.split(";"):
                 run(statement)
+            write_atomically(self.folder / OWNERS_NOTE, [_NOTE])
             run("INSERT INTO meta VALUES ('version', ?)", (json.dumps(STATE_VERSION),))
         run("COMMIT")
         run(_FINDINGS)
@@ -172,7 +177,7 @@ class StateFile:
     def remove(self) -> None:
         """Close it and delete its files, and its folder if nothing else is in it."""
         self.close()
-        for path in (*self.folder.glob(f"{DATABASE_NAME}*"), self._key_path):
+        for path in (*self.folder.glob(f"{DATABASE_NAME}*"), self._key_path, self.folder / OWNERS_NOTE):
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.folder.rmdir()

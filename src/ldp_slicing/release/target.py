@@ -21,7 +21,15 @@ from ldp_slicing.files import digest_of, lock_folder, try_to_create_in
 from ldp_slicing.formats import KINDS, WRITERS, detect_kind, read_head
 from ldp_slicing.integrity import read_whole
 from ldp_slicing.ledger import default_ledger
-from ldp_slicing.manifest import BLANK, CARD_NAME, MANIFEST_NAME, card_beside, has_card, read_or_empty
+from ldp_slicing.manifest import (
+    BLANK,
+    CARD_NAME,
+    MANIFEST_NAME,
+    card_beside,
+    check_outside_sets,
+    has_card,
+    read_or_empty,
+)
 from ldp_slicing.release.sources import open_sources
 from ldp_slicing.storage import (
     PARTIAL,
@@ -190,6 +198,7 @@ def check_private_files(paths: ReleasePaths, target: str, files: Iterable[Path])
                 "keep it elsewhere",
                 Reason.OVERLAP,
             )
+        check_outside_sets(file)
 
 
 def check_new(paths: ReleasePaths) -> None:
@@ -270,7 +279,7 @@ def check_own_card(paths: ReleasePaths, written: Sequence[str]) -> None:
 
 
 def check_above(paths: ReleasePaths) -> None:
-    """Refuse a target in a folder that has another run's card, or anywhere below one."""
+    """Refuse a target in a folder that has another run's card, or anywhere below one, and a state folder there."""
     target, places = paths.target, list[tuple[str, Storage]]()
     if isinstance(target, LocalStorage):
         folders = ((target.root,) if paths.is_single else ()) + tuple(target.root.resolve().parents)
@@ -290,6 +299,7 @@ def check_above(paths: ReleasePaths) -> None:
             raise ReleaseError(
                 f"{name} is the target of another run, whose card would not count this release: choose another target"
             )
+    check_outside_sets(paths.state)
 
 
 def lock(paths: ReleasePaths) -> Callable[[], None] | None:

@@ -20,13 +20,13 @@ import torch
 from ldp_slicing.card import Card
 from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.files import OWNERS_NOTE
 from ldp_slicing.lab.advise import budget, findings, networks, run, sources
 from ldp_slicing.lab.advise.findings import make_rules
 from ldp_slicing.lab.advise.prepare import outline
 from ldp_slicing.lab.advise.report import make_preset, to_dict, write_report
 from ldp_slicing.lab.advise.request import Request, Talk
 from ldp_slicing.lab.advise.run import advise
-from ldp_slicing.lab.advise.work import MARK
 from ldp_slicing.presets import Preset
 from tests.lab.advise.images import write_folder
 
@@ -73,7 +73,7 @@ def test_the_command_proposes_a_setting_that_privatize_takes(tmp_path: Path, mon
     assert "meets the limit against the attacks that were tried: test accuracy at least 0." in done.output
     assert {one.name for one in tmp_path.iterdir()} == {"sources", "advice", "advice.owner"}
     assert {one.name for one in out.iterdir()} == {"report.html", "report.json", "preset.json"}
-    assert "belongs to the owner" in (tmp_path / "advice.owner" / MARK).read_text()
+    assert "belongs to the owner" in (tmp_path / "advice.owner" / OWNERS_NOTE).read_text()
 
     page, report = (out / "report.html").read_text(), json.loads((out / "report.json").read_text())
     assert report["proposal"]["command"] in done.output.replace("\n", " ")

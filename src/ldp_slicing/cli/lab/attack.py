@@ -31,6 +31,7 @@ from ldp_slicing.cli.lab.options import (
     missing_extra,
 )
 from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.wording import counted
 
 FEW_STEPS = 1_000  # of training: the result of a network with fewer says little
 
@@ -99,7 +100,7 @@ def attack(
         table.add_row(*map(plain, line))
     out.print(table)
     if row.training and (steps := row.training.steps):
-        out.print(f"trained for {steps:,} steps on {row.training.images:,} public images")
+        out.print(f"trained for {counted(steps, 'step')} on {counted(row.training.images, 'public image')}")
         if steps < FEW_STEPS:
             out.print(
                 "[bold red]too few steps to learn much:[/bold red] use more images or --epochs before you rely on this"

@@ -37,6 +37,7 @@ from ldp_slicing.cli.lab.options import (
 from ldp_slicing.cli.lab.training import print_spent, train_with_progress
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.learners.recipes import recipes_for
+from ldp_slicing.wording import counted
 
 RELEASE_OPTIONS = ("epsilon", "weights", "slices", "prune", "release")
 
@@ -134,7 +135,8 @@ def train(
     row = train_with_progress(task, folder, minutes, compiled=compiled, device=device, log=log.value)
     if row is not None and row.training is not None:
         training = row.training
-        chosen = f"epoch {training.chosen_epoch} of 0 to {training.epochs - 1}"
+        last = training.epochs - 1 if training.chosen_epoch is None else training.chosen_epoch
+        chosen = f"after {last + 1} of {counted(training.epochs, 'epoch')}"
         held_out = f"chosen on {training.held_out} held-out images"
         out.print(f"test accuracy {100 * row.metrics['test_accuracy']:.2f} % ({chosen}, {held_out})")
-        print_spent(row, folder)
+        print_spent(row, folder, task)

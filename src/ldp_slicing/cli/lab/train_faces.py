@@ -93,4 +93,4 @@ def train_faces(
         for found in row.metrics["verification"]:
             accuracy = f"{100 * found['accuracy']:.2f} ± {100 * found['standard_error']:.2f} %"
             out.print(f"{plain(found['set'])}: verification accuracy {accuracy} ({found['pairs']} pairs)")
-        print_spent(row, folder)
+        print_spent(row, folder, task)

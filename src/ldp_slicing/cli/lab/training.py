@@ -39,10 +39,12 @@ def train_with_progress(
     return None
 
 
-def print_spent(row: Row, folder: Path) -> None:
-    spent = row.epsilon_spent
-    if spent:
-        out.print(f"no source has spent more than eps {number(spent)} per released pixel in this run")
+def print_spent(row: Row, folder: Path, task: TrainingTask) -> None:
+    """Print what the sources have spent: in this run, or before, if the task was given releases."""
+    if spent := row.epsilon_spent:
+        before = task.data.release_info is not None
+        when = "as the card of the releases says" if before else "in this run, which no ledger records"
+        out.print(f"no source has spent more than eps {number(spent)} per released pixel, {when}")
     else:
         out.print("this run is not private")
     out.print(plain(str(folder / "result.json")))

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.files import make_folder, write_atomically
+from ldp_slicing.files import OWNERS_NOTE, make_folder, write_atomically
 from ldp_slicing.lab.run_folder import bind_folder, lock_folder, unbind_folder
 
 SUFFIX = ".owner"
 RECORDS = "records.jsonl"
-MARK = "FOR THE OWNER ONLY.txt"
 NOTE = """This folder belongs to the owner of the sources. It contains what `ldp-slicing advise` has measured on them so
 far, and samples. Do not share it. You can delete it after the last run; another run then starts from the beginning.
 """
@@ -52,7 +51,7 @@ def begun(folder: Path) -> dict[str, Any]:
 
 def check_work(folder: Path, parameters: dict[str, Any]) -> None:
     """Refuse a folder of something else, and one that was begun with other parameters."""
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file():
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / OWNERS_NOTE).is_file():
         raise LdpSlicingError(f"{folder} is not a work folder of `advise`: name another --out")
     differs = {name: value for name, value in begun(folder).items() if parameters.get(name) != value}
     if differs and differs.keys() <= {"images", "digest"}:
@@ -69,7 +68,7 @@ def open_work(folder: Path, parameters: dict[str, Any]) -> Iterator[Work]:
     check_work(folder, parameters)
     make_folder(folder)
     with lock_folder(folder):
-        write_atomically(folder / MARK, [NOTE.encode()])
+        write_atomically(folder / OWNERS_NOTE, [NOTE.encode()])
         work, path = Work(folder), folder / RECORDS
         if not path.is_file():
             unbind_folder(folder)
