@@ -174,6 +174,7 @@ def test_an_image_that_was_opened_twice_is_one_source(page: Any, tmp_path: Path)
     assert (statement.count, statement.times, statement.spent) == (2, 2, None)
     expect(page.locator("#taken")).to_contain_text("costs 2 times its budget")
     expect(page.locator("#card")).to_contain_text('"most_releases_of_one_source": 3', timeout=30_000)  # the next one
+    expect(page.locator("#promise")).to_contain_text("The next release of this image is its release 3")
 
 
 @pytest.mark.parametrize("name", ["grey.png", "grey.jpg"])

@@ -6,9 +6,10 @@ import { $ } from "./dom.js";
 export function showPromise(promise, settings) {
   const pixel = promise.levels[1];
   const spread = promise.dependents > 1 ? ` Because of the pruning, each source pixel affects up to ${promise.dependents} released pixels.` : "";
+  const again = promise.times > 1 ? ` The next release of this image is its release ${promise.times}, and the epsilons of all of them add up.` : "";
   $("promise").textContent = pixel.isVacuous
-    ? `At epsilon ${promise.realised} per pixel, the promise sets no limit on how well somebody can tell which of two values a pixel had.${spread}`
-    : `At epsilon ${promise.realised} per pixel, somebody who has to tell which of two values a released pixel had is correct ${pixel.limit} of the time.${spread}`;
+    ? `At epsilon ${promise.realised} per pixel, the promise sets no limit on how well somebody can tell which of two values a pixel had.${spread}${again}`
+    : `At epsilon ${promise.realised} per pixel, somebody who has to tell which of two values a released pixel had is correct ${pixel.limit} of the time.${spread}${again}`;
   $("risk").textContent = promise.risk;
   $("remark").textContent = promise.remark ? `This plan ${promise.remark}.` : "";
   $("remark").hidden = !promise.remark;

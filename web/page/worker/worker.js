@@ -157,6 +157,7 @@ const answers = {
       remark: plan.remark,
       notProtected: card.notProtected,
       dependents: card.dependents,
+      times: card.most.times,
       realised: number(plan.realisedEpsilon),
       planes: Array.from({ length: plan.wordBits }, (_, i) => {
         const bit = plan.wordBits - 1 - i;
