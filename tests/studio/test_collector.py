@@ -23,6 +23,7 @@ from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.png import SIGNATURE, encode_chunk, encode_png
 from ldp_slicing.storage import LocalStorage
+from ldp_slicing.studio import collector as collector_module
 from ldp_slicing.studio.collector import Collector, UploadError, Wanted, check_release
 from ldp_slicing.verify import verify
 from tests.docs.documents import ROOT, blocks
@@ -260,6 +261,46 @@ def test_the_card_of_stored_releases_never_changes_its_plan_or_view(other: Wante
     shutil.copytree(tmp_path / "set", tmp_path / "again")
     assert Collector(tmp_path / "again", first.wanted).count == 1
     assert verify(LocalStorage(tmp_path / "again")).problems == []
+
+
+@pytest.mark.parametrize("content", [b"", bytes(100), b"{}"], ids=["empty", "blank", "another file"])
+def test_a_damaged_card_stops_the_collector(content: bytes, tmp_path: Path) -> None:
+    release, card = release_of(1)
+    first = Collector(tmp_path / "set", Wanted(PLAN, "haar", 64))
+    first.accept(release, card.encode())
+    shutil.copytree(tmp_path / "set", tmp_path / "damaged")
+    (tmp_path / "damaged" / "card.json").write_bytes(content)
+    with pytest.raises(LdpSlicingError, match="is damaged"):
+        Collector(tmp_path / "damaged", first.wanted)
+    assert (tmp_path / "damaged" / "card.json").read_bytes() == content
+
+
+def test_a_set_without_its_releases_stops_the_collector(tmp_path: Path) -> None:
+    release, card = release_of(1)
+    first = Collector(tmp_path / "set", Wanted(PLAN, "haar", 64))
+    first.accept(release, card.encode())
+    first.write_manifest()
+    shutil.copytree(tmp_path / "set", tmp_path / "emptied", ignore=shutil.ignore_patterns("*.png"))
+    before = tree(tmp_path / "emptied")
+    with pytest.raises(LdpSlicingError, match="are gone"):
+        Collector(tmp_path / "emptied", first.wanted)
+    assert tree(tmp_path / "emptied") == before
+
+
+def test_a_release_that_cannot_be_written_leaves_no_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    release, card = release_of(1)
+    collector = Collector(tmp_path / "set", Wanted(PLAN, "haar", 64))
+    whole = collector_module.write_file
+
+    def fail(place: LocalStorage, name: str, pieces: list[bytes]) -> None:
+        if name.endswith(".png"):
+            raise OSError("no space left")
+        whole(place, name, pieces)
+
+    monkeypatch.setattr(collector_module, "write_file", fail)
+    with pytest.raises(OSError, match="no space left"):
+        collector.accept(release, card.encode())
+    assert tree(tmp_path / "set") == {}
 
 
 def test_a_crash_before_the_first_release_leaves_an_empty_folder(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from PIL import Image
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.storage import LocalStorage
@@ -91,9 +92,33 @@ def test_the_page_sends_a_release_and_nothing_else(tmp_path: Path) -> None:
             worker.onmessage = (event) => resolve(event.data);
         })"""
         assert page.evaluate(planted, f"{blocked}.then((answer) => postMessage(answer))") == "blocked"
+        page.click("#send")
+        expect(page.locator("#taken")).to_contain_text(
+            "Nothing was released: this image was released on this page before"
+        )
+        with Image.open(PORTRAIT) as image:
+            for i in range(2):
+                image.rotate(90 * i + 90).save(tmp_path / f"{i}.png")
+
+        def open_another(i: int) -> None:
+            page.set_input_files("#files", str(tmp_path / f"{i}.png"))
+            page.click(f"#images li[data-id]:nth-child({i + 2}) button:first-child")
+
+        def lose_the_answer(route: Any) -> None:
+            route.fetch()
+            route.abort()
+
+        open_another(0)
+        page.route("**/releases", lose_the_answer, times=1)
+        page.click("#send")
+        expect(page.locator("#taken")).to_contain_text("If you send it again, it is the same release", timeout=60_000)
+        page.click("#send")
+        expect(page.locator("#taken")).to_contain_text("The collector has stored this release already", timeout=60_000)
+        open_another(1)
         page.evaluate("() => Object.assign(FormData.prototype, {append() {}})")  # an upload that the collector refuses
         page.click("#send")
         expect(page.locator("#taken")).to_contain_text("Sent, but not stored: the form needs two files", timeout=60_000)
-        expect(page.locator("#taken")).to_contain_text("2 releases made on this page")
+        expect(page.locator("#taken")).to_contain_text("3 releases made on this page")
+        assert "send it again" not in page.locator("#taken").text_content()
     report = verify(LocalStorage(folder))
-    assert (report.problems, report.releases) == ([], 1)
+    assert (report.problems, report.releases) == ([], 2)

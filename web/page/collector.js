@@ -22,7 +22,15 @@ export async function fetchNetwork() {
   return COLLECTS ? new Uint8Array(await (await fetch("network")).arrayBuffer()) : new Uint8Array();
 }
 
-/** @param {Uint8Array<ArrayBuffer>} png  @param {string} card  @returns {Promise<string>} the name of the stored release */
+/** A release that the collector does not take. */
+class RefusedError extends Error {
+  isFinal = true;
+}
+
+/**
+ * @param {Uint8Array<ArrayBuffer>} png  @param {string} card
+ * @returns {Promise<string | null>} the name of the stored release, or null if it was stored before
+ */
 export async function send(png, card) {
   const body = new FormData();
   body.append("release", new Blob([png], { type: "image/png" }), "release.png");
@@ -34,6 +42,9 @@ export async function send(png, card) {
     headers: token ? { Authorization: `Bearer ${token}` } : {},
   });
   const content = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(content.reason ?? `the collector answered ${answer.status}`);
+  if (answer.status === 409) return null;
+  const reason = content.reason ?? `the collector answered ${answer.status}`;
+  if (answer.status >= 400 && answer.status < 500 && ![401, 408, 429].includes(answer.status)) throw new RefusedError(reason);
+  if (!answer.ok) throw new Error(reason); // another attempt may succeed
   return content.name;
 }

@@ -9,8 +9,6 @@ import { readSettings, reportMissing } from "./settings.js";
 export function setUpTaking({ opened, currentId, onTaken }) {
   let taken = 0;
   let most = 0;
-  /** A release that was not stored: it is sent again, rather than another one. @type {{of: string, png: any, card: string} | null} */
-  let unsent = null;
   const progress = /** @type {HTMLProgressElement} */ ($("progress"));
   const buttons = ["download", "download-all", "send"].map((id) => /** @type {HTMLButtonElement} */ ($(id)));
 
@@ -64,16 +62,13 @@ export function setUpTaking({ opened, currentId, onTaken }) {
         const id = currentId();
         if (id === null) return;
         if (lacksToken()) throw new Error("the collector needs a token");
-        const of = JSON.stringify([id, settings]);
-        const isNew = unsent?.of !== of;
-        const { png, card, times } = isNew ? await ask("release", { id, settings }, options) : { ...unsent, times: most };
-        unsent = { of, png, card };
+        const { png, card, digest, times, isNew } = await ask("releaseOnce", { id, settings }, options);
         const outcome = await send(png, card).then(
-          (name) => {
-            unsent = null;
-            return `Sent; the collector stored it as ${name}.`;
+          async (name) => {
+            await ask("stored", { digest });
+            return name ? `Sent; the collector stored it as ${name}.` : "The collector has stored this release already.";
           },
-          (error) => `Sent, but not stored: ${error.message}. If you send it again, it is the same release.`,
+          (error) => `Sent, but not stored: ${error.message}.${error.isFinal ? "" : " If you send it again, it is the same release."}`,
         );
         count(isNew ? 1 : 0, times, outcome); // it left this page in either case
       });

@@ -17,7 +17,7 @@ from typing import BinaryIO
 import numpy as np
 
 from ldp_slicing.errors import ImageError
-from ldp_slicing.files import CHUNK_BYTES, open_regular, sync_folder
+from ldp_slicing.files import CHUNK_BYTES, open_regular, sync_file, sync_folder
 from ldp_slicing.storage.base import PARTIAL, StoredFile, TemporaryFile, name_in_use
 
 _TRIAL = f"{PARTIAL}.trial"  # an empty file that is renamed to find out whether that works
@@ -141,6 +141,8 @@ class LocalTemporaryFile(TemporaryFile):
         super().__init__(io.BufferedWriter(io.FileIO(temporary, "x")))
 
     def commit(self, *, replace: bool = False) -> None:
+        if replace:  # after a power cut there is the old file or the new one, and nothing blank
+            sync_file(self._file)
         self._file.close()
         if not replace and os.path.lexists(self._target) and not self._is_same():
             raise name_in_use(self._target)

@@ -117,8 +117,12 @@ class Collector:
                 f"{self.folder} holds releases without their {CARD_NAME}, so their plan and view are unknown: move "
                 "them away, or choose another folder"
             )
-        if known and not self._sizes:  # crashed before the first release was stored
-            self._place.remove(CARD_NAME)
+        if known and not self._sizes:
+            if self._place.size(MANIFEST_NAME) is not None:
+                raise LdpSlicingError(
+                    f"the releases that {self.folder / CARD_NAME} is about are gone: choose another folder"
+                )
+            self._place.remove(CARD_NAME)  # crashed before the first release was stored
         self._is_stale = bool(self._sizes)
         self.write_manifest()
 
@@ -127,7 +131,14 @@ class Collector:
         if self._place.size(CARD_NAME) is None:
             return False
         try:
-            check_statement(Card.load(self._place.open(CARD_NAME)), self.wanted)
+            card = Card.load(self._place.open(CARD_NAME))
+        except LdpSlicingError as error:
+            raise LdpSlicingError(
+                f"{self.folder / CARD_NAME} is damaged ({error}), so the plan and view of the stored releases are "
+                "unknown: restore it from a copy, or choose another folder"
+            ) from None
+        try:
+            check_statement(card, self.wanted)
         except LdpSlicingError as error:
             raise LdpSlicingError(
                 f"{self.folder / CARD_NAME} is not about the releases that this collector takes: {error}. Start it "
@@ -154,10 +165,15 @@ class Collector:
         with self._guard:
             if name in self._sizes:
                 raise UploadError("this release was uploaded before", 409)
-            if not self._sizes:
+            is_first = not self._sizes
+            if is_first:
                 self._write_card([(width, height)])
-                self._place.sync()
-            write_file(self._place, name, [data])
+            try:
+                write_file(self._place, name, [data])
+            except BaseException:
+                if is_first:
+                    self._place.remove(CARD_NAME)
+                raise
             self._place.sync()
             self._remember(data, width, height)
         return name

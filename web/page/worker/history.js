@@ -13,6 +13,11 @@ export class History {
     this.#released.set(source, [...(this.#released.get(source) ?? []), card]);
   }
 
+  /** How often a source was released. @param {string} source */
+  times(source) {
+    return this.#released.get(source)?.length ?? 0;
+  }
+
   /**
    * What was released of these sources.
    * @param {string[]} sources  @param {Card | null} [next] a release of the only source that is yet to come

@@ -28,6 +28,9 @@ const kernel = Kernel.create(wasm);
 const sources = new Map();
 const history = new History();
 
+/** Releases that no collector has confirmed, by the digest of their source. @type {Map<string, {png: Uint8Array<ArrayBuffer>, card: string}>} */
+const unsent = new Map();
+
 /** Keys of previews, by image and setting. They never make a file. @type {Map<string, Uint8Array<ArrayBuffer>>} */
 const previewKeys = new Map();
 
@@ -203,6 +206,24 @@ const answers = {
     history.record(digest, card);
     const stated = cardFor(settings, card.plan, [digest], [[width, height]]);
     return { png, card: stated.toJson(), width, height, times: stated.most.times };
+  },
+
+  /** The release of an image for a collector, which takes one of each source. Until it is stored, it is the same. @param {{id: number, settings: Settings}} request */
+  async releaseOnce({ id, settings }, /** @type {(share: number) => void} */ progress) {
+    const { digest } = sourceOf(id);
+    const kept = unsent.get(digest);
+    if (history.times(digest) > (kept ? 1 : 0)) {
+      throw new Error("this image was released on this page before, and the collector takes one release of each image");
+    }
+    if (kept) return { ...kept, digest, times: 1, isNew: false };
+    const { png, card, times } = await answers.release({ id, settings }, progress);
+    unsent.set(digest, { png, card });
+    return { png, card, digest, times, isNew: true };
+  },
+
+  /** The collector has stored the release of a source. @param {{digest: string}} request */
+  stored({ digest }) {
+    unsent.delete(digest);
   },
 
   /** Releases of several images with manifest and card. @param {{ids: number[], settings: Settings}} request */
