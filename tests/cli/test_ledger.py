@@ -5,7 +5,6 @@ import stat
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 from typer.testing import CliRunner
 
 from ldp_slicing import Plan
@@ -30,39 +29,6 @@ def filled(path: Path) -> Ledger:
         approvals = ledger.approve(intents, policy)
         ledger.finish([approval.entry for approval in approvals if number < 2])
     return ledger
-
-
-def test_the_cap_counts_a_frame_that_was_released_from_another_file(tmp_path: Path) -> None:
-    still, other = gradient(24, 16), gradient(24, 16)[::-1]
-    frames = [Image.fromarray(frame) for frame in (still, other, still, other)]
-    frames[0].save(tmp_path / "animation.png", save_all=True, append_images=frames[1:], duration=100)
-    frames[0].save(tmp_path / "still.png")
-    assert run("key", "new", tmp_path / "owner.key")[0] == 0
-
-    def release(name: str, epsilon: int, *more: object) -> tuple[int, str, str]:
-        options = (
-            "--key",
-            tmp_path / "owner.key",
-            "--ledger",
-            tmp_path / "l.sqlite",
-            "-e",
-            epsilon,
-            "--frames",
-            "--spend",
-        )
-        suffix = "png" if name == "still.png" else "mkv"
-        return run("privatize", tmp_path / name, tmp_path / f"{name}-{epsilon}.{suffix}", *options, *more)
-
-    for name in ("still.png", "animation.png"):
-        assert release(name, 2)[0] == 0
-    assert release("still.png", 3)[0] == 0
-    status, _, said = release("animation.png", 3, "--cap", 9)
-    assert (status, "above the cap of 9" in said) == (1, True)
-    assert release("animation.png", 3, "--cap", 10)[0] == 0
-    assert (
-        "epsilon 10 per released pixel"
-        in run("ledger", tmp_path / "animation.png", "--ledger", tmp_path / "l.sqlite")[1]
-    )
 
 
 def test_totals_and_most_spent_sources_are_printed(tmp_path: Path) -> None:

@@ -32,12 +32,6 @@ from ldp_slicing.wording import counted, number
 Duplicates = Literal["spend", "once"]
 REFUSALS_REMEMBERED = 1000
 RUN_ID_DIGITS = 12
-# Under an owner's key, a frame may be the release of an image in another file. All frames of a file are one source, so
-# it counts for the file with frames; the other one is known by its content, unless it has several frames, too.
-_OF_THIS_FILE = (
-    "UPDATE releases SET file = ? WHERE id = ? AND NOT EXISTS "
-    "(SELECT 1 FROM releases AS other WHERE other.file = releases.file AND other.content <> releases.content)"
-)
 RESEMBLES = (
     "resemblance to another image of this run or of an earlier one, which may be a shrunk or re-encoded copy: then the "
     "eps of both add up, which the ledger does not count"
@@ -170,8 +164,6 @@ class LedgerEntries(LedgerDatabase):
         run = self._database.execute
         if (entry := self._find(intent, plan, policy)) is not None:
             run("UPDATE releases SET claims = claims + 1, session = ? WHERE id = ?", (policy.session, entry))
-            if intent.frame and files:
-                run(_OF_THIS_FILE, (files[0], entry))
             return Approval(entry)
         if refused := self._refuse(content, files, intent, plan, policy):
             return refused
