@@ -94,7 +94,7 @@ def make_sheet(
     size = cut if is_large else f"shown at {width} x {height} pixels"
     deep = f", {bits}-bit values stretched over the range of the view" if bits > 8 else ""
     small = "Shrunk before the noise. " if shrunk else ""
-    shares = " Shares of people are from attacks on other images of at most 112 x 112 pixels."
+    shares = " Shares are of people in other images, of at most 112 x 112 pixels; larger releases reveal more."
     return _draw(rows, f"{small}Each release here is one of many releases of the same image; {size}{deep}.{shares}")
 
 

@@ -91,18 +91,17 @@ def looks_like_image_or_video(data: bytes, whole: int | None = None) -> bool:
 
 def looks_like_archive(data: bytes) -> bool:
     """Return whether the data begins like an archive or like compressed data, which may hold images."""
-    return data.startswith(_ARCHIVES) or data[257:262] == b"ustar"
+    return data.startswith(_ARCHIVES) or data[257:262] == b"ustar" or (data[:3], data[4:8]) == (b"BZh", b"1AY&")
 
 
 _ARCHIVES = (
     b"PK\3\4",
     b"\x1f\x8b",
-    b"BZh",
     b"\xfd7zXZ\0",
     b"7z\xbc\xaf\x27\x1c",
     b"Rar!\x1a\7",
-    b"(\xb5/\xfd",
-)  # last: zstd
+    b"(\xb5/\xfd",  # zstd
+)
 _NETPBM = re.compile(rb"P([1-6]\s+(#[^\n]*\n\s*)*\d+\s+\d+|7\s+(#|WIDTH|HEIGHT|DEPTH))")
 _OTHERS = (
     # JPEG 2000, JPEG XL, Matroska and WebM, Photoshop, QOI, OpenEXR, icons

@@ -70,8 +70,9 @@ def read_or_empty(place: Storage, path: str) -> bytes:
 
 
 def set_around(path: Path) -> Path | None:
-    """Return the folder with a card that a path lies in, if there is one: whatever lies there is handed on."""
-    return next((folder for folder in path.resolve().parents if has_card(LocalStorage(folder))), None)
+    """Return the folder with a card that a path is or lies in, if there is one: whatever lies there is handed on."""
+    around = ([path] if path.is_dir() else []) + list(path.resolve().parents)
+    return next((folder for folder in around if has_card(LocalStorage(folder))), None)
 
 
 def check_outside_sets(path: Path) -> None:
@@ -86,8 +87,8 @@ def check_outside_sets(path: Path) -> None:
 
 def _a_single_release(place: Storage) -> str | None:
     """Return the name of a file in the folder that has a card of its own."""
-    names = [found.path for found in islice(place.files(), LISTED)]
-    return next((name for name in names if card_beside(name) in names), None)
+    names = {found.path for found in islice(place.files(), LISTED)}
+    return next((name for name in sorted(names) if card_beside(name) in names), None)
 
 
 def write_manifest(place: Storage, lines: Iterable[dict[str, Any]]) -> None:
@@ -110,7 +111,7 @@ def read_manifest(place: Storage) -> Iterator[dict[str, Any]]:
         file = place.open(MANIFEST_NAME)
     except ImageError as error:
         detail = f" ({error})" if place.exists(MANIFEST_NAME) else ""
-        single = None if detail else _a_single_release(place)
+        single = _a_single_release(place) if isinstance(place, LocalStorage) and not detail else None
         raise ReleaseError(
             f"has no {MANIFEST_NAME}, but files that were released on their own: name the file, such as {single}"
             if single

@@ -134,7 +134,6 @@ def verify_file(place: Storage, name: str) -> VerifyReport:
     if (problem := _check_file(place, name, None, _read_claims(place, card_name), contents)) is not None:
         report.problems.append((name, problem))
         contents.wrong = True
-    contents.telling_name = contents.telling_name or name  # its owner chose it
     report.releases = sum(tally.releases for tally in contents.tallies.values())
     if isinstance(place, LocalStorage):
         for one in (name, card_name):

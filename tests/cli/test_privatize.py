@@ -521,8 +521,9 @@ def test_a_full_disk_is_reported_with_advice(tmp_path: Path, monkeypatch: pytest
         ("key", "new", "out/owner.key"),
         ("privatize", "in", "other", "--epsilon", "5", "--ledger", "out/deeper/l.sqlite"),
         ("privatize", "in", "other", "--epsilon", "5", "--state", "out/state"),
+        ("privatize", "in", "other", "--epsilon", "5", "--report", "out/report.json"),
     ],
-    ids=["a sheet", "a key", "a ledger", "a state folder"],
+    ids=["a sheet", "a key", "a ledger", "a state folder", "a report"],
 )
 def test_what_is_for_the_owner_only_is_not_written_among_releases(
     command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -541,7 +542,7 @@ def test_equal_files_that_were_released_separately_are_reported(tmp_path: Path) 
     assert ran.exit_code == 0
     assert "b/a copy.png equals a.png" in ran.output
     assert "c.png equals a.png" in ran.output
-    assert "2 releases are of files that equal others, each with its own noise" in ran.output
+    assert "2 files with the content of another: each was released with its own noise" in ran.output
     ran = CliRunner().invoke(
         app, ["privatize", str(tmp_path / "in"), str(tmp_path / "once"), "--duplicates", "once", "--spend", "-e", "20"]
     )

@@ -163,7 +163,7 @@ def print_report(run: Run, seconds: float, target: str, said: Collection[str]) -
         err.print(f"[bold red]{what}:[/bold red] {plain(one.source)}: {plain(one.problem)}")
     if len(problems) > SHOWN:
         err.print(f"[bold red]problems:[/bold red] {len(problems) - SHOWN:,} more; --json lists them all")
-    if any(one.reason is Reason.RELEASED_BEFORE for one in problems):
+    if not run.secret.is_owners and any(one.reason is Reason.RELEASED_BEFORE for one in problems):
         err.print(
             "[yellow]notice:[/yellow] a release that nobody has received can be deleted, and its run voided: "
             "ldp-slicing ledger void RUN --because WHY"
@@ -186,7 +186,8 @@ def print_report(run: Run, seconds: float, target: str, said: Collection[str]) -
         out.print(f"written to {plain(target)}{by_run}; {plain(run.paths.card_path)} states the promise:\n")
         print_statements(card)
         if missing := sum(one.reason is not Reason.CHANGED for one in problems):
-            err.print(f"\n[bold red]not released:[/bold red] {missing:,}, for the reasons above")
+            what = counted(missing, "file or member", "files or members")
+            err.print(f"\n[bold red]not released:[/bold red] {what}, for the reasons above")
 
 
 def print_statements(card: Card) -> None:
@@ -241,8 +242,8 @@ def print_notices(run: Run, said: Collection[str]) -> None:
         err.print(f"[yellow]notice:[/yellow] {plain(path)} equals {plain(other)}")
     if equal:
         err.print(
-            f"[yellow]notice:[/yellow] {len(equal):,} releases are of files that equal others, each with its own "
-            "noise: their budgets add up. --duplicates once releases only the first"
+            f"[yellow]notice:[/yellow] {counted(len(equal), 'file')} with the content of another: each was released "
+            "with its own noise, and their budgets add up; --duplicates once releases only the first"
         )
     for copy in itertools.islice(records.copies(run.state), SHOWN):
         err.print(f"[yellow]copy:[/yellow] {plain(copy)} equals an image that was released")

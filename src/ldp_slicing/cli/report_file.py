@@ -12,6 +12,7 @@ from typing import Any
 from ldp_slicing.cli.common import Arguments, refusal, to_json
 from ldp_slicing.errors import LdpSlicingError, Reason, ReleaseError
 from ldp_slicing.files import try_to_create_in, write_atomically
+from ldp_slicing.manifest import check_outside_sets
 from ldp_slicing.storage import is_remote
 
 _MOST_BYTES = 1 << 30
@@ -23,6 +24,7 @@ def check_report(path: Path, target: str) -> None:
         raise ReleaseError(
             f"{path} would lie in {target}, which is handed on, and names sources: keep it elsewhere", Reason.OVERLAP
         )
+    check_outside_sets(path)
     if not path.parent.is_dir():
         raise ReleaseError(f"{path} cannot be written: there is no folder {path.parent}", Reason.REPORT)
     if path.exists() and not _is_report(path):

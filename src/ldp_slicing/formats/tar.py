@@ -297,8 +297,8 @@ def check(file: BinaryIO, claims: Claims) -> Iterator[Content]:
         elif is_release:
             endings.add(ending)
             yield check_png(file, size, name, claims)
-        elif looks_like_image_or_video(head := file.read(min(size, _HEAD_BYTES)), size) or looks_like_archive(head):
-            yield Content(name, problem="is an image that was not released, or an archive")
+        elif looks_like_image_or_video(file.read(min(size, _HEAD_BYTES)), size):
+            yield Content(name, problem="is an image that was not released")
         elif named != sample:
             yield Content(name, problem="does not belong to a release")
         else:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ldp_slicing.errors import Reason
+from ldp_slicing.formats import KINDS
 from ldp_slicing.ledger import Ledger
 from ldp_slicing.release import names
 from ldp_slicing.release.ledger_join import LedgerJoin
@@ -264,9 +265,9 @@ class RunState(StateFile):
             yield FileTask(decode_path(path), kind, decode_path(output), size)
 
     def waiting_bytes(self) -> int:
-        """Return how large the files are that wait, in all."""
-        (size,) = self.execute("SELECT COALESCE(SUM(size), 0) FROM sources WHERE state = 'waiting'").fetchone()
-        return int(size)
+        """Return how large the files are that wait, in all, without those that are batches of their own."""
+        query = "SELECT kind, SUM(size) FROM sources WHERE state = 'waiting' GROUP BY kind"
+        return sum(size for kind, size in self.execute(query) if not KINDS[kind].goes_alone)
 
     def record(self, reports: list[FileReport], stream: bytes, keyed: Callable[[bytes], bytes]) -> None:
         """Record what became of some files, in one transaction. Files that were stopped still wait."""

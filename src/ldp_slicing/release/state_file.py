@@ -177,7 +177,7 @@ class StateFile:
     def remove(self) -> None:
         """Close it and delete its files, and its folder if nothing else is in it."""
         self.close()
-        for path in (*self.folder.glob(f"{DATABASE_NAME}*"), self._key_path, self.folder / OWNERS_NOTE):
+        for path in (self.folder / OWNERS_NOTE, *self.folder.glob(f"{DATABASE_NAME}*"), self._key_path):
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.folder.rmdir()

@@ -17,6 +17,7 @@ pytest.importorskip("torch")
 
 import torch
 
+from ldp_slicing import Plan, Slicer
 from ldp_slicing.card import Card
 from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
@@ -297,10 +298,18 @@ def test_sizes_larger_than_the_images_are_left_out_and_sources_stay_large_enough
     assert all(math.isfinite(one.risks["ssim"].value) for one in result.findings)
 
 
-def test_another_folder_is_not_taken_for_a_work_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["letter.txt", OWNERS_NOTE])  # a state folder of `privatize` has another note
+def test_another_folder_is_not_taken_for_a_work_folder(name: str, tmp_path: Path) -> None:
     (tmp_path / "advice.owner").mkdir()
-    (tmp_path / "advice.owner" / "letter.txt").write_text("mine")
+    (tmp_path / "advice.owner" / name).write_text("mine")
     for refuse in (outline, advise):
         with pytest.raises(LdpSlicingError, match="is not a work folder of `advise`"):
             refuse(request(tmp_path), Talk())
-    assert [one.name for one in (tmp_path / "advice.owner").iterdir()] == ["letter.txt"]
+    assert [one.name for one in (tmp_path / "advice.owner").iterdir()] == [name]
+
+
+def test_a_report_is_not_written_among_releases(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    (tmp_path / "card.json").write_text(Slicer(Plan.paper(20.0)).card(8, 8).to_json())
+    with pytest.raises(LdpSlicingError, match="which holds releases and is handed on"):
+        outline(asked, Talk())

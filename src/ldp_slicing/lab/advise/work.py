@@ -51,7 +51,7 @@ def begun(folder: Path) -> dict[str, Any]:
 
 def check_work(folder: Path, parameters: dict[str, Any]) -> None:
     """Refuse a folder of something else, and one that was begun with other parameters."""
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / OWNERS_NOTE).is_file():
+    if folder.is_dir() and any(folder.iterdir()) and not _is_work(folder):
         raise LdpSlicingError(f"{folder} is not a work folder of `advise`: name another --out")
     differs = {name: value for name, value in begun(folder).items() if parameters.get(name) != value}
     if differs and differs.keys() <= {"images", "digest"}:
@@ -60,6 +60,12 @@ def check_work(folder: Path, parameters: dict[str, Any]) -> None:
         raise LdpSlicingError(
             f"{folder} was begun with {name} {value!r}, not {parameters.get(name)!r}: name another --out"
         )
+
+
+def _is_work(folder: Path) -> bool:
+    """Return whether a folder has the note of this command: state folders of `privatize` have another one."""
+    note = folder / OWNERS_NOTE
+    return note.is_file() and note.read_bytes() == NOTE.encode()
 
 
 @contextmanager
