@@ -301,7 +301,7 @@ def test_cards_of_other_software_versions_are_read() -> None:
 
 @pytest.mark.parametrize(
     ("version", "text"),
-    [(old, text) for old in (2, 3, 4) for text in json.loads((VECTORS / f"cards-v{old}.json").read_text())["cards"]],
+    [(old, text) for old in (2, 3, 4, 5) for text in json.loads((VECTORS / f"cards-v{old}.json").read_text())["cards"]],
 )
 def test_cards_of_earlier_versions_are_read_and_written_unchanged(version: int, text: str) -> None:
     card = Card.from_json(text)

@@ -113,6 +113,15 @@ def test_the_sentence_says_how_releases_differ_from_the_measured_ones(
     assert got.entry in {one.name for one in entries(got.table)}
 
 
+def test_no_verdict_is_passed_on_to_releases_that_reveal_more() -> None:
+    """The average of a large release shows people clearly at budgets at which a small one hides them."""
+    measured = risk(Plan.paper(1.0), None, FACES).sentence
+    assert "linkable" in measured
+    for more in (risk(Plan.paper(1.0), None, 4000 * 3000), risk(Plan.paper(1.0), None, FACES, releases=2)):
+        assert more.sentence.endswith("treat these releases as recognisable.")
+    assert "linkable" in risk(Plan.paper(1.0), None, 4000 * 3000, version=7).sentence  # as earlier cards have it
+
+
 def test_nothing_measured_is_said() -> None:
     got = risk(Plan.sliced(5.0, "Y7+Cr0"), "haar", FACES)
     assert (got.entry, got.sentence) == (None, NOTHING)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ldp_slicing.card.card import Card
 from ldp_slicing.card.prose import CARD_VERSION, NOT_PROTECTED, PADDED_SIZE, READ_THIS, SIZE
-from ldp_slicing.measured import KINDS, NOTHING, SAME_SHARE, Measured, entries, table_version
+from ldp_slicing.measured import KINDS, NOTHING, RECOGNISABLE, SAME_SHARE, Measured, entries, table_version
 from ldp_slicing.presets import presets
 
 FILE = Path(__file__).parent / "src" / "words.js"
@@ -40,6 +40,7 @@ def words() -> str:
         "KINDS": KINDS,
         "SAME_SHARE": SAME_SHARE,
         "NOTHING_MEASURED": NOTHING,
+        "RECOGNISABLE": RECOGNISABLE,
     }
     lines = [f"export const {name} = {json.dumps(value, indent=2)};\n" for name, value in constants.items()]
     known = entries(table_version())

@@ -28,6 +28,8 @@ Kind = Literal["identity", "reconstruction", "content"]
 KINDS: tuple[Kind, ...] = ("identity", "reconstruction", "content")  # what an attacker learns, the most harmful first
 SAME_SHARE = 1e-6  # by how much the shares of a slice may differ between plans of one family
 BUDGET_FIRST = 6  # the version of the table from which on ``nearest`` looks at budgets before sizes
+MORE_IS_RECOGNISABLE = 8  # the version from which on no verdict is passed on to releases that reveal more
+RECOGNISABLE = "treat these releases as recognisable"  # an advice
 NOTHING = "No attack was measured for this plan and view, and eps alone does not tell what an attacker can see."
 
 
@@ -168,6 +170,10 @@ def risk(plan: Plan, prune: Prune, pixels: int | None, *, releases: int = 1, ver
 
     pixels: the most of one release; None if no release is meant. releases: the most of one source. version: of the
     table; by default that of this software.
+
+    What an attack failed to do at the measured setting says nothing about releases that reveal more: people are clearly
+    visible in the average of a large release whose eps is small. From version 8 on, the advice for such releases is
+    to treat them as recognisable.
     """
     version = table_version() if version is None else version
     entry = nearest(entries(version), plan, prune, pixels, version)
@@ -182,7 +188,9 @@ def risk(plan: Plan, prune: Prune, pixels: int | None, *, releases: int = 1, ver
         (more if larger else less).append("more pixels" if larger else "fewer pixels")
     if releases > 1:
         more.append(f"several releases of one source (up to {releases:,})")
-    return Risk(version, entry.name, f"{entry.sentence}{_difference(more, less)}: {entry.advice}.")
+    careful = more and entry.kind != "content" and version >= MORE_IS_RECOGNISABLE
+    advice = RECOGNISABLE if careful else entry.advice
+    return Risk(version, entry.name, f"{entry.sentence}{_difference(more, less)}: {advice}.")
 
 
 def _difference(more: list[str], less: list[str]) -> str:

@@ -23,6 +23,7 @@ from ldp_slicing.kernel import VARIANTS, Kernel
 from ldp_slicing.plan import COLOUR_BITS, Plan, check_is_card
 from ldp_slicing.presets import Preset, get_preset, no_budget
 from ldp_slicing.randomness import SLACK, Fresh, ImageKey, Keystream, Randomness
+from ldp_slicing.saving import check_target, write_release
 from ldp_slicing.tables import Tables
 from ldp_slicing.view import Prune, Shrinking, Size
 
@@ -189,6 +190,25 @@ class Slicer:
         """Return a release of ``image``. Calls are not counted: releasing one source t times costs t x eps."""
         return self._release_array(image, key) if isinstance(image, np.ndarray) else self._release_pil(image, key)
 
+    def save(self, image: Array | Image.Image, path: str | Path) -> Card:
+        """Release one image, write the release and its card, and return the card.
+
+        >>> slicer.save(image, "release.png")         # and release.png.card.json  # doctest: +SKIP
+
+        Other software writes PNG differently, and ``ldp-slicing verify`` refuses that: bytes that may differ may hide
+        something. Existing files are not overwritten. As with every call, nothing is counted in a ledger.
+        """
+        target = Path(path)
+        check_target(target, self.plan)
+        array = image if isinstance(image, np.ndarray) else _pixels_of(image)
+        source = as_batch(array, self.plan)
+        if array.ndim == 4:
+            raise ImageError(f"a batch of shape {array.shape} cannot be one file: save its images one by one")
+        card = self.card(source.shape[2], source.shape[1])
+        release = self._release_array(source, None)[0]
+        write_release(target, release if self.plan.is_colour else release[..., 0], self.plan, card)
+        return card
+
     def card(self, width: int, height: int) -> Card:
         """Return the card of one release of a ``width`` x ``height`` source."""
         if not self.randomness.secret:
@@ -232,18 +252,9 @@ class Slicer:
         return release.reshape(self.released_shape(array.shape))
 
     def _release_pil(self, image: Image.Image, key: Keys | None) -> Image.Image:
-        from PIL import Image  # only here: arrays need no Pillow
+        from PIL import Image  # only here and in _pixels_of: arrays need no Pillow
 
-        if not isinstance(image, Image.Image):
-            raise ImageError(
-                f"an image must be a NumPy array or a PIL image; got {type(image).__name__}: {_advice(image)}"
-            )
-        if image.mode not in ("RGB", "L", "I;16", "I;16L", "I;16B"):
-            raise ImageError(
-                f"a PIL image must have mode RGB, L or I;16; got {image.mode!r}: convert it first, "
-                'for example with image.convert("RGB")'
-            )
-        release = self._release_array(np.asarray(image), key)
+        release = self._release_array(_pixels_of(image), key)
         if self.output == "ycbcr" and self.plan.is_colour:
             return Image.frombytes("YCbCr", release.shape[1::-1], release.tobytes())
         return Image.fromarray(release)
@@ -363,6 +374,20 @@ def _slicer_of(preset: Preset, bits: int) -> Slicer:
     plan = preset.plan(bits)
     plan.check_noise("Choose a smaller epsilon; to release anyway, for example in an experiment, use Slicer(plan)")
     return Slicer(plan, prune=preset.prune, size=preset.size)
+
+
+def _pixels_of(image: Image.Image) -> Array:
+    """Return the pixels of a PIL image, or raise an ImageError that says how to make it fit."""
+    from PIL import Image
+
+    if not isinstance(image, Image.Image):
+        raise ImageError(f"an image must be a NumPy array or a PIL image; got {type(image).__name__}: {_advice(image)}")
+    if image.mode not in ("RGB", "L", "I;16", "I;16L", "I;16B"):
+        raise ImageError(
+            f"a PIL image must have mode RGB, L or I;16; got {image.mode!r}: convert it first, "
+            'for example with image.convert("RGB")'
+        )
+    return np.asarray(image)
 
 
 def _advice(image: object) -> str:

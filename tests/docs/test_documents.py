@@ -75,9 +75,7 @@ def test_a_release_that_is_saved_as_the_guide_says_can_be_verified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (code,) = (
-        block for block in blocks((ROOT / "docs/guide/python.md").read_text(), "python") if "encode_png" in block
-    )
+    (code,) = (block for block in blocks((ROOT / "docs/guide/python.md").read_text(), "python") if ".save(" in block)
     exec(code, {"slicer": Slicer(Plan.paper(20.0)), "image": gradient()})
     assert not verify_file(LocalStorage(tmp_path), "release.png").problems
 

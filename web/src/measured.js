@@ -4,7 +4,7 @@
  */
 
 import { grouped } from "./wording.js";
-import { FAMILIES, KINDS, MEASURED, NOTHING_MEASURED, SAME_SHARE, TABLE_VERSION } from "./words.js";
+import { FAMILIES, KINDS, MEASURED, NOTHING_MEASURED, RECOGNISABLE, SAME_SHARE, TABLE_VERSION } from "./words.js";
 
 /** @typedef {import("./plan.js").Plan} Plan */
 /** @typedef {(typeof MEASURED)[number]} Measured */
@@ -41,7 +41,8 @@ export function risk(plan, prune, pixels, releases = 1) {
   if (pixels > entry.pixels) more.push("more pixels");
   if (pixels < entry.pixels) less.push("fewer pixels");
   if (releases > 1) more.push(`several releases of one source (up to ${grouped(releases)})`);
-  return { table: TABLE_VERSION, entry: entry.name, sentence: `${entry.sentence}${difference(more, less)}: ${entry.advice}.` };
+  const advice = more.length && entry.kind !== "content" ? RECOGNISABLE : entry.advice;
+  return { table: TABLE_VERSION, entry: entry.name, sentence: `${entry.sentence}${difference(more, less)}: ${advice}.` };
 }
 
 /** @param {string[]} more  @param {string[]} less  @returns {string} */

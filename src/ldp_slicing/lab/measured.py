@@ -25,7 +25,7 @@ from typing import Any
 from ldp_slicing.lab.advise.committed import FOLDER, PACKAGED, Report, findings_of, list_page, read_reports
 from ldp_slicing.lab.advise.findings import ADVISE, SHORT
 from ldp_slicing.lab.rows import Metrics, Row, plan_name, read_rows
-from ldp_slicing.measured import TABLE, Kind, Measured, latest, shares_of
+from ldp_slicing.measured import RECOGNISABLE, TABLE, Kind, Measured, latest, shares_of
 from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, Plan
 from ldp_slicing.presets import Preset
 from ldp_slicing.view import Prune
@@ -38,11 +38,14 @@ EXPERIMENTS = {  # those that attack one release of each image, and the attack
     "black-box": "black box",
     "chest": "classifier",
 }
-RECOGNISABLE = 0.05  # from this share of recognised images on, releases are called recognisable
+NETWORKS = {SHORT: "a small, briefly trained network", ADVISE: "a small network"}  # by attack; others: a network
+RECOGNISED = 0.05  # from this share of recognised images on, releases are called recognisable
 LINKABLE = 0.6  # from this verification accuracy on, releases are called linkable; a coin toss is right for 0.5
 SAME = ("kind", "data", "prune", "word_bits", "weights", "slices")
 NEAR = "ssim_at_least_0.7"  # the share of images that are reconstructed so well
 MORE = "a better attack may get more"
+LOWER = "images with a lower SSIM can be recognisable, too"
+LONGER = f"longer training got more at other settings, so {RECOGNISABLE}"  # the advice for ``SHORT`` attacks
 
 
 @dataclass(frozen=True)
@@ -143,11 +146,11 @@ def _advised(name: str, report: Report) -> Iterator[tuple[float, Measured]]:
         if {"rank_1", "verification"} <= one.risks.keys():
             rank_1, pairs = one.risks["rank_1"], one.risks["verification"]
             linked = {"share": rank_1.value, "count": rank_1.count}
-            if one.is_confirmed or rank_1.value >= RECOGNISABLE:
+            if one.is_confirmed or rank_1.value >= RECOGNISED:
                 yield from _entry(*place, {"rank_1": linked, "verification": {"accuracy": pairs.value}})
         near = one.others[NEAR]
         share = {"share": near.value, "count": near.count}
-        if one.is_confirmed or near.value >= RECOGNISABLE:
+        if one.is_confirmed or near.value >= RECOGNISED:
             yield from _entry(*place, {"ssim": one.risks["ssim"].value, "success": {NEAR: share}})
 
 
@@ -162,7 +165,7 @@ def _entry(
     kind, success, numbers, clause, advice = outcome
     weights, slices = _described(plan)
     pixels = f"{width}" if width == height else f"{width}x{height}"
-    called = plan_name(plan).replace("bit ", "")
+    called, network = plan_name(plan).replace("bit ", ""), NETWORKS.get(attack, "a network")
     yield (
         success,
         Measured(
@@ -179,8 +182,8 @@ def _entry(
             prune=prune,
             attack=attack,
             numbers=numbers,
-            sentence=f"At eps {plan.epsilon:g} and {width} x {height} pixels, a network {clause} ({data.words})",
-            advice=advice,
+            sentence=f"At eps {plan.epsilon:g} and {width} x {height} pixels, {network} {clause} ({data.words})",
+            advice=LONGER if attack == SHORT else advice,
         ),
     )
 
@@ -194,10 +197,12 @@ def _outcome(metrics: Metrics, data: Data) -> tuple[Kind, float, dict[str, float
             f"re-identified {rank_1:.1%} of {people:,} {data.who[1]} from one release each, and was correct on "
             f"{pairs:.1%} of pairs when asked whether they show the same {data.who[0]}"
         )
-        if rank_1 >= RECOGNISABLE:
-            advice = "treat these releases as recognisable"
+        if rank_1 >= RECOGNISED:
+            advice = RECOGNISABLE
         elif pairs >= LINKABLE:
             advice = f"treat these releases as linkable to other images of the same {data.who[0]}"
+        elif pairs - 2 * metrics["verification"].get("standard_error", 1.0) > 0.5:
+            advice = f"images of one {data.who[0]} were linked more often than by chance, and {MORE}"
         else:
             advice = MORE
         numbers = {"rank_1_identification": rank_1, "verification_accuracy": pairs}
@@ -205,11 +210,11 @@ def _outcome(metrics: Metrics, data: Data) -> tuple[Kind, float, dict[str, float
     if "success" in metrics:
         share = metrics["success"][NEAR]
         clause = (
-            f"reconstructed {share['share']:.1%} of {share['count']:,} images recognisably (SSIM at least 0.7) from "
-            "one release each"
+            f"reconstructed {share['share']:.1%} of {share['count']:,} images with an SSIM of at least 0.7 (mean "
+            f"{metrics['ssim']:.2f}) from one release each"
         )
         numbers = {"ssim": metrics["ssim"], "share_of_ssim_at_least_0.7": share["share"]}
-        advice = "treat these releases as recognisable" if share["share"] >= RECOGNISABLE else MORE
+        advice = RECOGNISABLE if share["share"] >= RECOGNISED else f"{LOWER}, and {MORE}"
         return "reconstruction", metrics["ssim"], _rounded(numbers), _spaced(clause), advice
     if "roc_auc" in metrics:
         area = metrics["roc_auc"]

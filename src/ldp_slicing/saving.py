@@ -1,0 +1,46 @@
+"""One release and its card as files, for programs that release single images. Sets are released by ``release``.
+
+Tests: tests/test_saving.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ldp_slicing.card import Card
+from ldp_slicing.errors import ImageError
+from ldp_slicing.files import write_atomically
+from ldp_slicing.manifest import card_beside
+from ldp_slicing.plan import COLOUR_BITS, Plan
+from ldp_slicing.png import encode_png
+
+
+def check_target(path: Path, plan: Plan) -> None:
+    """Raise ImageError unless a release by ``plan`` and its card can be written at ``path``. Nothing is overwritten."""
+    if plan.word_bits not in (8, 16, COLOUR_BITS):
+        raise ImageError(
+            f"a PNG holds words of 8, 16 or 24 bits, but this plan's have {plan.word_bits}: release words of 8 or 16 "
+            "bits, or DICOM files with `ldp-slicing privatize`"
+        )
+    if path.suffix.lower() != ".png":
+        raise ImageError(f"{path} must end in .png, since a release is written without loss")
+    for file in (path, path.with_name(card_beside(path.name))):
+        if file.exists() or file.is_symlink():
+            raise ImageError(f"{file} exists: choose another name, since nothing that was released is overwritten")
+
+
+def write_release(path: Path, release: NDArray[np.unsignedinteger], plan: Plan, card: Card) -> None:
+    """Write the card beside ``path``, and then the release, uint8 H x W x 3, uint8 H x W or uint16 H x W, as a PNG.
+
+    The card comes first, and is removed if the release cannot be written: there is never a release without its card.
+    """
+    beside = path.with_name(card_beside(path.name))
+    write_atomically(beside, [card.to_json().encode()])
+    try:
+        write_atomically(path, map(bytes, encode_png(release, plan)))
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
