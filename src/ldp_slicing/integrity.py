@@ -91,17 +91,27 @@ def looks_like_image_or_video(data: bytes, whole: int | None = None) -> bool:
 
 def looks_like_archive(data: bytes) -> bool:
     """Return whether the data begins like an archive or like compressed data, which may hold images."""
-    return data.startswith(_ARCHIVES) or data[257:262] == b"ustar" or (data[:3], data[4:8]) == (b"BZh", b"1AY&")
+    if (data[:3], data[4:8]) == (b"BZh", b"1AY&") or _is_tar(data):
+        return True
+    return any(data.startswith(start) and len(data) >= least for start, least in _ARCHIVES.items())
 
 
-_ARCHIVES = (
-    b"PK\3\4",
-    b"\x1f\x8b",
-    b"\xfd7zXZ\0",
-    b"7z\xbc\xaf\x27\x1c",
-    b"Rar!\x1a\7",
-    b"(\xb5/\xfd",  # zstd
-)
+def _is_tar(data: bytes) -> bool:
+    """Return whether the data begins with the header of a tar member. All formats of tar have its checksum."""
+    header, stored = data[:512], data[148:156].strip(b" \0")
+    if len(header) < 512 or not re.fullmatch(rb"[0-7]+", stored):
+        return False
+    return int(stored, 8) == sum(header) - sum(header[148:156]) + 8 * ord(" ")
+
+
+_ARCHIVES = {  # how they begin, and the size of the smallest one: numbers of a few bytes can begin like this, too
+    b"PK\3\4": 30,
+    b"\x1f\x8b\x08": 18,  # gzip; 8 is the only method that it has
+    b"\xfd7zXZ\0": 32,
+    b"7z\xbc\xaf\x27\x1c": 32,
+    b"Rar!\x1a\7": 20,
+    b"(\xb5/\xfd": 9,  # zstd
+}
 _NETPBM = re.compile(rb"P([1-6]\s+(#[^\n]*\n\s*)*\d+\s+\d+|7\s+(#|WIDTH|HEIGHT|DEPTH))")
 _OTHERS = (
     # JPEG 2000, JPEG XL, Matroska and WebM, Photoshop, QOI, OpenEXR, icons

@@ -21,6 +21,7 @@ from ldp_slicing.strict_json import fields, parse, shown
 
 CARD_NAME = "card.json"
 MANIFEST_NAME = "manifest.jsonl"
+STATE_SUFFIX, STATE_NAME = ".owner", "state.sqlite"  # of the folder beside a set, and of the file in it with its state
 BLANK = b"\0 \n"  # what a power cut may leave of a file
 MANIFEST_VERSION = 2  # version 1 did not state it
 LISTED = 1000  # files of a folder that are looked at if it has no manifest
@@ -70,9 +71,16 @@ def read_or_empty(place: Storage, path: str) -> bytes:
 
 
 def set_around(path: Path) -> Path | None:
-    """Return the folder with a card that a path is or lies in, if there is one: whatever lies there is handed on."""
-    around = ([path] if path.is_dir() else []) + list(path.resolve().parents)
-    return next((folder for folder in around if has_card(LocalStorage(folder))), None)
+    """Return the folder of releases that a path is or lies in, if there is one: whatever lies there is handed on.
+
+    A run that was stopped may have written neither card nor manifest yet, but it has its state beside the folder.
+    """
+    whole = path.resolve()
+    for folder in ([whole] if whole.is_dir() else []) + list(whole.parents):
+        state = Path(f"{folder}{STATE_SUFFIX}", STATE_NAME)
+        if has_card(LocalStorage(folder)) or (folder / MANIFEST_NAME).is_file() or state.is_file():
+            return folder
+    return None
 
 
 def check_outside_sets(path: Path) -> None:

@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import lzma
+import struct
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -100,6 +101,17 @@ def zipped(data: bytes) -> bytes:
     return file.getvalue()
 
 
+def old_tar(data: bytes) -> bytes:
+    """Return a tar as Unix version 7 wrote it: without the magic number of later formats."""
+    made = bytearray(shard({"a.jpg": data}))
+    made[257:265] = bytes(8)
+    made[148:156] = b" " * 8
+    made[148:156] = b"%06o\0 " % sum(made[:512])
+    with tarfile.open(fileobj=io.BytesIO(made)) as found:
+        assert found.getnames() == ["a.jpg"]
+    return bytes(made)
+
+
 @pytest.mark.parametrize(
     ("name", "pack"),
     [
@@ -107,17 +119,26 @@ def zipped(data: bytes) -> bytes:
         ("txt", bz2.compress),
         ("txt", lzma.compress),
         ("json", lambda data: shard({"a.jpg": data})),
+        ("bin", old_tar),
+        ("tar", lambda data: b"another" + data),
         ("npz", zipped),
         ("zip", lambda data: b"encrypted" + data),
         ("x.GZ", lambda data: data),
     ],
-    ids=["gzip", "bzip2", "xz", "tar", "zip", "a name of archives", "another"],
+    ids=["gzip", "bzip2", "xz", "tar", "old tar", "a name of tar", "zip", "a name of archives", "another"],
 )
 def test_archives_are_not_kept(name: str, pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.tar": shard({"0.png": PNG, f"0.{name}": pack(PNG)})})
     ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=(name,)))
     assert "archive, and cannot be kept without protection" in ran.problems[f"a.tar: 0.{name}"]
     assert list(members_of(tmp_path / "out" / "a.tar")) == ["0.png"]
+
+
+@pytest.mark.parametrize("label", [35615, 0x04034B50, -0x2D04AD8], ids=["gzip", "zip", "zstd"])
+def test_labels_that_begin_like_an_archive_are_kept(label: int, tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.tar": shard({"0.png": PNG, "0.lbl": struct.pack("<i", label)})})
+    assert not release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("lbl",))).problems
+    assert set(members_of(tmp_path / "out" / "a.tar")) == {"0.lbl", "0.png"}
 
 
 def test_damaged_members_are_left_out_and_reported(tmp_path: Path) -> None:

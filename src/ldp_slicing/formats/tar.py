@@ -207,7 +207,8 @@ def _sample_entries(key: str, sample: dict[str, bytes], options: Options) -> Ite
 
 
 def _may_hold_image(ending: str, data: bytes) -> bool:
-    by_name = _matches(RELEASED, ending) or _matches(OTHER_IMAGES, ending) or f".{ending}".lower().endswith(ARCHIVES)
+    is_archive = f".{ending}".lower().endswith((*ARCHIVES, ".tar"))
+    by_name = is_archive or _matches(RELEASED, ending) or _matches(OTHER_IMAGES, ending)
     return by_name or looks_like_image_or_video(data) or looks_like_archive(data)
 
 

@@ -14,10 +14,12 @@ from filelock import FileLock, Timeout
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.files import try_to_create_in
 from ldp_slicing.lab.rows import Row
+from ldp_slicing.manifest import check_outside_sets
 
 
 def check_writable(folder: Path) -> None:
-    """Refuse a folder that cannot be created or written to: before anything is measured, not after."""
+    """Refuse a folder among releases, and one that cannot be created or written to: before anything is measured."""
+    check_outside_sets(folder)
     whole = folder.absolute()
     try:
         try_to_create_in(next(one for one in (whole, *whole.parents) if one.exists()))

@@ -24,11 +24,12 @@ from ldp_slicing.formats.base import Damaged, Reader
 from ldp_slicing.keys import read_key_file
 from ldp_slicing.ledger import Intent, Ledger, RunPolicy
 from ldp_slicing.ledger.file import create_again, keyed_digest
+from ldp_slicing.manifest import STATE_NAME
 from ldp_slicing.release.ledger_client import intent_of, request_for
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.sources import open_sources
 from ldp_slicing.release.state import RunState, decode_path
-from ldp_slicing.release.state_file import DATABASE_NAME, LEDGER_CHECK, SETTINGS
+from ldp_slicing.release.state_file import LEDGER_CHECK, SETTINGS
 from ldp_slicing.storage import EVERYTHING, SourceFiles, printable
 
 # Into which table of the ledger, and from which copies. The entries come last: they refer to plans.
@@ -103,7 +104,7 @@ def rebuild(path: Path, folders: Sequence[Path], key: Path | None) -> RebuiltLed
 
 
 def _open(folder: Path) -> RunState:
-    if not (folder / DATABASE_NAME).exists():
+    if not (folder / STATE_NAME).exists():
         raise LedgerError(
             f"{folder} is not a state folder: name the folders DST.owner that runs left beside their targets"
         )

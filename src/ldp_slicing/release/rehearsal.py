@@ -20,9 +20,10 @@ from ldp_slicing.errors import Reason, ReleaseError
 from ldp_slicing.files import lock_folder
 from ldp_slicing.keys import Secret, read_key_file
 from ldp_slicing.ledger import Ledger
+from ldp_slicing.manifest import STATE_NAME
 from ldp_slicing.randomness import KEY_BYTES
 from ldp_slicing.release.state import RunState
-from ldp_slicing.release.state_file import DATABASE_NAME, KEY_NAME
+from ldp_slicing.release.state_file import KEY_NAME
 from ldp_slicing.storage import LocalStorage, Storage, StoredFile, TemporaryFile
 
 ATTEMPTS = 10  # to copy a ledger while nobody writes to it
@@ -108,11 +109,11 @@ def open_copies(state: Path, ledger: Path, folder: TemporaryDirectory[str]) -> t
     The ledger of a run that was begun must exist: without it, None is returned.
     """
     copies = Path(folder.name)
-    is_known = (state / DATABASE_NAME).exists()
+    is_known = (state / STATE_NAME).exists()
     if is_known:
         with _nobody_works_on(state):
             (copies / "state").mkdir(mode=0o700)
-            for part in state.glob(f"{DATABASE_NAME}*"):
+            for part in state.glob(f"{STATE_NAME}*"):
                 shutil.copy(part, copies / "state" / part.name)
     copied = RehearsedState(copies / "state", state)
     try:

@@ -22,6 +22,7 @@ from typing import Any
 from ldp_slicing.errors import Reason, ReleaseError
 from ldp_slicing.keys import Secret, read_key_file
 from ldp_slicing.ledger import Ledger, RunPolicy, default_ledger, run_id
+from ldp_slicing.manifest import STATE_NAME
 from ldp_slicing.release import records
 from ldp_slicing.release.closing import Closing, close_run, withdraw_card
 from ldp_slicing.release.inventory import Inventory, Stop, check_keep_names, check_voided, is_source, take_inventory
@@ -33,7 +34,7 @@ from ldp_slicing.release.rehearsal import DiscardingStorage, open_copies
 from ldp_slicing.release.report import FileReport, FileState
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.state import RunState
-from ldp_slicing.release.state_file import DATABASE_NAME, LEDGER_CHECK, SETTINGS
+from ldp_slicing.release.state_file import LEDGER_CHECK, SETTINGS
 from ldp_slicing.release.target import (
     ReleasePaths,
     check_above,
@@ -216,7 +217,7 @@ def prepare(
         check_private_files(paths, target, [ledger, *([key] if key else [])])
         check_above(paths)
         paths.source.check_selection()
-        is_known = (paths.state / DATABASE_NAME).exists()
+        is_known = (paths.state / STATE_NAME).exists()
         if not is_known:
             check_new(paths)
             check_writable(paths)
@@ -353,7 +354,7 @@ def _open_databases(
 def open_state(target: str, state: Path | None) -> RunState:
     """Open the state of an earlier run, for its owner to look at."""
     folder = state or default_state(local_path(target))
-    if not (folder / DATABASE_NAME).exists():
+    if not (folder / STATE_NAME).exists():
         if not is_remote(target) and Path(local_path(target)).is_file():
             raise ReleaseError(
                 f"there is no {folder}: a complete run of a single file leaves no state folder. The only release of "

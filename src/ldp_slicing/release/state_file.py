@@ -19,10 +19,10 @@ from typing import Any
 from ldp_slicing.errors import Reason, ReleaseError
 from ldp_slicing.files import OWNERS_NOTE, lock_folder, sync_folder, write_atomically
 from ldp_slicing.keys import Secret, destroy_key_file, new_key_file, read_key_file
+from ldp_slicing.manifest import STATE_NAME
 from ldp_slicing.release import names
 
 STATE_VERSION = 14
-DATABASE_NAME = "state.sqlite"
 KEY_NAME = "key"
 WORKERS_END_SECONDS = 5.0
 SETTINGS, LEDGER_CHECK = "settings", "ledger check"  # what is needed to make a lost ledger again
@@ -108,8 +108,8 @@ class StateFile:
         self.lock: int | None = None
         self._key_path = folder / KEY_NAME
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(folder / DATABASE_NAME, os.O_RDWR | os.O_CREAT, 0o600))
-        self._database = sqlite3.connect(folder / DATABASE_NAME, timeout=0.5, isolation_level=None, uri=True)
+        os.close(os.open(folder / STATE_NAME, os.O_RDWR | os.O_CREAT, 0o600))
+        self._database = sqlite3.connect(folder / STATE_NAME, timeout=0.5, isolation_level=None, uri=True)
         try:
             self._prepare()
             version = self.get("version")
@@ -177,7 +177,7 @@ class StateFile:
     def remove(self) -> None:
         """Close it and delete its files, and its folder if nothing else is in it."""
         self.close()
-        for path in (self.folder / OWNERS_NOTE, *self.folder.glob(f"{DATABASE_NAME}*"), self._key_path):
+        for path in (self.folder / OWNERS_NOTE, *self.folder.glob(f"{STATE_NAME}*"), self._key_path):
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.folder.rmdir()

@@ -25,6 +25,7 @@ from ldp_slicing.manifest import (
     BLANK,
     CARD_NAME,
     MANIFEST_NAME,
+    STATE_SUFFIX,
     card_beside,
     check_outside_sets,
     has_card,
@@ -43,8 +44,6 @@ from ldp_slicing.storage import (
     is_remote,
     remote,
 )
-
-STATE_SUFFIX = ".owner"
 
 
 @dataclass(frozen=True)

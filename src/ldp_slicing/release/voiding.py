@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.ledger import Ledger, RunRecord
+from ldp_slicing.manifest import STATE_NAME
 from ldp_slicing.release.state import RunState
-from ldp_slicing.release.state_file import DATABASE_NAME
 from ldp_slicing.storage import LocalStorage, Storage, is_remote, remote
 
 
@@ -46,7 +46,7 @@ def _check_destroyed(run: RunRecord) -> None:
     folder, _, output = run.target.rpartition("/")
     target: Storage = remote(folder) if is_remote(folder) else LocalStorage(Path(folder or "/"))
     state = Path(run.state)
-    names = _outputs_by_state(run, state) if (state / DATABASE_NAME).exists() else []
+    names = _outputs_by_state(run, state) if (state / STATE_NAME).exists() else []
     if output or names:
         left = next((name for name in [output, *names] if name and target.exists(name)), None)
     else:  # nobody knows the names of its outputs any more; another run may have the state folder now

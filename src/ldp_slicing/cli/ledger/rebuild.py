@@ -7,6 +7,7 @@ import typer
 
 from ldp_slicing.cli.common import LedgerOption, out, plain, refusals_exit
 from ldp_slicing.ledger import default_ledger
+from ldp_slicing.manifest import check_outside_sets
 from ldp_slicing.release.rebuild import rebuild as rebuild_ledger
 from ldp_slicing.wording import counted
 
@@ -32,6 +33,7 @@ def rebuild(
     single file leave no state folder.
     """
     path = file or default_ledger()
+    check_outside_sets(path)
     made = rebuild_ledger(path, states, key)
     read = f", {counted(made.sources_read, 'source file')} read again" if made.sources_read else ""
     out.print(

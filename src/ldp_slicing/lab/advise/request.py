@@ -11,9 +11,8 @@ from typing import Any
 from ldp_slicing.errors import DataError, LdpSlicingError
 from ldp_slicing.lab.advise.findings import Rule
 from ldp_slicing.lab.advise.grid import SMALLEST_RELEASE, Family
-from ldp_slicing.lab.advise.work import SUFFIX
 from ldp_slicing.lab.run_folder import check_writable
-from ldp_slicing.manifest import check_outside_sets
+from ldp_slicing.manifest import STATE_SUFFIX
 from ldp_slicing.view import Prune
 
 
@@ -43,7 +42,7 @@ class Request:
     @property
     def work(self) -> Path:
         """The work folder, beside the folder of the report."""
-        return self.out.with_name(self.out.name + SUFFIX)
+        return self.out.with_name(self.out.name + STATE_SUFFIX)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -64,7 +63,6 @@ class Request:
         """Refuse a request that would write into the sources, or that cannot be carried out. Nothing is read."""
         self._check_numbers()
         for folder in (self.out, self.work):
-            check_outside_sets(folder)
             check_writable(folder)
         for path in self.samples:
             if not path.is_file():

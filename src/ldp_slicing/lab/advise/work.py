@@ -13,7 +13,6 @@ from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.files import OWNERS_NOTE, make_folder, write_atomically
 from ldp_slicing.lab.run_folder import bind_folder, lock_folder, unbind_folder
 
-SUFFIX = ".owner"
 RECORDS = "records.jsonl"
 NOTE = """This folder belongs to the owner of the sources. It contains what `ldp-slicing advise` has measured on them so
 far, and samples. Do not share it. You can delete it after the last run; another run then starts from the beginning.
