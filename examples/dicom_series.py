@@ -15,7 +15,7 @@ from pydicom.uid import ExplicitVRLittleEndian, generate_uid
 
 out = Path(sys.argv[1] if len(sys.argv) > 1 else "demo")
 (out / "series").mkdir(parents=True, exist_ok=True)
-# UIDs that are the same each time: the example can be run again.
+# The same UIDs each time, so that the example can be run again.
 study, series, *instances = (generate_uid(entropy_srcs=[f"example {number}"]) for number in range(5))
 y, x = np.mgrid[-1:1:64j, -1:1:64j]
 

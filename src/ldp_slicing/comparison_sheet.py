@@ -88,13 +88,13 @@ def make_sheet(
             heading = (
                 f"The same releases, reduced: each pixel is the mean of about {ratio} x {ratio}, contrast stretched"
             )
-            whole = [*(far for _, far in pairs), Tile(reduce_image(source, side), "source", "must not leave")]
+            whole = [*(far for _, far in pairs), Tile(reduce_image(source, side), "source", "for the owner only")]
             rows.append((f"{heading}; a network may see more", whole))
     cut = f"the middle {piece.shape[1]} x {piece.shape[0]} of {width} x {height} pixels, and the whole image reduced"
     size = cut if is_large else f"shown at {width} x {height} pixels"
     deep = f", {bits}-bit values stretched over the range of the view" if bits > 8 else ""
     small = "Shrunk before the noise. " if shrunk else ""
-    shares = " Shares are of people in other images, of at most 112 x 112 pixels; larger releases reveal more."
+    shares = " Shares were measured on other images, of at most 112 x 112 pixels; larger releases reveal more."
     return _draw(rows, f"{small}Each release here is one of many releases of the same image; {size}{deep}.{shares}")
 
 
@@ -144,7 +144,7 @@ def _view_tiles(piece: Words, views: dict[str, Words], gain: int) -> list[Tile]:
         pixels = _bytes(pixels, pixels)
         return np.moveaxis(view.to_rgb(np.moveaxis(pixels, -1, 0)), 0, -1) if pixels.ndim == 3 else pixels
 
-    tiles = [Tile(_bytes(piece, piece), "source", "must not leave")]
+    tiles = [Tile(_bytes(piece, piece), "source", "for the owner only")]
     if piece.ndim == 3:
         tiles += [Tile(views["none"][..., c].astype(np.uint8), channel) for c, channel in enumerate(CHANNELS)]
     tiles += [Tile(shown(views["haar"]), "Haar pruned", amplified), Tile(shown(views["dct"]), "DCT pruned")]

@@ -272,7 +272,7 @@ class Slicer:
                 )
             if self.randomness.secret and not one.is_secret:
                 raise ImageKeyError(
-                    "this key is not secret, but the slicer's releases must be: use a key from a Secret, "
+                    "this key is not secret, and releases of this slicer need secret keys: use a key from a Secret, "
                     "or a Slicer with the same seeded randomness"
                 )
         if len(keys) != count or is_batch == isinstance(key, ImageKey):

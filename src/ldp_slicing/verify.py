@@ -312,7 +312,7 @@ def _difference(releases: list[Content], lines: list[dict[str, Any]]) -> str | N
         return "does not hold the releases that the manifest lists"
     stated = [(line["width"], line["height"], line["word_bits"]) for line in lines if line["status"] == LOST]
     if stated and stated != [(one.width, one.height, one.bits) for one in releases]:
-        return "is not lost, as the manifest records, and does not have the size that it states"
+        return "is there, although the manifest records it as lost, and its size is not the one in the manifest"
     return None
 
 

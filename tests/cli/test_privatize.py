@@ -542,7 +542,7 @@ def test_equal_files_that_were_released_separately_are_reported(tmp_path: Path) 
     assert ran.exit_code == 0
     assert "b/a copy.png equals a.png" in ran.output
     assert "c.png equals a.png" in ran.output
-    assert "2 files with the content of another: each was released with its own noise" in ran.output
+    assert "2 files with the same content as another: each was released with its own noise" in ran.output
     ran = CliRunner().invoke(
         app, ["privatize", str(tmp_path / "in"), str(tmp_path / "once"), "--duplicates", "once", "--spend", "-e", "20"]
     )

@@ -185,7 +185,7 @@ def test_what_may_not_be_kept_is_refused_before_anything_is_spent(keep: str, why
 def test_distances_between_pixels_are_not_kept_of_shrunk_images(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.dcm": saved(dicom(SLICE, 12, **GEOMETRY))})
     ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("PixelSpacing",), size=6))
-    assert ran.problems["a.dcm"].startswith("PixelSpacing would be wrong of a smaller image")
+    assert ran.problems["a.dcm"].startswith("PixelSpacing would be wrong for a smaller image")
     assert release(source, tmp_path / "out2", ReleaseSettings(5.0, keep=("InstanceNumber",), size=6)).problems == {}
     assert pydicom.dcmread(tmp_path / "out2" / "a.dcm").pixel_array.shape == (4, 6)
     assert verified(tmp_path / "out2") == []

@@ -247,7 +247,8 @@ def test_no_card_is_written_beside_an_image_that_is_not_a_release(tmp_path: Path
     shutil.copytree(source, tmp_path / "mine")
     for spend in (False, True):
         with pytest.raises(
-            ReleaseError, match=r"is the state of a run to .*out, and none of its releases is here: name that target"
+            ReleaseError,
+            match=r"is the state of a run to .*out, and none of its releases is in the target that you named",
         ):
             prepare(source, tmp_path / "mine", SETTINGS, state=tmp_path / "state", spend=spend)
     assert outputs(tmp_path / "mine") == small_images(2)

@@ -110,5 +110,6 @@ def test_the_advice_for_other_parameters_says_that_another_target_needs_spend(tm
     release(source, target)
     status, said = run("privatize", source, target, "-e", 6)
     assert status == 2
-    assert "or choose another target. There, sources that were released here need --spend" in " ".join(said.split())
+    advice = "choose another target. With another target, sources that were released by this run need --spend"
+    assert advice in " ".join(said.split())
     assert run("privatize", source, tmp_path / "out2", "-e", 6, "--spend")[0] == 0

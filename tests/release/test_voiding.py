@@ -197,12 +197,12 @@ def test_a_shrunk_or_re_encoded_copy_is_noticed_and_released(tmp_path: Path) -> 
     status, said = run("privatize", first, tmp_path / "out", "-e", 5)
     assert (status, "resemblance" in said) == (0, False)
     status, said = run("privatize", copies, tmp_path / "out2", "-e", 5)
-    assert (status, said.count("small.jpg: resemblance to another image of this run or of an earlier one, which")) == (
+    assert (status, said.count("small.jpg: resemblance to another image of this run or of an earlier one: their")) == (
         0,
         1,
     )
-    assert "2 of 2 images (small.jpg, ...): resemblance to another image of this run or of an earlier one, ..." in said
-    assert said.count("which the ledger does not count") == 1
+    assert "2 of 2 images (small.jpg, ...): resemblance to another image of this run or of an earlier one: ..." in said
+    assert said.count("and the ledger does not count this") == 1
 
 
 def test_the_first_use_of_a_ledger_names_its_path(

@@ -38,13 +38,13 @@ from ldp_slicing.wording import counted
 SECTION = "releases"
 VERDICTS = Verdicts("consistent with the card", "refuted", "cannot tell at this budget")
 LIMITATIONS = (
-    "noise other than the plan's, or an encrypted image: without the sources only missing noise shows (the owner runs "
-    "`ldp-slicing audit`)",
+    "noise other than the plan's, or an encrypted image: without the sources only missing noise is detected (the owner "
+    "runs `ldp-slicing audit`)",
     "less noise than the plan's: a card may claim a smaller epsilon than was used, unless the difference is large",
     "unprotected images whose noise is as strong as the plan's, or most of whose colours are 0 or 255",
     f"unprotected parts that are small (about {SIDE} x {SIDE} pixels), or whose pixels are seldom next to each other",
     "masks that are repeated within a release, other than from row to row or after 8, 16, ... 512 pixels",
-    "masks that releases of different sizes share, or two releases at different places",
+    "masks that two releases share, if their sizes differ or the masks are at different places",
     "shared or repeated masks if releases are small, epsilon is high, slices seldom change or sources are textured",
     "whether a source was released before, or is a near-duplicate of another: only the owner can count that",
 )
@@ -184,7 +184,7 @@ def _check_noise(statements: list[AuditedStatement], error_rate: float) -> Check
                 f"{names[i]}: {test.what} in {agreeing[i, worst]:,} of {pairs[i, worst]:,} pairs of "
                 f"{test.family.what} (p = {p_values[i, worst]:.1e})"
             )
-    tested = f"{counted(tests, 'test')}: neighbours agree too often for the plan's masks"
+    tested = f"{counted(tests, 'test')}: whether neighbours agree too often for the plan's masks"
     smallest, limit = min(found, default=(1.0, error_rate), key=lambda pair: pair[0] / pair[1])
     return Check(
         SECTION,
@@ -211,7 +211,8 @@ def _check_parts(statements: list[AuditedStatement], error_rate: float) -> Check
         if release.counts.parts.smallest < limit
     )
     tested = (
-        f"{counted(together.tests, 'test')}: neighbours agree too often in a part of {SIDE} x {SIDE} pixels or more"
+        f"{counted(together.tests, 'test')}: whether neighbours agree too often in a part of {SIDE} x {SIDE} pixels or "
+        "more"
     )
     return Check(
         SECTION,
@@ -247,7 +248,7 @@ def _check_clamped(statements: list[AuditedStatement], error_rate: float) -> Che
                     f"{name}: {one.clamped:,} of {counted(one.pixels, 'pixel')} have a colour of 0 or 255 "
                     f"(p = {p_value:.1e})"
                 )
-    tested = f"{counted(pixels, 'pixel')} in colour: 0 or 255 more or less often than the plan lets any colour be"
+    tested = f"{counted(pixels, 'pixel')} in colour: whether they are 0 or 255 more or less often than the plan allows"
     return Check(
         SECTION,
         "clamped",

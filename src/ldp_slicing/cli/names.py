@@ -15,7 +15,7 @@ from ldp_slicing.release.run import open_state
 
 @refusals_exit
 def names(
-    target: Annotated[str, typer.Argument(metavar="DST", help="A folder of releases of yours.", show_default=False)],
+    target: Annotated[str, typer.Argument(metavar="DST", help="A folder of your releases.", show_default=False)],
     state: Annotated[
         Path | None,
         typer.Option("--state", metavar="FOLDER", help="The state folder of the run.", show_default="DST.owner"),

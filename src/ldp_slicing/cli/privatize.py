@@ -88,7 +88,8 @@ def privatize(
 
     Choose a budget with --epsilon or --preset: `ldp-slicing plan --presets` says what attackers got at measured
     settings, `ldp-slicing plan --epsilon 20` what a budget promises, and `ldp-slicing show IMAGE --out sheet.png` draws
-    your image at several budgets. The run ends with what was measured at the nearest setting.
+    your image at several budgets. At its end, the run prints what was measured at the nearest
+    setting.
 
     Choose a size: --max-side 224 shrinks large images before the noise, and --fit 224x224 shrinks all images to one
     size. Shrinking costs no budget. Averaging the pixels of a large release shows the scene in it.

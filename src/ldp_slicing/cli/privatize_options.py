@@ -37,7 +37,7 @@ Sources = Annotated[
 ]
 Target = Annotated[
     str,
-    typer.Argument(metavar="DST", help="A new file or folder, or that of a run to resume.", show_default=False),
+    typer.Argument(metavar="DST", help="A new file or folder, or the target of a run to resume.", show_default=False),
 ]
 Include = Annotated[
     list[str] | None,

@@ -242,8 +242,8 @@ def print_notices(run: Run, said: Collection[str]) -> None:
         err.print(f"[yellow]notice:[/yellow] {plain(path)} equals {plain(other)}")
     if equal:
         err.print(
-            f"[yellow]notice:[/yellow] {counted(len(equal), 'file')} with the content of another: each was released "
-            "with its own noise, and their budgets add up; --duplicates once releases only the first"
+            f"[yellow]notice:[/yellow] {counted(len(equal), 'file')} with the same content as another: each was "
+            "released with its own noise, and their budgets add up; --duplicates once releases only the first"
         )
     for copy in itertools.islice(records.copies(run.state), SHOWN):
         err.print(f"[yellow]copy:[/yellow] {plain(copy)} equals an image that was released")

@@ -47,8 +47,9 @@ def show(
 
     The image is released at its full size, or as --max-side or --fit shrinks it. If a release is larger than a tile,
     the sheet shows the middle of each release at full size and the whole release reduced. Averaging removes noise, so a
-    large release reveals more than its single pixels suggest. Under each release stands the share of people that a
-    network re-identified at this budget, if it was measured: a release that looks like noise need not hide a face.
+    large release reveals more than its single pixels suggest. Under each release, the sheet states the share of people
+    that a network re-identified at this budget, if it was measured: a release that looks like noise may still reveal a
+    face.
 
     The sheet shows the source. It is for the owner only and must not be released.
     """

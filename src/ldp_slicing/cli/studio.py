@@ -38,12 +38,17 @@ def studio(
     network: Network = None,
     collect: Annotated[
         Path | None,
-        typer.Option("--collect", metavar="DIR", help="Take uploads of releases into this folder.", show_default=False),
+        typer.Option(
+            "--collect",
+            metavar="DIR",
+            help="Accept uploads of releases, and store them in this folder.",
+            show_default=False,
+        ),
     ] = None,
     host: Host = "127.0.0.1",
     token: Token = None,
     per_minute: Annotated[
-        int, typer.Option("--per-minute", min=1, help="Most uploads per minute from one address.")
+        int, typer.Option("--per-minute", min=1, help="Maximum number of uploads per minute from one address.")
     ] = 600,
     epsilon: Budget = None,
     preset: PresetOption = None,
@@ -61,9 +66,9 @@ def studio(
     policy forbids all connections, except to upload releases with `--collect`. Downloads are not recorded in the
     ledger.
 
-    With `--collect DIR`, the page and other clients can upload releases to this server. It accepts only the plan and
-    the view that `--epsilon` and the options after it, or `--preset`, state. DIR becomes a set of releases that
-    `verify` accepts.
+    With `--collect DIR`, the page and other clients can upload releases to this server. It accepts only releases
+    of one plan and view: state them by `--preset`, or by `--epsilon` and the other options for plan, pruning and size.
+    DIR becomes a set of releases that `verify` accepts.
     """
     size = choose_size(max_side, fit, pad)
     chosen = None if collect is None else choose_budget(context, preset, epsilon, weights, slices, prune.prune, size)

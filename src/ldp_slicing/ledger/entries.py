@@ -33,8 +33,8 @@ Duplicates = Literal["spend", "once"]
 REFUSALS_REMEMBERED = 1000
 RUN_ID_DIGITS = 12
 RESEMBLES = (
-    "resemblance to another image of this run or of an earlier one, which may be a shrunk or re-encoded copy: then the "
-    "eps of both add up, which the ledger does not count"
+    "resemblance to another image of this run or of an earlier one: their eps add up if one is a shrunk or re-encoded "
+    "copy of the other, and the ledger does not count this"
 )
 
 

@@ -94,8 +94,8 @@ def _read_or_make_key(path: Path, must_exist: bool) -> bytes:
     if has_key and not path.exists():
         raise LedgerError(
             f"the ledger {path} is missing, but its key is there: restore the ledger from your backup, or make it "
-            "again with `ldp-slicing ledger rebuild`. A new one would not know what was released; if nothing ever was, "
-            "move the key away"
+            "again with `ldp-slicing ledger rebuild`. A new ledger would not know what was released. If nothing was "
+            "ever released with the old one, move the key away"
         )
     if not path.exists() and must_exist:
         raise LedgerError(

@@ -38,7 +38,7 @@ def check_parameters(paths: ReleasePaths, state: RunState, ledger: Ledger, param
         )
         raise ReleaseError(
             f"the run of this target was begun with other parameters ({values}): use the same ones, or choose another "
-            "target. There, sources that were released here need --spend",
+            "target. With another target, sources that were released by this run need --spend",
             Reason.PARAMETERS,
         )
     if (now := {**parameters, "ledger": ledger.identity}) != before:  # the sources have moved, or ledgers were merged
@@ -70,8 +70,8 @@ def _check_moved(paths: ReleasePaths, state: RunState, ledger: Ledger, before: S
         if problem:
             raise ReleaseError(
                 f"this release was begun with the sources in {then}, and {now} does not hold the same: {path} "
-                f"{problem}. Use the former place, or another target. There, sources that were released here need "
-                "--spend",
+                f"{problem}. Use the former place, or another target. With another target, sources that were "
+                "released by this run need --spend",
                 Reason.PARAMETERS,
             )
 

@@ -214,7 +214,7 @@ def _visible_scan_names(state: RunState) -> str | None:
         return None
     keep = "1 DICOM file keeps its name" if scans == 1 else f"{scans:,} DICOM files keep their names"
     return (
-        f"{keep}, and names of scans and folders often tell a patient, a date or a finding: --names random hides them"
+        f"{keep}, and names of scans and folders often reveal a patient, a date or a finding: --names random hides them"
     )
 
 

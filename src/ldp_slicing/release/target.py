@@ -205,7 +205,7 @@ def check_new(paths: ReleasePaths) -> None:
     _check_new_target(paths)
     if os.path.lexists(paths.state) and (not paths.state.is_dir() or any(paths.state.iterdir())):
         raise ReleaseError(
-            f"{paths.state} is not an empty folder, and no run left it: a state folder is new (--state chooses another)"
+            f"{paths.state} is not an empty folder, and no run left it: choose a new state folder with --state"
         )
 
 
@@ -254,8 +254,8 @@ def check_location(
         _check_new_target(paths)
     elif not any(is_whole(paths.target, *release) for release in releases()):
         raise ReleaseError(
-            f"{paths.state} is the state of a run to {recorded.rstrip('/')}, and none of its releases is here: "
-            "name that target"
+            f"{paths.state} is the state of a run to {recorded.rstrip('/')}, and none of its releases is in the "
+            "target that you named: name the former target"
         )
 
 

@@ -53,7 +53,7 @@ def _check_destroyed(run: RunRecord) -> None:
         left = next((found.path for found in target.files()), None) if _is_there(target) else None
     if left is not None:
         raise ReleaseError(
-            f"run {run.id} is not void: {left} is still in {folder or '/'}. A run can be voided once all of its "
+            f"run {run.id} cannot be voided: {left} is still in {folder or '/'}. A run can be voided once all of its "
             "outputs are deleted, wherever they are"
         )
 
@@ -63,7 +63,7 @@ def _outputs_by_state(run: RunRecord, folder: Path) -> list[str]:
     with closing(RunState(folder)) as state:
         if state.has_key:
             raise ReleaseError(
-                f"run {run.id} is not void: its key is in {folder}, so its releases can be made again. "
+                f"run {run.id} cannot be voided: its key is in {folder}, so its releases can be made again. "
                 f"Delete {folder} as well"
             )
         recorded = [known.name for known in state.known_outputs() if known.stream == run.stream]

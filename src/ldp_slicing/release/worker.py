@@ -158,7 +158,7 @@ class Worker:
         report = output.report
         kind = KINDS[report.task.kind]
         if self.context.settings.values is not None and not kind.has_units:
-            raise ImageError("has no units that --range could be in: release it in a run of its own, without --range")
+            raise ImageError("has no units, which --range needs: release it in a run of its own, without --range")
         read: Reader = load_format(kind.reader, kind.extra).read
         if kind.is_container and self.context.source.is_local:  # a remote file would be fetched twice
             report.source_sha256 = digest_of_open(file)

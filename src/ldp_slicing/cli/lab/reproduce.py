@@ -23,7 +23,11 @@ from ldp_slicing.cli.lab.options import (
 def reproduce(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="A table or figure; an unknown name lists them all.", show_default=False),
+        typer.Argument(
+            metavar="NAME",
+            help="An experiment, such as curves. An unknown name lists them all.",
+            show_default=False,
+        ),
     ],
     data: Data,
     results: Annotated[

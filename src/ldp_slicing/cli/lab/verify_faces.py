@@ -34,9 +34,13 @@ def verify_faces(
             show_default=False,
         ),
     ],
-    folder: Annotated[Path, typer.Option("--out", help="Output folder for rows and table. Run again to add.")] = Path(
-        "lab-faces"
-    ),
+    folder: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            help="Output folder for rows and table. Later runs add to it.",
+        ),
+    ] = Path("lab-faces"),
     epsilon: Annotated[
         list[float] | None,
         typer.Option("--epsilon", help="Budget per released pixel. May be repeated.", show_default="the paper's seven"),
@@ -45,11 +49,17 @@ def verify_faces(
     public: Annotated[
         Path | None,
         typer.Option(
-            "--public", help="A folder of public faces: reconstruct faces first, by a network trained on them."
+            "--public",
+            help="A folder of public faces. A network trained on them first reconstructs each face from its release.",
         ),
     ] = None,
     pairs: Annotated[
-        int, typer.Option("--pairs", min=1, help="Pairs of one person in a fold, for sets without pairs.")
+        int,
+        typer.Option(
+            "--pairs",
+            min=1,
+            help="Pairs of the same person in each fold, for sets without a list of pairs.",
+        ),
     ] = 300,
     minutes: Minutes = NO_LIMIT,
     device: Device = "",
@@ -57,7 +67,7 @@ def verify_faces(
     """`ldp-slicing lab verify-faces agedb_30.bin celeba/ --recogniser data/`
 
     Measure verification accuracy on sets of aligned 112 x 112 faces, in ten folds: on the sources, and on one release
-    of each face at every budget. For people without a list of pairs, pairs are drawn. No code in a .bin file is run.
+    of each face at every budget. For sets without a list of pairs, pairs are drawn. No code in a .bin file is run.
     """
     try:
         from ldp_slicing.lab.verify_faces_command import verify_sets

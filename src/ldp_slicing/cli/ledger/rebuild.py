@@ -25,9 +25,9 @@ def rebuild(
 ) -> None:
     """`ldp-slicing ledger rebuild releases.owner/ others.owner/`
 
-    Recreate a lost ledger from the state folders of its runs. With the old key of the ledger, the copies in
-    the state folders are used. Without it, all sources are read again; they must be where they were, unchanged. If
-    a release cannot be counted in either way, nothing is made.
+    Recreate a lost ledger from the state folders of its runs. With the old key of the ledger, the copies of its
+    entries in the state folders are used. Without this key, all sources are read again; they must be where they were,
+    unchanged. If a release cannot be counted in either way, no ledger is made.
 
     Runs whose state folders you do not name are not in the new ledger. Runs whose target was a
     single file leave no state folder.

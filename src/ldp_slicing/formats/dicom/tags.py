@@ -80,7 +80,9 @@ def kept_tags(dataset: Any, keep: Sequence[str], *, shrinks: bool = False) -> di
         if name not in TAGS and name in dataset:
             raise ImageError(f"{name} of a DICOM file cannot be kept; these can: {', '.join(sorted(TAGS))}")
     if shrinks and (wrong := sorted({*keep} & {*GEOMETRY})):
-        raise ImageError(f"{' and '.join(wrong)} would be wrong of a smaller image: leave out --keep, or keep the size")
+        raise ImageError(
+            f"{' and '.join(wrong)} would be wrong for a smaller image: leave out --keep, or keep the size"
+        )
     present = [name for name in TAGS if dataset.get(name) not in (None, "", [])]
     check_keep(keep, present or ["nothing that can be kept"])
     found = {}

@@ -43,7 +43,7 @@ def fold_accuracy(distances: ArrayLike, same: ArrayLike, folds: ArrayLike | int 
         raise ValueError("some distances are not finite: the model or its input is broken")
     names = np.unique(groups)
     if len(names) < 2:
-        raise ValueError(f"{len(names)} folds: a threshold needs another fold to be chosen on")
+        raise ValueError(f"{len(names)} folds: at least 2 are needed, as each threshold is chosen on other folds")
     thresholds = np.array([best_threshold(values[groups != name], truth[groups != name]) for name in names])
     hits = [
         (values[groups == name] < threshold) == truth[groups == name]
