@@ -442,7 +442,7 @@ def test_file_counts_add_up_and_members_are_counted_separately(tmp_path: Path) -
         ", 4 of them earlier, 2 lost or damaged, 2 not released; of the released files: 1 changed since then\n" in out
     )
     assert (
-        err.count("not released: 0.png: its release 0.png is lost")
+        err.count("lost: 0.png: its release 0.png is lost")
         == err.count("--spend allows it; has changed since")
         == err.count("\nchanged: 2.png: has changed since it was released, and its release is of the earlier content")
         == 1
@@ -522,8 +522,9 @@ def test_a_full_disk_is_reported_with_advice(tmp_path: Path, monkeypatch: pytest
         ("privatize", "in", "other", "--epsilon", "5", "--ledger", "out/deeper/l.sqlite"),
         ("privatize", "in", "other", "--epsilon", "5", "--state", "out/state"),
         ("privatize", "in", "other", "--epsilon", "5", "--report", "out/report.json"),
+        ("ledger", "rebuild", "out.owner", "--ledger", "out/l.sqlite"),
     ],
-    ids=["a sheet", "a key", "a ledger", "a state folder", "a report"],
+    ids=["a sheet", "a key", "a ledger", "a state folder", "a report", "a ledger made again"],
 )
 def test_what_is_for_the_owner_only_is_not_written_among_releases(
     command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -534,6 +535,30 @@ def test_what_is_for_the_owner_only_is_not_written_among_releases(
     ran = CliRunner().invoke(app, command)
     assert (ran.exit_code, "which holds releases and is handed on" in " ".join(ran.output.split())) == (2, True)
     assert tree(tmp_path) == before
+
+
+def test_nothing_for_the_owner_is_written_where_a_run_was_stopped(tmp_path: Path) -> None:
+    """There is neither a card nor a manifest yet, but there will be."""
+    assert privatize(plant(tmp_path / "in", {"a.png": PNG}), tmp_path / "out")[0] == 0
+    for name in ("card.json", "manifest.jsonl"):
+        (tmp_path / "out" / name).unlink()
+    ran = CliRunner().invoke(app, ["key", "new", str(tmp_path / "out" / "owner.key")])
+    assert (ran.exit_code, "which holds releases and is handed on" in " ".join(ran.output.split())) == (2, True)
+
+
+def test_a_lost_release_is_not_called_not_released(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.png": PNG, "b.png": encoded(gradient(8, 7), "PNG")})
+    assert privatize(source, tmp_path / "out")[0] == 0
+    (tmp_path / "out" / "b.png").unlink()
+    status, _, err = privatize(source, tmp_path / "out")
+    assert (status, "lost: b.png" in err, "not released:" in err) == (1, True, False)
+
+
+def test_voiding_is_not_proposed_for_releases_under_an_owners_key(tmp_path: Path, key: Path) -> None:
+    source = plant(tmp_path / "in", {"a.png": PNG})
+    assert privatize(source, tmp_path / "out", "--key", key)[0] == 0
+    status, _, err = privatize(source, tmp_path / "out2")
+    assert (status, "under the owner's key" in " ".join(err.split()), "ledger void" in err) == (1, True, False)
 
 
 def test_equal_files_that_were_released_separately_are_reported(tmp_path: Path) -> None:

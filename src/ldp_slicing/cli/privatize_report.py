@@ -17,6 +17,7 @@ from ldp_slicing.card import Card
 from ldp_slicing.cli.common import err, out, plain
 from ldp_slicing.cli.shrinking import Lowered
 from ldp_slicing.errors import Reason
+from ldp_slicing.ledger.entries import UNDER_OWNERS_KEY
 from ldp_slicing.release import records
 from ldp_slicing.release.records import FileCounts
 from ldp_slicing.release.rehearsal import free_bytes
@@ -26,6 +27,7 @@ from ldp_slicing.wording import counted
 
 LINE_SECONDS = 30.0
 SHOWN = 20  # problems listed by name; the rest are counted, and --json lists all of them
+OF_RELEASES = (Reason.LOST, Reason.DAMAGED, Reason.CHANGED)  # of what was released, and counts
 SHORT = 70  # characters of a notice that was printed before
 
 
@@ -159,11 +161,11 @@ def print_report(run: Run, seconds: float, target: str, said: Collection[str]) -
     """Print what was released and what was not, then the promise. The notices in ``said`` were printed before."""
     problems = list(records.problems(run.state))
     for one in problems[:SHOWN]:
-        what = "changed" if one.reason is Reason.CHANGED else "not released"
+        what = one.reason.value if one.reason in OF_RELEASES else "not released"
         err.print(f"[bold red]{what}:[/bold red] {plain(one.source)}: {plain(one.problem)}")
     if len(problems) > SHOWN:
         err.print(f"[bold red]problems:[/bold red] {len(problems) - SHOWN:,} more; --json lists them all")
-    if not run.secret.is_owners and any(one.reason is Reason.RELEASED_BEFORE for one in problems):
+    if any(one.reason is Reason.RELEASED_BEFORE and UNDER_OWNERS_KEY not in one.problem for one in problems):
         err.print(
             "[yellow]notice:[/yellow] a release that nobody has received can be deleted, and its run voided: "
             "ldp-slicing ledger void RUN --because WHY"
@@ -185,7 +187,7 @@ def print_report(run: Run, seconds: float, target: str, said: Collection[str]) -
             out.print(lowered.sentence)
         out.print(f"written to {plain(target)}{by_run}; {plain(run.paths.card_path)} states the promise:\n")
         print_statements(card)
-        if missing := sum(one.reason is not Reason.CHANGED for one in problems):
+        if missing := sum(one.reason not in OF_RELEASES for one in problems):
             what = counted(missing, "file or member", "files or members")
             err.print(f"\n[bold red]not released:[/bold red] {what}, for the reasons above")
 
@@ -288,6 +290,6 @@ def print_ending(run: Run) -> None:
 
 def keeps_key(run: Run) -> str:
     """Return a warning about the state folder of a run that is not complete, if it holds a run key."""
-    if run.is_dry or run.secret.is_owners:
+    if run.is_dry or run.secret.is_owners or not run.state.has_key:
         return ""
     return f"; until then {plain(str(run.paths.state))} holds the key that can remove the noise: do not share it"

@@ -32,6 +32,7 @@ from ldp_slicing.wording import counted, number
 Duplicates = Literal["spend", "once"]
 REFUSALS_REMEMBERED = 1000
 RUN_ID_DIGITS = 12
+UNDER_OWNERS_KEY = "under the owner's key"  # in a refusal: releases under such a key cannot be voided
 RESEMBLES = (
     "resemblance to another image of this run or of an earlier one: their eps add up if one is a shrunk or re-encoded "
     "copy of the other, and the ledger does not count this"
@@ -291,7 +292,9 @@ class LedgerEntries(LedgerDatabase):
             chosen, values = self._of_source(content, files)
             last = f"SELECT time, stream FROM {chosen} ORDER BY voided, time DESC, id DESC LIMIT 1"  # noqa: S608
             moment, stream = self._database.execute(last, values).fetchone()
-            when = f"on {time.strftime('%Y-%m-%d', time.localtime(moment))} by run {run_id(stream)}"
+            owners = self._database.execute("SELECT is_owners FROM runs WHERE stream = ?", (stream,)).fetchone()
+            how = UNDER_OWNERS_KEY if owners == (1,) else "by run"
+            when = f"on {time.strftime('%Y-%m-%d', time.localtime(moment))} {how} {run_id(stream)}"
             self._refusals[content, files] = self._spent((chosen, values)), when
         (spent, when), more = self._refusals[content, files], Fraction(intent.plan.realised_epsilon)
         least = "at least " if intent.frame else ""  # the other frames have not been looked up yet
