@@ -212,7 +212,10 @@ def read_release_png(data: bytes, plan: Plan | None = None) -> tuple[Pixels, lis
     chunks = list(islice(chunks_of(data), _MOST_CHUNKS))
     streams = [chunk.body for chunk in chunks if chunk.kind == b"IDAT"]
     if [len(stream) for stream in streams] != [header.stream_bytes]:
-        raise ImageError("was not written by this software: its pixels are not in one stream of stored blocks")
+        raise ImageError(
+            "was not written by this software (privatize, or Slicer.save in Python): its pixels are not in one stream "
+            "of stored blocks"
+        )
     palette = _read_palette(header, chunks)
     encoder = _Encoder(header, palette)
     _copy_stored(streams[0], encoder.rows.reshape(-1))

@@ -468,3 +468,13 @@ def test_two_statements_cannot_be_about_the_same_releases(folder: Path) -> None:
     mixed.append(json.dumps(bare | {"status": "released"}))
     (folder / "manifest.jsonl").write_text("\n".join(mixed) + "\n")
     assert (lost, "has contradictory lines in the manifest") in verify(LocalStorage(folder)).problems
+
+
+def test_nothing_passes_if_there_is_no_release_to_look_at(tmp_path: Path) -> None:
+    """A release that Pillow saved: that is no evidence against its noise."""
+    slicer, image = Slicer(Plan.paper(20.0)), np.zeros((8, 8, 3), np.uint8)
+    Image.fromarray(slicer(image)).save(tmp_path / "a.png")
+    (tmp_path / "a.png.card.json").write_text(slicer.card(8, 8).to_json())
+    report = audit_releases(tmp_path / "a.png")
+    assert [(check.name, check.passed) for check in report.checks] == [("card", True), ("files", False)]
+    assert (report.outcome, report.exit_status) == ("nothing to audit", 1)

@@ -38,7 +38,7 @@ def test_a_loss_that_did_not_happen_states_no_numbers_of_its_own(tmp_path: Path)
     enter(tmp_path / "out", status="lost", width=7, height=9, word_bits=24)
     assert verified(tmp_path / "out") == []
     enter(tmp_path / "out", status="lost", width=7, height=9, word_bits=int.from_bytes(SECRET[:6], "big"))
-    assert "does not have the size" in dict(verified(tmp_path / "out"))["a.png"]
+    assert "its size is not the one in the manifest" in dict(verified(tmp_path / "out"))["a.png"]
 
 
 def test_a_card_mentions_only_the_kept_data_that_is_there(tmp_path: Path) -> None:

@@ -66,14 +66,16 @@ def audit_releases(
     found = read_set(Path(target), strict=strict, progress=progress)
     statements = list(found.statements.values())
     checks = [_check_card(found), _check_files(found)]
-    power = Power()
-    if statements:
+    power, verdicts = Power(), VERDICTS
+    if not found.releases and not found.card:
+        verdicts = replace(VERDICTS, failure="nothing to audit")
+    if found.releases:
         share = error_rate / len(PIXEL_CHECKS)
         checks += [check_values(statements), *(check(statements, share) for check in PIXEL_CHECKS)]
         power = _measure_power(statements, share)
     subject = f"{counted(len(found.releases), 'release')} in {found.name}"
     measured = tuple(statement.measured for statement in statements)
-    return Report(subject, tuple(checks), LIMITATIONS, time.monotonic() - started, VERDICTS, power, measured)
+    return Report(subject, tuple(checks), LIMITATIONS, time.monotonic() - started, verdicts, power, measured)
 
 
 def _check_card(found: ReleaseSet) -> Check:
