@@ -20,9 +20,10 @@ from typer.testing import CliRunner, Result
 from ldp_slicing import Plan, Slicer
 from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab import plans, results
+from ldp_slicing.lab import plans, results, train_command
 from ldp_slicing.lab.attacks import recognition
 from ldp_slicing.lab.data.chest import kinds_of_test_images, load_chest, patient
+from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.data.folders import load_folder, read_folder
 from ldp_slicing.lab.data.lfw import images_in_pairs, load_lfw, sides
 from ldp_slicing.lab.data.sets import DataError
@@ -251,6 +252,32 @@ def test_a_network_that_two_experiments_measure_is_trained_once(
         assert all(row.finished and row.training and row.training.epochs == 1 for row in read_rows(path))
     assert any("epoch 1 of 1" in line for line in said["faces"])
     assert not any("epoch 1 of 1" in line for line in said["identity"])
+
+
+@pytest.mark.usefixtures("small")
+def test_small_sets_takes_the_networks_of_whole_sets_from_curves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_cifar(tmp_path / "data")
+    images = len(load_cifar("cifar10", tmp_path / "data").train.labels)
+    monkeypatch.setattr(ExperimentContext, "shortened", lambda _, how: replace(how, epochs=1, batch=16))
+    monkeypatch.setattr(small_sets, "SIZES", (images // 2, images))
+    monkeypatch.setattr(train_command, "SMALL_SETS", {images // 2: "small-set"})
+    monkeypatch.setattr(curves, "HELD_OUT", images // small_sets.VALIDATION)
+    found = dict[str, list[Row]]()
+    selected = {
+        "curves": "dataset=cifar10 mode=decoded epsilon=20 seed=0 recipe=cifar-decoded",
+        "small-sets": f"method=lab-train images={images} seed=0",
+    }
+    for name, only in selected.items():
+        log = list[str]()
+        _, path = reproduce(
+            name, tmp_path / "data", tmp_path / "results", tmp_path / "work", device="cpu", only=only, say=log.append
+        )
+        found[name] = read_rows(path)
+    assert not any("epoch" in line for line in log)
+    (whole,), (taken,) = found["curves"], found["small-sets"]
+    assert taken == replace(whole, experiment="small-sets", method="lab-train", options={"images": images})
 
 
 def test_rows_of_a_concurrent_process_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,14 +69,15 @@ class ExperimentContext:
         return {self.wants(row) for row in rows} >= {True}  # all of them are considered
 
     def is_done(self, row: Row, task: TrainingTask | None = None) -> bool:
-        """Whether a finished row has the same key and recipe and, as far as recorded, the same training images."""
-        return any(
-            old.finished
-            and old.key == row.key
-            and _settings(old) == _settings(row)
-            and (task is None or _trained_like(old, task))
-            for old in self.done
-        )
+        return self.find_done(row, task) is not None
+
+    def find_done(self, row: Row, task: TrainingTask | None = None) -> Row | None:
+        """The finished row with the same key and recipe and, as far as recorded, the same training images, if any."""
+        for old in self.done:
+            same = old.finished and old.key == row.key and _settings(old) == _settings(row)
+            if same and (task is None or _trained_like(old, task)):
+                return old
+        return None
 
     def pending(self, row: Row) -> bool:
         """Whether the row is wanted and not done, and there is time for it."""

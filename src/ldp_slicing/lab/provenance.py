@@ -58,7 +58,7 @@ def provenance(device: torch.device) -> Provenance:
 
 
 def stamped(row: Row, made_by: Provenance, seconds: float) -> Row:
-    """The row with its origin and the time now, and with its duration unless it has counted that itself."""
+    """The row with its origin, the time now and its duration. A row that another experiment measured has its own."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     duration = seconds if row.seconds is None else row.seconds
-    return replace(row, provenance=replace(made_by, time=now), seconds=duration)
+    return replace(row, provenance=row.provenance or replace(made_by, time=now), seconds=duration)

@@ -12,12 +12,13 @@ from torch.nn import functional
 
 from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.data.sets import ImageSet
-from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExperiment, train_all, with_recipe
+from ldp_slicing.lab.experiment import Experiment, ExperimentContext, RowsByExperiment, Trial, train_all, with_recipe
+from ldp_slicing.lab.experiments import curves
 from ldp_slicing.lab.learners.accounting import epsilon_per_source
 from ldp_slicing.lab.learners.recipes import recipe
 from ldp_slicing.lab.learners.releases import release_splits
 from ldp_slicing.lab.learners.task import TrainingTask
-from ldp_slicing.lab.rows import Row, select
+from ldp_slicing.lab.rows import Row, read_rows, select
 from ldp_slicing.lab.tables import markdown, metric, spread
 from ldp_slicing.lab.train_command import default_recipe
 from ldp_slicing.plan import Plan
@@ -47,8 +48,22 @@ def measure(context: ExperimentContext) -> Iterator[Row]:
     for (size, method, _), row in rows.items():
         if method == "lab-train":
             how = recipe(default_recipe(sets[size], "decoded"))
-            trials.append(context.trial(with_recipe(row, how), sets[size], how, validation=size // VALIDATION))
+            trial = context.trial(with_recipe(row, how), sets[size], how, validation=size // VALIDATION)
+            if (known := _known_from_curves(trial, context)) is None:
+                trials.append(trial)
+            elif context.pending(known):
+                yield known
     yield from train_all(trials, context)
+
+
+def _known_from_curves(trial: Trial, context: ExperimentContext) -> Row | None:
+    """The row of the same network in `curves`, if it was measured there, under this experiment's name."""
+    row, task = trial.row, trial.task
+    others = replace(context, done=tuple(read_rows(context.results / f"{curves.EXPERIMENT.name}.json")))
+    found = others.find_done(replace(row, experiment=curves.EXPERIMENT.name, method="", options={}), task)
+    if found is None or found.training is None or found.training.held_out != task.validation:
+        return None
+    return replace(found, experiment=row.experiment, method=row.method, options=row.options)
 
 
 def _row(size: int, method: str, seed: int) -> Row:
@@ -161,8 +176,9 @@ and test images are released once each at eps 20 (the paper's plan, pruned) and 
 
 - The plain loop has three convolutions, AdamW at 1e-3, 40 epochs in batches of 64, random crops and flips. It was not
   tuned. It learns from all of these images and is tested after its last epoch.
-- `lab train` uses its default recipe for this number of images: another network and schedule, smoothed labels and
-  averaged weights. It holds out a tenth of the images to choose the epoch, so it learns from fewer.
+- `lab train` uses its default recipe for this number of images: another network and schedule and, up to 25,000
+  images, smoothed labels and averaged weights. It holds out a tenth of the images to choose the epoch, so it learns
+  from fewer. With 50,000 images its networks are those of `curves`, which are not trained again.
 """,
     measure,
     table,
