@@ -15,6 +15,7 @@ from ldp_slicing.lab.experiments.peer_findings import findings, published, stand
 from ldp_slicing.lab.experiments.peer_sheet import example_source, keep_example, read_example, write_sheet
 from ldp_slicing.lab.peers import MODULES, load_peer, load_peers, systems_first
 from ldp_slicing.lab.peers.fusing import fused_kernels
+from ldp_slicing.lab.peers.interface import Peer
 from ldp_slicing.lab.peers.training import TrainingSchedule, shortened
 from ldp_slicing.lab.rows import Row, read_rows, select
 from ldp_slicing.lab.tables import markdown, percent, share_with_interval
@@ -110,10 +111,12 @@ def table(rows: Sequence[Row]) -> str:
     for row in mine:
         metrics, name = row.metrics, str(row.options["peer"])
         promise, dlib, linkage = metrics["guarantee"], metrics["dlib"], metrics.get("linkage")
+        peer = load_peer(name)  # rows keep no sentences, which the code may have changed since
+        against = "" if type(peer).hidden_from is Peer.hidden_from else f"; hidden from {peer.hidden_from}"
         recognised.append(
             [
                 name,
-                _promised(promise) if promise else "none",
+                (_promised(promise) if promise else "none") + against,
                 f"{known:.2f}" if (known := published(name)) else "-",
                 f"{metrics['size']['values']:,}",
                 f"{metrics['size']['bytes']:,}",
@@ -131,7 +134,6 @@ def table(rows: Sequence[Row]) -> str:
         if secret := metrics.get("secret_found"):
             share = f"{share_with_interval(secret)} % of {secret['count']:,} releases"
             secrets.append(f"Decoding found the secret of {name} in {share} (95 % confidence interval).\n")
-        peer = load_peer(name)  # rows keep no sentences, which the code may have changed since
         note = f"meant to be hidden from {peer.hidden_from}; {'; '.join(peer.deviations) or 'as it is'}"
         notes.setdefault(note, []).append(name)
     heads = [
