@@ -57,6 +57,7 @@ def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pyte
     page = path.with_suffix(".md").read_text()
     assert "| dp-pix:b4-m1-eps80 | eps 80 per source pixel |" in page
     assert page.index("| none |") < page.index("| dp-pix:")
+    assert "| none | eps 1 per image, at most 2; hidden from nobody |" in page
     assert "- none: meant to be hidden from nobody; as it is." in page
     assert "Decoding found the secret of none in 93.8 (69.8 to 99.8) % of 16 releases (95 % confidence" in page
     assert page.count("found the secret") == 1

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import pytest
+
 from ldp_slicing.lab.experiments.peer_findings import Standing, findings, published, standings
-from ldp_slicing.lab.rows import Row
+from ldp_slicing.lab.rows import Row, read_rows
+
+ROOT = Path(__file__).parents[3]
 
 
 def _row(peer: str, accuracy: float, student: float, reconstructed: float, ssim: float = 0.5) -> Row:
@@ -80,3 +87,22 @@ def test_published_numbers_belong_to_a_system_or_to_one_setting() -> None:
     assert published("dctdp:code-learned-eps0.5") == 99.48
     assert published("dctdp:code-eps0.5") is None
     assert published("dctdp:range-eps1") is None
+
+
+def test_the_first_table_of_the_page_has_the_best_recogniser_and_the_strongest_attack() -> None:
+    page = re.sub(r"<!--.*?-->", "", (ROOT / "docs/peers.md").read_text())
+    first = page.partition("## At a glance")[2].partition("\n## ")[0]
+    shown = {
+        cells[0]: cells[2:]
+        for cells in re.findall(r"^\| [*]*`(.*?)`.*?\|(.*)\|(.*)\|(.*)\|(.*)\|$", first, re.MULTILINE)
+    }
+    found = standings(read_rows(ROOT / "results/peers.json"))
+    assert {"none", "random"} < {*shown}
+    assert {name for name in found if name.startswith("ldp-slicing")} < {*shown}
+    assert {name.partition(":")[0] for name in found} == {name.partition(":")[0] for name in shown}
+    for name, (paper, accuracy, linked) in shown.items():
+        known = published(name)
+        assert paper.strip() == ("" if known is None else f"{known:.2f}")
+        assert float(accuracy) == pytest.approx(100 * found[name].accuracy, abs=0.051)
+        assert float(linked) == pytest.approx(100 * found[name].linked, abs=0.051)
+    assert [float(row[2]) for row in shown.values()] == sorted((float(row[2]) for row in shown.values()), reverse=True)

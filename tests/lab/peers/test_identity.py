@@ -40,6 +40,7 @@ def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pyte
         ("lfw", "random"),
     }
     assert all(0 <= row.metrics["advantage"] <= 0.5 for row in rows)
+    assert all({*row.metrics["seconds"]} == {"fit", "network"} for row in rows)
     page = path.with_suffix(".md").read_text()
     assert "| 19.75 |" not in page  # DuetFace was not measured
     assert "| 16.28 |" in page

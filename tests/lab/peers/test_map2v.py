@@ -159,6 +159,12 @@ def test_the_experiment_runs_from_data_to_page(tmp_path: Path, monkeypatch: pyte
     page = path.with_suffix(".md").read_text()
     assert "| none | a release of somebody else | gradients | style |" in page
     assert "the sources at 64 x 64" in page
+    assert "Training this generator took" in page
+    found = next(row for row in rows if row.method == "scores")
+    assert found.seconds is not None
+    assert found.provenance is not None
+    times = [found.metrics["network_seconds"], found.metrics["seconds"], found.seconds]
+    assert f"| {' | '.join(f'{one:,.0f}' for one in times)} | {str(found.provenance.time)[:10]} " in page
     with Image.open(path.with_name("map2v-portrait.png")) as sheet:
         assert sheet.width > 4 * 112
     assert path.with_suffix(".png").is_file()

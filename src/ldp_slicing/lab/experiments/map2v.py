@@ -333,18 +333,21 @@ def table(rows: Sequence[Row]) -> str:
             markdown(["images", *HEADS], lines),
             "Median squared distance of a generated face to the nearest public one: "
             f"{far['style']['generated']:.2f} (style generator), {far['pca']['generated']:.2f} (principal components); "
-            f"of a public face to the nearest other one: {far['style']['between_public']:.2f}.\n",
+            f"of a public face to the nearest other one: {far['style']['between_public']:.2f}. "
+            f"Training this generator took {row.metrics['seconds']:,.0f} s ({_finished(row)}).\n",
         ]
     lines = []
     for row in systems_first(select(rows, release="once"), lambda row: str(row.options["peer"])):
         what = "a release of somebody else" if row.options["target"] == "another" else "one release"
         cells = [str(row.options["peer"]), what, row.method, str(row.options["prior"])]
         asked = f"{row.metrics['queries']:,}" if row.metrics["queries"] else "-"
-        lines.append([*cells, asked, f"{row.metrics['penalty']:g}", *_scores(row.metrics)])
-    return "\n".join([*parts, markdown(["system", "target", "access", "prior", "queries", "penalty", *HEADS], lines)])
+        lines.append([*cells, asked, f"{row.metrics['penalty']:g}", *_scores(row.metrics), *_times(row)])
+    heads = ["system", "target", "access", "prior", "queries", "penalty", *HEADS, *TIMES]
+    return "\n".join([*parts, markdown(heads, lines)])
 
 
 HEADS = ("same person as the victim's image, %", "as another image, %", "rank-1, %", "SSIM")
+TIMES = ("networks, s", "search, s", "row, s", "finished (UTC), commit")
 
 
 def _scores(found: Any) -> list[str]:  # noqa: ANN401 - JSON
@@ -352,6 +355,19 @@ def _scores(found: Any) -> list[str]:  # noqa: ANN401 - JSON
         return f"{percent(share['share'], 1)} ({percent(share['low_95'], 1)} to {percent(share['high_95'], 1)})"
 
     return [*(cell(found[kind]) for kind in ("type_1", "type_2", "rank_1")), f"{found['ssim']:.3f}"]
+
+
+def _times(row: Row) -> list[str]:
+    """How long a row took, and when it was finished. Rows of earlier versions have no time of their networks alone."""
+    took = (row.metrics.get("network_seconds"), row.metrics["seconds"], row.seconds)
+    return [*("-" if one is None else f"{one:,.0f}" for one in took), _finished(row)]
+
+
+def _finished(row: Row) -> str:
+    origin = row.provenance
+    if origin is None or origin.time is None:
+        return "-"
+    return f"{origin.time.partition('+')[0].replace('T', ' ')}, {origin.commit[:12]}"
 
 
 def figure(rows: RowsByExperiment) -> Figure:
@@ -401,9 +417,12 @@ rate of 0.001.
   (`peers`).
 - Every network trained here, the systems' own and the generator included, has seed 0. Schedules are in the modules in
   `lab/peers`, in `lab/attacks/face_prior.py` (generator) and in the rows (student).
-- Times in seconds are in the rows: `metrics.seconds` is that of the search, in the row of the prior that of training
-  it; `seconds` adds what was trained before the search, which in the first row of a run is all networks of a system.
-  New rows have their time as `metrics.network_seconds`, too.
+- Times: `search` is that of the search (`metrics.seconds`), `networks` that of training a system and its student once
+  for all its rows of a run (`metrics.network_seconds`). `row` (`seconds`) counts from the end of the row before, or
+  from the start of the run. So it includes networks that were trained for the row and the choice of the penalty. In the
+  first row of a run it includes the student of `none` and, unless a run before had stored it, the generator. Where
+  `networks` was not recorded, all of this took the difference of `row` and `search`. The rows of each commit have a
+  generator of their own, trained by one recipe.
 - The page of `peers` lists how each system deviates from what was published.
 - `none` is no protection: the attack must succeed. With a release of somebody else as the target it must fail.
 """,

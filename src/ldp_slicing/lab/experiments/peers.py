@@ -15,6 +15,7 @@ from ldp_slicing.lab.experiments.peer_findings import findings, published, stand
 from ldp_slicing.lab.experiments.peer_sheet import example_source, keep_example, read_example, write_sheet
 from ldp_slicing.lab.peers import MODULES, load_peer, load_peers, systems_first
 from ldp_slicing.lab.peers.fusing import fused_kernels
+from ldp_slicing.lab.peers.interface import Peer
 from ldp_slicing.lab.peers.training import TrainingSchedule, shortened
 from ldp_slicing.lab.rows import Row, read_rows, select
 from ldp_slicing.lab.tables import markdown, percent, share_with_interval
@@ -110,10 +111,12 @@ def table(rows: Sequence[Row]) -> str:
     for row in mine:
         metrics, name = row.metrics, str(row.options["peer"])
         promise, dlib, linkage = metrics["guarantee"], metrics["dlib"], metrics.get("linkage")
+        peer = load_peer(name)  # rows keep no sentences, which the code may have changed since
+        against = "" if type(peer).hidden_from is Peer.hidden_from else f"; hidden from {peer.hidden_from}"
         recognised.append(
             [
                 name,
-                _promised(promise) if promise else "none",
+                (_promised(promise) if promise else "none") + against,
                 f"{known:.2f}" if (known := published(name)) else "-",
                 f"{metrics['size']['values']:,}",
                 f"{metrics['size']['bytes']:,}",
@@ -131,7 +134,6 @@ def table(rows: Sequence[Row]) -> str:
         if secret := metrics.get("secret_found"):
             share = f"{share_with_interval(secret)} % of {secret['count']:,} releases"
             secrets.append(f"Decoding found the secret of {name} in {share} (95 % confidence interval).\n")
-        peer = load_peer(name)  # rows keep no sentences, which the code may have changed since
         note = f"meant to be hidden from {peer.hidden_from}; {'; '.join(peer.deviations) or 'as it is'}"
         notes.setdefault(note, []).append(name)
     heads = [
@@ -194,18 +196,18 @@ def _scores(found: Any) -> list[str]:  # noqa: ANN401 - JSON
 
 def figure(rows: RowsByExperiment) -> Figure:
     """Utility against linkage by the strongest attack, one dot per system, and lines at no protection."""
-    from ldp_slicing.lab.figures import COLOURS, label_points, label_with_lines, panels
+    from ldp_slicing.lab.figures import COLOURS, common_legend, label_points, label_with_lines, panels
 
-    drawn, (axis,) = panels(1, width=7.8, height=4.8, logarithmic=False)
+    drawn, (axis,) = panels(1, width=7.8, height=5.1, logarithmic=False)
     labels = []
     for name, one in systems_first(standings(rows["peers"]).items(), lambda item: item[0]):
         x, y = 100 * one.linked, 100 * one.accuracy
         colour = COLOURS[0] if name.startswith("ldp-slicing") else "black" if name == "none" else "0.5"
-        axis.plot([x], [y], "o", color=colour, markersize=5)
+        axis.plot([x], [y], "o", color=colour, markersize=5, zorder=2 if colour == "0.5" else 3)
         labels.append((x, y, name, colour))
         if name == "none":
-            axis.axhline(y, color="0.8", linewidth=1)
-            axis.axvline(x, color="0.8", linewidth=1)
+            axis.axhline(y, color="0.4", linewidth=1, linestyle="--", label="without protection", zorder=1)
+            axis.axvline(x, color="0.4", linewidth=1, linestyle="--", zorder=1)
     axis.set(
         title="LFW, folds 1 to 5",
         xlim=(-2, 100),
@@ -214,6 +216,7 @@ def figure(rows: RowsByExperiment) -> Figure:
         xlabel="people linked by the strongest of these attacks (rank-1), %",
         ylabel="accuracy of the best recogniser of releases, %",
     )
+    common_legend(drawn, axis, 1)
     crowded = [one for one in labels if one[0] > CROWDED[0] or one[1] < CROWDED[1]]
     label_with_lines(axis, [*crowded, *label_points(axis, [one for one in labels if one not in crowded])])
     return drawn

@@ -112,9 +112,12 @@ def _peers_on(dataset: str) -> list[str]:
 def _attack(name: str, data: _Pairs, schedule: TrainingSchedule, width: int, context: ExperimentContext) -> Metrics:
     teacher = nn.Identity() if name in PEERS else load_recogniser(context.data, context.device)  # those need none
     peer = shortened(load_peer(name), context.epochs)
+    began = time.monotonic()
     fitted = peer.fit(data.public, data.labels, teacher)
+    trained = time.monotonic()
     network = train_on_pairs(fitted, data.public, data.labels, schedule, width=width)
-    return attack_pairs(network, fitted, data.tested, data.pairs)
+    seconds = {"fit": round(trained - began, 1), "network": round(time.monotonic() - trained, 1)}
+    return {**attack_pairs(network, fitted, data.tested, data.pairs), "seconds": seconds}
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -173,6 +176,9 @@ releases in every epoch, and each tested image is released once. On LFW, people 
 - `none` is no protection: what this adversary reaches at best. On LFW it has a few thousand faces to learn from.
 - The paper has DuetFace, PartialFace and DCTDP. On LFW all other systems are attacked too.
 - `dctdp` has its noise from the public code (`code`) and from its paper (`range`); which one the paper used is unknown.
+- Every network trained here, the systems' own included, has seed 0. Schedules are in the rows and, for the systems, in
+  `lab/peers`. The time of a row (`seconds`) is that of training both and of the attack; the first row of a data set
+  also loads it. New rows have the times of both trainings, too (`metrics.seconds`).
 - The page of `peers` lists how each system deviates from what was published.
 """,
     measure,

@@ -49,7 +49,7 @@ class AdvFace(Peer):
 
     @property
     def hidden_from(self) -> str:
-        return "who steals the server's database; the server sees unprotected features"
+        return "thieves of the server's database; the server sees unprotected features"
 
     def train(self, public: Tensor, people: Tensor, teacher: nn.Module) -> Self:
         """Train the decoder that the features are to mislead."""
