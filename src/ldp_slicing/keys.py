@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ldp_slicing.arrays import has_equal_channels
 from ldp_slicing.errors import KeyFileError
 from ldp_slicing.files import create_durably, sync_file, sync_folder
 from ldp_slicing.plan import Plan
@@ -80,15 +81,6 @@ def _common_digest(values: NDArray[np.int32]) -> bytes:
     kind = "u1" if low >= 0 and high < 1 << 8 else "<u2" if low >= 0 and high < 1 << 16 else "<i4"
     numbers = b"".join(number.to_bytes(8, "big") for number in values.shape)
     return hashlib.sha256(frame(b"ldp-slicing common form 1", numbers, values.astype(kind).tobytes())).digest()
-
-
-def has_equal_channels(pixels: NDArray[np.unsignedinteger]) -> bool:
-    """Return whether the three channels are equal. A few rows decide for most images, and are compared first."""
-    for part in (pixels[:: 1 + len(pixels) // 8], pixels):
-        red, green, blue = (part[..., channel] for channel in range(3))
-        if not ((red == green).all() and (green == blue).all()):
-            return False
-    return True
 
 
 @lru_cache(maxsize=64)

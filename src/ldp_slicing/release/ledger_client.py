@@ -9,7 +9,7 @@ from typing import Protocol
 from ldp_slicing.fingerprint import marks_of
 from ldp_slicing.formats.base import Entry
 from ldp_slicing.ledger import Approval, Intent, Ledger, RunPolicy
-from ldp_slicing.plan import COLOUR_BITS
+from ldp_slicing.plan import channel_bits
 from ldp_slicing.release.digests import digests_of
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.slicer import Slicer
@@ -118,7 +118,7 @@ def request_for(path: str, entry: Entry) -> ReleaseRequest:
     """Return the request for an image of the file of this path."""
     name = f"{path}\0{entry.name}".encode("utf-8", "surrogateescape")
     digest, forms = digests_of(entry)
-    marks = () if entry.frame else marks_of(entry.pixels, 8 if entry.bits == COLOUR_BITS else entry.bits)
+    marks = () if entry.frame else marks_of(entry.pixels, channel_bits(entry.bits))
     notices = entry.notices if entry.frame < 2 else ()  # the frames of a file share their notices
     how, (rows, columns) = entry.shrinking, entry.pixels.shape[:2]
     released = rows * columns if how is None else how.released_height * how.released_width

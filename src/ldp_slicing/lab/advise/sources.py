@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from ldp_slicing.arrays import has_equal_channels
 from ldp_slicing.errors import DataError, LdpSlicingError
 from ldp_slicing.images import decode_image, read_image
-from ldp_slicing.keys import has_equal_channels
 from ldp_slicing.lab.data.folders import list_images
 from ldp_slicing.view import shrink
 from ldp_slicing.wording import counted
