@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ldp_slicing.keys import Secret, read_key_file, source_digest
+from ldp_slicing.digests import source_digest
+from ldp_slicing.keys import Secret, read_key_file
 from ldp_slicing.ledger import Ledger, Spent, default_ledger
 from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME
 from ldp_slicing.release import records

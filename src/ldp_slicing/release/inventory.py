@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from ldp_slicing.card import CARD_BYTES
+from ldp_slicing.digests import frame
 from ldp_slicing.errors import ImageError, LdpSlicingError, Reason, ReleaseError
 from ldp_slicing.files import digest_of, read_limited
 from ldp_slicing.formats import KINDS, Kind, load_format, may_hold_images
 from ldp_slicing.formats.base import KeepableNames
-from ldp_slicing.keys import Secret, frame
+from ldp_slicing.keys import Secret
 from ldp_slicing.ledger import Ledger, run_id
 from ldp_slicing.manifest import CARD_NAME, card_beside, has_card, is_card
 from ldp_slicing.release.names import random_name

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ldp_slicing.digests import common_digests, source_digest
 from ldp_slicing.fingerprint import marks_of
 from ldp_slicing.formats.base import Entry
 from ldp_slicing.ledger import Approval, Intent, Ledger, RunPolicy
 from ldp_slicing.plan import channel_bits
-from ldp_slicing.release.digests import digests_of
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.slicer import Slicer
 
@@ -125,3 +125,16 @@ def request_for(path: str, entry: Entry) -> ReleaseRequest:
     mapping = "" if entry.original is None else entry.original.mapping
     told = (forms, notices, entry.file_notices, marks, how is not None, released, mapping)
     return ReleaseRequest(name, digest, entry.file, entry.bits, entry.frame, *told)
+
+
+def digests_of(entry: Entry) -> tuple[bytes, tuple[bytes, ...]]:
+    """Return the digests by which the ledger recognises a source: its own, and those of its common forms."""
+    pixels, bits = entry.pixels, channel_bits(entry.bits)
+    if entry.original is not None:  # a range that values are mapped to is part of the view, not of the source
+        pixels, bits = entry.original.pixels, entry.original.bits
+        if pixels.dtype.kind == "f":
+            pixels = pixels.view(f"u{pixels.dtype.itemsize}")
+    if bits > 16:
+        return source_digest(pixels, bits), ()
+    signed, inverted = (entry.kept.get(name) is True for name in ("signed", "inverted"))  # of a DICOM file
+    return source_digest(pixels, bits), common_digests(pixels, bits, signed=signed, inverted=inverted)

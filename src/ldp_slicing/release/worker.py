@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, cast
 
+from ldp_slicing.digests import frame, tables_digest
 from ldp_slicing.errors import ImageError, LdpSlicingError, LedgerError, PlanError, Reason
 from ldp_slicing.files import CHUNK_BYTES, digest_of_open
 from ldp_slicing.formats import KINDS, WRITERS, load_format
 from ldp_slicing.formats.base import Damaged, Entry, Options, Reader, Writer
-from ldp_slicing.keys import Secret, frame, tables_digest
+from ldp_slicing.keys import Secret
 from ldp_slicing.ledger import Approval
 from ldp_slicing.release.ledger_client import LedgerClient, ReleaseRequest, request_for
 from ldp_slicing.release.report import FileReport, FileState, FileTask, MemberRelease, SkippedMember

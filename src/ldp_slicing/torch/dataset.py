@@ -18,8 +18,8 @@ from torch.utils.data import Dataset, IterableDataset
 
 from ldp_slicing.arrays import as_batch
 from ldp_slicing.card import Card
+from ldp_slicing.digests import source_digest
 from ldp_slicing.errors import CardError, ImageError, LdpSlicingError, ReleaseError
-from ldp_slicing.keys import source_digest
 from ldp_slicing.plan import channel_bits
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.torch.decode import check_transform
