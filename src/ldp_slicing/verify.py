@@ -27,7 +27,7 @@ from ldp_slicing.card.statement import dependents_of
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.files import digest_of
 from ldp_slicing.formats import WRITERS, load_format, suffix_of
-from ldp_slicing.formats.base import Claims, Content
+from ldp_slicing.formats.base import Checker, Claims, Content
 from ldp_slicing.manifest import (
     CARD_NAME,
     LOST,
@@ -274,9 +274,8 @@ def _check_file(
         return "has a file type that is never released"
     if place.size(output) is None:
         return _MISSING
-    file_format = (
-        load_format(WRITERS[suffix]) if claims else None
-    )  # raises if the library is missing: then nothing can be said of the file
+    # Outside of the block below: if the library of the format is missing, nothing can be said of the file.
+    file_format = None if claims is None else load_format(WRITERS[suffix])
     try:
         is_same = lines is None or digest_of(place.open(output)).hex() == lines[0]["sha256"]
         if claims is None or file_format is None:
@@ -285,7 +284,8 @@ def _check_file(
             if lines and not is_same:
                 is_intact = getattr(file_format, "is_intact", None)
                 return _NOT_OURS if is_intact and is_intact(file, claims, lines[0]["sha256"]) else _CHANGED
-            found: list[Content] = list(file_format.check(file, claims))
+            check: Checker = file_format.check
+            found = list(check(file, claims))
     except Exception as error:  # a reader may raise anything on a damaged file
         return f"cannot be read: {error}"
     for one in found:

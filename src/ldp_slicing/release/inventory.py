@@ -80,7 +80,7 @@ def list_sources(paths: ReleasePaths, settings: ReleaseSettings, state: RunState
                 kind = "" if problem else source_kind(paths.source, found.path, frames=paths.frames)
                 state.enter(found, number, kind, problem)
                 if kind:
-                    state.names.request(found.path, suffix_of(kind))
+                    state.names.request(found.path, KINDS[kind].suffix)
     state.set_durably("ignored", ignored)
     state.set_durably("not selected", unselected)
     state.set_durably("card in sources", card)
@@ -162,11 +162,6 @@ def _problem(paths: ReleasePaths, settings: ReleaseSettings, found: StoredFile) 
     return None
 
 
-def suffix_of(kind: str) -> str:
-    """Return the usual suffix of what is written for a kind of source."""
-    return next(iter(KINDS[kind].writers))
-
-
 def check_voided(paths: ReleasePaths, state: RunState, ledger: Ledger) -> None:
     """Refuse outputs of a voided run: by the owner's word they were destroyed."""
     voided = ledger.voided_streams() & {*state.streams()}
@@ -238,7 +233,7 @@ def choose_names(paths: ReleasePaths, settings: ReleaseSettings, state: RunState
         if paths.output is not None:
             return paths.output
         if settings.names == "random":
-            return random_name(lambda item: secret.output_name(frame(salt, item)), path, suffix_of(kind))
-        return state.names.choose(path, suffix_of(kind))
+            return random_name(lambda item: secret.output_name(frame(salt, item)), path, KINDS[kind].suffix)
+        return state.names.choose(path, KINDS[kind].suffix)
 
     state.choose_names(choose)
