@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from ldp_slicing.cli import privatize_options as options
-from ldp_slicing.cli.budget import Budget, PresetOption, choose_budget, is_default, print_preset
+from ldp_slicing.cli.budget import Budget, PresetOption, choose_budget, print_preset
 from ldp_slicing.cli.common import (
     Json,
     LedgerOption,
@@ -17,6 +17,7 @@ from ldp_slicing.cli.common import (
     Slices,
     Weights,
     err,
+    is_default,
     naming_new_ledger,
     plain,
     print_json,
