@@ -105,26 +105,33 @@ def intent_of(request: ReleaseRequest, slicer: Slicer) -> Intent:
         request.file,
         slicer.plan,
         slicer.prune,
-        request.frame,
-        request.forms,
-        request.marks,
-        slicer.size if request.is_shrunk else None,
-        request.released,
-        request.mapping,
+        frame=request.frame,
+        forms=request.forms,
+        marks=request.marks,
+        size=slicer.size if request.is_shrunk else None,
+        released=request.released,
+        mapping=request.mapping,
     )
 
 
 def request_for(path: str, entry: Entry) -> ReleaseRequest:
     """Return the request for an image of the file of this path."""
-    name = f"{path}\0{entry.name}".encode("utf-8", "surrogateescape")
     digest, forms = digests_of(entry)
-    marks = () if entry.frame else marks_of(entry.pixels, channel_bits(entry.bits))
-    notices = entry.notices if entry.frame < 2 else ()  # the frames of a file share their notices
     how, (rows, columns) = entry.shrinking, entry.pixels.shape[:2]
-    released = rows * columns if how is None else how.released_height * how.released_width
-    mapping = "" if entry.original is None else entry.original.mapping
-    told = (forms, notices, entry.file_notices, marks, how is not None, released, mapping)
-    return ReleaseRequest(name, digest, entry.file, entry.bits, entry.frame, *told)
+    return ReleaseRequest(
+        f"{path}\0{entry.name}".encode("utf-8", "surrogateescape"),
+        digest,
+        entry.file,
+        entry.bits,
+        entry.frame,
+        forms=forms,
+        notices=entry.notices if entry.frame < 2 else (),  # the frames of a file share their notices
+        file_notices=entry.file_notices,
+        marks=() if entry.frame else marks_of(entry.pixels, channel_bits(entry.bits)),
+        is_shrunk=how is not None,
+        released=rows * columns if how is None else how.released_height * how.released_width,
+        mapping="" if entry.original is None else entry.original.mapping,
+    )
 
 
 def digests_of(entry: Entry) -> tuple[bytes, tuple[bytes, ...]]:
