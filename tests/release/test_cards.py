@@ -317,11 +317,11 @@ def test_a_run_below_another_target_is_not_resumed_once_that_has_a_card(tmp_path
         plant(tmp_path / "two", {"b.png": encoded(gradient(5, 5), "PNG")}),
     )
     first = prepare(one, tmp_path / "out", SETTINGS)
-    prepare(two, tmp_path / "out" / "sub", SETTINGS).close()
+    prepare(two, tmp_path / "out" / "sub", SETTINGS, state=tmp_path / "s0").close()
     list(first.run(on_this_machine(1)))
     first.close()
     with pytest.raises(ReleaseError, match="out is the target of another run"):
-        prepare(two, tmp_path / "out" / "sub", SETTINGS)
+        prepare(two, tmp_path / "out" / "sub", SETTINGS, state=tmp_path / "s0")
     memory = f"memory://above-{tmp_path.name}"
     release(one, memory, spend=True, state=tmp_path / "s1")  # type: ignore[arg-type]
     for target in (f"{memory}/sub", f"{memory}/deep/sub"):
