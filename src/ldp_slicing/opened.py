@@ -17,7 +17,8 @@ from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import CardError, LdpSlicingError, ReleaseError
 from ldp_slicing.formats import WRITERS, load_format, suffix_of
 from ldp_slicing.formats.base import Finder, Loader, Member, Released
-from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, card_beside, is_lost, read_manifest
+from ldp_slicing.manifest import is_lost, read_manifest
+from ldp_slicing.sets import CARD_NAME, MANIFEST_NAME, card_beside
 from ldp_slicing.storage import PARTIAL, LocalStorage, Storage, is_litter, is_remote, local_path, remote
 from ldp_slicing.wording import counted
 

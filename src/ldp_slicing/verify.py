@@ -28,16 +28,8 @@ from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.files import digest_of
 from ldp_slicing.formats import WRITERS, load_format, suffix_of
 from ldp_slicing.formats.base import Checker, Claims, Content
-from ldp_slicing.manifest import (
-    CARD_NAME,
-    LOST,
-    MANIFEST_NAME,
-    DamagedManifestError,
-    card_beside,
-    is_lost,
-    read_manifest,
-    set_around,
-)
+from ldp_slicing.manifest import LOST, DamagedManifestError, is_lost, read_manifest
+from ldp_slicing.sets import CARD_NAME, MANIFEST_NAME, card_beside, set_around
 from ldp_slicing.storage import PARTIAL, LocalStorage, Storage, is_apple_double, is_litter, printable
 from ldp_slicing.strict_json import shown
 from ldp_slicing.wording import counted

@@ -16,7 +16,6 @@ from ldp_slicing.card import Card
 from ldp_slicing.errors import LedgerError, ReleaseError
 from ldp_slicing.keys import new_key_file
 from ldp_slicing.ledger import Approval, Ledger
-from ldp_slicing.manifest import CARD_NAME
 from ldp_slicing.release import closing
 from ldp_slicing.release.inventory import Stop
 from ldp_slicing.release.ledger_client import LedgerClient, ReleaseRequest
@@ -27,6 +26,7 @@ from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.state import RunState
 from ldp_slicing.release.target import ReleasePaths
 from ldp_slicing.release.worker import Worker, WorkerContext
+from ldp_slicing.sets import CARD_NAME
 from ldp_slicing.storage import LocalStorage, StoredFile, TemporaryFile, write_file
 from tests.markers import encoded, gradient
 from tests.release.helpers import (

@@ -20,9 +20,10 @@ from ldp_slicing.errors import AuditError, ImageError, LdpSlicingError, ReleaseE
 from ldp_slicing.files import open_regular
 from ldp_slicing.formats import WRITERS, load_format, suffix_of
 from ldp_slicing.formats.base import Damaged, Options
-from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, card_beside, is_lost, read_manifest
+from ldp_slicing.manifest import is_lost, read_manifest
 from ldp_slicing.plan import Plan
 from ldp_slicing.png import HEADER_BYTES, read_header, read_release_png
+from ldp_slicing.sets import CARD_NAME, MANIFEST_NAME, card_beside
 from ldp_slicing.storage import LocalStorage
 from ldp_slicing.verify import LOST_PROBLEM, verify, verify_file
 from ldp_slicing.wording import counted

@@ -31,8 +31,8 @@ from ldp_slicing.audit.parts import SIDE, add_parts
 from ldp_slicing.audit.power import MODERATE, detectable, detected_sigma
 from ldp_slicing.audit.report import ERROR_RATE, SHOWN, Check, Power, Report, Verdicts, p_value_check
 from ldp_slicing.audit.shared_masks import TESTS, Comparison
-from ldp_slicing.manifest import MANIFEST_NAME
 from ldp_slicing.plan import Plan
+from ldp_slicing.sets import MANIFEST_NAME
 from ldp_slicing.wording import counted
 
 SECTION = "releases"

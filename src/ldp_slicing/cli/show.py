@@ -13,8 +13,8 @@ from ldp_slicing.comparison_sheet import make_sheet
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.files import write_atomically
 from ldp_slicing.formats.single import read_single
-from ldp_slicing.manifest import check_outside_sets
 from ldp_slicing.plan import channel_bits
+from ldp_slicing.sets import check_outside_sets
 from ldp_slicing.view import shrink
 
 

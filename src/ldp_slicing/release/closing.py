@@ -14,12 +14,13 @@ from fractions import Fraction
 from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.ledger import Spent
-from ldp_slicing.manifest import has_card, write_manifest
+from ldp_slicing.manifest import write_manifest
 from ldp_slicing.release import records
 from ldp_slicing.release.ledger_join import LedgerJoin
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.state import RunState
 from ldp_slicing.release.target import ReleasePaths, check_own_card, uncounted_file
+from ldp_slicing.sets import has_card
 from ldp_slicing.storage import write_file
 from ldp_slicing.tables import round_up
 from ldp_slicing.view import block_of

@@ -13,13 +13,13 @@ from ldp_slicing.formats import KINDS, Kind, load_format, may_hold_images
 from ldp_slicing.formats.base import KeepableNames
 from ldp_slicing.keys import Secret
 from ldp_slicing.ledger import Ledger, run_id
-from ldp_slicing.manifest import CARD_NAME, card_beside, has_card, is_card
 from ldp_slicing.release.names import random_name
 from ldp_slicing.release.records import count_files, count_states
 from ldp_slicing.release.report import FileState
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.state import Finding, KnownOutput, RunState
 from ldp_slicing.release.target import ReleasePaths, is_whole, read_bytes, reserved_name, source_kind
+from ldp_slicing.sets import CARD_NAME, card_beside, has_card, is_card
 from ldp_slicing.storage import SYSTEM_FILES, StoredFile, is_apple_double
 
 CLASS_NAME_FILES = ("meta", "batches.meta")  # CIFAR's names of classes, without images

@@ -24,12 +24,12 @@ from ldp_slicing.formats.base import Damaged, Reader
 from ldp_slicing.keys import read_key_file
 from ldp_slicing.ledger import Intent, Ledger, RunPolicy
 from ldp_slicing.ledger.file import create_again, keyed_digest
-from ldp_slicing.manifest import STATE_NAME
 from ldp_slicing.release.ledger_client import intent_of, request_for
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.sources import open_sources
 from ldp_slicing.release.state import RunState, decode_path
 from ldp_slicing.release.state_file import LEDGER_CHECK, SETTINGS
+from ldp_slicing.sets import STATE_NAME
 from ldp_slicing.storage import EVERYTHING, SourceFiles, printable
 
 # Into which table of the ledger, and from which copies. The entries come last: they refer to plans.

@@ -22,7 +22,6 @@ from typing import Any
 from ldp_slicing.errors import Reason, ReleaseError
 from ldp_slicing.keys import Secret, read_key_file
 from ldp_slicing.ledger import Ledger, RunPolicy, default_ledger, run_id
-from ldp_slicing.manifest import STATE_NAME
 from ldp_slicing.release import records
 from ldp_slicing.release.closing import Closing, close_run, withdraw_card
 from ldp_slicing.release.inventory import Inventory, Stop, check_keep_names, check_voided, is_source, take_inventory
@@ -48,6 +47,7 @@ from ldp_slicing.release.target import (
     resolve_paths,
 )
 from ldp_slicing.release.worker import WorkerContext
+from ldp_slicing.sets import STATE_NAME
 from ldp_slicing.storage import EVERYTHING, PARTIAL, LocalStorage, RemoteStorage, Selection, is_remote, local_path
 
 FLUSH_SECONDS = 30.0

@@ -21,7 +21,8 @@ from ldp_slicing.files import digest_of, lock_folder, try_to_create_in
 from ldp_slicing.formats import KINDS, WRITERS, detect_kind, read_head
 from ldp_slicing.integrity import read_whole
 from ldp_slicing.ledger import default_ledger
-from ldp_slicing.manifest import (
+from ldp_slicing.release.sources import open_sources
+from ldp_slicing.sets import (
     BLANK,
     CARD_NAME,
     MANIFEST_NAME,
@@ -31,7 +32,6 @@ from ldp_slicing.manifest import (
     has_card,
     read_or_empty,
 )
-from ldp_slicing.release.sources import open_sources
 from ldp_slicing.storage import (
     PARTIAL,
     LocalStorage,

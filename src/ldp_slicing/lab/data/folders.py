@@ -16,8 +16,9 @@ from ldp_slicing.card import Card
 from ldp_slicing.errors import DataError, LdpSlicingError, ReleaseError
 from ldp_slicing.images import read_image
 from ldp_slicing.lab.data.sets import ImageSet, ReleaseInfo, Split, require_file, require_folder
-from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, has_card, read_manifest
+from ldp_slicing.manifest import read_manifest
 from ldp_slicing.plan import COLOUR_BITS
+from ldp_slicing.sets import CARD_NAME, MANIFEST_NAME, has_card
 from ldp_slicing.storage import LocalStorage
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"})
