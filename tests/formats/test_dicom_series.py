@@ -24,7 +24,8 @@ from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.formats.dicom.tags import TAGS, parse_tag
 from ldp_slicing.keys import Secret, read_key_file
 from ldp_slicing.release import records
-from ldp_slicing.release.run import on_this_machine, prepare
+from ldp_slicing.release.opening import prepare
+from ldp_slicing.release.run import on_this_machine
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.value_range import RangeMap, ValueRange
 from tests.formats.dicom_files import SLICE, STACK, dicom, saved

@@ -17,8 +17,9 @@ from ldp_slicing.digests import source_digest
 from ldp_slicing.keys import Secret, read_key_file
 from ldp_slicing.ledger import Ledger, Spent, default_ledger
 from ldp_slicing.release import records
+from ldp_slicing.release.opening import prepare
 from ldp_slicing.release.report import FileReport, FileState
-from ldp_slicing.release.run import on_this_machine, prepare
+from ldp_slicing.release.run import on_this_machine
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.sets import CARD_NAME, MANIFEST_NAME
 from ldp_slicing.storage import PARTIAL, LocalStorage

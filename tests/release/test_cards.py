@@ -20,8 +20,9 @@ from ldp_slicing.release import closing
 from ldp_slicing.release.inventory import Stop
 from ldp_slicing.release.ledger_client import LedgerClient, ReleaseRequest
 from ldp_slicing.release.ledger_join import LedgerJoin
+from ldp_slicing.release.opening import prepare
 from ldp_slicing.release.report import FileReport, FileState
-from ldp_slicing.release.run import on_this_machine, prepare
+from ldp_slicing.release.run import on_this_machine
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.state import RunState
 from ldp_slicing.release.target import ReleasePaths

@@ -26,7 +26,8 @@ from ldp_slicing.images import read_image
 from ldp_slicing.keys import new_key_file
 from ldp_slicing.ledger import Ledger, default_ledger
 from ldp_slicing.release import records
-from ldp_slicing.release.run import on_this_machine, prepare
+from ldp_slicing.release.opening import prepare
+from ldp_slicing.release.run import on_this_machine
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.worker import BATCH_SOURCES
 from ldp_slicing.sets import CARD_NAME

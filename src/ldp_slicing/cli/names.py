@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from ldp_slicing.cli.common import refusals_exit
+from ldp_slicing.release.opening import open_state
 from ldp_slicing.release.records import output_names
-from ldp_slicing.release.run import open_state
 from ldp_slicing.wording import visible
 
 

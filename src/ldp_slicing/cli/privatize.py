@@ -40,7 +40,8 @@ from ldp_slicing.cli.shrinking import Fit, MaxSide, Pad, choose_size
 from ldp_slicing.errors import LdpSlicingError, Reason, ReleaseError
 from ldp_slicing.ledger import default_ledger
 from ldp_slicing.release import records
-from ldp_slicing.release.run import Engine, Run, on_this_machine, prepare
+from ldp_slicing.release.opening import prepare
+from ldp_slicing.release.run import Engine, Run, on_this_machine
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.storage import Selection
 

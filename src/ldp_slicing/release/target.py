@@ -75,6 +75,11 @@ class ReleasePaths:
             folder = os.path.realpath(target.root) if isinstance(target, LocalStorage) else ""
         return f"{folder}/{self.output or ''}"
 
+    @property
+    def places(self) -> dict[str, str]:
+        """Where the run writes and where its state lies, as the ledger records it."""
+        return {"target": self.location, "state": str(self.state.absolute())}
+
 
 # Where to read and write
 
