@@ -280,21 +280,28 @@ def _check_file(
             found = list(check(file, claims))
     except Exception as error:  # a reader may raise anything on a damaged file
         return f"cannot be read: {error}"
+    if problem := _add_contents(output, found, claims, contents):
+        return problem
+    return None if lines is None else _difference([one for one in found if one.kept is None], lines)
+
+
+def _add_contents(output: str, found: list[Content], claims: Claims, contents: _Contents) -> str | None:
+    """Add what a file holds to ``contents``. Return the first thing in it that is wrong, or None."""
+    is_dicom = suffix_of(output) == ".dcm"
     for one in found:
         if one.problem is not None:
             return one.problem if one.member is None else f"{one.member} {one.problem}"
-        if suffix != ".dcm" and one.bits in claims.ranges:
+        if not is_dicom and one.bits in claims.ranges:
             return f"has words of {one.bits} bits, for which the card states a range, but only DICOM files have one"
         if one.kept is not None:
             contents.kept.add(one.kept)
         else:
             contents.tallies[one.bits].add(one.width, one.height, one.frames)
-    contents.series = contents.series or suffix == ".dcm"
-    releases = [one for one in found if one.kept is None]
-    for one in releases:
-        if one.member is not None and not _RANDOM_MEMBER.fullmatch(one.member):
+    contents.series = contents.series or is_dicom
+    for one in found:
+        if one.kept is None and one.member is not None and not _RANDOM_MEMBER.fullmatch(one.member):
             contents.telling_name = contents.telling_name or f"{output}: {printable(one.member)}"
-    return None if lines is None else _difference(releases, lines)
+    return None
 
 
 def _difference(releases: list[Content], lines: list[dict[str, Any]]) -> str | None:
