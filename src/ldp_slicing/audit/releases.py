@@ -31,7 +31,7 @@ from ldp_slicing.audit.parts import SIDE, add_parts
 from ldp_slicing.audit.power import MODERATE, detectable, detected_sigma
 from ldp_slicing.audit.report import ERROR_RATE, SHOWN, Check, Power, Report, Verdicts, p_value_check
 from ldp_slicing.audit.shared_masks import TESTS, Comparison
-from ldp_slicing.plan import Plan
+from ldp_slicing.plan import Plan, kind_of_pixels
 from ldp_slicing.sets import MANIFEST_NAME
 from ldp_slicing.wording import counted
 
@@ -281,7 +281,7 @@ def _measure_power(statements: list[AuditedStatement], error_rate: float) -> Pow
         together = detected_sigma(found, sum(release.counts.pixels for release in statement.distinct))
         unseen = [release for release, sigma in zip(releases, sigmas, strict=True) if sigma is None or sigma < moderate]
         missed += unseen
-        kind = "colour" if plan.is_colour else f"{plan.word_bits}-bit grey"
+        kind = kind_of_pixels(plan.word_bits)
         needed = ", ".join(
             f"sigma {each.sigma}: {'never' if each.pixels is None else f'{each.pixels:,}'}" for each in found
         )

@@ -138,12 +138,15 @@ class _Restorer:
     has_key: bool
     numbers: set[int] = field(default_factory=set)  # of the entries that were made anew
 
+    @property
+    def is_owners(self) -> bool:
+        return bool(self.state.get("parameters")["key"] != "run")
+
     def restore(self) -> int:
         """Return how many source files were read again."""
         parameters = self.state.get("parameters")
         if parameters is None:  # killed before it had begun
             return 0
-        self.is_owners = parameters["key"] != "run"
         if self.has_key:
             self._restore_copies()
         elif lost := self.state.execute(_UNMATCHED).fetchone()[0]:
