@@ -17,8 +17,9 @@ from ldp_slicing.release.names import random_name
 from ldp_slicing.release.records import count_files, count_states
 from ldp_slicing.release.report import FileState
 from ldp_slicing.release.settings import ReleaseSettings
+from ldp_slicing.release.sources import read_bytes, source_kind
 from ldp_slicing.release.state import Finding, KnownOutput, RunState
-from ldp_slicing.release.target import ReleasePaths, is_whole, read_bytes, reserved_name, source_kind
+from ldp_slicing.release.target import ReleasePaths, is_whole, reserved_name
 from ldp_slicing.sets import CARD_NAME, card_beside, has_card, is_card
 from ldp_slicing.storage import SYSTEM_FILES, StoredFile, is_apple_double
 
