@@ -32,7 +32,8 @@ from ldp_slicing import Plan, Slicer
 from ldp_slicing.kernel import VARIANTS
 from ldp_slicing.plan import BUDGETS
 from ldp_slicing.png import Canvas, encode_png
-from ldp_slicing.release.run import on_this_machine, prepare
+from ldp_slicing.release.opening import prepare
+from ldp_slicing.release.run import on_this_machine
 from ldp_slicing.release.settings import ReleaseSettings
 
 SIZES = {

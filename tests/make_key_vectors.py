@@ -10,7 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ldp_slicing.keys import Secret, source_digest, tables_digest
+from ldp_slicing.digests import source_digest, tables_digest
+from ldp_slicing.keys import Secret
 from ldp_slicing.view import GAIN, shrinking_of
 from tests.cases import PLANS, PRUNES, SHRUNK_VECTORS
 from tests.make_vectors import little_endian, size_entry, source_of

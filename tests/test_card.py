@@ -242,7 +242,7 @@ def test_every_card_is_read_back(name: str, prune: Prune) -> None:
         ([(3, 2000), (2000, 3), (100, 100)], 7, (2 * epsilon + 1, 70 * epsilon + 3, 1e4 * (2 * epsilon + 2))),
         ([(1, 9)] * 3, 2, (1e300, 1e301, 1e302)),
     ):
-        statement = Statement.of(plan, prune, "ycbcr" if plan.is_colour else "rgb", sizes, 0, times, spent)
+        statement = Statement.of(plan, prune, "ycbcr" if plan.is_colour else "rgb", sizes, times=times, spent=spent)
         card = Card((statement,), random_names=times == 1, owners_key=times == 3, kept=("b", "a", "\u00fc\ud800"))
         again = Card.from_json(card.to_json())
         assert again == card

@@ -17,7 +17,8 @@ import pytest
 from numpy.typing import NDArray
 
 from ldp_slicing import Plan, Slice, Slicer
-from ldp_slicing.keys import Secret, source_digest, tables_digest
+from ldp_slicing.digests import source_digest, tables_digest
+from ldp_slicing.keys import Secret
 from ldp_slicing.randomness import ImageKey
 from ldp_slicing.slicer import STRIP_BYTES, Output
 from ldp_slicing.value_range import RangeMap, ValueRange

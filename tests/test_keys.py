@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ldp_slicing import Plan, Slicer
+from ldp_slicing.digests import frame, source_digest
 from ldp_slicing.errors import KeyFileError
-from ldp_slicing.keys import Secret, destroy_key_file, frame, new_key_file, read_key_file, source_digest
+from ldp_slicing.keys import Secret, destroy_key_file, new_key_file, read_key_file
 from ldp_slicing.randomness import ImageKey
 from ldp_slicing.view import Padded, Size, shrinking_of, to_rgb
 from tests.cases import PLANS

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from ldp_slicing.errors import ReleaseError
-from ldp_slicing.manifest import MANIFEST_NAME, is_lost, read_manifest, write_manifest
+from ldp_slicing.manifest import is_lost, read_manifest, write_manifest
+from ldp_slicing.sets import MANIFEST_NAME
 from ldp_slicing.storage import LocalStorage
 
 LINE = {"output": "a/z.png", "sha256": "0" * 64, "status": "released"}

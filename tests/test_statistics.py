@@ -7,9 +7,9 @@ import pytest
 
 from ldp_slicing import Plan, Slice, Slicer
 from ldp_slicing.audit.pixel_words import Words, masks_of
-from ldp_slicing.audit.statistics import failed_tests
 from ldp_slicing.kernel import VARIANTS
 from tests.cases import COLOUR_PLANS, PLANS, random_image
+from tests.mask_checks import failed_tests
 
 GREY_SOURCE = np.uint8(200)  # Y = 200, Cb = Cr = 128: the view of a flat grey image
 VIEW = np.array(0xC88080, np.uint32)

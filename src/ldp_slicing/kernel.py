@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ldp_slicing.errors import KernelError
 from ldp_slicing.mask import Blocks
-from ldp_slicing.plan import Plan
+from ldp_slicing.plan import Plan, channel_bits
 from ldp_slicing.tables import Tables
 from ldp_slicing.view import Prune, block_of, gain_of
 
@@ -87,7 +87,6 @@ class Kernel:
     ) -> None:
         """Apply view, mask and rebuild, as ``slicer.Reference.finish`` does."""
         images, height, width, channels = source.shape
-        bits = 8 if plan.is_colour else plan.word_bits
         _kernel.finish(
             self._variant,
             source,
@@ -97,7 +96,7 @@ class Kernel:
             height,
             width,
             channels,
-            bits,
+            channel_bits(plan.word_bits),
             block_of(prune),
             gain_of(prune),
             plan.kept_bits,

@@ -10,19 +10,14 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any, BinaryIO
 
-from ldp_slicing.card import CARD_BYTES
-from ldp_slicing.errors import ImageError, LdpSlicingError, Reason, ReleaseError
-from ldp_slicing.files import limited_lines, read_limited
+from ldp_slicing.errors import ImageError, LdpSlicingError, ReleaseError
+from ldp_slicing.files import limited_lines
+from ldp_slicing.sets import MANIFEST_NAME, card_beside
 from ldp_slicing.storage import LocalStorage, Storage, write_file
 from ldp_slicing.strict_json import fields, parse, shown
 
-CARD_NAME = "card.json"
-MANIFEST_NAME = "manifest.jsonl"
-STATE_SUFFIX, STATE_NAME = ".owner", "state.sqlite"  # of the folder beside a set, and of the file in it with its state
-BLANK = b"\0 \n"  # what a power cut may leave of a file
 MANIFEST_VERSION = 2  # version 1 did not state it
 LISTED = 1000  # files of a folder that are looked at if it has no manifest
 LINE_BYTES = 1 << 16  # the longest line: names of files and members have at most 4,096 bytes
@@ -41,56 +36,6 @@ class DamagedManifestError(ReleaseError):
     def __init__(self, damage: str) -> None:
         self.damage = damage
         super().__init__(f"has a damaged {MANIFEST_NAME}: {damage}")
-
-
-def card_beside(output: str) -> str:
-    """Return the name of the card of a single release, which lies beside it."""
-    return f"{output}.{CARD_NAME}"
-
-
-def has_card(place: Storage, path: str = CARD_NAME) -> bool:
-    """Return whether a card lies at ``path``. An empty or blank file, as a power cut leaves it, is not a card."""
-    try:
-        return is_card(read_or_empty(place, path))
-    except (ImageError, OSError):
-        return False
-
-
-def is_card(content: bytes) -> bool:
-    """Return whether a file of this content is meant as a card."""
-    try:
-        found = json.loads(content) if content.strip(BLANK) else {}
-        return isinstance(found, dict) and {"card", "statements"} <= set(found)
-    except (ValueError, RecursionError):
-        return False
-
-
-def read_or_empty(place: Storage, path: str) -> bytes:
-    """Return the content of a card, or nothing if there is no such file. Raise ImageError if it is too long for one."""
-    return b"" if place.size(path) is None else read_limited(place.open(path), CARD_BYTES)
-
-
-def set_around(path: Path) -> Path | None:
-    """Return the folder of releases that a path is or lies in, if there is one: whatever lies there is handed on.
-
-    A run that was stopped may have written neither card nor manifest yet, but it has its state beside the folder.
-    """
-    whole = path.resolve()
-    for folder in ([whole] if whole.is_dir() else []) + list(whole.parents):
-        state = Path(f"{folder}{STATE_SUFFIX}", STATE_NAME)
-        if has_card(LocalStorage(folder)) or (folder / MANIFEST_NAME).is_file() or state.is_file():
-            return folder
-    return None
-
-
-def check_outside_sets(path: Path) -> None:
-    """Refuse to write something that is for the owner only among releases."""
-    if (folder := set_around(path)) is not None:
-        raise ReleaseError(
-            f"{path} is for the owner only, and would lie in {folder}, which holds releases and is handed on: keep it "
-            "elsewhere",
-            Reason.OVERLAP,
-        )
 
 
 def _a_single_release(place: Storage) -> str | None:

@@ -65,3 +65,14 @@ def _settle(
     side = (more >= tables.rest[group, column]).astype(np.intp)
     settled: NDArray[np.uint32] = tables.outcome_words[group, side, column]
     return settled
+
+
+def join_planes(planes: NDArray[np.uint8], channels: int) -> NDArray[np.unsignedinteger]:
+    """Turn mask bytes uint8 [planes, pixels], lowest byte first, into [channels, pixels].
+
+    The channels are uint8 Y, Cb, Cr, or one grey channel of uint8 or uint16.
+    """
+    if len(planes) == channels:
+        return planes[::-1]
+    deep: NDArray[np.uint16] = planes[0] | planes[1].astype(np.uint16) << np.uint16(8)
+    return deep

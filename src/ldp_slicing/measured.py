@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.plan import PAPER_WEIGHTS, Plan, plan_for
+from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, Plan, plan_for
 from ldp_slicing.view import Prune
 
 TABLE = Path(__file__).with_name("measured.json")
@@ -95,7 +95,7 @@ class Measured:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry as JSON values."""
-        paper = self.slices is None and self.word_bits == 24
+        paper = self.slices is None and self.word_bits == COLOUR_BITS
         content = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return content | {"prune": self.prune or "none", "weights": list(self.weights) if paper else None}
 

@@ -11,13 +11,14 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import CardError, LdpSlicingError, ReleaseError
 from ldp_slicing.formats import WRITERS, load_format, suffix_of
-from ldp_slicing.formats.base import Member, Released
-from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, card_beside, is_lost, read_manifest
+from ldp_slicing.formats.base import Finder, Loader, Member, Released
+from ldp_slicing.manifest import is_lost, read_manifest
+from ldp_slicing.sets import CARD_NAME, MANIFEST_NAME, card_beside
 from ldp_slicing.storage import PARTIAL, LocalStorage, Storage, is_litter, is_remote, local_path, remote
 from ldp_slicing.wording import counted
 
@@ -79,8 +80,8 @@ def open_set(path: str | Path) -> OpenedReleases:
     for output in _outputs(place, below):
         try:
             with place.open(output) as file:
-                found = load_format(WRITERS[suffix_of(output)]).members(file)
-                items += [Item(output, member) for member in found]
+                find: Finder = load_format(WRITERS[suffix_of(output)]).members
+                items += [Item(output, member) for member in find(file)]
         except Exception as error:  # as above
             raise ReleaseError(f"{path}: {output} cannot be read: {error}. `ldp-slicing verify` tells more") from error
     if not items:
@@ -152,7 +153,6 @@ def _check_size(released: Released, stated: Statement) -> None:
 
 @lru_cache(maxsize=_PIECES_HELD)
 def _load_piece(place: Hashable, path: str, piece: Hashable) -> Sequence[Released]:
+    load: Loader = load_format(WRITERS[suffix_of(path)]).load
     with cast("Storage", place).open(path) as file:
-        loaded: Any = load_format(WRITERS[suffix_of(path)]).load(file, piece)
-    found: Sequence[Released] = loaded
-    return found
+        return load(file, piece)

@@ -188,7 +188,7 @@ class Plan:
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
         """The dtype of the plan's images: uint8, or uint16 for grey words of 9 to 16 bits."""
-        return np.dtype(np.uint8 if self.is_colour or self.word_bits <= 8 else np.uint16)
+        return np.dtype(np.uint8 if channel_bits(self.word_bits) <= 8 else np.uint16)
 
     @cached_property
     def kept_bits(self) -> int:
@@ -202,7 +202,7 @@ class Plan:
         That is the middle of the values they could have.
         """
         value = 0
-        width = 8 if self.is_colour else self.word_bits
+        width = channel_bits(self.word_bits)
         for shift in range(0, self.word_bits, width):
             dropped = ~(self.kept_bits >> shift) & ((1 << width) - 1)
             value |= (1 << dropped.bit_length() >> 1) << shift
@@ -310,6 +310,11 @@ def check_is_card(card: object) -> None:
 def kind_of_pixels(word_bits: int) -> str:
     """Return what pixels of such words are called: "colour", or "8-bit grey" and the like."""
     return "colour" if word_bits == COLOUR_BITS else f"{word_bits}-bit grey"
+
+
+def channel_bits(word_bits: int) -> int:
+    """Return how many bits each channel of such words has."""
+    return 8 if word_bits == COLOUR_BITS else word_bits
 
 
 def positive(what: str, value: float) -> float:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ldp_slicing.errors import ImageError
 from ldp_slicing.palette import MOST_COLOURS, Palette, make_palette, palette_of
 from ldp_slicing.plan import COLOUR_BITS, Plan
+from ldp_slicing.wording import counted
 
 Pixels = NDArray[np.unsignedinteger]
 
@@ -278,13 +279,9 @@ def _extras(chunks: list[Chunk], size: int, *, has_palette: bool) -> list[str]:
     extras, kinds = list[str](), [chunk.kind for chunk in chunks]
     expected = [kind for kind in _RELEASE_CHUNKS if has_palette or kind != b"PLTE"]
     if chunks[-1].end < size:
-        extras.append(f"{_bytes(size - chunks[-1].end)} after the end of the PNG")
+        extras.append(f"{counted(size - chunks[-1].end, 'byte')} after the end of the PNG")
     if foreign := sorted(set(kinds) - set(expected)):
         extras.append(f"chunks {', '.join(kind.decode('latin-1') for kind in foreign)}")
     elif kinds != expected or len(chunks[-1].body):
         extras.append("its chunks are not one each of those that a release has, with an empty IEND")
     return extras
-
-
-def _bytes(count: int) -> str:
-    return f"{count:,} byte{'' if count == 1 else 's'}"

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from ldp_slicing.card import Card
 from ldp_slicing.errors import ImageError
 from ldp_slicing.files import write_atomically
-from ldp_slicing.manifest import card_beside
 from ldp_slicing.plan import COLOUR_BITS, Plan
 from ldp_slicing.png import encode_png
+from ldp_slicing.sets import card_beside
 
 
 def check_target(path: Path, plan: Plan) -> None:

@@ -5,7 +5,6 @@ Tests: tests/test_slicer.py and tests/test_vectors.py.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -17,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldp_slicing import mask, view
+from ldp_slicing.arrays import Array, as_batch, pixels_of
 from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import CardError, ImageError, ImageKeyError, LdpSlicingError, PresetError
 from ldp_slicing.kernel import VARIANTS, Kernel
-from ldp_slicing.plan import COLOUR_BITS, Plan, check_is_card
+from ldp_slicing.plan import COLOUR_BITS, Plan, channel_bits, check_is_card
 from ldp_slicing.presets import Preset, get_preset, no_budget
 from ldp_slicing.randomness import SLACK, Fresh, ImageKey, Keystream, Randomness
 from ldp_slicing.saving import check_target, write_release
@@ -30,7 +30,6 @@ from ldp_slicing.view import Prune, Shrinking, Size
 if TYPE_CHECKING:
     from PIL import Image
 
-Array = NDArray[np.unsignedinteger]
 Output = Literal["rgb", "ycbcr"]
 BackendName = Literal["auto", "reference", "kernel"]
 Keys = ImageKey | Sequence[ImageKey]
@@ -89,11 +88,11 @@ class Reference:
     ) -> None:
         """source, release: [H, W, C]. masks: uint8 [planes, at least H * W]."""
         height, width, channels = source.shape
-        bits = 8 if plan.is_colour else plan.word_bits
+        bits = channel_bits(plan.word_bits)
         words = np.array(np.moveaxis(source, -1, 0), order="C")  # a copy: the source must not change
         if plan.is_colour:
             words = view.to_ycbcr(words)
-        noise = join_planes(masks[:, : height * width], channels).reshape(words.shape)
+        noise = mask.join_planes(masks[:, : height * width], channels).reshape(words.shape)
         for c in range(channels):
             shift = 8 * (channels - 1 - c)  # Y << 16 | Cb << 8 | Cr
             keep, drop = (
@@ -200,7 +199,7 @@ class Slicer:
         """
         target = Path(path)
         check_target(target, self.plan)
-        array = image if isinstance(image, np.ndarray) else _pixels_of(image)
+        array = pixels_of(image)
         source = as_batch(array, self.plan)
         if array.ndim == 4:
             raise ImageError(f"a batch of shape {array.shape} cannot be one file: save its images one by one")
@@ -252,9 +251,9 @@ class Slicer:
         return release.reshape(self.released_shape(array.shape))
 
     def _release_pil(self, image: Image.Image, key: Keys | None) -> Image.Image:
-        from PIL import Image  # only here and in _pixels_of: arrays need no Pillow
+        from PIL import Image  # not above: arrays need no Pillow
 
-        release = self._release_array(_pixels_of(image), key)
+        release = self._release_array(pixels_of(image), key)
         if self.output == "ycbcr" and self.plan.is_colour:
             return Image.frombytes("YCbCr", release.shape[1::-1], release.tobytes())
         return Image.fromarray(release)
@@ -376,29 +375,6 @@ def _slicer_of(preset: Preset, bits: int) -> Slicer:
     return Slicer(plan, prune=preset.prune, size=preset.size)
 
 
-def _pixels_of(image: Image.Image) -> Array:
-    """Return the pixels of a PIL image, or raise an ImageError that says how to make it fit."""
-    from PIL import Image
-
-    if not isinstance(image, Image.Image):
-        raise ImageError(f"an image must be a NumPy array or a PIL image; got {type(image).__name__}: {_advice(image)}")
-    if image.mode not in ("RGB", "L", "I;16", "I;16L", "I;16B"):
-        raise ImageError(
-            f"a PIL image must have mode RGB, L or I;16; got {image.mode!r}: convert it first, "
-            'for example with image.convert("RGB")'
-        )
-    return np.asarray(image)
-
-
-def _advice(image: object) -> str:
-    """Return how to turn an object that is not an image into one."""
-    if isinstance(image, str | os.PathLike):
-        return "open it first with PIL.Image.open(path); `ldp-slicing privatize` does that and keeps a ledger"
-    if hasattr(image, "detach"):
-        return "use ldp_slicing.torch.Privatize for tensors"
-    return "convert it with np.asarray(image)"
-
-
 def choose_backend(name: str) -> Backend:
     """Return the backend of that name. "auto" is the kernel where it was built, else the reference."""
     if name == "kernel" or (name == "auto" and VARIANTS):
@@ -406,74 +382,3 @@ def choose_backend(name: str) -> Backend:
     if name in ("auto", "reference"):
         return Reference()
     raise LdpSlicingError(f'backend must be "auto", "reference" or "kernel"; got {name!r}')
-
-
-def as_batch(array: Array, plan: Plan) -> Array:
-    """Return ``array`` as [N, H, W, C], or raise an ImageError that says how to make it fit the plan."""
-    if array.dtype.kind == "f":
-        raise ImageError(
-            f"an image of dtype {array.dtype} has no fixed range; "
-            "for values in 0..1 use np.round(image * 255).astype(np.uint8)"
-        )
-    if array.dtype.kind != "u" or array.dtype.itemsize > 2:
-        raise ImageError(
-            f"an image must have dtype uint8, or uint16 for deep grey; got {array.dtype}: "
-            "check its range and convert it with astype"
-        )
-    images = _with_four_axes(array)
-    kind = "colour" if images.shape[-1] == 3 else "grey"
-    if plan.is_colour != (kind == "colour"):
-        grey = f"a grey plan, such as Plan.grey(20.0, bits={8 * array.dtype.itemsize})"
-        wanted = "a colour plan, such as Plan.paper(20.0)" if kind == "colour" else grey
-        raise ImageError(
-            f"a {kind} image of shape {array.shape} needs {wanted}; this plan's word has {plan.word_bits} bits"
-        )
-    if plan.is_colour and array.dtype.itemsize == 2:
-        raise ImageError("a colour image has 8 bits per channel; for 16-bit colour use (image >> 8).astype(np.uint8)")
-    if not plan.is_colour:
-        _check_depth(images, plan)
-    return images
-
-
-def _with_four_axes(array: Array) -> Array:
-    if array.ndim == 2:
-        images = array[None, :, :, None]
-    elif array.ndim in (3, 4) and array.shape[-1] in (1, 3):
-        images = array if array.ndim == 4 else array[None]
-    else:
-        raise ImageError(
-            f"an image must have shape H x W x 3 or H x W, a batch N x H x W x 3 or N x H x W x 1; got {array.shape}"
-        )
-    if 0 in images.shape[1:]:
-        raise ImageError(f"an image must have at least one pixel; got shape {array.shape}")
-    return images
-
-
-def _check_depth(images: Array, plan: Plan) -> None:
-    if images.dtype.itemsize == 1 and plan.word_bits > 8:
-        raise ImageError(
-            f"a uint8 image has 8-bit words, but this plan has {plan.word_bits}-bit words: "
-            "use Plan.grey(epsilon, bits=8)"
-        )
-    if images.dtype.itemsize == 2 and plan.word_bits <= 8:
-        raise ImageError(
-            f"a uint16 image needs words of 9 to 16 bits, but this plan's words have {plan.word_bits} bits: "
-            "use Plan.grey(epsilon, bits=16)"
-        )
-    full = plan.word_bits == 8 * images.dtype.itemsize
-    if not full and images.size and (highest := int(images.max())) >> plan.word_bits:
-        raise ImageError(
-            f"the image has the value {highest}, but this plan's {plan.word_bits}-bit words hold only 0 to "
-            f"{(1 << plan.word_bits) - 1}"
-        )
-
-
-def join_planes(planes: NDArray[np.uint8], channels: int) -> Array:
-    """Turn mask bytes uint8 [planes, pixels], lowest byte first, into [channels, pixels].
-
-    The channels are uint8 Y, Cb, Cr, or one grey channel of uint8 or uint16.
-    """
-    if len(planes) == channels:
-        return planes[::-1]
-    deep: NDArray[np.uint16] = planes[0] | planes[1].astype(np.uint16) << np.uint16(8)
-    return deep

@@ -27,17 +27,9 @@ from ldp_slicing.card.statement import dependents_of
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.files import digest_of
 from ldp_slicing.formats import WRITERS, load_format, suffix_of
-from ldp_slicing.formats.base import Claims, Content
-from ldp_slicing.manifest import (
-    CARD_NAME,
-    LOST,
-    MANIFEST_NAME,
-    DamagedManifestError,
-    card_beside,
-    is_lost,
-    read_manifest,
-    set_around,
-)
+from ldp_slicing.formats.base import Checker, Claims, Content
+from ldp_slicing.manifest import LOST, DamagedManifestError, is_lost, read_manifest
+from ldp_slicing.sets import CARD_NAME, MANIFEST_NAME, card_beside, set_around
 from ldp_slicing.storage import PARTIAL, LocalStorage, Storage, is_apple_double, is_litter, printable
 from ldp_slicing.strict_json import shown
 from ldp_slicing.wording import counted
@@ -274,9 +266,8 @@ def _check_file(
         return "has a file type that is never released"
     if place.size(output) is None:
         return _MISSING
-    file_format = (
-        load_format(WRITERS[suffix]) if claims else None
-    )  # raises if the library is missing: then nothing can be said of the file
+    # Outside of the block below: if the library of the format is missing, nothing can be said of the file.
+    file_format = None if claims is None else load_format(WRITERS[suffix])
     try:
         is_same = lines is None or digest_of(place.open(output)).hex() == lines[0]["sha256"]
         if claims is None or file_format is None:
@@ -285,24 +276,32 @@ def _check_file(
             if lines and not is_same:
                 is_intact = getattr(file_format, "is_intact", None)
                 return _NOT_OURS if is_intact and is_intact(file, claims, lines[0]["sha256"]) else _CHANGED
-            found: list[Content] = list(file_format.check(file, claims))
+            check: Checker = file_format.check
+            found = list(check(file, claims))
     except Exception as error:  # a reader may raise anything on a damaged file
         return f"cannot be read: {error}"
+    if problem := _add_contents(output, found, claims, contents):
+        return problem
+    return None if lines is None else _difference([one for one in found if one.kept is None], lines)
+
+
+def _add_contents(output: str, found: list[Content], claims: Claims, contents: _Contents) -> str | None:
+    """Add what a file holds to ``contents``. Return the first thing in it that is wrong, or None."""
+    is_dicom = suffix_of(output) == ".dcm"
     for one in found:
         if one.problem is not None:
             return one.problem if one.member is None else f"{one.member} {one.problem}"
-        if suffix != ".dcm" and one.bits in claims.ranges:
+        if not is_dicom and one.bits in claims.ranges:
             return f"has words of {one.bits} bits, for which the card states a range, but only DICOM files have one"
         if one.kept is not None:
             contents.kept.add(one.kept)
         else:
             contents.tallies[one.bits].add(one.width, one.height, one.frames)
-    contents.series = contents.series or suffix == ".dcm"
-    releases = [one for one in found if one.kept is None]
-    for one in releases:
-        if one.member is not None and not _RANDOM_MEMBER.fullmatch(one.member):
+    contents.series = contents.series or is_dicom
+    for one in found:
+        if one.kept is None and one.member is not None and not _RANDOM_MEMBER.fullmatch(one.member):
             contents.telling_name = contents.telling_name or f"{output}: {printable(one.member)}"
-    return None if lines is None else _difference(releases, lines)
+    return None
 
 
 def _difference(releases: list[Content], lines: list[dict[str, Any]]) -> str | None:

@@ -1,4 +1,4 @@
-"""How numbers and counts are written in cards, messages and tables."""
+"""How numbers, counts and names are written in cards, messages and tables."""
 
 from __future__ import annotations
 
@@ -21,3 +21,8 @@ def number(value: float) -> str:
 def counted(count: int, what: str, many: str = "") -> str:
     """Format a count with its noun: "1 file", "1,000 files". ``many`` is an irregular plural."""
     return f"{count:,} {what if count == 1 else many or f'{what}s'}"
+
+
+def visible(text: str) -> str:
+    """Escape control characters: a file name must not steer a terminal, or write lines of its own into a report."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -107,7 +107,7 @@ def test_a_dry_run_knows_the_ledger_and_the_state(home: Path) -> None:
 def test_a_dry_run_that_is_killed_leaves_no_key(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = plant(home / "in", small_images(140))
     assert release(source, home / "out", after=1).stopped
-    monkeypatch.setattr("ldp_slicing.release.run.take_inventory", lambda *args, **options: os._exit(9))
+    monkeypatch.setattr("ldp_slicing.release.opening.take_inventory", lambda *args, **options: os._exit(9))
     with warnings.catch_warnings(action="ignore"):  # about threads
         child = os.fork()
     if not child:

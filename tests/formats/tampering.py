@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from ldp_slicing.manifest import MANIFEST_NAME
+from ldp_slicing.sets import MANIFEST_NAME
 from tests.release.helpers import verified
 
 

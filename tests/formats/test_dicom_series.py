@@ -19,11 +19,13 @@ from typer.testing import CliRunner
 from ldp_slicing.card import Card
 from ldp_slicing.card.prose import SERIES
 from ldp_slicing.cli import app
+from ldp_slicing.digests import source_digest
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.formats.dicom.tags import TAGS, parse_tag
-from ldp_slicing.keys import Secret, read_key_file, source_digest
+from ldp_slicing.keys import Secret, read_key_file
 from ldp_slicing.release import records
-from ldp_slicing.release.run import on_this_machine, prepare
+from ldp_slicing.release.opening import prepare
+from ldp_slicing.release.run import on_this_machine
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.value_range import RangeMap, ValueRange
 from tests.formats.dicom_files import SLICE, STACK, dicom, saved

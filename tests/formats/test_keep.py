@@ -14,7 +14,8 @@ from ldp_slicing.cli import app
 from ldp_slicing.cli.exit_status import ExitStatus
 from ldp_slicing.errors import Reason, ReleaseError
 from ldp_slicing.release import records
-from ldp_slicing.release.run import on_this_machine, prepare
+from ldp_slicing.release.opening import prepare
+from ldp_slicing.release.run import on_this_machine
 from ldp_slicing.release.settings import ReleaseSettings
 from tests.formats.dicom_files import dicom, saved
 from tests.formats.parquet_files import table

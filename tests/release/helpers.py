@@ -13,13 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ldp_slicing.keys import Secret, read_key_file, source_digest
+from ldp_slicing.digests import source_digest
+from ldp_slicing.keys import Secret, read_key_file
 from ldp_slicing.ledger import Ledger, Spent, default_ledger
-from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME
 from ldp_slicing.release import records
+from ldp_slicing.release.opening import prepare
 from ldp_slicing.release.report import FileReport, FileState
-from ldp_slicing.release.run import on_this_machine, prepare
+from ldp_slicing.release.run import on_this_machine
 from ldp_slicing.release.settings import ReleaseSettings
+from ldp_slicing.sets import CARD_NAME, MANIFEST_NAME
 from ldp_slicing.storage import PARTIAL, LocalStorage
 from ldp_slicing.verify import verify
 from tests.markers import encoded, gradient

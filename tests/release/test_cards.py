@@ -16,17 +16,18 @@ from ldp_slicing.card import Card
 from ldp_slicing.errors import LedgerError, ReleaseError
 from ldp_slicing.keys import new_key_file
 from ldp_slicing.ledger import Approval, Ledger
-from ldp_slicing.manifest import CARD_NAME
 from ldp_slicing.release import closing
 from ldp_slicing.release.inventory import Stop
 from ldp_slicing.release.ledger_client import LedgerClient, ReleaseRequest
 from ldp_slicing.release.ledger_join import LedgerJoin
+from ldp_slicing.release.opening import prepare
 from ldp_slicing.release.report import FileReport, FileState
-from ldp_slicing.release.run import on_this_machine, prepare
+from ldp_slicing.release.run import on_this_machine
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.state import RunState
 from ldp_slicing.release.target import ReleasePaths
 from ldp_slicing.release.worker import Worker, WorkerContext
+from ldp_slicing.sets import CARD_NAME
 from ldp_slicing.storage import LocalStorage, StoredFile, TemporaryFile, write_file
 from tests.markers import encoded, gradient
 from tests.release.helpers import (
@@ -317,11 +318,11 @@ def test_a_run_below_another_target_is_not_resumed_once_that_has_a_card(tmp_path
         plant(tmp_path / "two", {"b.png": encoded(gradient(5, 5), "PNG")}),
     )
     first = prepare(one, tmp_path / "out", SETTINGS)
-    prepare(two, tmp_path / "out" / "sub", SETTINGS).close()
+    prepare(two, tmp_path / "out" / "sub", SETTINGS, state=tmp_path / "s0").close()
     list(first.run(on_this_machine(1)))
     first.close()
     with pytest.raises(ReleaseError, match="out is the target of another run"):
-        prepare(two, tmp_path / "out" / "sub", SETTINGS)
+        prepare(two, tmp_path / "out" / "sub", SETTINGS, state=tmp_path / "s0")
     memory = f"memory://above-{tmp_path.name}"
     release(one, memory, spend=True, state=tmp_path / "s1")  # type: ignore[arg-type]
     for target in (f"{memory}/sub", f"{memory}/deep/sub"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ldp_slicing.keys import common_digests, source_digest
+from ldp_slicing.digests import common_digests, source_digest
 from tests.formats.dicom_files import dicom, saved
 from tests.markers import encoded, gradient
 from tests.release.helpers import card_of, outputs, plant, release, spent

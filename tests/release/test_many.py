@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from ldp_slicing.release import records
-from ldp_slicing.release.run import open_state
+from ldp_slicing.release.opening import open_state
 from tests.release.helpers import BESIDE, plant, release, small_images, spent, tree, verified
 from tests.release.processes import Run, command, wait_for
 

@@ -30,9 +30,10 @@ from ldp_slicing.ledger import Approval, Ledger, RunPolicy
 from ldp_slicing.release import pool as workers_module
 from ldp_slicing.release.cluster import WorkerActor, on_ray
 from ldp_slicing.release.ledger_client import LocalLedgerClient, ReleaseRequest
+from ldp_slicing.release.opening import prepare
 from ldp_slicing.release.pool import BATCH_FILE_BYTES, CRASHED, Message, batch_bytes, batches, run_pool
 from ldp_slicing.release.report import FileReport, FileState, FileTask
-from ldp_slicing.release.run import on_this_machine, prepare
+from ldp_slicing.release.run import on_this_machine
 from ldp_slicing.release.worker import Worker, WorkerContext
 from ldp_slicing.storage import LocalStorage, TemporaryFile, write_file
 from tests.formats.videos import FRAMES, video
@@ -153,7 +154,7 @@ def test_a_run_whose_workers_all_die_is_aborted(
 SCRIPT = """
 import sys
 from pathlib import Path
-from ldp_slicing.release.run import prepare
+from ldp_slicing.release.opening import prepare
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.run import on_this_machine
 run = prepare(sys.argv[1], sys.argv[2], ReleaseSettings(20.0))

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from ldp_slicing.errors import ReleaseError
-from ldp_slicing.release.run import on_this_machine, prepare
+from ldp_slicing.release.opening import prepare
+from ldp_slicing.release.run import on_this_machine
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.state import RunState
 from tests.formats.shards import shard

@@ -13,7 +13,8 @@ import pytest
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.files import OWNERS_NOTE
 from ldp_slicing.keys import new_key_file
-from ldp_slicing.release.run import on_this_machine, prepare
+from ldp_slicing.release.opening import prepare
+from ldp_slicing.release.run import on_this_machine
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.state import RunState
 from tests.formats.videos import FRAMES, video

@@ -25,11 +25,12 @@ from ldp_slicing.formats.base import Entry, Options
 from ldp_slicing.images import read_image
 from ldp_slicing.keys import new_key_file
 from ldp_slicing.ledger import Ledger, default_ledger
-from ldp_slicing.manifest import CARD_NAME
 from ldp_slicing.release import records
-from ldp_slicing.release.run import on_this_machine, prepare
+from ldp_slicing.release.opening import prepare
+from ldp_slicing.release.run import on_this_machine
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.worker import BATCH_SOURCES
+from ldp_slicing.sets import CARD_NAME
 from ldp_slicing.storage import PARTIAL, LocalStorage
 from tests.markers import encoded, gradient, png_16
 from tests.release.helpers import (

@@ -17,7 +17,7 @@ ANALYST = tuple(
     f"{NAME}.{room}" for room in ("torch", "lab", "cli.lab", "cli.decode", "cli.advise")
 )  # extras that the owner's side never imports
 OWNER = sorted(name for name in MODULES if not name.startswith(ANALYST))
-SHARED = ("formats", "manifest", "opened", "verify", "storage", "card")  # what owner and analyst both use
+SHARED = ("formats", "manifest", "opened", "sets", "verify", "storage", "card")  # what owner and analyst both use
 
 
 def in_rooms(name: str, *rooms: str) -> bool:

@@ -9,12 +9,12 @@ import torch
 
 from ldp_slicing import Plan, Slicer, view
 from ldp_slicing.audit.pixel_words import masks_of
-from ldp_slicing.audit.statistics import failed_tests
 from ldp_slicing.comparison_sheet import view_image
 from ldp_slicing.errors import ImageError
 from ldp_slicing.torch.simulate import apply_view, simulate, to_rgb
 from ldp_slicing.view import Prune, Size
 from tests.cases import COLOUR_PLANS, GREY_PLANS, PRUNES, SIZES, can_shrink
+from tests.mask_checks import failed_tests
 
 simulating = importlib.import_module("ldp_slicing.torch.simulate")  # ldp_slicing.torch.simulate is the function
 

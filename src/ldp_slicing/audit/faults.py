@@ -22,10 +22,11 @@ from ldp_slicing.audit.exact import read_groups
 from ldp_slicing.audit.pixel_words import Pixels, Words, release_words, view_words
 from ldp_slicing.audit.power import normal_numbers
 from ldp_slicing.card import Card, Statement
-from ldp_slicing.manifest import CARD_NAME, write_manifest
+from ldp_slicing.manifest import write_manifest
 from ldp_slicing.plan import Plan, Slice
 from ldp_slicing.png import SIGNATURE, encode_chunk, encode_png
 from ldp_slicing.randomness import SeededForTests
+from ldp_slicing.sets import CARD_NAME
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.storage import LocalStorage
 from ldp_slicing.tables import Tables

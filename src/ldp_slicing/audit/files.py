@@ -11,6 +11,7 @@ from pathlib import Path, PurePath
 import numpy as np
 from numpy.typing import NDArray
 
+from ldp_slicing.arrays import word_bits_of
 from ldp_slicing.audit.noise import NoiseCounts, count_noise
 from ldp_slicing.audit.pixel_words import Pixels, Words
 from ldp_slicing.audit.rebuilt import rebuilt
@@ -19,9 +20,10 @@ from ldp_slicing.errors import AuditError, ImageError, LdpSlicingError, ReleaseE
 from ldp_slicing.files import open_regular
 from ldp_slicing.formats import WRITERS, load_format, suffix_of
 from ldp_slicing.formats.base import Damaged, Options
-from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, card_beside, is_lost, read_manifest
-from ldp_slicing.plan import COLOUR_BITS, Plan
+from ldp_slicing.manifest import is_lost, read_manifest
+from ldp_slicing.plan import Plan
 from ldp_slicing.png import HEADER_BYTES, read_header, read_release_png
+from ldp_slicing.sets import CARD_NAME, MANIFEST_NAME, card_beside
 from ldp_slicing.storage import LocalStorage
 from ldp_slicing.verify import LOST_PROBLEM, verify, verify_file
 from ldp_slicing.wording import counted
@@ -218,7 +220,7 @@ def released_pixels(path: Path) -> Iterator[tuple[str, Pixels, int]]:
             head = file.read(HEADER_BYTES)
             most = min(path.stat().st_size, read_header(head).most_file_bytes)
             pixels, _ = read_release_png(head + file.read(most))
-        yield "", pixels, COLOUR_BITS if pixels.ndim == 3 else 8 * pixels.dtype.itemsize
+        yield "", pixels, word_bits_of(pixels)
         return
     with path.open("rb") as file:
         for entry in load_format(WRITERS[suffix]).read(file, Options()):

@@ -15,7 +15,7 @@ from ldp_slicing.audit.backends import Installation, audit_sources
 from ldp_slicing.audit.blocks import check_blocks
 from ldp_slicing.audit.exact import check_tables, epsilon_of, worst_ratio
 from ldp_slicing.audit.pixel_words import Words, masks_of, view_words
-from ldp_slicing.audit.report import ERROR_RATE, Check, Report, Verdicts
+from ldp_slicing.audit.report import ERROR_RATE, Check, Report, Verdicts, p_value_check
 from ldp_slicing.audit.statistics import (
     LAGS,
     BinomialTests,
@@ -121,9 +121,7 @@ def _check_tests(name: str, tests: list[BinomialTests], error_rate: float, backe
     failures = tuple(failure for several in tests for failure in several.failures(limit))
     smallest = min(float(several.p_values.min()) for several in tests)
     tested = f"{count:,} counts against exact binomials, {tests[0].trials:,} trials"
-    return Check(
-        SECTION, name, tested, not failures, "smallest p", smallest, ">=", limit, error_rate, backend, failures
-    )
+    return p_value_check(SECTION, name, tested, smallest, limit, error_rate, failures, backend=backend)
 
 
 def _check_repeats(

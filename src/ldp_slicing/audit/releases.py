@@ -29,10 +29,10 @@ from ldp_slicing.audit.noise import (
 )
 from ldp_slicing.audit.parts import SIDE, add_parts
 from ldp_slicing.audit.power import MODERATE, detectable, detected_sigma
-from ldp_slicing.audit.report import ERROR_RATE, SHOWN, Check, Power, Report, Verdicts
+from ldp_slicing.audit.report import ERROR_RATE, SHOWN, Check, Power, Report, Verdicts, p_value_check
 from ldp_slicing.audit.shared_masks import TESTS, Comparison
-from ldp_slicing.manifest import MANIFEST_NAME
-from ldp_slicing.plan import Plan
+from ldp_slicing.plan import Plan, kind_of_pixels
+from ldp_slicing.sets import MANIFEST_NAME
 from ldp_slicing.wording import counted
 
 SECTION = "releases"
@@ -188,18 +188,7 @@ def _check_noise(statements: list[AuditedStatement], error_rate: float) -> Check
             )
     tested = f"{counted(tests, 'test')}: whether neighbours agree too often for the plan's masks"
     smallest, limit = min(found, default=(1.0, error_rate), key=lambda pair: pair[0] / pair[1])
-    return Check(
-        SECTION,
-        "noise",
-        tested,
-        not failures,
-        "smallest p",
-        smallest,
-        ">=",
-        limit,
-        error_rate,
-        failures=tuple(failures),
-    )
+    return p_value_check(SECTION, "noise", tested, smallest, limit, error_rate, failures)
 
 
 def _check_parts(statements: list[AuditedStatement], error_rate: float) -> Check:
@@ -216,18 +205,7 @@ def _check_parts(statements: list[AuditedStatement], error_rate: float) -> Check
         f"{counted(together.tests, 'test')}: whether neighbours agree too often in a part of {SIDE} x {SIDE} pixels or "
         "more"
     )
-    return Check(
-        SECTION,
-        "parts",
-        tested,
-        not failures,
-        "smallest p",
-        together.smallest,
-        ">=",
-        limit,
-        error_rate,
-        failures=failures,
-    )
+    return p_value_check(SECTION, "parts", tested, together.smallest, limit, error_rate, failures)
 
 
 def _check_clamped(statements: list[AuditedStatement], error_rate: float) -> Check:
@@ -251,18 +229,7 @@ def _check_clamped(statements: list[AuditedStatement], error_rate: float) -> Che
                     f"(p = {p_value:.1e})"
                 )
     tested = f"{counted(pixels, 'pixel')} in colour: whether they are 0 or 255 more or less often than the plan allows"
-    return Check(
-        SECTION,
-        "clamped",
-        tested,
-        not failures,
-        "smallest p",
-        smallest,
-        ">=",
-        limit,
-        error_rate,
-        failures=tuple(failures),
-    )
+    return p_value_check(SECTION, "clamped", tested, smallest, limit, error_rate, failures)
 
 
 def _check_shared_masks(statements: list[AuditedStatement], error_rate: float) -> Check:
@@ -283,18 +250,7 @@ def _check_shared_masks(statements: list[AuditedStatement], error_rate: float) -
     tested = f"{pairs:,} of {possible:,} pairs of releases of equal size"
     if too_small:
         tested += f"; {too_small:,} too small to tell"
-    return Check(
-        SECTION,
-        "shared masks",
-        tested,
-        not failures,
-        "smallest p",
-        smallest,
-        ">=",
-        limit,
-        error_rate,
-        failures=failures,
-    )
+    return p_value_check(SECTION, "shared masks", tested, smallest, limit, error_rate, failures)
 
 
 PIXEL_CHECKS: tuple[Callable[[list[AuditedStatement], float], Check], ...] = (
@@ -325,7 +281,7 @@ def _measure_power(statements: list[AuditedStatement], error_rate: float) -> Pow
         together = detected_sigma(found, sum(release.counts.pixels for release in statement.distinct))
         unseen = [release for release, sigma in zip(releases, sigmas, strict=True) if sigma is None or sigma < moderate]
         missed += unseen
-        kind = "colour" if plan.is_colour else f"{plan.word_bits}-bit grey"
+        kind = kind_of_pixels(plan.word_bits)
         needed = ", ".join(
             f"sigma {each.sigma}: {'never' if each.pixels is None else f'{each.pixels:,}'}" for each in found
         )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ldp_slicing.version import __version__
+from ldp_slicing.wording import visible
 
 REPORT_VERSION = 2
 UNDECIDED = 3  # the exit status of an audit that cannot tell
@@ -61,6 +62,22 @@ class Check:
             return ""
         relation = self.relation if self.passed else f"not {self.relation}"
         return f"{self.quantity} {_short(self.value)} {relation} {_short(self.limit)}"
+
+
+def p_value_check(
+    section: str,
+    name: str,
+    tested: str,
+    smallest: float,
+    limit: float,
+    error_rate: float,
+    failures: Sequence[str],
+    *,
+    backend: str = "",
+) -> Check:
+    """Return a check of p-values, of which ``failures`` names those below ``limit``."""
+    found = tuple(failures)
+    return Check(section, name, tested, not found, "smallest p", smallest, ">=", limit, error_rate, backend, found)
 
 
 @dataclass(frozen=True)
@@ -138,11 +155,11 @@ class Report:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     def __str__(self) -> str:
-        lines = [f"audit of {_escaped(self.subject)}"]
+        lines = [f"audit of {visible(self.subject)}"]
         for section in dict.fromkeys(check.section for check in self.checks):
             lines += ["", section, *_section_lines([check for check in self.checks if check.section == section])]
         if self.power.sentences:
-            lines += ["", "power of this audit", *(f"  {_escaped(sentence)}" for sentence in self.power.sentences)]
+            lines += ["", "power of this audit", *(f"  {visible(sentence)}" for sentence in self.power.sentences)]
         if self.limitations:
             lines += ["", "not detected by this audit", *(f"  {sentence}" for sentence in self.limitations)]
         return "\n".join(lines)
@@ -169,8 +186,8 @@ def _section_lines(checks: list[Check]) -> list[str]:
     for check in merged:
         comparison = f"{check.comparison:<{comparison_width}}  " if comparison_width else ""
         word = "passes" if check.passed else "FAILS "
-        lines.append(f"  {word}  {check.name:<{name_width}}  {comparison}{_escaped(check.tested)}")
-        lines += [f"          {_escaped(failure)}" for failure in check.failures[:SHOWN]]
+        lines.append(f"  {word}  {check.name:<{name_width}}  {comparison}{visible(check.tested)}")
+        lines += [f"          {visible(failure)}" for failure in check.failures[:SHOWN]]
         if (more := len(check.failures) - SHOWN) > 0:
             lines.append(f"          and {more} more")
     return lines
@@ -201,11 +218,6 @@ def _is_nearer(check: Check, other: Check) -> bool:
     if check.value is None or other.value is None:
         return False
     return check.value < other.value if check.relation == ">=" else check.value > other.value
-
-
-def _escaped(text: str) -> str:
-    """Escape control characters: a file name must not write lines of its own into the report."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _json_number(value: float | None) -> float | str | None:

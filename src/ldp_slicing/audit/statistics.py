@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from ldp_slicing.audit.exact import Group, epsilon_of, read_groups, worst_ratio
 from ldp_slicing.audit.pixel_words import Words
-from ldp_slicing.audit.report import ERROR_RATE
 from ldp_slicing.audit.tails import lower_bound, two_sided, upper_bound
 from ldp_slicing.plan import Plan
 
@@ -154,16 +153,6 @@ def _group_tests(group: Group, masks: Words) -> BinomialTests:
     observed = np.array([drawn.get(mask, 0) for mask in group.masks], np.float64)
     probabilities = np.array([float(p) for p in group.masks.values()])
     return BinomialTests("masks of a group", names, observed, len(masks), probabilities)
-
-
-def failed_tests(masks: Words, plan: Plan, other: Words | None = None, error_rate: float = ERROR_RATE) -> list[str]:
-    """The tests that these masks fail, at one error rate for all tests together."""
-    expected = MaskDistribution(plan)
-    tests = list(mask_tests(expected, masks))
-    if other is not None:
-        tests.append(release_pair_tests(expected, masks, other))
-    limit = error_rate / sum(len(several.names) for several in tests)
-    return [failure for several in tests for failure in several.failures(limit)]
 
 
 @dataclass(frozen=True)

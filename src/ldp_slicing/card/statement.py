@@ -74,6 +74,7 @@ class Statement:
         prune: Prune,
         output: str,
         sizes: Sequence[tuple[int, int]],
+        *,
         count: int = 0,
         times: int = 1,
         spent: tuple[float, float, float] | None = None,
@@ -100,8 +101,8 @@ class Statement:
             max(w * h for w, h in distinct),
             max(dependents_of(prune, w, h) for w, h in distinct),
             count or len(sizes),
-            times,
-            spent,
+            times=times,
+            spent=spent,
             size=size,
             unvoided=unvoided,
             value_range=value_range,
@@ -251,8 +252,18 @@ class Statement:
         """
         if not sizes:
             return [("releases", self.count, 0)]
-        right = Statement.of(self.plan, self.prune, "rgb", sizes, count, self.times, self.spent, unvoided=self.unvoided)
-        right = replace(right, table=self.table, value_range=self.value_range)
+        right = Statement.of(
+            self.plan,
+            self.prune,
+            "rgb",
+            sizes,
+            count=count,
+            times=self.times,
+            spent=self.spent,
+            unvoided=self.unvoided,
+            value_range=self.value_range,
+        )
+        right = replace(right, table=self.table)
         stated = replace(self, size=None)  # the widths and heights are compared, and must fit the size
         found = differences(stated.to_dict(), right.to_dict())
         return [one for one in found if not one[0].endswith(".why") and not one[0].startswith("measured.")]

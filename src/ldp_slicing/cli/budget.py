@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ldp_slicing.cli.common import err, parse_number, parse_weights, plain
+from ldp_slicing.cli.common import err, is_default, parse_number, parse_weights, plain
 from ldp_slicing.errors import PresetError
 from ldp_slicing.presets import Preset, get_preset, no_budget, presets
 from ldp_slicing.view import Prune, Size
@@ -36,12 +36,6 @@ PresetOption = Annotated[
         show_default=False,
     ),
 ]
-
-
-def is_default(context: typer.Context, option: str) -> bool:
-    """Whether nobody gave the option. It is also true of options that the command does not have."""
-    origin = context.get_parameter_source(option)
-    return origin is None or origin.name == "DEFAULT"
 
 
 def choose_budget(

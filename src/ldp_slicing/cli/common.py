@@ -21,6 +21,7 @@ from rich.markup import escape
 from ldp_slicing.cli.exit_status import ExitStatus
 from ldp_slicing.errors import LdpSlicingError, PlanError
 from ldp_slicing.view import Prune
+from ldp_slicing.wording import visible
 
 JSON_VERSION = 1
 BROKEN_PIPE = 141  # exit status 128 + SIGPIPE, as shells report it
@@ -71,10 +72,15 @@ def parse_weights(text: str) -> tuple[float, float, float]:
     return y, cb, cr
 
 
+def is_default(context: typer.Context, option: str) -> bool:
+    """Return whether nobody gave the option. It is also true of options that the command does not have."""
+    origin = context.get_parameter_source(option)
+    return origin is None or origin.name == "DEFAULT"
+
+
 def check_slices(context: typer.Context, slices: str | None) -> None:
     """Refuse --slices without --epsilon: the default for 24 slices would leave one thick slice almost without noise."""
-    origin = context.get_parameter_source("epsilon")
-    if slices is not None and (origin is None or origin.name == "DEFAULT"):
+    if slices is not None and is_default(context, "epsilon"):
         raise PlanError(
             "--slices needs --epsilon: the default of 20 is for the paper's 24 slices, "
             "and would leave a single slice almost without noise"
@@ -195,14 +201,9 @@ def naming_new_ledger(path: Path, *, quiet: bool) -> Iterator[None]:
             )
 
 
-def printable(text: str) -> str:
-    """Escape control characters, so that they have no effect on a terminal."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
 def plain(text: str) -> str:
     """Escape untrusted text, so that brackets are not markup and control characters have no effect."""
-    return escape(printable(text))
+    return escape(visible(text))
 
 
 def refusal(command: str, error: LdpSlicingError) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import typer
 from ldp_slicing.cli.common import out, plain, refusals_exit
 from ldp_slicing.cli.lazy import SETTINGS, Command, CommandGroup
 from ldp_slicing.keys import new_key_file
-from ldp_slicing.manifest import check_outside_sets
+from ldp_slicing.sets import check_outside_sets
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, **SETTINGS)
 

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from ldp_slicing.cli.common import printable, refusals_exit
+from ldp_slicing.cli.common import refusals_exit
+from ldp_slicing.release.opening import open_state
 from ldp_slicing.release.records import output_names
-from ldp_slicing.release.run import open_state
+from ldp_slicing.wording import visible
 
 
 @refusals_exit
@@ -35,5 +36,5 @@ def names(
     with closing(open_state(target, state)) as opened:
         table = csv.writer(sys.stdout, lineterminator="\n")
         table.writerow(("release", "member", "source", "entry"))
-        shown = printable if sys.stdout.isatty() else str  # a file has the names as they are
+        shown = visible if sys.stdout.isatty() else str  # a file has the names as they are
         table.writerows(map(shown, row) for row in output_names(opened))

@@ -5,13 +5,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from ldp_slicing.cli.budget import Budget, PresetOption, as_said, choose_budget, describe_presets, is_default
+from ldp_slicing.cli.budget import Budget, PresetOption, as_said, choose_budget, describe_presets
 from ldp_slicing.cli.common import (
     Json,
     PruneChoice,
     PruneOption,
     Slices,
     Weights,
+    is_default,
     out,
     plain,
     print_json,

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from ldp_slicing.cli import privatize_options as options
-from ldp_slicing.cli.budget import Budget, PresetOption, choose_budget, is_default, print_preset
+from ldp_slicing.cli.budget import Budget, PresetOption, choose_budget, print_preset
 from ldp_slicing.cli.common import (
     Json,
     LedgerOption,
@@ -17,6 +17,7 @@ from ldp_slicing.cli.common import (
     Slices,
     Weights,
     err,
+    is_default,
     naming_new_ledger,
     plain,
     print_json,
@@ -39,7 +40,8 @@ from ldp_slicing.cli.shrinking import Fit, MaxSide, Pad, choose_size
 from ldp_slicing.errors import LdpSlicingError, Reason, ReleaseError
 from ldp_slicing.ledger import default_ledger
 from ldp_slicing.release import records
-from ldp_slicing.release.run import Engine, Run, on_this_machine, prepare
+from ldp_slicing.release.opening import prepare
+from ldp_slicing.release.run import Engine, Run, on_this_machine
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.storage import Selection
 

@@ -12,7 +12,7 @@ from typing import Any
 from ldp_slicing.cli.common import Arguments, refusal, to_json
 from ldp_slicing.errors import LdpSlicingError, Reason, ReleaseError
 from ldp_slicing.files import try_to_create_in, write_atomically
-from ldp_slicing.manifest import check_outside_sets
+from ldp_slicing.sets import check_outside_sets
 from ldp_slicing.storage import is_remote
 
 _MOST_BYTES = 1 << 30

@@ -13,8 +13,8 @@ from ldp_slicing.comparison_sheet import make_sheet
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.files import write_atomically
 from ldp_slicing.formats.single import read_single
-from ldp_slicing.manifest import check_outside_sets
-from ldp_slicing.plan import COLOUR_BITS
+from ldp_slicing.plan import channel_bits
+from ldp_slicing.sets import check_outside_sets
 from ldp_slicing.view import shrink
 
 
@@ -70,9 +70,9 @@ def show(
         err.print(f"[yellow]notice:[/yellow] {plain(notice)}")
     encoded = io.BytesIO()
     with err.status("drawing"):
-        make_sheet(
-            small, side, slices, prune.prune, 8 if source.bits == COLOUR_BITS else source.bits, shrunk=size is not None
-        ).save(encoded, "PNG")
+        make_sheet(small, side, slices, prune.prune, channel_bits(source.bits), shrunk=size is not None).save(
+            encoded, "PNG"
+        )
     try:
         write_atomically(target, [encoded.getvalue()])
     except OSError as error:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,14 +10,12 @@ from ldp_slicing.cli.common import Json, Strict, err, out, plain, print_json, re
 from ldp_slicing.cli.exit_status import TABLE, ExitStatus
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.storage import LocalStorage, Storage, is_remote, local_path, remote
-from ldp_slicing.verify import NOT_CHECKED, verify_file
+from ldp_slicing.verify import NOT_CHECKED, VerifyReport, verify_file
 from ldp_slicing.verify import verify as check
 from ldp_slicing.wording import counted
 
 SHOWN = 20
 LITTER = "was left by a file manager, and may hold a source: remove it before you hand the folder on"
-
-
 EPILOG = TABLE
 
 
@@ -63,48 +61,51 @@ def verify(
     except ReleaseError as error:  # no manifest, or a library is missing: the message lacks the path
         raise ReleaseError(f"{target} {error}") from None
     if as_json:
-        problems = [{"file": file, "problem": problem} for file, problem in report.problems]
-        print_json(
-            {
-                "compared": "checksums" if fast else "every byte",
-                "manifest": not is_single,
-                "files": report.files,
-                "missing": report.missing,
-                "releases": report.releases,
-                "complete": None if fast else report.complete,
-                "problems": problems,
-                "litter": [{"file": file, "bytes": size} for file, size in report.litter],
-                "not_checked": list(NOT_CHECKED),
-            }
-        )
+        print_json(as_dict(report, is_single=is_single, fast=fast))
     else:
-        for file, problem in report.problems[:SHOWN]:
-            err.print(f"[bold red]wrong:[/bold red] {plain(file)} {plain(problem)}")
-        if len(report.problems) > SHOWN:
-            err.print(f"[bold red]wrong:[/bold red] {len(report.problems) - SHOWN:,} more; --json lists them all")
-        print_litter(report.litter, strict=strict)
-        verdict = (
-            f"[bold red]{counted(len(report.problems), 'problem')}[/bold red]"
-            if report.problems
-            else "checksums match"
-            if fast
-            else "[green]OK[/green]"
-            if report.complete
-            else "[yellow]intact, not complete[/yellow]: its owner may release more"
-        )
-        limits = (
-            "; --fast compared checksums only, not what files hold and not the card"
-            if fast
-            else "; there is no manifest to compare its pixels with"
-            if is_single
-            else ""
-        )
-        files = counted(report.files + report.missing, "file")
-        found = f"{report.files:,} of {files}" if report.missing else files
-        out.print(f"{counted(report.releases, 'release')}, {found}: {verdict}{limits}")
+        print_report(report, is_single=is_single, fast=fast, strict=strict)
     if report.problems:
         raise typer.Exit(ExitStatus.FAILED)
     raise typer.Exit(ExitStatus.OK if report.complete else ExitStatus.INCOMPLETE)
+
+
+def as_dict(report: VerifyReport, *, is_single: bool, fast: bool) -> dict[str, Any]:
+    """Return what was found as JSON values."""
+    return {
+        "compared": "checksums" if fast else "every byte",
+        "manifest": not is_single,
+        "files": report.files,
+        "missing": report.missing,
+        "releases": report.releases,
+        "complete": None if fast else report.complete,
+        "problems": [{"file": file, "problem": problem} for file, problem in report.problems],
+        "litter": [{"file": file, "bytes": size} for file, size in report.litter],
+        "not_checked": list(NOT_CHECKED),
+    }
+
+
+def print_report(report: VerifyReport, *, is_single: bool, fast: bool, strict: bool) -> None:
+    """Print each problem, and what was found in one line."""
+    for file, problem in report.problems[:SHOWN]:
+        err.print(f"[bold red]wrong:[/bold red] {plain(file)} {plain(problem)}")
+    if len(report.problems) > SHOWN:
+        err.print(f"[bold red]wrong:[/bold red] {len(report.problems) - SHOWN:,} more; --json lists them all")
+    print_litter(report.litter, strict=strict)
+    if report.problems:
+        verdict = f"[bold red]{counted(len(report.problems), 'problem')}[/bold red]"
+    elif fast:
+        verdict = "checksums match"
+    elif report.complete:
+        verdict = "[green]OK[/green]"
+    else:
+        verdict = "[yellow]intact, not complete[/yellow]: its owner may release more"
+    if fast:
+        verdict += "; --fast compared checksums only, not what files hold and not the card"
+    elif is_single:
+        verdict += "; there is no manifest to compare its pixels with"
+    files = counted(report.files + report.missing, "file")
+    found = f"{report.files:,} of {files}" if report.missing else files
+    out.print(f"{counted(report.releases, 'release')}, {found}: {verdict}")
 
 
 def print_litter(litter: list[tuple[str, int]], *, strict: bool) -> None:

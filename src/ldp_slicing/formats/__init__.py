@@ -81,6 +81,11 @@ class Kind:
     can_keep: bool = False
     has_units: bool = False
 
+    @property
+    def suffix(self) -> str:
+        """The usual suffix of what is written for it."""
+        return next(iter(self.writers))
+
 
 KINDS = {
     "image": Kind("image", {".png": "image"}, is_container=False, goes_alone=False),
@@ -138,7 +143,7 @@ def read_head(file: BinaryIO) -> bytes:
 
 
 def suffix_of(path: str) -> str:
-    """The suffix that decides the format, in lower case. A file called ".png" has the suffix ".png", too."""
+    """Return the suffix that decides the format, in lower case. A file called ".png" has the suffix ".png", too."""
     return path[path.rfind(".") :].lower()
 
 

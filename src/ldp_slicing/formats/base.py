@@ -10,10 +10,10 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ldp_slicing.arrays import has_equal_channels, word_bits_of
 from ldp_slicing.errors import ImageError, Reason
 from ldp_slicing.images import Decoded
-from ldp_slicing.keys import has_equal_channels
-from ldp_slicing.plan import COLOUR_BITS, Plan
+from ldp_slicing.plan import Plan
 from ldp_slicing.png import MAX_PIXELS
 from ldp_slicing.storage import TemporaryFile
 from ldp_slicing.value_range import ValueRange
@@ -240,13 +240,12 @@ def make_entry(
 ) -> Entry:
     """Return the entry of a decoded image, with advice to its owner where there is any."""
     pixels = decoded.pixels
-    bits = COLOUR_BITS if pixels.ndim == 3 else 8 * pixels.dtype.itemsize
     notices = decoded.notices
     if pixels.ndim == 3 and has_equal_channels(pixels):
         notices += (
             "all three channels are equal, so the budget of Cb and Cr is wasted: convert such images to grey first",
         )
-    return Entry(name, pixels, bits, file, notices, kept=dict(kept), kept_names=tuple(kept_names))
+    return Entry(name, pixels, word_bits_of(pixels), file, notices, kept=dict(kept), kept_names=tuple(kept_names))
 
 
 def check_keep(keep: Collection[str], present: Collection[str]) -> None:

@@ -9,11 +9,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ldp_slicing.arrays import word_bits_of
 from ldp_slicing.errors import ImageError
 from ldp_slicing.formats.base import NOTHING, Claims, Content, Entry, Member, Options, Released, make_entry
 from ldp_slicing.images import decode_image
 from ldp_slicing.integrity import NO_IMAGE, read_whole
-from ldp_slicing.plan import COLOUR_BITS
 from ldp_slicing.png import HEADER_BYTES, SIGNATURE, Canvas, encode_png, read_header, read_release_png
 from ldp_slicing.storage import TemporaryFile
 
@@ -72,7 +72,7 @@ def load_png(data: bytes, kept: Mapping[str, Any] = NOTHING) -> Released:
     pixels, extras = read_release_png(data)
     if extras:
         raise ImageError(f"holds more than pixels: {', '.join(extras)}")
-    return Released(pixels, COLOUR_BITS if pixels.ndim == 3 else 8 * pixels.dtype.itemsize, kept)
+    return Released(pixels, word_bits_of(pixels), kept)
 
 
 def is_intact(file: BinaryIO, claims: Claims, sha256: str) -> bool:
@@ -90,7 +90,7 @@ def is_intact(file: BinaryIO, claims: Claims, sha256: str) -> bool:
         pixels = decode_image(data).pixels
         forms = [pixels, pixels[..., 0]] if pixels.ndim == 3 and not np.ptp(pixels, axis=-1).any() else [pixels]
         for form in forms:
-            bits = COLOUR_BITS if form.ndim == 3 else 8 * form.dtype.itemsize
+            bits = word_bits_of(form)
             written = b"".join(encode_png(form, claims.plans.get(bits)))
             if hashlib.sha256(written).hexdigest() == sha256:
                 return np.array_equal(read_release_png(written)[0], form)

@@ -12,7 +12,6 @@ import hashlib
 import io
 import json
 import os
-import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, cast
@@ -35,6 +34,14 @@ from ldp_slicing.formats.base import (
     note_left_out,
 )
 from ldp_slicing.formats.image import check_png, load_png
+from ldp_slicing.formats.parquet_columns import (
+    FEATURES_KEY,
+    MOST_NAME,
+    image_column,
+    kept_features,
+    metadata_keys,
+    one_row,
+)
 from ldp_slicing.formats.parquet_pages import check_declared
 from ldp_slicing.formats.thrift import STRUCT, Field
 from ldp_slicing.images import decode_image
@@ -50,20 +57,7 @@ _CREATED_BY, _ROW_GROUPS, _COLUMNS, _CHUNK_METADATA = 6, 4, 1, 3  # field number
 _FILE_FIELDS = (1, 2, 3, 4, 5, 7)  # version, schema, rows, row groups, metadata, column orders
 _ROW_GROUP_FIELDS = (1, 2, 3)  # columns, bytes, rows
 _CHUNK_FIELDS = (1, 2, 3, 4, 5, 6, 7, 9)  # type, encodings, path, compression, values, sizes, where it begins
-_FEATURES_KEY = b"huggingface"  # of the schema's metadata
 _ROW_OVERHEAD = 1 << 12  # bytes of a row in memory that need not be in the file: offsets, flags for missing values
-_MOST_FEATURES = 1 << 20  # bytes of the description of the columns
-_MOST_NAME = 255  # bytes of the name of an image, and of the column of images
-_DATA_TYPE = re.compile(r"[a-z]+[0-9]*(\[[a-zA-Z0-9, /=_+:-]{1,40}\]|\([0-9, ]{1,20}\))?")
-_SCALAR_TYPES = (
-    pa.types.is_null,
-    pa.types.is_boolean,
-    pa.types.is_floating,
-    pa.types.is_decimal,
-    pa.types.is_temporal,
-    pa.types.is_string,
-    pa.types.is_large_string,
-)
 
 
 def read(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
@@ -71,17 +65,17 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
     try:
         check_declared(file)
         source = pq.ParquetFile(file)
-        column = _image_column(source.schema_arrow, options)
+        column = image_column(source.schema_arrow, options.keep)
         others = [name for name in source.schema_arrow.names if name != column]
         check_keep(options.keep, others)
         kept = [name for name in others if name in options.keep]
         left_out = set(others) - set(kept)
-        features = _kept_features(source.schema_arrow, kept)
+        features = kept_features(source.schema_arrow, kept)
         row = 0
         for batch in source.iter_batches(batch_size=_ROWS_AT_ONCE, columns=[column, *kept]):
             for position in range(batch.num_rows):
                 image = batch.column(column)[position].as_py()
-                values = {name: _one_row(batch.column(name), position) for name in kept}
+                values = {name: one_row(batch.column(name), position) for name in kept}
                 entry = _entry(row, image, {"column": column, "values": values, "features": features})
                 if isinstance(entry, Entry):
                     entry, left_out = note_left_out(entry, left_out), set()
@@ -99,136 +93,13 @@ def keepable(open_file: Callable[[], BinaryIO]) -> Collection[str]:
             schema = pq.ParquetFile(file).schema_arrow
         except pa.ArrowException as error:
             raise ImageError(f"is not a Parquet file, or is damaged: {str(error).strip()}") from None
-        return set(schema.names) - {_image_column(schema, Options())}
-
-
-def _image_column(schema: Any, options: Options) -> str:  # noqa: ANN401
-    """Return the name of the one image column; raise ImageError if a column to keep may hold images, too."""
-    declared = {
-        name
-        for name, feature in _features(schema).items()
-        if isinstance(feature, dict) and feature.get("_type") == "Image"
-    }
-    found = [field.name for field in schema if _is_image_type(field.type) or field.name in declared]
-    if len(found) != 1:
-        listed = f" ({', '.join(found)})" if found else ""
-        raise ImageError(f"has {len(found)} image columns{listed}; expected one, of type struct<bytes, path>")
-    if len(found[0].encode()) > _MOST_NAME:
-        raise ImageError(f"has an image column whose name has more than {_MOST_NAME} bytes: rename it")
-    for field in schema:
-        is_custom = pa.types.is_nested(field.type) and b"ARROW:extension:name" in (field.metadata or {})
-        if field.name in options.keep and field.name != found[0] and (is_custom or not _may_be_kept(field.type)):
-            raise ImageError(f"has a column {field.name} ({field.type}) that may hold images: it cannot be kept")
-    return str(found[0])
-
-
-def _is_image_type(kind: Any) -> bool:  # noqa: ANN401
-    return pa.types.is_struct(kind) and {"bytes", "path"} == {field.name for field in _fields(kind)}
-
-
-def _may_be_kept(kind: Any, list_depth: int = 0) -> bool:  # noqa: ANN401
-    """Return whether a type cannot hold an image: numbers, times and text, alone or in structures.
-
-    Refused are bytes, lists of small integers and lists nested three deep. Dictionary and extension types are allowed
-    only as the type of a whole column, since ``_one_row`` decodes only those.
-    """
-    if isinstance(kind, pa.BaseExtensionType):  # may be a tensor type, whose storage is a flat list
-        storage = kind.storage_type
-        is_simple = not pa.types.is_nested(storage) and not pa.types.is_dictionary(storage)
-        return is_simple and _may_be_kept(storage, list_depth)
-    if pa.types.is_dictionary(kind):
-        return _may_be_kept(kind.value_type, list_depth)
-    if pa.types.is_nested(kind):
-        if not pa.types.is_struct(kind) and not pa.types.is_map(kind):
-            list_depth += 1
-        inner = [field.type for field in _fields(kind)]
-        encoded = any(pa.types.is_dictionary(one) or isinstance(one, pa.BaseExtensionType) for one in inner)
-        return list_depth < 3 and not encoded and all(_may_be_kept(one, list_depth) for one in inner)
-    if pa.types.is_integer(kind):
-        return kind.bit_width > 16 or not list_depth
-    return any(is_type(kind) for is_type in _SCALAR_TYPES)
-
-
-def _one_row(column: Any, position: int) -> Any:  # noqa: ANN401
-    """Return an array of one row that holds nothing of other rows (a dictionary would) and no metadata."""
-    one = column.slice(position, 1)
-    one = one.storage if isinstance(one, pa.ExtensionArray) else one
-    one = one.dictionary_decode() if pa.types.is_dictionary(one.type) else one
-    return one.cast(_without_metadata(one.type))
-
-
-def _without_metadata(kind: Any) -> Any:  # noqa: ANN401
-    """Return the type without the metadata that the fields inside it may have."""
-    if not pa.types.is_nested(kind):
-        return kind
-    fields = [pa.field(field.name, _without_metadata(field.type), field.nullable) for field in _fields(kind)]
-    if pa.types.is_struct(kind):
-        return pa.struct(fields)
-    if pa.types.is_map(kind):
-        return pa.map_(_without_metadata(kind.key_type), _without_metadata(kind.item_type), kind.keys_sorted)
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(*fields, kind.list_size)
-    return pa.large_list(*fields) if pa.types.is_large_list(kind) else pa.list_(*fields)
-
-
-def _fields(kind: Any) -> list[Any]:  # noqa: ANN401
-    return [kind.field(i) for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
-
-
-def _metadata_keys(fields: Any) -> Iterator[bytes]:  # noqa: ANN401
-    """Yield the metadata keys of fields and of the fields inside them, except the field number of the file itself."""
-    for field in fields:
-        yield from (key for key in field.metadata or {} if key != b"PARQUET:field_id")
-        yield from _metadata_keys(_fields(field.type))
-
-
-def _features(schema: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Return Hugging Face's description of the columns, or {} if there is none."""
-    try:
-        features: dict[str, Any] = json.loads((schema.metadata or {})[_FEATURES_KEY])["info"]["features"]
-    except (KeyError, ValueError, TypeError):
-        return {}
-    return features if isinstance(features, dict) else {}
-
-
-def _kept_features(schema: Any, kept: Collection[str]) -> dict[str, Any]:  # noqa: ANN401
-    """Return the description of the columns that are kept, reduced to types and names of classes."""
-    found = {name: _reduced_feature(one) for name, one in _features(schema).items() if name in kept}
-    features = {name: one for name, one in found.items() if one is not None}
-    return features if len(json.dumps(features)) <= _MOST_FEATURES else {}
-
-
-def _reduced_feature(feature: Any) -> Any:  # noqa: ANN401
-    """Return a description of Hugging Face with the keys that readers need, in one order; None if it is another one.
-
-    A description could otherwise hold anything.
-    """
-    if isinstance(feature, list):  # of one kind
-        inner = [_reduced_feature(one) for one in feature]
-        return inner if len(inner) == 1 and inner[0] is not None else None
-    if not isinstance(feature, dict):
-        return None
-    kind = feature.get("_type")
-    if kind is None:  # a structure
-        fields = {name: _reduced_feature(one) for name, one in feature.items()}
-        return fields if all(fields.values()) else None
-    if kind == "Value" and _DATA_TYPE.fullmatch(str(feature.get("dtype"))):
-        return {"dtype": feature["dtype"], "_type": kind}
-    names = feature.get("names")
-    if kind == "ClassLabel" and isinstance(names, list) and all(isinstance(one, str) for one in names):
-        return {"names": names, "_type": kind}
-    inner = _reduced_feature(feature.get("feature"))
-    if kind in ("Sequence", "List", "LargeList") and inner is not None:
-        length = feature.get("length", -1)
-        fixed = {"length": length} if type(length) is int and 0 <= length < 1 << 31 else {}
-        return {"feature": inner, **fixed, "_type": kind}
-    return None
+        return set(schema.names) - {image_column(schema)}
 
 
 def _entry(row: int, image: Any, kept: dict[str, Any]) -> Entry | Damaged:  # noqa: ANN401
     data, path = (image.get("bytes"), image.get("path")) if isinstance(image, dict) else (image, None)
     base = PurePosixPath(path or "").name
-    name = f"{row}/{base if 0 < len(base.encode()) <= _MOST_NAME else f'{row:08}'}"
+    name = f"{row}/{base if 0 < len(base.encode()) <= MOST_NAME else f'{row:08}'}"
     if not data:
         return Damaged(name, "has no image data")
     try:
@@ -294,7 +165,7 @@ class Writer:
         for name in self._rows[0][1]["values"]:
             columns[name] = pa.concat_arrays([kept["values"][name] for _, kept in self._rows])
         info = {"info": {"features": {column: {"_type": "Image"}, **features}}}
-        table = pa.table(columns).replace_schema_metadata({_FEATURES_KEY: json.dumps(info).encode()})
+        table = pa.table(columns).replace_schema_metadata({FEATURES_KEY: json.dumps(info).encode()})
         if self._writer is None:
             self._writer = pq.ParquetWriter(
                 pa.PythonFile(self._sink, mode="w"),
@@ -347,7 +218,7 @@ def members(file: BinaryIO) -> Iterator[Member]:
     """Yield one member per row. The piece is its row group."""
     check_declared(file, compressed=False)
     source = pq.ParquetFile(file)
-    column = _image_column(source.schema_arrow, Options())
+    column = image_column(source.schema_arrow)
     for group in range(source.num_row_groups):
         images = source.read_row_group(group, columns=[f"{column}.path"]).column(column)
         yield from (Member(image["path"], group, position) for position, image in enumerate(images.to_pylist()))
@@ -355,7 +226,7 @@ def members(file: BinaryIO) -> Iterator[Member]:
 
 def load(file: BinaryIO, piece: int) -> Sequence[Released]:
     source = pq.ParquetFile(file)
-    return _Rows(source.read_row_group(piece), _image_column(source.schema_arrow, Options()))
+    return _Rows(source.read_row_group(piece), image_column(source.schema_arrow))
 
 
 class _Rows(Sequence[Released]):
@@ -370,13 +241,6 @@ class _Rows(Sequence[Released]):
     def __getitem__(self, position: Any) -> Any:  # noqa: ANN401
         row = {name: self._table.column(name)[position].as_py() for name in self._table.column_names}
         return load_png(row.pop(self._column)["bytes"], row)
-
-
-def class_names(file: BinaryIO) -> dict[str, list[str]]:
-    """Return the names of the classes of each column that Hugging Face's description calls a class label."""
-    features = _features(pq.read_schema(file))
-    found = {name: one for name, one in features.items() if isinstance(one, dict) and one.get("_type") == "ClassLabel"}
-    return {name: list(one.get("names", [])) for name, one in found.items()}
 
 
 class _Comparison:
@@ -405,14 +269,14 @@ def check(file: BinaryIO, claims: Claims) -> Iterator[Content]:
     size = check_declared(file, compressed=False)
     source = pq.ParquetFile(file, pre_buffer=False)
     schema = source.schema_arrow
-    for key in [*(schema.metadata or {}), *_metadata_keys(schema)]:
-        if key != _FEATURES_KEY:
+    for key in [*(schema.metadata or {}), *metadata_keys(schema)]:
+        if key != FEATURES_KEY:
             yield Content(None, problem=f"has unknown metadata: {key.decode('utf-8', 'replace')}")
-    column = _image_column(schema, Options(keep=tuple(schema.names)))
+    column = image_column(schema, schema.names)
     kept = [name for name in schema.names if name != column]
     for name in kept:
         yield Content(name, kept=name)
-    features = _kept_features(schema, kept)
+    features = kept_features(schema, kept)
     comparison = _Comparison(file)
     writer = Writer(cast("TemporaryFile", comparison), Options())
     held = 0
@@ -421,10 +285,10 @@ def check(file: BinaryIO, claims: Claims) -> Iterator[Content]:
         if held > size:  # a dictionary could repeat one long value in every row
             raise ImageError("holds more in its rows than it has bytes")
         for position, image in enumerate(batch.column(column).to_pylist()):
-            if len(image["path"].encode()) > _MOST_NAME + len(".png"):
-                yield Content(None, problem=f"has an image whose name has more than {_MOST_NAME} bytes")
+            if len(image["path"].encode()) > MOST_NAME + len(".png"):
+                yield Content(None, problem=f"has an image whose name has more than {MOST_NAME} bytes")
             yield check_png(io.BytesIO(image["bytes"]), len(image["bytes"]), image["path"], claims)
-            values = {name: _one_row(batch.column(name), position) for name in kept}
+            values = {name: one_row(batch.column(name), position) for name in kept}
             writer.add_row(image, {"column": column, "values": values, "features": features})
     writer.close()
     if not comparison.is_equal or not comparison.is_at_end():

@@ -19,6 +19,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
+from ldp_slicing.arrays import word_bits_of
 from ldp_slicing.errors import ImageError
 from ldp_slicing.formats.base import Claims, Content, Entry, Member, Options, PixelBuffer, Released
 from ldp_slicing.plan import COLOUR_BITS
@@ -70,8 +71,7 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
                     old, new = (f"{width} x {height}" for height, width, *_ in (shape, pixels.shape))
                     raise ImageError(f"changes its frame size from {old} to {new} at frame {number}")
                 shape = pixels.shape
-                bits = COLOUR_BITS if pixels.ndim == 3 else 8
-                yield Entry(str(number), pixels, bits, digest, notices, number, about)
+                yield Entry(str(number), pixels, word_bits_of(pixels), digest, notices, number, about)
             if stream.frames and stream.frames != number:
                 raise ImageError(f"is cut off or damaged: {number} of {stream.frames} frames can be decoded")
     except ImageError:

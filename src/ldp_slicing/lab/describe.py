@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 from ldp_slicing.lab.learners.accounting import epsilon_per_source
@@ -12,14 +11,7 @@ from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.lab.rows import Mode, Row, Training
 
 
-def row_of(
-    task: TrainingTask,
-    experiment: str,
-    *,
-    method: str = "",
-    folds: tuple[int, ...] = (),
-    options: Mapping[str, str | float] | None = None,
-) -> Row:
+def row_of(task: TrainingTask, experiment: str, *, method: str = "") -> Row:
     """The unfinished row of a task that has not been trained yet: all the fields that identify it."""
     plans = task.plans or ((task.plan,) if task.plan else ())
     learnt_from = task.release in ("once", "every-epoch", "existing")
@@ -32,8 +24,6 @@ def row_of(
         prune=task.prune if plans or task.release == "view" else None,
         release=task.release,
         mode=mode,
-        folds=folds,
-        options=options or {},
         seed=task.seed,
         finished=False,
         recipe=recipe_to_dict(task.recipe),

@@ -34,9 +34,9 @@ def panels(
     return figure, axes
 
 
-def mosaic(names: Sequence[Sequence[str]], *, width: float = 10.0, height: float) -> tuple[Figure, dict[str, Any]]:
-    """A figure with panels by name, in rows. A name that is repeated is one panel. width, height: of all, in inches."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+def mosaic(names: Sequence[Sequence[str]], *, height: float) -> tuple[Figure, dict[str, Any]]:
+    """A figure with panels by name, in rows. A name that is repeated is one panel. height: of all, in inches."""
+    figure = Figure(figsize=(10.0, height), layout="constrained")
     axes: dict[str, Any] = figure.subplot_mosaic([[*row] for row in names])
     _grid(axes.values())
     return figure, axes

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -149,10 +149,10 @@ class Point:
         return max(self.leakage, self.dedicated_leakage or 0.0)
 
 
-def points(rows: Sequence[Row], candidates: Iterable[Candidate] = CANDIDATES) -> list[Point]:
+def points(rows: Sequence[Row]) -> list[Point]:
     """Every candidate for which both sides were measured, the least leaky first."""
     found = []
-    for one in candidates:
+    for one in CANDIDATES:
         learners, leakage = learners_of(one, rows), leakage_of(one, rows, dedicated=False)
         if learners and leakage is not None:
             test = fmean(row.metrics["test_accuracy"] for row in learners)
@@ -168,8 +168,8 @@ def leakage_of(candidate: Candidate, rows: Sequence[Row], *, dedicated: bool) ->
     return max(mine, key=lambda pair: len(pair[0].plans))[1].metrics["ssim"] if mine else None
 
 
-def learners_of(candidate: Candidate, rows: Sequence[Row], mode: str = "decoded") -> list[Row]:
-    return select(rows, method="learner", plan=candidate.plan, prune=candidate.prune, mode=mode)
+def learners_of(candidate: Candidate, rows: Sequence[Row]) -> list[Row]:
+    return select(rows, method="learner", plan=candidate.plan, prune=candidate.prune, mode="decoded")
 
 
 def best(found: Sequence[Point]) -> list[Point]:

@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.files import try_to_create_in
 from ldp_slicing.lab.rows import Row
-from ldp_slicing.manifest import check_outside_sets
+from ldp_slicing.sets import check_outside_sets
 
 
 def check_writable(folder: Path) -> None:

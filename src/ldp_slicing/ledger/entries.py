@@ -18,9 +18,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
+from ldp_slicing.digests import frame, tables_digest
 from ldp_slicing.errors import LedgerError, Reason
 from ldp_slicing.fingerprint import ENOUGH_MARKS
-from ldp_slicing.keys import frame, tables_digest
 from ldp_slicing.ledger.database import LedgerDatabase
 from ldp_slicing.ledger.file import read_meta
 from ldp_slicing.ledger.sums import Spent
@@ -45,7 +45,7 @@ class Intent:
 
     ``file`` is the SHA-256 of the bytes that the source was decoded from. ``frame`` is the number of a frame in its
     file, from 1, or 0 for a still image; questions about a whole file are asked with its first frame. ``forms`` are the
-    digests of its common forms (``keys.common_digests``): the same values at another bit depth have one in common.
+    digests of its common forms (``digests.common_digests``): the same values at another bit depth have one in common.
     ``marks`` are the parts of its coarse fingerprint, none for a frame. ``size`` is what the source is shrunk to, as in
     ``Slicer``, or None if it keeps its size: it is part of the view. ``released`` is the number of pixels of the
     release. ``mapping`` says how its values are mapped to a range, if they are; it is part of the view, too.

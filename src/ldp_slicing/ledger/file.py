@@ -22,9 +22,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from ldp_slicing.digests import frame
 from ldp_slicing.errors import KeyFileError, LedgerError
 from ldp_slicing.files import create_durably, lock_folder, make_folder, sync_file, sync_folder
-from ldp_slicing.keys import frame, new_key_file, read_key_file
+from ldp_slicing.keys import new_key_file, read_key_file
 from ldp_slicing.ledger.schema import LEDGER_VERSION, NEW, UPGRADES
 
 BUSY_SECONDS = 60.0

@@ -7,17 +7,20 @@ written again when the run ends, complete or not. docs/proofs.md, 13.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
 from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
-from ldp_slicing.manifest import has_card, write_manifest
+from ldp_slicing.ledger import Spent
+from ldp_slicing.manifest import write_manifest
 from ldp_slicing.release import records
 from ldp_slicing.release.ledger_join import LedgerJoin
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.state import RunState
 from ldp_slicing.release.target import ReleasePaths, check_own_card, uncounted_file
+from ldp_slicing.sets import has_card
 from ldp_slicing.storage import write_file
 from ldp_slicing.tables import round_up
 from ldp_slicing.view import block_of
@@ -25,6 +28,7 @@ from ldp_slicing.view import block_of
 CARDS_REMEMBERED = 10
 # By word length: the most releases of one source, and their eps per released pixel, per source pixel and per image.
 Stated = dict[str, tuple[int, float, float, float]]
+Sums = tuple[int, float, float]  # releases of one source, and their eps per released pixel and per source pixel
 
 
 @dataclass(frozen=True)
@@ -105,34 +109,27 @@ def make_card(
         slicer, known = settings.slicer(words.bits), ledger.most_spent(records.ledger_entries(words.bits))
         # Under an owner's key, equal frames are one entry of the ledger.
         video = Fraction(slicer.plan.realised_epsilon) * words.most_frames
-        video_source = video * block_of(slicer.prune) ** 2
-        times, epsilon, source, image = stated.get(str(words.bits), (0, 0.0, 0.0, 0.0))
-        times = max([times, words.most_frames, *(one.releases for one in known)])
-        epsilon = max([epsilon, round_up(video), *(one.epsilon for one in known)])
-        source = max([source, round_up(video_source), *(one.source_pixel_epsilon for one in known)])
+        one_video = (words.most_frames, round_up(video), round_up(video * block_of(slicer.prune) ** 2))
+        before = stated.get(str(words.bits), (0, 0.0, 0.0, 0.0))
+        times, epsilon, source = _largest([before[:3], one_video, *map(_sums, known)])
         pixels = max(width * height for width, height in words.sizes)
-        image = max([image, round_up(Fraction(epsilon) * pixels), *(one.image_epsilon for one in known)])
+        image = max([before[3], round_up(Fraction(epsilon) * pixels), *(one.image_epsilon for one in known)])
         stated[str(words.bits)] = (times, epsilon, source, image)
-        spent, unvoided = (epsilon, source, image), None
+        unvoided = None
         if any(one.unvoided for one in known):
-            kept = [one.unvoided or one for one in known]
-            unvoided = (
-                max([words.most_frames, *(one.releases for one in kept)]),
-                max([round_up(video), *(one.epsilon for one in kept)]),
-                max([round_up(video_source), *(one.source_pixel_epsilon for one in kept)]),
-            )
+            unvoided = _largest([one_video, *(_sums(one.unvoided or one) for one in known)])
         statements.append(
             Statement.of(
                 slicer.plan,
                 slicer.prune,
                 slicer.output,
                 words.sizes,
-                words.releases,
-                times,
-                spent,
-                slicer.size,
-                unvoided,
-                settings.values,
+                count=words.releases,
+                times=times,
+                spent=(epsilon, source, image),
+                size=slicer.size,
+                unvoided=unvoided,
+                value_range=settings.values,
             )
         )
     if not statements:
@@ -146,6 +143,16 @@ def make_card(
         series=records.has_kind(state, "dicom"),
     )
     return card, stated
+
+
+def _sums(spent: Spent) -> Sums:
+    return spent.releases, spent.epsilon, spent.source_pixel_epsilon
+
+
+def _largest(sums: Iterable[Sums]) -> Sums:
+    """Return the largest number of releases and the largest eps of each kind, which may be of different sources."""
+    releases, epsilon, source = (max(column) for column in zip(*sums, strict=True))
+    return releases, epsilon, source
 
 
 def write_card(paths: ReleasePaths, state: RunState, card: Card, stated: Stated) -> None:

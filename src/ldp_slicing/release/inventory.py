@@ -6,19 +6,21 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from ldp_slicing.card import CARD_BYTES
+from ldp_slicing.digests import frame
 from ldp_slicing.errors import ImageError, LdpSlicingError, Reason, ReleaseError
 from ldp_slicing.files import digest_of, read_limited
 from ldp_slicing.formats import KINDS, Kind, load_format, may_hold_images
 from ldp_slicing.formats.base import KeepableNames
-from ldp_slicing.keys import Secret, frame
+from ldp_slicing.keys import Secret
 from ldp_slicing.ledger import Ledger, run_id
-from ldp_slicing.manifest import CARD_NAME, card_beside, has_card, is_card
 from ldp_slicing.release.names import random_name
 from ldp_slicing.release.records import count_files, count_states
 from ldp_slicing.release.report import FileState
 from ldp_slicing.release.settings import ReleaseSettings
+from ldp_slicing.release.sources import read_bytes, source_kind
 from ldp_slicing.release.state import Finding, KnownOutput, RunState
-from ldp_slicing.release.target import ReleasePaths, is_whole, read_bytes, reserved_name, source_kind
+from ldp_slicing.release.target import ReleasePaths, is_whole, reserved_name
+from ldp_slicing.sets import CARD_NAME, card_beside, has_card, is_card
 from ldp_slicing.storage import SYSTEM_FILES, StoredFile, is_apple_double
 
 CLASS_NAME_FILES = ("meta", "batches.meta")  # CIFAR's names of classes, without images
@@ -79,7 +81,7 @@ def list_sources(paths: ReleasePaths, settings: ReleaseSettings, state: RunState
                 kind = "" if problem else source_kind(paths.source, found.path, frames=paths.frames)
                 state.enter(found, number, kind, problem)
                 if kind:
-                    state.names.request(found.path, suffix_of(kind))
+                    state.names.request(found.path, KINDS[kind].suffix)
     state.set_durably("ignored", ignored)
     state.set_durably("not selected", unselected)
     state.set_durably("card in sources", card)
@@ -161,11 +163,6 @@ def _problem(paths: ReleasePaths, settings: ReleaseSettings, found: StoredFile) 
     return None
 
 
-def suffix_of(kind: str) -> str:
-    """Return the usual suffix of what is written for a kind of source."""
-    return next(iter(KINDS[kind].writers))
-
-
 def check_voided(paths: ReleasePaths, state: RunState, ledger: Ledger) -> None:
     """Refuse outputs of a voided run: by the owner's word they were destroyed."""
     voided = ledger.voided_streams() & {*state.streams()}
@@ -237,7 +234,7 @@ def choose_names(paths: ReleasePaths, settings: ReleaseSettings, state: RunState
         if paths.output is not None:
             return paths.output
         if settings.names == "random":
-            return random_name(lambda item: secret.output_name(frame(salt, item)), path, suffix_of(kind))
-        return state.names.choose(path, suffix_of(kind))
+            return random_name(lambda item: secret.output_name(frame(salt, item)), path, KINDS[kind].suffix)
+        return state.names.choose(path, KINDS[kind].suffix)
 
     state.choose_names(choose)

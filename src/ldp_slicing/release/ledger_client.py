@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ldp_slicing.digests import common_digests, source_digest
 from ldp_slicing.fingerprint import marks_of
 from ldp_slicing.formats.base import Entry
 from ldp_slicing.ledger import Approval, Intent, Ledger, RunPolicy
-from ldp_slicing.plan import COLOUR_BITS
-from ldp_slicing.release.digests import digests_of
+from ldp_slicing.plan import channel_bits
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.slicer import Slicer
 
@@ -105,23 +105,43 @@ def intent_of(request: ReleaseRequest, slicer: Slicer) -> Intent:
         request.file,
         slicer.plan,
         slicer.prune,
-        request.frame,
-        request.forms,
-        request.marks,
-        slicer.size if request.is_shrunk else None,
-        request.released,
-        request.mapping,
+        frame=request.frame,
+        forms=request.forms,
+        marks=request.marks,
+        size=slicer.size if request.is_shrunk else None,
+        released=request.released,
+        mapping=request.mapping,
     )
 
 
 def request_for(path: str, entry: Entry) -> ReleaseRequest:
     """Return the request for an image of the file of this path."""
-    name = f"{path}\0{entry.name}".encode("utf-8", "surrogateescape")
     digest, forms = digests_of(entry)
-    marks = () if entry.frame else marks_of(entry.pixels, 8 if entry.bits == COLOUR_BITS else entry.bits)
-    notices = entry.notices if entry.frame < 2 else ()  # the frames of a file share their notices
     how, (rows, columns) = entry.shrinking, entry.pixels.shape[:2]
-    released = rows * columns if how is None else how.released_height * how.released_width
-    mapping = "" if entry.original is None else entry.original.mapping
-    told = (forms, notices, entry.file_notices, marks, how is not None, released, mapping)
-    return ReleaseRequest(name, digest, entry.file, entry.bits, entry.frame, *told)
+    return ReleaseRequest(
+        f"{path}\0{entry.name}".encode("utf-8", "surrogateescape"),
+        digest,
+        entry.file,
+        entry.bits,
+        entry.frame,
+        forms=forms,
+        notices=entry.notices if entry.frame < 2 else (),  # the frames of a file share their notices
+        file_notices=entry.file_notices,
+        marks=() if entry.frame else marks_of(entry.pixels, channel_bits(entry.bits)),
+        is_shrunk=how is not None,
+        released=rows * columns if how is None else how.released_height * how.released_width,
+        mapping="" if entry.original is None else entry.original.mapping,
+    )
+
+
+def digests_of(entry: Entry) -> tuple[bytes, tuple[bytes, ...]]:
+    """Return the digests by which the ledger recognises a source: its own, and those of its common forms."""
+    pixels, bits = entry.pixels, channel_bits(entry.bits)
+    if entry.original is not None:  # a range that values are mapped to is part of the view, not of the source
+        pixels, bits = entry.original.pixels, entry.original.bits
+        if pixels.dtype.kind == "f":
+            pixels = pixels.view(f"u{pixels.dtype.itemsize}")
+    if bits > 16:
+        return source_digest(pixels, bits), ()
+    signed, inverted = (entry.kept.get(name) is True for name in ("signed", "inverted"))  # of a DICOM file
+    return source_digest(pixels, bits), common_digests(pixels, bits, signed=signed, inverted=inverted)

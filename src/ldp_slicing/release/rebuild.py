@@ -24,12 +24,12 @@ from ldp_slicing.formats.base import Damaged, Reader
 from ldp_slicing.keys import read_key_file
 from ldp_slicing.ledger import Intent, Ledger, RunPolicy
 from ldp_slicing.ledger.file import create_again, keyed_digest
-from ldp_slicing.manifest import STATE_NAME
 from ldp_slicing.release.ledger_client import intent_of, request_for
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.sources import open_sources
 from ldp_slicing.release.state import RunState, decode_path
 from ldp_slicing.release.state_file import LEDGER_CHECK, SETTINGS
+from ldp_slicing.sets import STATE_NAME
 from ldp_slicing.storage import EVERYTHING, SourceFiles, printable
 
 # Into which table of the ledger, and from which copies. The entries come last: they refer to plans.
@@ -138,12 +138,15 @@ class _Restorer:
     has_key: bool
     numbers: set[int] = field(default_factory=set)  # of the entries that were made anew
 
+    @property
+    def is_owners(self) -> bool:
+        return bool(self.state.get("parameters")["key"] != "run")
+
     def restore(self) -> int:
         """Return how many source files were read again."""
         parameters = self.state.get("parameters")
         if parameters is None:  # killed before it had begun
             return 0
-        self.is_owners = parameters["key"] != "run"
         if self.has_key:
             self._restore_copies()
         elif lost := self.state.execute(_UNMATCHED).fetchone()[0]:

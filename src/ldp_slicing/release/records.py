@@ -10,7 +10,7 @@ from typing import Any
 from ldp_slicing.errors import Reason
 from ldp_slicing.formats import CIFAR_ENDINGS
 from ldp_slicing.ledger import Selection
-from ldp_slicing.manifest import AGAIN, LOST
+from ldp_slicing.manifest import AGAIN, LOST, RELEASED
 from ldp_slicing.release.report import FileState
 from ldp_slicing.release.state import Finding, RunState, decode_path, encode_path
 from ldp_slicing.wording import counted
@@ -257,7 +257,7 @@ def manifest_lines(state: RunState) -> Iterator[dict[str, Any]]:
         "WHERE state = 'released' ORDER BY name, position"
     )
     for name, sha256, is_lost, replaces, member, frames, width, height, bits in state.execute(query):
-        status = LOST if is_lost else AGAIN if replaces else "released"
+        status = LOST if is_lost else AGAIN if replaces else RELEASED
         line = {"output": decode_path(name), "sha256": sha256.hex(), "status": status}
         if is_lost:  # nobody can look, but the card counts it
             line |= {"width": width, "height": height, "word_bits": bits}

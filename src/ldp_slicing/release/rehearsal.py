@@ -20,10 +20,10 @@ from ldp_slicing.errors import Reason, ReleaseError
 from ldp_slicing.files import lock_folder
 from ldp_slicing.keys import Secret, read_key_file
 from ldp_slicing.ledger import Ledger
-from ldp_slicing.manifest import STATE_NAME
 from ldp_slicing.randomness import KEY_BYTES
 from ldp_slicing.release.state import RunState
 from ldp_slicing.release.state_file import KEY_NAME
+from ldp_slicing.sets import STATE_NAME
 from ldp_slicing.storage import LocalStorage, Storage, StoredFile, TemporaryFile
 
 ATTEMPTS = 10  # to copy a ledger while nobody writes to it

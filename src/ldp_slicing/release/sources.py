@@ -1,12 +1,15 @@
-"""What a run reads: a file, a folder, a zip file, or several of these."""
+"""What a run reads: a file, a folder, a zip file, or several of these; and of which kind a source file is."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-from ldp_slicing.errors import Reason, ReleaseError
+from ldp_slicing.errors import ImageError, Reason, ReleaseError
+from ldp_slicing.formats import detect_kind, read_head
+from ldp_slicing.integrity import read_whole
 from ldp_slicing.storage import LocalStorage, Readable, Selection, SourceFiles, ZipStorage, is_remote, remote
 
 
@@ -67,3 +70,22 @@ def _open(source: str) -> tuple[Readable, str | None, str]:
     if path.suffix.lower() == ".zip":
         return ZipStorage(path), None, name
     return LocalStorage(path.parent, only=path.name), path.name, name
+
+
+def source_kind(storage: Readable, path: str, *, frames: bool) -> str:
+    """Return the kind of a source file. ``frames``: an animation is a kind of its own."""
+    whole = (lambda: read_bytes(storage, path, _read_image_file)) if frames else None
+    return detect_kind(path, lambda: read_bytes(storage, path), whole)
+
+
+def read_bytes(storage: Readable, path: str, read: Callable[[BinaryIO], bytes] = read_head) -> bytes:
+    """Return bytes of a file, or nothing if it cannot be read."""
+    try:
+        return read(storage.open(path))
+    except (ImageError, OSError):
+        return b""
+
+
+def _read_image_file(file: BinaryIO) -> bytes:
+    with file:
+        return read_whole(file)

@@ -19,8 +19,8 @@ from typing import Any
 from ldp_slicing.errors import Reason, ReleaseError
 from ldp_slicing.files import OWNERS_NOTE, lock_folder, sync_folder, write_atomically
 from ldp_slicing.keys import Secret, destroy_key_file, new_key_file, read_key_file
-from ldp_slicing.manifest import STATE_NAME
 from ldp_slicing.release import names
+from ldp_slicing.sets import STATE_NAME
 
 STATE_VERSION = 14
 KEY_NAME = "key"

@@ -14,14 +14,13 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from ldp_slicing.errors import ImageError, Reason, ReleaseError
 from ldp_slicing.files import digest_of, lock_folder, try_to_create_in
-from ldp_slicing.formats import KINDS, WRITERS, detect_kind, read_head
-from ldp_slicing.integrity import read_whole
+from ldp_slicing.formats import KINDS, WRITERS
 from ldp_slicing.ledger import default_ledger
-from ldp_slicing.manifest import (
+from ldp_slicing.release.sources import open_sources, source_kind
+from ldp_slicing.sets import (
     BLANK,
     CARD_NAME,
     MANIFEST_NAME,
@@ -31,11 +30,9 @@ from ldp_slicing.manifest import (
     has_card,
     read_or_empty,
 )
-from ldp_slicing.release.sources import open_sources
 from ldp_slicing.storage import (
     PARTIAL,
     LocalStorage,
-    Readable,
     RemoteStorage,
     Selection,
     SourceFiles,
@@ -74,6 +71,11 @@ class ReleasePaths:
         else:
             folder = os.path.realpath(target.root) if isinstance(target, LocalStorage) else ""
         return f"{folder}/{self.output or ''}"
+
+    @property
+    def places(self) -> dict[str, str]:
+        """Where the run writes and where its state lies, as the ledger records it."""
+        return {"target": self.location, "state": str(self.state.absolute())}
 
 
 # Where to read and write
@@ -128,25 +130,6 @@ def default_state(target: str) -> Path:
     if is_remote(target):
         return default_ledger().parent / "runs" / hashlib.sha256(os.fsencode(target.rstrip("/"))).hexdigest()[:32]
     return Path(f"{os.path.realpath(target)}{STATE_SUFFIX}")  # one target has one state, whatever name it is given by
-
-
-def source_kind(storage: Readable, path: str, *, frames: bool) -> str:
-    """Return the kind of a source file. ``frames``: an animation is a kind of its own."""
-    whole = (lambda: read_bytes(storage, path, read_image_file)) if frames else None
-    return detect_kind(path, lambda: read_bytes(storage, path), whole)
-
-
-def read_bytes(storage: Readable, path: str, read: Callable[[BinaryIO], bytes] = read_head) -> bytes:
-    """Return bytes of a file, or nothing if it cannot be read."""
-    try:
-        return read(storage.open(path))
-    except (ImageError, OSError):
-        return b""
-
-
-def read_image_file(file: BinaryIO) -> bytes:
-    with file:
-        return read_whole(file)
 
 
 def _check_remote_overlap(source: str, target: str) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.ledger import Ledger, RunRecord
-from ldp_slicing.manifest import STATE_NAME
 from ldp_slicing.release.state import RunState
+from ldp_slicing.sets import STATE_NAME
 from ldp_slicing.storage import LocalStorage, Storage, is_remote, remote
 
 

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, cast
 
+from ldp_slicing.digests import frame, tables_digest
 from ldp_slicing.errors import ImageError, LdpSlicingError, LedgerError, PlanError, Reason
 from ldp_slicing.files import CHUNK_BYTES, digest_of_open
-from ldp_slicing.formats import KINDS, WRITERS, load_format
+from ldp_slicing.formats import KINDS, WRITERS, load_format, suffix_of
 from ldp_slicing.formats.base import Damaged, Entry, Options, Reader, Writer
-from ldp_slicing.keys import Secret, frame, tables_digest
+from ldp_slicing.keys import Secret
 from ldp_slicing.ledger import Approval
 from ldp_slicing.release.ledger_client import LedgerClient, ReleaseRequest, request_for
 from ldp_slicing.release.report import FileReport, FileState, FileTask, MemberRelease, SkippedMember
@@ -229,7 +230,7 @@ class Worker:
     def _write(self, output: _Output, entry: Entry, request: ReleaseRequest, approval: Approval) -> None:
         name, settings, secret = output.report.task.output, self.context.settings, self.context.secret
         if output.writer is None:
-            kind: type[Writer] = load_format(WRITERS[name[name.rindex(".") :].lower()]).Writer
+            kind: type[Writer] = load_format(WRITERS[suffix_of(name)]).Writer
             output.file = self.context.target.create(name)
             output.writer = kind(output.file, self.context.options)
         slicer = settings.slicer(entry.bits)

@@ -23,9 +23,10 @@ from ldp_slicing.audit.noise import agreement_p_values, clamped_p_value, count_n
 from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.files import lock_folder, make_folder
-from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, RELEASED, write_manifest
+from ldp_slicing.manifest import RELEASED, write_manifest
 from ldp_slicing.plan import COLOUR_BITS, Plan
 from ldp_slicing.png import HEADER_BYTES, read_header, read_release_png
+from ldp_slicing.sets import CARD_NAME, MANIFEST_NAME
 from ldp_slicing.storage import LocalStorage, write_file
 from ldp_slicing.view import Padded, Prune, Size, sizing
 

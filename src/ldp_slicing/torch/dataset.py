@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
+from ldp_slicing.arrays import as_batch
 from ldp_slicing.card import Card
+from ldp_slicing.digests import source_digest
 from ldp_slicing.errors import CardError, ImageError, LdpSlicingError, ReleaseError
-from ldp_slicing.keys import source_digest
-from ldp_slicing.slicer import Slicer, as_batch
+from ldp_slicing.plan import channel_bits
+from ldp_slicing.slicer import Slicer
 from ldp_slicing.torch.decode import check_transform
 from ldp_slicing.torch.distributed import check_single_process, process_count, wait_for_store
 from ldp_slicing.torch.images import IMAGE_TYPES, ImageKind, check_label, from_pixels, pixels_to_tensor, to_pixels
@@ -285,7 +287,7 @@ def _release_items(
     count = _count_items(dataset)
     forms: list[tuple[str, tuple[str, ...], ImageKind, int, tuple[str, ...]]] = []  # of the first item
     shapes, all_labels, sources_seen = [], [], Counter[bytes]()
-    bits = 8 if slicer.plan.is_colour else slicer.plan.word_bits
+    bits = channel_bits(slicer.plan.word_bits)
 
     def checked_sources() -> Iterator[Array]:
         """Yield sources [H, W, C]. An item is checked before its batch is released, so refusing it costs nothing."""

@@ -21,9 +21,9 @@ from torch import Tensor
 from ldp_slicing.card import Statement
 from ldp_slicing.errors import ImageError, ReleaseError
 from ldp_slicing.images import read_image
-from ldp_slicing.manifest import CARD_NAME
 from ldp_slicing.opened import Item, OpenedReleases
 from ldp_slicing.plan import Plan
+from ldp_slicing.sets import CARD_NAME
 from ldp_slicing.torch.decode import FIT_ROUNDS, FIT_STEPS, Decoder, check_plan
 from ldp_slicing.torch.images import pixels_to_tensor
 from ldp_slicing.torch.reconstruct import Reconstructor

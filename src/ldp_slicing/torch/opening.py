@@ -98,7 +98,7 @@ class ReleasedFiles(Dataset[Any]):
         first = self._opened.items[0].path
         if isinstance(self._label, str) and suffix_of(first) == ".parquet":
             with self._opened.place.open(first) as file:
-                return tuple(load_format("parquet").class_names(file).get(self._label, ()))
+                return tuple(load_format("parquet_columns", "parquet").class_names(file).get(self._label, ()))
         return ()
 
     def __len__(self) -> int:

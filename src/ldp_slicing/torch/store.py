@@ -29,9 +29,9 @@ from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
 from ldp_slicing.files import atomic_path, sync_file
 from ldp_slicing.formats.base import Member, Released
-from ldp_slicing.manifest import CARD_NAME
 from ldp_slicing.opened import Item, OpenedReleases
 from ldp_slicing.plan import Plan
+from ldp_slicing.sets import CARD_NAME
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.storage import LocalStorage
 from ldp_slicing.torch.images import ImageKind

@@ -12,7 +12,8 @@ from PIL import Image
 pytest.importorskip("torch")
 
 from ldp_slicing.errors import LdpSlicingError
-from ldp_slicing.lab.advise.sources import SourceSet, check_enough, list_sources, read_sources
+from ldp_slicing.lab.advise.listing import list_sources
+from ldp_slicing.lab.advise.sources import SourceSet, check_enough, read_sources
 from ldp_slicing.lab.advise.splits import linkage_test, split
 from tests.lab.advise.images import stripes, write_folder
 

@@ -7,8 +7,8 @@ import typer
 
 from ldp_slicing.cli.common import LedgerOption, out, plain, refusals_exit
 from ldp_slicing.ledger import default_ledger
-from ldp_slicing.manifest import check_outside_sets
 from ldp_slicing.release.rebuild import rebuild as rebuild_ledger
+from ldp_slicing.sets import check_outside_sets
 from ldp_slicing.wording import counted
 
 

@@ -16,8 +16,8 @@ from ldp_slicing.formats import KINDS, load_format
 from ldp_slicing.formats.base import Options
 from ldp_slicing.formats.single import read_single
 from ldp_slicing.ledger import Ledger, RunRecord, Spent, default_ledger
-from ldp_slicing.release.digests import digests_of
-from ldp_slicing.release.target import source_kind
+from ldp_slicing.release.ledger_client import digests_of
+from ldp_slicing.release.sources import source_kind
 from ldp_slicing.storage import LocalStorage
 from ldp_slicing.wording import counted, number
 

@@ -16,7 +16,7 @@ from ldp_slicing.errors import ImageError
 from ldp_slicing.formats.base import Entry, Options, PixelBuffer
 from ldp_slicing.formats.dicom.tags import TAGS
 from ldp_slicing.formats.dicom.uids import ROOT, Uids, uids_of
-from ldp_slicing.plan import COLOUR_BITS
+from ldp_slicing.plan import COLOUR_BITS, channel_bits
 from ldp_slicing.storage import TemporaryFile
 
 _SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7"
@@ -53,7 +53,7 @@ class DicomHeader:
 
     @property
     def sample_bits(self) -> int:
-        return 8 if self.is_colour else self.bits
+        return channel_bits(self.bits)
 
     @property
     def sample_bytes(self) -> int:

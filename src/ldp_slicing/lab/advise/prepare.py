@@ -17,9 +17,10 @@ from ldp_slicing.lab.advise.budget import SEEDS
 from ldp_slicing.lab.advise.grid import BUDGETS, Setting, default_sides, make_grid
 from ldp_slicing.lab.advise.learning import Bench
 from ldp_slicing.lab.advise.linking import FEWEST_PAIRS, load_judge
+from ldp_slicing.lab.advise.listing import list_sources, read_source
 from ldp_slicing.lab.advise.networks import Effort
 from ldp_slicing.lab.advise.request import Request, Talk
-from ldp_slicing.lab.advise.sources import SourceSet, check_enough, list_sources, read_source, read_sources, to_shape
+from ldp_slicing.lab.advise.sources import SourceSet, check_enough, read_sources, to_shape
 from ldp_slicing.lab.advise.splits import LinkageTest, Parts, linkage_test, split
 from ldp_slicing.lab.advise.work import begun, check_work
 from ldp_slicing.lab.learners.training import find_device

@@ -12,7 +12,7 @@ from ldp_slicing.errors import DataError, LdpSlicingError
 from ldp_slicing.lab.advise.findings import Rule
 from ldp_slicing.lab.advise.grid import SMALLEST_RELEASE, Family
 from ldp_slicing.lab.run_folder import check_writable
-from ldp_slicing.manifest import STATE_SUFFIX
+from ldp_slicing.sets import STATE_SUFFIX
 from ldp_slicing.view import Prune
 
 

@@ -43,11 +43,11 @@ class VerificationSet:
     drawn: int | None = None
 
 
-def open_face_set(path: Path, *, count: int = PAIRS, seed: int = 0) -> VerificationSet:
+def open_face_set(path: Path, *, count: int = PAIRS) -> VerificationSet:
     """Open a verification set of aligned faces, 112 x 112.
 
     path: an InsightFace ``.bin``; a folder of people, with or without LFW's ``pairs.txt``; or a list of images and the
-    numbers of their people, as CelebA's. count, seed: of the pairs that are drawn if the set has none, see
+    numbers of their people, as CelebA's. count: of the pairs that are drawn if the set has none, by
     ``draw_face_pairs``.
     """
     if path.suffix == ".bin":
@@ -67,7 +67,7 @@ def open_face_set(path: Path, *, count: int = PAIRS, seed: int = 0) -> Verificat
     if not files:
         raise DataError(f"{path} has no images: name a folder with one folder per person")
     try:
-        pairs = draw_face_pairs(np.asarray(people, np.int64), count=count, seed=seed)
+        pairs = draw_face_pairs(np.asarray(people, np.int64), count=count)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
     return replace(_with_files(path, files, pairs), drawn=count)

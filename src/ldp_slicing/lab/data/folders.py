@@ -16,8 +16,9 @@ from ldp_slicing.card import Card
 from ldp_slicing.errors import DataError, LdpSlicingError, ReleaseError
 from ldp_slicing.images import read_image
 from ldp_slicing.lab.data.sets import ImageSet, ReleaseInfo, Split, require_file, require_folder
-from ldp_slicing.manifest import CARD_NAME, MANIFEST_NAME, has_card, read_manifest
+from ldp_slicing.manifest import read_manifest
 from ldp_slicing.plan import COLOUR_BITS
+from ldp_slicing.sets import CARD_NAME, MANIFEST_NAME, has_card
 from ldp_slicing.storage import LocalStorage
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"})
@@ -99,13 +100,13 @@ def list_images(root: Path) -> list[Path]:
     return [path for path in sorted(root.rglob("*")) if path.suffix.lower() in SUFFIXES]
 
 
-def read_list(path: Path, *, size: tuple[int, int] | None = None, grey: bool | None = False) -> Split:
+def read_list(path: Path, *, grey: bool | None = False) -> Split:
     """Read a list with lines such as ``relative/path.jpg 7``: an image in the list's folder and its class number.
 
     If the image does not exist, its release is read: the same path with the suffix .png.
     """
     files, labels = zip(*listed_images(path), strict=True)
-    return Split(read_images(files, size=size, grey=grey), np.array(labels, np.int64))
+    return Split(read_images(files, grey=grey), np.array(labels, np.int64))
 
 
 def listed_images(path: Path) -> list[tuple[Path, int]]:
@@ -129,7 +130,7 @@ def listed_images(path: Path) -> list[tuple[Path, int]]:
     return found
 
 
-def load_folder(root: Path, *, size: tuple[int, int] | None = None) -> ImageSet:
+def load_folder(root: Path) -> ImageSet:
     """Load ``root/train`` and ``root/test`` (one folder per class), or the lists ``train.txt`` and ``test.txt``.
 
     The set is grey if all images are. Images that a card of `privatize` covers are releases.
@@ -146,7 +147,7 @@ def load_folder(root: Path, *, size: tuple[int, int] | None = None) -> ImageSet:
         files = [file for name in ("train", "test") for file in list_images(root / name)]
     grey = bool(files) and all_grey(files)
     release_info = read_release_info(files, grey=grey)
-    return replace(_load_folder(root, size, grey=grey), release_info=release_info)
+    return replace(_load_folder(root, grey=grey), release_info=release_info)
 
 
 def read_release_info(files: Sequence[Path], *, grey: bool) -> ReleaseInfo | None:
@@ -193,12 +194,12 @@ def _read_card(card: Path, *, grey: bool) -> ReleaseInfo:
     return ReleaseInfo(statements[0].plan, statements[0].prune, statements[0].most_spent[0])
 
 
-def _load_folder(root: Path, size: tuple[int, int] | None, *, grey: bool) -> ImageSet:
+def _load_folder(root: Path, *, grey: bool) -> ImageSet:
     if (root / "train.txt").is_file():
-        train, test = (read_list(root / f"{name}.txt", size=size, grey=grey) for name in ("train", "test"))
+        train, test = (read_list(root / f"{name}.txt", grey=grey) for name in ("train", "test"))
         classes = 1 + int(max(train.labels.max(), test.labels.max()))
         return ImageSet(root.name, classes, train, test)
-    (train, names), (test, tested) = (read_folder(root / name, size=size, grey=grey) for name in ("train", "test"))
+    (train, names), (test, tested) = (read_folder(root / name, grey=grey) for name in ("train", "test"))
     if names != tested:
         raise DataError(f"{root}: the classes of train, {', '.join(names)}, are not those of test, {', '.join(tested)}")
     return ImageSet(root.name, len(names), train, test)

@@ -128,9 +128,9 @@ def split_recogniser(teacher: nn.Module) -> tuple[nn.Module, nn.Module]:
     raise LdpSlicingError(f"cannot split a {type(teacher).__name__}: give dlib's recogniser or an nn.Sequential")
 
 
-def _decoder(features: int, size: tuple[int, ...], width: int = 64) -> nn.Module:
+def _decoder(features: int, size: tuple[int, ...]) -> nn.Module:
     """[N, features, h, w] to [N, 3, *size], 0..1: convolutions before and after two enlargements."""
-    half = tuple(-(-side // 2) for side in size)
+    width, half = 64, tuple(-(-side // 2) for side in size)
     layers: list[nn.Module] = [nn.Conv2d(features, width, 3, padding=1), nn.ReLU()]
     for target in (half, size):
         layers += [nn.Upsample(target, mode="bilinear"), nn.Conv2d(width, width, 3, padding=1), nn.ReLU()]

@@ -85,21 +85,19 @@ class LinearInverse:
 
 
 @torch.no_grad()
-def invert_linearly(
-    maps: Tensor, scales: Tensor, prior: Tensor | None = None, *, steps: int = STEPS, smoothness: float = 1.0
-) -> LinearInverse:
+def invert_linearly(maps: Tensor, scales: Tensor, prior: Tensor | None = None, *, steps: int = STEPS) -> LinearInverse:
     """Reconstruct images from maps with Laplace noise, by conjugate gradients in float64 from the prior.
 
     Minimises, for each colour plane X, sum |map(X) - observed|^2 / (2 scale^2) + |gradient of (X - prior)|^2 /
     variance.
 
     maps: [N, 192, H, W]. scales: [192], the noise of each map; infinity for a map that is not there; some small number
-    without noise. prior: [3, H, W] RGB of 0..255, such as the mean image; grey by default. smoothness: a factor of the
-    second term. The residual is the root mean square of the first term, relative to that of the observed maps.
+    without noise. prior: [3, H, W] RGB of 0..255, such as the mean image; grey by default.
+    The residual is the root mean square of the first term, relative to that of the observed maps.
     """
     device, (height, width) = maps.device, maps.shape[2:]
     weights = (0.5 / scales.double().to(device).square()).view(3, 8, 8)
-    factor = smoothness * torch.tensor(SMOOTHNESS, dtype=torch.float64, device=device).view(3, 1, 1)
+    factor = torch.tensor(SMOOTHNESS, dtype=torch.float64, device=device).view(3, 1, 1)
     rows, columns = (_operator(side, device, torch.float64) for side in (height, width))
     steep, across = (_laplacian(side, device) for side in (height, width))
     ups, sides = (torch.stack([one[u::8].T @ one[u::8] for u in range(8)]) for one in (rows, columns))

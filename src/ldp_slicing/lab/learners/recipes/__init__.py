@@ -80,13 +80,9 @@ def recipe(name: str) -> Recipe:
     file = resources.files(__package__) / f"{name}.toml"
     if not file.is_file():
         raise LdpSlicingError(f"no recipe {name!r}; available: {', '.join(recipes())}")
-    return read_recipe({"name": name} | tomllib.loads(file.read_text()))
-
-
-def read_recipe(content: dict[str, Any], kind: type[Recipe] = Recipe) -> Recipe:
-    """A recipe from the content of a TOML or JSON file."""
+    content = {"name": name} | tomllib.loads(file.read_text())
     plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
-    return kind(**plain)
+    return Recipe(**plain)
 
 
 def recipes_for(loss: str) -> list[str]:
