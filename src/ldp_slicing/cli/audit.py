@@ -47,7 +47,7 @@ def audit(
     target: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[DST]",
+            metavar="DST",
             help="A folder of releases, or one file with its card. Without it, this installation is audited.",
             show_default=False,
         ),
@@ -77,12 +77,14 @@ def audit(
     ] = False,
     report_path: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Also write the JSON report to this new file.", show_default=False),
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="Also write the JSON report to this new file.", show_default=False
+        ),
     ] = None,
     strict: Strict = False,
     as_json: Json = False,
 ) -> None:
-    """`ldp-slicing audit` or `ldp-slicing audit releases/`
+    """Examples: `ldp-slicing audit`, `ldp-slicing audit releases/`
 
     Look for evidence against the promise.
 

@@ -9,7 +9,7 @@ from ldp_slicing.selfcheck import check_installation
 
 
 def doctor(as_json: Json = False) -> None:
-    """`ldp-slicing doctor`
+    """Example: `ldp-slicing doctor`
 
     Show which backend is in use and why, and check that it returns the same bytes as the reference. Also show where
     the ledger is. The exit status is 1 if the bytes differ, or if there is no place for the ledger.

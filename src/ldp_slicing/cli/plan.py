@@ -48,7 +48,8 @@ def plan(
         str,
         typer.Option(
             "--size",
-            help="Width x height of the source that the promise is about.",
+            metavar="WxH",
+            help="Width and height of the source that the promise is about.",
             show_default="112x112, or the size to which the preset shrinks",
         ),
     ] = "112x112",
@@ -60,7 +61,7 @@ def plan(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """`ldp-slicing plan --epsilon 5.2` or `ldp-slicing plan --presets`
+    """Examples: `ldp-slicing plan --epsilon 5.2`, `ldp-slicing plan --presets`
 
     Show each slice of a plan with its epsilon and how often the noise changes it, and the promise for a slice, a
     released pixel, a source pixel and a whole image; then what an attacker got at the nearest measured setting. Nothing

@@ -23,7 +23,9 @@ def show(
     image: Annotated[
         Path, typer.Argument(metavar="IMAGE", help="The source: an image or a DICOM file.", show_default=False)
     ],
-    target: Annotated[Path, typer.Option("--out", "-o", help="New .png file for the sheet.", show_default=False)],
+    target: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="New .png file for the sheet.", show_default=False)
+    ],
     slices: Annotated[
         str | None,
         typer.Option(
@@ -38,10 +40,13 @@ def show(
     fit: Fit = None,
     pad: Pad = False,
     side: Annotated[
-        int, typer.Option("--side", min=16, max=1024, help="Largest width and height of a tile, in pixels.")
+        int,
+        typer.Option(
+            "--side", metavar="PIXELS", min=16, max=1024, help="Largest width and height of a tile, in pixels."
+        ),
     ] = 192,
 ) -> None:
-    """`ldp-slicing show portrait.jpg --out sheet.png`
+    """Example: `ldp-slicing show portrait.jpg --out sheet.png`
 
     Draw a sheet with an image, its view, its bit-planes, and releases from epsilon 1 to 58 with and without pruning.
 

@@ -32,7 +32,7 @@ def show(
     most: Annotated[int, typer.Option("--most", min=1, help="Number of sources to list, most spent first.")] = 10,
     as_json: Json = False,
 ) -> None:
-    """`ldp-slicing ledger` or `ldp-slicing ledger portrait.jpg`
+    """Examples: `ldp-slicing ledger`, `ldp-slicing ledger portrait.jpg`
 
     Show what was released so far: totals, and the sources on which most was spent; or what was spent on one source.
     `--json` exports every release.
