@@ -21,3 +21,8 @@ def number(value: float) -> str:
 def counted(count: int, what: str, many: str = "") -> str:
     """Format a count with its noun: "1 file", "1,000 files". ``many`` is an irregular plural."""
     return f"{count:,} {what if count == 1 else many or f'{what}s'}"
+
+
+def times(count: int) -> str:
+    """Format how often something happened: "once", "2 times"."""
+    return "once" if count == 1 else f"{count:,} times"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +31,7 @@ def test_slices_realised_epsilon_and_promises_are_printed() -> None:
         row = rows[chosen.slice_name(part)]
         assert f"0x{part.bits:06x}" in row
         assert number(part.epsilon) in row
-        assert f"{float(chosen.tables.change_probability(part.bits)):.4%}" in row
+        assert f"{100 * float(chosen.tables.change_probability(part.bits)):.4f} %" in row
     assert len(chosen.slices) == 24
     assert f"{number(chosen.realised_epsilon)} realised" in out
     assert "12" in rows["released pixel"]

@@ -411,7 +411,7 @@ def test_resuming_after_an_interruption_and_after_completion(tmp_path: Path) -> 
     assert "epsilon: 20.0 then, 3.0 now" in err
     status, _, err = privatize(source, tmp_path / "out2")
     assert status == 1
-    assert "not released: a.png: was released before, 1 time" in err
+    assert "not released: a.png: was released before, once" in err
     assert "another release would add up to epsilon 40" in err
     assert privatize(source, tmp_path / "out2", "--spend")[0] == 0
     result = CliRunner().invoke(app, ["verify", str(target)])
@@ -567,7 +567,7 @@ def test_equal_files_that_were_released_separately_are_reported(tmp_path: Path) 
     assert ran.exit_code == 0
     assert "b/a copy.png equals a.png" in ran.output
     assert "c.png equals a.png" in ran.output
-    assert "2 files with the same content as another: each was released with its own noise" in ran.output
+    assert "2 files with the same content as another: each has its own noise" in ran.output
     ran = CliRunner().invoke(
         app, ["privatize", str(tmp_path / "in"), str(tmp_path / "once"), "--duplicates", "once", "--spend", "-e", "20"]
     )

@@ -30,4 +30,4 @@ def new(file: Annotated[Path, typer.Argument(metavar="FILE", help="New key file.
     """
     check_outside_sets(file)
     new_key_file(file)
-    out.print(f"{plain(str(file))} (mode 0600; anybody who has it can remove the noise)")
+    out.print(f"written to {plain(str(file))} (mode 0600): anybody who has this key can remove the noise")

@@ -98,15 +98,15 @@ def plan(
         title_justify="left",
     )
     for part, probability in zip(chosen.slices, probabilities, strict=True):
-        table.add_row(chosen.slice_name(part), f"0x{part.bits:06x}", number(part.epsilon), f"{probability:.4%}")
-    released = f"{statement.width[0]}x{statement.height[0]}"
-    shrunk = "" if released == f"{width}x{height}" else f", shrunk to {released}"
+        table.add_row(chosen.slice_name(part), f"0x{part.bits:06x}", number(part.epsilon), f"{100 * probability:.4f} %")
+    source, released = f"{width} x {height}", f"{statement.width[0]} x {statement.height[0]}"
+    shrunk = "" if released == source else f", shrunk to {released}"
     levels = Table(
         "unit",
         "epsilon",
         "two values told apart",
         "why",
-        title=f"the promise, {size}{shrunk}, pruning: {pruning(setting.prune)}",
+        title=f"the promise, {source}{shrunk}, pruning: {pruning(setting.prune)}",
         title_justify="left",
     )
     for level in statement.levels:

@@ -176,19 +176,26 @@ def print_report(run: Run, seconds: float, target: str, said: Collection[str]) -
     if run.is_dry:
         print_dry(run)
         return
-    out.print(describe_counts(records.count_files(run.state), run.inventory.kept, seconds))
+    counts = records.count_files(run.state)
+    out.print(describe_counts(counts, run.inventory.kept, seconds))
     if run.result.problem:
         err.print(
             f"[bold red]no card:[/bold red] {plain(run.result.problem)}; do not share these releases without a card"
         )
     elif card := run.result.card:
-        by_run = f" by run {run.id}" if run.id else ""
         for lowered in lowered_by_shrinking(run):
             out.print(lowered.sentence)
-        out.print(f"written to {plain(target)}{by_run}; {plain(run.paths.card_path)} states the promise:\n")
+        is_new = counts.released > run.inventory.kept
+        written = f"written to {plain(target)}{f' by run {run.id}' if run.id else ''}"
+        news = written if is_new else f"nothing new in {plain(target)}"
+        out.print(f"{news}; {plain(run.paths.card_path)} states the promise:\n")
         print_statements(card)
         if missing := sum(one.reason not in OF_RELEASES for one in problems):
-            what = counted(missing, "file or member", "files or members")
+            what = (
+                counted(missing, "file or member", "files or members")
+                if counts.members_failed
+                else (counted(missing, "file"))
+            )
             err.print(f"\n[bold red]not released:[/bold red] {what}, for the reasons above")
 
 
@@ -203,8 +210,8 @@ def print_dry(run: Run) -> None:
     new = counts.released - run.inventory.kept
     before = f" ({run.inventory.kept:,} are released already)" if run.inventory.kept else ""
     out.print(f"dry run: {new:,} of {counted(counts.total, 'file')} would be released{before}")
-    room = "" if free is None else f"; {megabytes(free)} are free on the target's disk"
-    out.print(f"they would take {megabytes(run.written)}{room}")
+    room = "" if free is None else f"; {bytes_in_words(free)} are free on the target's disk"
+    out.print(f"they would take {bytes_in_words(run.written)}{room}")
     if lacks_space(run):
         err.print("[bold red]not enough space:[/bold red] free some, choose another target, or release smaller images")
     if run.result.problem:
@@ -215,9 +222,10 @@ def print_dry(run: Run) -> None:
     out.print("\nNothing was written or spent.")
 
 
-def megabytes(size: int) -> str:
-    """Return a number of bytes in MB, rounded up."""
-    return f"{-(-size // 100_000) / 10:,.1f} MB"
+def bytes_in_words(size: int) -> str:
+    """Return a number of bytes in MB or GB, rounded up."""
+    unit, name = (10**9, "GB") if size >= 10**9 else (10**6, "MB")
+    return f"{-(-size * 10 // unit) / 10:,.1f} {name}"
 
 
 def print_skipped(paths: list[str]) -> None:
@@ -243,9 +251,10 @@ def print_notices(run: Run, said: Collection[str]) -> None:
     for path, other in (equal := equal_files(run))[:SHOWN]:
         err.print(f"[yellow]notice:[/yellow] {plain(path)} equals {plain(other)}")
     if equal:
+        each = "each would get" if run.is_dry else "each has"
         err.print(
-            f"[yellow]notice:[/yellow] {counted(len(equal), 'file')} with the same content as another: each was "
-            "released with its own noise, and their budgets add up; --duplicates once releases only the first"
+            f"[yellow]notice:[/yellow] {counted(len(equal), 'file')} with the same content as another: {each} its own "
+            "noise, and their budgets add up; --duplicates once releases only the first"
         )
     for copy in itertools.islice(records.copies(run.state), SHOWN):
         err.print(f"[yellow]copy:[/yellow] {plain(copy)} equals an image that was released")

@@ -63,6 +63,8 @@ def show(
     if os.path.lexists(target):
         raise ReleaseError(f"{target} exists and is not overwritten: choose another name")
     check_outside_sets(target)
+    if not image.exists():
+        raise ReleaseError(f"{image} does not exist")
     if image.is_dir():
         raise ReleaseError(f"{image} is a folder: name one image or DICOM file in it")
     size = choose_size(max_side, fit, pad)
@@ -82,4 +84,4 @@ def show(
         write_atomically(target, [encoded.getvalue()])
     except OSError as error:
         raise ReleaseError(f"{target} cannot be written: {error.strerror}") from None
-    out.print(f"{plain(str(target))} (for the owner only: it shows the source)")
+    out.print(f"written to {plain(str(target))}, for the owner only: it shows the source")

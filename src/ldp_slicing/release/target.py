@@ -152,16 +152,14 @@ def read_image_file(file: BinaryIO) -> bytes:
 def _check_remote_overlap(source: str, target: str) -> None:
     one, two = f"{source.rstrip('/')}/", f"{target.rstrip('/')}/"
     if is_remote(source) and (one.startswith(two) or two.startswith(one)):
-        raise ReleaseError(
-            f"{target} and {source} overlap: releases go to a separate place, outside the sources", Reason.OVERLAP
-        )
+        raise ReleaseError(f"{target} overlaps the source {source}: choose a place outside the sources", Reason.OVERLAP)
 
 
 def _check_local_overlap(source: str, target: Path, state: Path) -> None:
     for place in (target, state):
         if not is_remote(source) and _overlap(Path(source), place):
             raise ReleaseError(
-                f"{place} and {source} overlap: releases go to a separate place, outside the sources", Reason.OVERLAP
+                f"{place} overlaps the source {source}: choose a place outside the sources", Reason.OVERLAP
             )
     if _overlap(target, state):
         raise ReleaseError(

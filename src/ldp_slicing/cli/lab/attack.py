@@ -107,4 +107,4 @@ def attack(
             )
     out.print(plain(str(folder / "result.json")))
     if (sheet := folder / "sheet.png").is_file():
-        out.print(f"{plain(str(sheet))} (for the owner only: it shows sources)")
+        out.print(f"written to {plain(str(sheet))}, for the owner only: it shows sources")
