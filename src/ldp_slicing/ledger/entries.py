@@ -298,8 +298,9 @@ class LedgerEntries(LedgerDatabase):
             self._refusals[content, files] = self._spent((chosen, values)), when
         (spent, when), more = self._refusals[content, files], Fraction(intent.plan.realised_epsilon)
         least = "at least " if intent.frame else ""  # the other frames have not been looked up yet
+        last = "last " if spent.releases > 1 else ""
         return (
-            f"was released before{gone}, {least}{times(spent.releases)}{_remarks(spent)}, last {when}; "
+            f"was released before{gone}, {least}{times(spent.releases)}{_remarks(spent)}, {last}{when}; "
             f"another release would add up to {least}epsilon {number(round_up(Fraction(spent.epsilon) + more))} per "
             "released pixel; --spend allows it"
         )
