@@ -481,6 +481,16 @@ def test_file_counts_add_up_and_members_are_counted_separately(tmp_path: Path) -
     )
 
 
+def test_many_sources_that_were_released_before_are_one_line(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {f"{i}.png": encoded(gradient(4, 4 + i), "PNG") for i in range(25)})
+    assert privatize(source, tmp_path / "out")[0] == 0
+    status, _, err = privatize(plant(source, {"bad.png": b"text"}), tmp_path / "out2")
+    problems = [line for line in err.splitlines() if line.startswith("not released")]
+    assert (status, len(problems)) == (1, 2)
+    assert problems[0].startswith("not released: 0.png and 24 more: was released before, once, on 20")
+    assert problems[1].startswith("not released: bad.png: ")
+
+
 def test_copies_keys_and_many_problems(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.png": PNG, "b.png": PNG, **{f"bad{i}.png": b"text" for i in range(30)}})
     status, out, err = privatize(source, tmp_path / "out", "--duplicates", "once", "--names", "random")

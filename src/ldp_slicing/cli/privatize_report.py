@@ -160,11 +160,13 @@ def describe_counts(counts: FileCounts, kept: int, seconds: float) -> str:
 def print_report(run: Run, seconds: float, target: str, said: Collection[str]) -> None:
     """Print what was released and what was not, then the promise. The notices in ``said`` were printed before."""
     problems = list(records.problems(run.state))
-    for one in problems[:SHOWN]:
+    groups = group_problems(problems)
+    for one, *others in groups[:SHOWN]:
         what = one.reason.value if one.reason in OF_RELEASES else "not released"
-        err.print(f"[bold red]{what}:[/bold red] {plain(one.source)}: {plain(one.problem)}")
-    if len(problems) > SHOWN:
-        err.print(f"[bold red]problems:[/bold red] {len(problems) - SHOWN:,} more; --json lists them all")
+        more = f" and {len(others):,} more" if others else ""
+        err.print(f"[bold red]{what}:[/bold red] {plain(one.source)}{more}: {plain(one.problem)}")
+    if hidden := sum(map(len, groups[SHOWN:])):
+        err.print(f"[bold red]problems:[/bold red] {hidden:,} more; --json lists them all")
     if any(one.reason is Reason.RELEASED_BEFORE and UNDER_OWNERS_KEY not in one.problem for one in problems):
         err.print(
             "[yellow]notice:[/yellow] a release that nobody has received can be deleted, and its run voided: "
@@ -197,6 +199,18 @@ def print_report(run: Run, seconds: float, target: str, said: Collection[str]) -
                 else (counted(missing, "file"))
             )
             err.print(f"\n[bold red]not released:[/bold red] {what}, for the reasons above")
+
+
+def group_problems(problems: Sequence[records.Problem]) -> list[list[records.Problem]]:
+    """Return the problems one by one. Of many, those of sources that one run released before are one group.
+
+    Whoever names another target by mistake then reads one line, not a line for each file.
+    """
+    groups: dict[str | int, list[records.Problem]] = {}
+    for position, one in enumerate(problems):
+        is_alike = len(problems) > SHOWN and one.reason is Reason.RELEASED_BEFORE
+        groups.setdefault(one.problem if is_alike else position, []).append(one)
+    return list(groups.values())
 
 
 def print_statements(card: Card) -> None:
