@@ -96,7 +96,7 @@ def audit(
     DST passes but an unprotected image might pass, too.
     """
     if report_path is not None and os.path.lexists(report_path):
-        raise AuditError(f"{report_path} already exists and is not overwritten; choose another name")
+        raise AuditError(f"{report_path} exists and is not overwritten: choose another name")
     given = [
         name
         for name in INSTALLATION_OPTIONS

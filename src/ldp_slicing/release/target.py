@@ -226,11 +226,11 @@ def _check_new_target(paths: ReleasePaths) -> None:
         if any(target.size(name) is not None for name in names) or (
             not paths.is_single and next(target.files(), None) is not None
         ):
-            raise ReleaseError(f"{paths.output or 'the target'} exists already: nothing is overwritten")
+            raise ReleaseError(f"{paths.output or 'the target'} exists and is not overwritten: choose another name")
     elif paths.output is not None:
         for path in (target.root / paths.output, target.root / paths.card_path):
             if os.path.lexists(path):
-                raise ReleaseError(f"{path} exists already: nothing is overwritten")
+                raise ReleaseError(f"{path} exists and is not overwritten: choose another name")
     elif os.path.lexists(target.root) and (not target.root.is_dir() or any(target.root.iterdir())):
         raise ReleaseError(
             f"{target.root} is not an empty folder, and there is no {paths.state} of a run that left it: releases go "
