@@ -46,6 +46,7 @@ def test_nothing_is_overwritten(taken: str, tmp_path: Path) -> None:
     [
         (Slicer(Plan.paper(20.0)), COLOUR, "release.jpg", "must end in .png"),
         (Slicer(Plan.paper(20.0)), COLOUR[None], "release.png", "cannot be one file"),
+        (Slicer(Plan.paper(20.0)), COLOUR, "none/release.png", "the folder .*none does not exist"),
         (Slicer(Plan.paper(20.0)), "image.jpg", "release.png", "open it first"),
         (Slicer(Plan.grey(20.0)), COLOUR, "release.png", "needs a colour plan"),
         (Slicer(Plan.grey(20.0, bits=12)), DEEP, "release.png", "8, 16 or 24 bits, but this plan's have 12"),

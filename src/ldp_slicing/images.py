@@ -111,8 +111,8 @@ def _check_single(image: Image.Image) -> None:
     if image.format == "TIFF":
         raise ImageError(f"has {frames} pages: split it into single images first")
     raise ImageError(
-        f"is an animation of {frames} frames, and each would be a release: split it into single images; outside of "
-        f"shards and tables, --frames releases it as a video, at {frames} times eps"
+        f"is an animation of {frames} frames, and each would be a release: --frames releases it as a video, at "
+        f"{frames} times eps (not in shards and tables); or split it into single images"
     )
 
 

@@ -84,7 +84,8 @@ class Preset:
         if self.slices is None and self.weights != PAPER_WEIGHTS:
             plan += f" with weights {':'.join(f'{weight:g}' for weight in self.weights)}"
         size = "" if self.size is None else f", {_size_in_words(self.size)}"
-        return f"eps {number(self.epsilon)}, {plan}, pruning: {self.prune or 'none'}{size}"
+        names = ", random names" if self.names == "random" else ""
+        return f"eps {number(self.epsilon)}, {plan}, pruning: {self.prune or 'none'}{size}{names}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the preset as JSON values."""
@@ -177,12 +178,18 @@ def get_preset(name: str | Path) -> Preset:
     return known[str(name)]
 
 
-def no_budget(how: str) -> PresetError:
-    """Return the error for whoever chose neither a budget nor a preset. ``how`` says how to choose one."""
+def no_budget(how: str, *, listed: bool = False) -> PresetError:
+    """Return the error for whoever chose neither a budget nor a preset.
+
+    how: says how to choose one. listed: whether the presets were printed before it.
+    """
+    names = (
+        f"The presets are {', '.join(one.name for one in presets())}; `ldp-slicing plan --presets` says what an "
+        "attacker got at each. "
+    )
     return PresetError(
-        f"no budget was chosen: {how}. The presets are {', '.join(one.name for one in presets())}; "
-        "`ldp-slicing plan --presets` says what an attacker got at each. `ldp-slicing show IMAGE --out sheet.png` "
-        "draws your image at several budgets, and `ldp-slicing plan --epsilon 5.2` prints what a budget promises"
+        f"no budget was chosen: {how}. {'' if listed else names}`ldp-slicing show IMAGE --out sheet.png` draws your "
+        "image at several budgets, and `ldp-slicing plan --epsilon 5.2` prints what a budget promises"
     )
 
 

@@ -27,9 +27,11 @@ def check_target(path: Path, plan: Plan) -> None:
         )
     if path.suffix.lower() != ".png":
         raise ImageError(f"{path} must end in .png, since a release is written without loss")
+    if not path.parent.is_dir():
+        raise ImageError(f"{path} cannot be written: the folder {path.parent} does not exist")
     for file in (path, path.with_name(card_beside(path.name))):
         if file.exists() or file.is_symlink():
-            raise ImageError(f"{file} exists: choose another name, since nothing that was released is overwritten")
+            raise ImageError(f"{file} exists and is not overwritten: choose another name")
 
 
 def write_release(path: Path, release: NDArray[np.unsignedinteger], plan: Plan, card: Card) -> None:

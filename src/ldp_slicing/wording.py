@@ -26,3 +26,8 @@ def counted(count: int, what: str, many: str = "") -> str:
 def visible(text: str) -> str:
     """Escape control characters: a file name must not steer a terminal, or write lines of its own into a report."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def times(count: int) -> str:
+    """Format how often something happened: "once", "2 times"."""
+    return "once" if count == 1 else f"{count:,} times"

@@ -125,7 +125,7 @@ def test_the_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--self-test", "--pixels", "100000"], "leave out --grey and --pixels"),
         (["DST", "--epsilon", "5"], "leave out --epsilon"),
         (["DST", "--self-test"], "leave out --self-test"),
-        (["--out", "EXISTING"], "already exists"),
+        (["--out", "EXISTING"], "exists and is not overwritten: choose"),
     ],
 )
 def test_refusals(releases: Path, arguments: list[str], message: str) -> None:

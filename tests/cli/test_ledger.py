@@ -35,7 +35,7 @@ def test_totals_and_most_spent_sources_are_printed(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l.sqlite")
     status, out, _ = run("ledger", "--ledger", tmp_path / "l.sqlite", "--most", 2)
     assert status == 0
-    assert "6 releases of 3 images, 3 unconfirmed (interrupted run)" in out
+    assert "6 releases of 3 sources, 3 unconfirmed (interrupted run)" in out
     assert [line.split("│")[1].strip() for line in out.splitlines() if "│" in line] == [
         name for name, _ in ledger.most_spent(2)
     ]
@@ -91,14 +91,18 @@ def test_what_was_spent_on_a_video_and_that_shards_are_refused(tmp_path: Path) -
     assert (
         "again.mkv: 3 releases, " in run("ledger", tmp_path / "again.mkv", "--ledger", ledger)[1]
     )  # the same frames in another file
-    for name, said in (("s.tar", "s.tar: holds many sources"), ("none.mkv", "none.mkv: "), ("no.mkv", "no.mkv: ")):
+    for name, said in (
+        ("s.tar", "s.tar: holds many sources"),
+        ("none.mkv", "none.mkv does not exist"),
+        ("no.mkv", "no.mkv: "),
+    ):
         status, out, err = run("ledger", tmp_path / name, "--ledger", ledger)
         assert (status, out, said in err) == (2, "", True)
 
 
 def test_an_empty_ledger_and_a_missing_one(tmp_path: Path) -> None:
     Ledger(tmp_path / "empty.sqlite")
-    assert "0 releases of 0 images" in run("ledger", "--ledger", tmp_path / "empty.sqlite")[1]
+    assert "0 releases of 0 sources" in run("ledger", "--ledger", tmp_path / "empty.sqlite")[1]
     assert json.loads(run("ledger", "--ledger", tmp_path / "empty.sqlite", "--json")[1])["releases"] == []
     status, out, err = run("ledger", "--ledger", tmp_path / "none.sqlite")
     assert (status, out) == (2, "")
@@ -129,12 +133,12 @@ def test_ledgers_are_merged(tmp_path: Path) -> None:
     status, out, _ = run("ledger", "merge", tmp_path / "b", "--ledger", tmp_path / "a")
     assert (status, "2 releases added, 4 in all" in out) == (0, True)
     listed = run("ledger", "--ledger", tmp_path / "a")[1]
-    assert "4 releases of 4 images" in listed
+    assert "4 releases of 4 sources" in listed
     assert "A source that is also in a merged ledger may be listed and counted separately" in listed
     assert json.loads(run("ledger", "--ledger", tmp_path / "a", "--json")[1])["has_merged"] is True
     assert "2 releases, epsilon 10 " in run("ledger", tmp_path / "in a/both.png", "--ledger", tmp_path / "a")[1]
     again = run("privatize", tmp_path / "in b", tmp_path / "again", "-e", 5, "--ledger", tmp_path / "a")
-    assert (again[0], "b.png: was released before, 1 time" in again[2]) == (1, True)
+    assert (again[0], "b.png: was released before, once" in again[2]) == (1, True)
     assert run("ledger", "merge", tmp_path / "c", "--ledger", tmp_path / "a")[0] == 2
 
 

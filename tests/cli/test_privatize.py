@@ -411,7 +411,7 @@ def test_resuming_after_an_interruption_and_after_completion(tmp_path: Path) -> 
     assert "epsilon: 20.0 then, 3.0 now" in err
     status, _, err = privatize(source, tmp_path / "out2")
     assert status == 1
-    assert "not released: a.png: was released before, 1 time" in err
+    assert "not released: a.png: was released before, once" in err
     assert "another release would add up to epsilon 40" in err
     assert privatize(source, tmp_path / "out2", "--spend")[0] == 0
     result = CliRunner().invoke(app, ["verify", str(target)])
@@ -479,6 +479,16 @@ def test_file_counts_add_up_and_members_are_counted_separately(tmp_path: Path) -
         " s; of the released files: without 1 member that cannot be released, without 2 members that are copies\n"
         in out
     )
+
+
+def test_many_sources_that_were_released_before_are_one_line(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {f"{i}.png": encoded(gradient(4, 4 + i), "PNG") for i in range(25)})
+    assert privatize(source, tmp_path / "out")[0] == 0
+    status, _, err = privatize(plant(source, {"bad.png": b"text"}), tmp_path / "out2")
+    problems = [line for line in err.splitlines() if line.startswith("not released")]
+    assert (status, len(problems)) == (1, 2)
+    assert problems[0].startswith("not released: 0.png and 24 more: was released before, once, on 20")
+    assert problems[1].startswith("not released: bad.png: ")
 
 
 def test_copies_keys_and_many_problems(tmp_path: Path) -> None:
@@ -567,7 +577,7 @@ def test_equal_files_that_were_released_separately_are_reported(tmp_path: Path) 
     assert ran.exit_code == 0
     assert "b/a copy.png equals a.png" in ran.output
     assert "c.png equals a.png" in ran.output
-    assert "2 files with the same content as another: each was released with its own noise" in ran.output
+    assert "2 files with the same content as another: each has its own noise" in ran.output
     ran = CliRunner().invoke(
         app, ["privatize", str(tmp_path / "in"), str(tmp_path / "once"), "--duplicates", "once", "--spend", "-e", "20"]
     )

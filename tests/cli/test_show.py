@@ -106,7 +106,7 @@ def test_dicom_files_and_deep_grey_use_the_plan_of_their_word(tmp_path: Path, mo
         ("source.png", "link.png", "exists and is not overwritten"),
         ("source.png", "sheet.jpg", "must end in .png"),
         ("source.png", "no/such/folder/sheet.png", "cannot be written: No such file or directory"),
-        ("missing.png", "sheet.png", "missing.png: No such file or directory"),
+        ("missing.png", "sheet.png", "missing.png does not exist"),
         (
             "text.jpg",
             "sheet.png",

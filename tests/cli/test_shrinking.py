@@ -51,7 +51,7 @@ def test_max_side_shrinks_large_images_and_leaves_small_ones(photos: Path, tmp_p
     assert status == 0
     assert sizes(tmp_path / "out") == {"large": (40, 30), "small": (7, 9), "tall": (13, 40)}
     assert "shrunk to at most 40 x 40" in out
-    assert "shrunk before the noise: epsilon 24,000 instead of 96,000 for the largest image (colour)" in out
+    assert "shrinking lowered the epsilon of the largest image (colour) from 96,000 to 24,000" in out
     card = Card.read(tmp_path / "out" / "card.json")
     assert "width and height" in card.not_protected
     assert "96,000" not in str(card)  # it would tell the size of a source
@@ -201,8 +201,8 @@ def test_plan_takes_the_size_of_the_source_and_shows_what_shrinking_changes() ->
     slices = ("--epsilon", 5.2, "--slices", "Y7+Y6+Cb7+Cr7", "--prune", "none")
     status, out, _ = run("plan", *slices, "--size", "4000x3000", "--fit", "28x28")
     assert status == 0
-    assert "shrunk to 28x28" in out
-    assert "epsilon 4076.8 instead of 62,400,001 for the largest image (colour)" in out
+    assert "shrunk to 28 x 28" in out
+    assert "the epsilon of the largest image (colour) from 62,400,001 to 4076.8" in out
     _, text, _ = run("plan", *slices, "--size", "4000x3000", "--max-side", 224, "--json")
     (statement,) = json.loads(text)["statements"]
     assert (statement["width"], statement["height"]) == ([224, 224], [168, 168])

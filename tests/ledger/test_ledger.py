@@ -84,7 +84,7 @@ def test_a_source_of_an_earlier_run_is_refused_with_the_sum(again: Intent, ledge
     total = float(Fraction(COLOUR.realised_epsilon) + Fraction(again.plan.realised_epsilon))
     assert approval.entry == 0
     assert approval.problem is not None
-    assert "1 time," in approval.problem
+    assert "once," in approval.problem
     assert f"add up to epsilon {number(total)}" in approval.problem
     assert "--spend" in approval.problem
     assert ledger.total().releases == 1
@@ -429,12 +429,12 @@ def test_a_ledger_of_the_first_version_keeps_working(tmp_path: Path) -> None:
     for _ in range(2):
         with closing(Ledger(path)) as old:
             assert (old.identity, old.total().releases) == (identity, 2)
-            assert "released before, 1 time" in (one(old, intent("x.png", "a"), SECOND).problem or "")
-            assert "released before, 1 time" in (one(old, intent("x.png", "c", "A"), SECOND).problem or "")
+            assert "released before, once" in (one(old, intent("x.png", "a"), SECOND).problem or "")
+            assert "released before, once" in (one(old, intent("x.png", "c", "A"), SECOND).problem or "")
             formed = replace(intent("b.png", "b"), forms=(digest("form"),))  # seen again, it is known by its form
             assert "released before" in (one(old, formed, SECOND).problem or "")
             other = replace(intent("y.png", "another depth"), forms=(digest("form"),))
-            assert "released before, 1 time" in (one(old, other, SECOND).problem or "")
+            assert "released before, once" in (one(old, other, SECOND).problem or "")
 
 
 def test_a_ledger_of_the_second_version_keeps_working(tmp_path: Path) -> None:
@@ -454,7 +454,7 @@ def test_a_ledger_of_the_second_version_keeps_working(tmp_path: Path) -> None:
     for _ in range(2):
         with closing(Ledger(path)) as old:
             assert (old.total().releases, old.total().voided) == (2, 0)
-            assert "released before, 1 time" in (one(old, intent("x.png", "a"), SECOND).problem or "")
+            assert "released before, once" in (one(old, intent("x.png", "a"), SECOND).problem or "")
             assert {(run.stream, run.is_owners, run.target) for run in old.runs()} == {
                 (b"run 1", False, None),
                 (b"owner", True, None),
@@ -467,7 +467,7 @@ def test_sources_with_a_common_form_are_one(ledger: Ledger) -> None:
 
     spending = RunPolicy(b"run 2", is_owners=False, spend=True)
     one(ledger, formed("8 bits", "p8", "grey"))
-    assert "1 time (" in (one(ledger, formed("16 bits", "p16", "grey"), SECOND).problem or "")
+    assert "once (" in (one(ledger, formed("16 bits", "p16", "grey"), SECOND).problem or "")
     entries = [one(ledger, formed("16 bits", "p16", "grey"), spending).entry]
     assert (ledger.sources(), ledger.spent(digest("p8")).releases, ledger.spent(digest("p16")).releases) == (1, 2, 2)
     assert ledger.spent(digest("never seen"), None, (digest("grey"),)).releases == 2

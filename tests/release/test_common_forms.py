@@ -46,7 +46,7 @@ def test_another_form_of_a_released_image_is_refused(first: str, tmp_path: Path)
     release(plant(tmp_path / "in", {first: FORMS[first]}), tmp_path / "out")
     ran = release(plant(tmp_path / "again", FORMS), tmp_path / "out2")
     assert set(ran.problems) == set(FORMS)
-    assert all("was released before, 1 time" in problem for problem in ran.problems.values())
+    assert all("was released before, once" in problem for problem in ran.problems.values())
     assert spent().releases == 1
 
 

@@ -83,7 +83,7 @@ def test_one_file_to_one_remote_file(bucket: str, tmp_path: Path) -> None:
     assert release(tmp_path / "a.png", f"{bucket}/x/b.png").complete  # type: ignore[arg-type]
     system, root = fsspec.core.url_to_fs(bucket)
     assert sorted(name.rsplit("/", 1)[-1] for name in system.find(root)) == ["b.png", "b.png.card.json"]
-    with pytest.raises(ReleaseError, match="exists already"):
+    with pytest.raises(ReleaseError, match="exists and is not overwritten"):
         release(tmp_path / "a.png", f"{bucket}/x/b.png")  # type: ignore[arg-type]
     assert release(f"{bucket}/x/b.png", tmp_path / "c.png").complete  # type: ignore[arg-type]
 
@@ -94,7 +94,7 @@ def test_remote_targets_that_overlap_exist_or_are_unknown_are_refused(bucket: st
     for wrong, target, why in (
         (f"{bucket}/a", f"{bucket}/a/b", "overlap"),
         (f"{bucket}/a", bucket, "overlap"),
-        (str(source), f"{bucket}", "exists already"),
+        (str(source), f"{bucket}", "exists and is not overwritten"),
         (str(source), "nosuchscheme://x", "cannot be reached"),
         ("nosuchscheme://x", str(tmp_path / "out"), "cannot be reached"),
     ):

@@ -17,7 +17,7 @@ from tests.formats.shards import shard
 from tests.markers import encoded, gradient
 from tests.release.helpers import SETTINGS, outputs, plant, release, small_images, spent, verified
 
-GONE = "was released before by this run, under a name that is gone, 1 time"
+GONE = "was released before by this run, under a name that is gone, once"
 
 
 @pytest.fixture

@@ -233,11 +233,11 @@ REFUSALS = {
     "target is below a file": ("in", "full/file/out", "out cannot be created in .*file"),
     "target is a link to itself": ("in", "loop", "cannot be released|not an empty folder"),
     "file to a jpeg": ("in/a.png", "new.jpg", "must end in .png"),
-    "file to an existing file": ("in/a.png", "full/there.png", "exists already"),
+    "file to an existing file": ("in/a.png", "full/there.png", "exists and is not overwritten"),
     "file to itself": ("in/a.png", "in/a.png", "overlap"),
     "file to itself by a link": ("in/a.png", "link/a.png", "overlap"),
-    "file to a broken link": ("in/a.png", "broken.png", "exists already"),
-    "file whose card is there": ("in/a.png", "full/carded.png", "exists already"),
+    "file to a broken link": ("in/a.png", "broken.png", "exists and is not overwritten"),
+    "file whose card is there": ("in/a.png", "full/carded.png", "exists and is not overwritten"),
     "file below itself": ("in/a.png", "in/a.png/b.png", "overlap"),
 }
 

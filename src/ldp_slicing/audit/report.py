@@ -60,6 +60,8 @@ class Check:
         """The value and its limit as text, or an empty string."""
         if self.value is None or self.limit is None:
             return ""
+        if self.relation == "<=" and self.limit == 0:  # a count of what must not be there
+            return f"{_short(self.value)} {self.quantity}"
         relation = self.relation if self.passed else f"not {self.relation}"
         return f"{self.quantity} {_short(self.value)} {relation} {_short(self.limit)}"
 

@@ -41,7 +41,7 @@ def main(
         False, "--version", callback=_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
-    """`ldp-slicing privatize images/ releases/ --epsilon 2.4 --max-side 112`
+    """Example: `ldp-slicing privatize images/ releases/ --epsilon 2.4 --max-side 112`
 
     Add noise to images on your own machine. The results are ordinary images, of the same size unless you shrink them,
     in which every released pixel is locally differentially private at a budget epsilon that you choose. A card beside

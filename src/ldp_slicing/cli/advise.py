@@ -150,7 +150,7 @@ def advise(
     ] = False,
     device: Annotated[str, typer.Option("--device", help="cuda or cpu.", show_default="cuda if there is a GPU")] = "",
 ) -> None:
-    """`ldp-slicing advise images/ --groups 'name:patient[0-9]+' --max-linkage 0.05 --min-accuracy 0.8`
+    """Example: `ldp-slicing advise images/ --groups 'name:patient[0-9]+' --max-linkage 0.05 --min-accuracy 0.8`
 
     Measure on your own images, on this machine, what a learner can learn from releases and what an attacker gets from
     them, at many sizes, prunings, plans and budgets. If limits are given, propose a setting. Nothing is released. You

@@ -47,7 +47,7 @@ def audit(
     target: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[DST]",
+            metavar="DST",
             help="A folder of releases, or one file with its card. Without it, this installation is audited.",
             show_default=False,
         ),
@@ -77,12 +77,14 @@ def audit(
     ] = False,
     report_path: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Also write the JSON report to this new file.", show_default=False),
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="Also write the JSON report to this new file.", show_default=False
+        ),
     ] = None,
     strict: Strict = False,
     as_json: Json = False,
 ) -> None:
-    """`ldp-slicing audit` or `ldp-slicing audit releases/`
+    """Examples: `ldp-slicing audit`, `ldp-slicing audit releases/`
 
     Look for evidence against the promise.
 
@@ -94,7 +96,7 @@ def audit(
     DST passes but an unprotected image might pass, too.
     """
     if report_path is not None and os.path.lexists(report_path):
-        raise AuditError(f"{report_path} already exists and is not overwritten; choose another name")
+        raise AuditError(f"{report_path} exists and is not overwritten: choose another name")
     given = [
         name
         for name in INSTALLATION_OPTIONS

@@ -55,7 +55,7 @@ def choose_budget(
         return get_preset(preset)
     if epsilon is None:
         err.print(describe_presets(), markup=False)
-        raise no_budget("give --epsilon NUMBER or --preset NAME")
+        raise no_budget("give --epsilon NUMBER or --preset NAME", listed=True)
     return Preset("options", "", epsilon, parse_weights(weights), slices, prune, size)
 
 

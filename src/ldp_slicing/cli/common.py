@@ -102,7 +102,9 @@ Epsilon = Annotated[
         help="Budget of one released pixel. Within one plan, a smaller budget is more private.",
     ),
 ]
-Weights = Annotated[str, typer.Option("--weights", help="Weights of Y:Cb:Cr when the budget is split.")]
+Weights = Annotated[
+    str, typer.Option("--weights", metavar="Y:Cb:Cr", help="Weights of Y:Cb:Cr when the budget is split.")
+]
 Slices = Annotated[
     str | None,
     typer.Option(
@@ -118,8 +120,9 @@ PruneOption = Annotated[
     PruneChoice,
     typer.Option(
         "--prune",
-        help="What to remove before the noise is added: the low Haar band (haar; haar2, haar4 and haar8 also amplify "
-        "the remaining detail by that factor), the DC of 8x8 blocks (dct), or nothing (none).",
+        metavar="METHOD",
+        help="What to remove before the noise is added: the mean of each 2x2 block (haar; haar2, haar4 and haar8 also "
+        "amplify what remains by that factor), the mean of each 8x8 block (dct), or nothing (none).",
     ),
 ]
 LedgerOption = Annotated[

@@ -41,7 +41,7 @@ def decode(
         ),
     ] = None,
 ) -> None:
-    """`ldp-slicing decode releases/ guesses/`
+    """Example: `ldp-slicing decode releases/ guesses/`
 
     Compute the expected pixels before the noise (posterior means) from releases and their card, and write them as
     images to look at. Needs neither sources nor keys, and reveals nothing that the releases do not. The files are

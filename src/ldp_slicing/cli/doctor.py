@@ -9,7 +9,7 @@ from ldp_slicing.selfcheck import check_installation
 
 
 def doctor(as_json: Json = False) -> None:
-    """`ldp-slicing doctor`
+    """Example: `ldp-slicing doctor`
 
     Show which backend is in use and why, and check that it returns the same bytes as the reference. Also show where
     the ledger is. The exit status is 1 if the bytes differ, or if there is no place for the ledger.
@@ -21,7 +21,7 @@ def doctor(as_json: Json = False) -> None:
         print_json({"healthy": healthy, **facts})
     else:
         for name, fact in facts.items():
-            out.print(f"[bold]{name:<14}[/bold] {plain(fact)}")
+            out.print(f"[bold]{name:<15}[/bold] {plain(fact)}")
         failed = "there is no place for the ledger" if findings.healthy else "do not use this installation"
         out.print("[green]OK[/green]" if healthy else f"[bold red]FAILED: {failed}[/bold red]")
     raise typer.Exit(0 if healthy else 1)

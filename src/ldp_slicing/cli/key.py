@@ -21,7 +21,7 @@ def key() -> None:
 @app.command(cls=Command, short_help="Create a key file that only you can read.")
 @refusals_exit
 def new(file: Annotated[Path, typer.Argument(metavar="FILE", help="New key file.", show_default=False)]) -> None:
-    """`ldp-slicing key new my.key`
+    """Example: `ldp-slicing key new my.key`
 
     Create a 256-bit key from the operating system's random numbers. The key is never printed.
 
@@ -30,4 +30,4 @@ def new(file: Annotated[Path, typer.Argument(metavar="FILE", help="New key file.
     """
     check_outside_sets(file)
     new_key_file(file)
-    out.print(f"{plain(str(file))} (mode 0600; anybody who has it can remove the noise)")
+    out.print(f"written to {plain(str(file))} (mode 0600): anybody who has this key can remove the noise")

@@ -19,17 +19,40 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def show_as_flags(parameters: list[Any]) -> list[Any]:
-    """Have the help show options without a value as such: ``--json``, not ``--json <bool>``."""
+WORDS = {"str": "TEXT", "path": "PATH", "Path": "PATH", "int": "NUMBER", "float": "NUMBER"}  # for types of Python
+
+REWORDED = (  # in messages about values, by the library that typer checks them with
+    ("Value error, ", ""),
+    ("Input should be a valid integer, unable to parse string as an integer", "expected a whole number"),
+    ("Input should be a valid number, unable to parse string as a number", "expected a number"),
+    ("Input should be greater", "expected a number greater"),
+    ("Input should be less", "expected a number less"),
+)
+
+
+def name_values(ctx: Any, parameters: list[Any]) -> list[Any]:  # noqa: ANN401
+    """Have the help name values as a reader would: ``--json`` has none, and ``--workers NUMBER`` is no ``<int range>``.
+
+    An argument is named by its own word, such as SRC, so its type is not shown. Older releases of typer do that.
+    """
     for one in parameters:
         if getattr(one, "is_flag", False):
             one.metavar = ""
+        elif hasattr(one, "display_type_rich") and one.param_type_name == "argument":
+            one.display_type_rich = lambda ctx: None
+        elif hasattr(one, "display_type") and one.metavar is None:
+            kind = one.display_type(ctx).strip("<>").removeprefix("list[").removesuffix("]").removesuffix(" range")
+            one.metavar = WORDS.get(kind, kind)
     return parameters
 
 
 class Command(TyperCommand):
     def get_params(self, ctx: Any) -> Any:  # noqa: ANN401
-        return show_as_flags(super().get_params(ctx))
+        return name_values(ctx, super().get_params(ctx))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401
+        """Write ``SRC... DST``, not ``{SRC}... {DST}``."""
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Name the last argument if only one of ``SRC... DST`` was given: it would be taken for DST."""
@@ -37,6 +60,8 @@ class Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
+            for theirs, ours in REWORDED:
+                error.message = error.message.replace(theirs, ours)
             if not error.message and getattr(error.param, "nargs", 1) < 0:  # it is missing, and takes several values
                 last: Any = [one for one in self.params if one.param_type_name == "argument"][-1]
                 if isinstance(self.make_parser(ctx).parse_args(given)[0].get(last.name), str):
@@ -46,7 +71,7 @@ class Command(TyperCommand):
 
 class CommandGroup(TyperGroup):
     def get_params(self, ctx: Any) -> Any:  # noqa: ANN401
-        return show_as_flags(super().get_params(ctx))
+        return name_values(ctx, super().get_params(ctx))
 
 
 def lazy_group(package: str, summaries: Mapping[str, str]) -> type[TyperGroup]:

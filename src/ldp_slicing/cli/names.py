@@ -22,7 +22,7 @@ def names(
         typer.Option("--state", metavar="FOLDER", help="The state folder of the run.", show_default="DST.owner"),
     ] = None,
 ) -> None:
-    """`ldp-slicing names releases/ > names.csv`
+    """Example: `ldp-slicing names releases/ > names.csv`
 
     List which release was made from which source, as CSV, for example to join labels to releases with random names.
 

@@ -49,7 +49,8 @@ def plan(
         str,
         typer.Option(
             "--size",
-            help="Width x height of the source that the promise is about.",
+            metavar="WxH",
+            help="Width and height of the source that the promise is about.",
             show_default="112x112, or the size to which the preset shrinks",
         ),
     ] = "112x112",
@@ -61,7 +62,7 @@ def plan(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """`ldp-slicing plan --epsilon 5.2` or `ldp-slicing plan --presets`
+    """Examples: `ldp-slicing plan --epsilon 5.2`, `ldp-slicing plan --presets`
 
     Show each slice of a plan with its epsilon and how often the noise changes it, and the promise for a slice, a
     released pixel, a source pixel and a whole image; then what an attacker got at the nearest measured setting. Nothing
@@ -98,15 +99,15 @@ def plan(
         title_justify="left",
     )
     for part, probability in zip(chosen.slices, probabilities, strict=True):
-        table.add_row(chosen.slice_name(part), f"0x{part.bits:06x}", number(part.epsilon), f"{probability:.4%}")
-    released = f"{statement.width[0]}x{statement.height[0]}"
-    shrunk = "" if released == f"{width}x{height}" else f", shrunk to {released}"
+        table.add_row(chosen.slice_name(part), f"0x{part.bits:06x}", number(part.epsilon), f"{100 * probability:.4f} %")
+    source, released = f"{width} x {height}", f"{statement.width[0]} x {statement.height[0]}"
+    shrunk = "" if released == source else f", shrunk to {released}"
     levels = Table(
         "unit",
         "epsilon",
         "two values told apart",
         "why",
-        title=f"the promise, {size}{shrunk}, pruning: {pruning(setting.prune)}",
+        title=f"the promise, {source}{shrunk}, pruning: {pruning(setting.prune)}",
         title_justify="left",
     )
     for level in statement.levels:

@@ -84,7 +84,7 @@ def privatize(
     report: options.Report = None,
     as_json: Json = False,
 ) -> None:
-    """`ldp-slicing privatize images/ releases/ --epsilon 2.4 --max-side 112`
+    """Example: `ldp-slicing privatize images/ releases/ --epsilon 2.4 --max-side 112`
 
     Release a file, or every file below a folder. Each source is released once.
 

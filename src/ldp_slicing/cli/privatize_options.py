@@ -71,6 +71,7 @@ Address = Annotated[
     str | None,
     typer.Option(
         "--address",
+        metavar="ADDRESS",
         help="Address of the Ray cluster. All its nodes must see SRC and DST.",
         show_default="Ray is started on this machine",
     ),

@@ -160,11 +160,13 @@ def describe_counts(counts: FileCounts, kept: int, seconds: float) -> str:
 def print_report(run: Run, seconds: float, target: str, said: Collection[str]) -> None:
     """Print what was released and what was not, then the promise. The notices in ``said`` were printed before."""
     problems = list(records.problems(run.state))
-    for one in problems[:SHOWN]:
+    groups = group_problems(problems)
+    for one, *others in groups[:SHOWN]:
         what = one.reason.value if one.reason in OF_RELEASES else "not released"
-        err.print(f"[bold red]{what}:[/bold red] {plain(one.source)}: {plain(one.problem)}")
-    if len(problems) > SHOWN:
-        err.print(f"[bold red]problems:[/bold red] {len(problems) - SHOWN:,} more; --json lists them all")
+        more = f" and {len(others):,} more" if others else ""
+        err.print(f"[bold red]{what}:[/bold red] {plain(one.source)}{more}: {plain(one.problem)}")
+    if hidden := sum(map(len, groups[SHOWN:])):
+        err.print(f"[bold red]problems:[/bold red] {hidden:,} more; --json lists them all")
     if any(one.reason is Reason.RELEASED_BEFORE and UNDER_OWNERS_KEY not in one.problem for one in problems):
         err.print(
             "[yellow]notice:[/yellow] a release that nobody has received can be deleted, and its run voided: "
@@ -176,20 +178,39 @@ def print_report(run: Run, seconds: float, target: str, said: Collection[str]) -
     if run.is_dry:
         print_dry(run)
         return
-    out.print(describe_counts(records.count_files(run.state), run.inventory.kept, seconds))
+    counts = records.count_files(run.state)
+    out.print(describe_counts(counts, run.inventory.kept, seconds))
     if run.result.problem:
         err.print(
             f"[bold red]no card:[/bold red] {plain(run.result.problem)}; do not share these releases without a card"
         )
     elif card := run.result.card:
-        by_run = f" by run {run.id}" if run.id else ""
         for lowered in lowered_by_shrinking(run):
             out.print(lowered.sentence)
-        out.print(f"written to {plain(target)}{by_run}; {plain(run.paths.card_path)} states the promise:\n")
+        is_new = counts.released > run.inventory.kept
+        written = f"written to {plain(target)}{f' by run {run.id}' if run.id else ''}"
+        news = written if is_new else f"nothing new in {plain(target)}"
+        out.print(f"{news}; {plain(run.paths.card_path)} states the promise:\n")
         print_statements(card)
         if missing := sum(one.reason not in OF_RELEASES for one in problems):
-            what = counted(missing, "file or member", "files or members")
+            what = (
+                counted(missing, "file or member", "files or members")
+                if counts.members_failed
+                else (counted(missing, "file"))
+            )
             err.print(f"\n[bold red]not released:[/bold red] {what}, for the reasons above")
+
+
+def group_problems(problems: Sequence[records.Problem]) -> list[list[records.Problem]]:
+    """Return the problems one by one. Of many, those of sources that one run released before are one group.
+
+    Whoever names another target by mistake then reads one line, not a line for each file.
+    """
+    groups: dict[str | int, list[records.Problem]] = {}
+    for position, one in enumerate(problems):
+        is_alike = len(problems) > SHOWN and one.reason is Reason.RELEASED_BEFORE
+        groups.setdefault(one.problem if is_alike else position, []).append(one)
+    return list(groups.values())
 
 
 def print_statements(card: Card) -> None:
@@ -203,8 +224,8 @@ def print_dry(run: Run) -> None:
     new = counts.released - run.inventory.kept
     before = f" ({run.inventory.kept:,} are released already)" if run.inventory.kept else ""
     out.print(f"dry run: {new:,} of {counted(counts.total, 'file')} would be released{before}")
-    room = "" if free is None else f"; {megabytes(free)} are free on the target's disk"
-    out.print(f"they would take {megabytes(run.written)}{room}")
+    room = "" if free is None else f"; {bytes_in_words(free)} are free on the target's disk"
+    out.print(f"they would take {bytes_in_words(run.written)}{room}")
     if lacks_space(run):
         err.print("[bold red]not enough space:[/bold red] free some, choose another target, or release smaller images")
     if run.result.problem:
@@ -215,9 +236,10 @@ def print_dry(run: Run) -> None:
     out.print("\nNothing was written or spent.")
 
 
-def megabytes(size: int) -> str:
-    """Return a number of bytes in MB, rounded up."""
-    return f"{-(-size // 100_000) / 10:,.1f} MB"
+def bytes_in_words(size: int) -> str:
+    """Return a number of bytes in MB or GB, rounded up."""
+    unit, name = (10**9, "GB") if size >= 10**9 else (10**6, "MB")
+    return f"{-(-size * 10 // unit) / 10:,.1f} {name}"
 
 
 def print_skipped(paths: list[str]) -> None:
@@ -243,9 +265,10 @@ def print_notices(run: Run, said: Collection[str]) -> None:
     for path, other in (equal := equal_files(run))[:SHOWN]:
         err.print(f"[yellow]notice:[/yellow] {plain(path)} equals {plain(other)}")
     if equal:
+        each = "each would get" if run.is_dry else "each has"
         err.print(
-            f"[yellow]notice:[/yellow] {counted(len(equal), 'file')} with the same content as another: each was "
-            "released with its own noise, and their budgets add up; --duplicates once releases only the first"
+            f"[yellow]notice:[/yellow] {counted(len(equal), 'file')} with the same content as another: {each} its own "
+            "noise, and their budgets add up; --duplicates once releases only the first"
         )
     for copy in itertools.islice(records.copies(run.state), SHOWN):
         err.print(f"[yellow]copy:[/yellow] {plain(copy)} equals an image that was released")

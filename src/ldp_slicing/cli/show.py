@@ -23,7 +23,9 @@ def show(
     image: Annotated[
         Path, typer.Argument(metavar="IMAGE", help="The source: an image or a DICOM file.", show_default=False)
     ],
-    target: Annotated[Path, typer.Option("--out", "-o", help="New .png file for the sheet.", show_default=False)],
+    target: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="New .png file for the sheet.", show_default=False)
+    ],
     slices: Annotated[
         str | None,
         typer.Option(
@@ -38,10 +40,13 @@ def show(
     fit: Fit = None,
     pad: Pad = False,
     side: Annotated[
-        int, typer.Option("--side", min=16, max=1024, help="Largest width and height of a tile, in pixels.")
+        int,
+        typer.Option(
+            "--side", metavar="PIXELS", min=16, max=1024, help="Largest width and height of a tile, in pixels."
+        ),
     ] = 192,
 ) -> None:
-    """`ldp-slicing show portrait.jpg --out sheet.png`
+    """Example: `ldp-slicing show portrait.jpg --out sheet.png`
 
     Draw a sheet with an image, its view, its bit-planes, and releases from epsilon 1 to 58 with and without pruning.
 
@@ -58,6 +63,8 @@ def show(
     if os.path.lexists(target):
         raise ReleaseError(f"{target} exists and is not overwritten: choose another name")
     check_outside_sets(target)
+    if not image.exists():
+        raise ReleaseError(f"{image} does not exist")
     if image.is_dir():
         raise ReleaseError(f"{image} is a folder: name one image or DICOM file in it")
     size = choose_size(max_side, fit, pad)
@@ -77,4 +84,4 @@ def show(
         write_atomically(target, [encoded.getvalue()])
     except OSError as error:
         raise ReleaseError(f"{target} cannot be written: {error.strerror}") from None
-    out.print(f"{plain(str(target))} (for the owner only: it shows the source)")
+    out.print(f"written to {plain(str(target))}, for the owner only: it shows the source")

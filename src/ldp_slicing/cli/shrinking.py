@@ -93,4 +93,4 @@ class Lowered:
     def sentence(self) -> str:
         now, before = number(self.image_epsilon), number(self.without_shrinking)
         kind = kind_of_pixels(self.word_bits)
-        return f"shrunk before the noise: epsilon {now} instead of {before} for the largest image ({kind})"
+        return f"shrinking lowered the epsilon of the largest image ({kind}) from {before} to {now}"

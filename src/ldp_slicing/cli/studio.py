@@ -59,7 +59,7 @@ def studio(
     fit: Fit = None,
     pad: Pad = False,
 ) -> None:
-    """`ldp-slicing studio --open`
+    """Example: `ldp-slicing studio --open`
 
     Serve the page on this machine. It privatises images in the browser, shows the release and what an attacker sees,
     and lets you download releases with their cards. Sources never reach this server: the page's content security

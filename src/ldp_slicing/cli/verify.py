@@ -31,7 +31,7 @@ def verify(
     strict: Strict = False,
     as_json: Json = False,
 ) -> None:
-    """`ldp-slicing verify releases/` or `ldp-slicing verify release.png`
+    """Examples: `ldp-slicing verify releases/`, `ldp-slicing verify release.png`
 
     Check every release against the manifest, look for anything that is not a release, and recompute the card.
 

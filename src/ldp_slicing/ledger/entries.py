@@ -27,15 +27,15 @@ from ldp_slicing.ledger.sums import Spent
 from ldp_slicing.plan import Plan
 from ldp_slicing.tables import LAYOUT_VERSION, round_up
 from ldp_slicing.view import Prune, Size, block_of, sizing
-from ldp_slicing.wording import counted, number
+from ldp_slicing.wording import number, times
 
 Duplicates = Literal["spend", "once"]
 REFUSALS_REMEMBERED = 1000
 RUN_ID_DIGITS = 12
 UNDER_OWNERS_KEY = "under the owner's key"  # in a refusal: releases under such a key cannot be voided
 RESEMBLES = (
-    "resemblance to another image of this run or of an earlier one: their eps add up if one is a shrunk or re-encoded "
-    "copy of the other, and the ledger does not count this"
+    "may be a shrunk or re-encoded copy of another image of this run or of an earlier one; if so, their eps add up, "
+    "and the ledger does not count this"
 )
 
 
@@ -236,7 +236,7 @@ class LedgerEntries(LedgerDatabase):
         total = Fraction(spent.epsilon) + more
         if total <= Fraction(cap):
             return None
-        before = f"was released {counted(spent.releases, 'time')}{_remarks(spent)}, and " if spent.releases else ""
+        before = f"was released {times(spent.releases)}{_remarks(spent)}, and " if spent.releases else ""
         return (
             f"{before}would reach epsilon {number(round_up(total))} per released pixel, above the cap of "
             f"{number(cap)}: choose a smaller --epsilon, or raise --cap"
@@ -298,8 +298,9 @@ class LedgerEntries(LedgerDatabase):
             self._refusals[content, files] = self._spent((chosen, values)), when
         (spent, when), more = self._refusals[content, files], Fraction(intent.plan.realised_epsilon)
         least = "at least " if intent.frame else ""  # the other frames have not been looked up yet
+        last = "last " if spent.releases > 1 else ""
         return (
-            f"was released before{gone}, {least}{counted(spent.releases, 'time')}{_remarks(spent)}, last {when}; "
+            f"was released before{gone}, {least}{times(spent.releases)}{_remarks(spent)}, {last}{when}; "
             f"another release would add up to {least}epsilon {number(round_up(Fraction(spent.epsilon) + more))} per "
             "released pixel; --spend allows it"
         )

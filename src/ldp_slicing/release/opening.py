@@ -221,7 +221,8 @@ def open_state(target: str, state: Path | None) -> RunState:
                 Reason.STATE,
             )
         raise ReleaseError(
-            f"there is no {folder}, the state folder that `ldp-slicing privatize` leaves beside {target}",
+            f"{folder}, the state folder of the run, does not exist: `ldp-slicing privatize` leaves it beside "
+            f"{target}. If it was moved, name it with --state",
             Reason.STATE,
         )
     try:

@@ -6,6 +6,7 @@ was released is there under its name, with the content that was released.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ from ldp_slicing.ledger import Ledger
 from ldp_slicing.release.state import RunState
 from ldp_slicing.release.target import ReleasePaths
 from ldp_slicing.storage import LocalStorage
+from ldp_slicing.wording import number
+
+LONG = re.compile(r"[0-9]+\.[0-9]{7,}")  # the eps of a slice, as it is compared
 
 
 def check_parameters(paths: ReleasePaths, state: RunState, ledger: Ledger, parameters: dict[str, Any]) -> None:
@@ -37,8 +41,8 @@ def check_parameters(paths: ReleasePaths, state: RunState, ledger: Ledger, param
             f"{name}: {_shown(value)} then, {_shown(parameters[name])} now" for name, value in differences.items()
         )
         raise ReleaseError(
-            f"the run of this target was begun with other parameters ({values}): use the same ones, or choose another "
-            "target. With another target, sources that were released by this run need --spend",
+            f"the run of {paths.location} was begun with other parameters ({values}): use the same ones, or choose "
+            "another target. With another target, sources that were released by this run need --spend",
             Reason.PARAMETERS,
         )
     if (now := {**parameters, "ledger": ledger.identity}) != before:  # the sources have moved, or ledgers were merged
@@ -78,7 +82,7 @@ def _check_moved(paths: ReleasePaths, state: RunState, ledger: Ledger, before: S
 
 def _shown(value: Any) -> str:  # noqa: ANN401
     if not isinstance(value, list | tuple):
-        return str(value)
+        return LONG.sub(lambda found: number(float(found[0])), str(value))
     if all(isinstance(part, str) for part in value):
         return " and ".join(value) or "none"
     return ":".join(f"{part:g}" for part in value)

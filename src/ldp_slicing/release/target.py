@@ -135,16 +135,14 @@ def default_state(target: str) -> Path:
 def _check_remote_overlap(source: str, target: str) -> None:
     one, two = f"{source.rstrip('/')}/", f"{target.rstrip('/')}/"
     if is_remote(source) and (one.startswith(two) or two.startswith(one)):
-        raise ReleaseError(
-            f"{target} and {source} overlap: releases go to a separate place, outside the sources", Reason.OVERLAP
-        )
+        raise ReleaseError(f"{target} overlaps the source {source}: choose a place outside the sources", Reason.OVERLAP)
 
 
 def _check_local_overlap(source: str, target: Path, state: Path) -> None:
     for place in (target, state):
         if not is_remote(source) and _overlap(Path(source), place):
             raise ReleaseError(
-                f"{place} and {source} overlap: releases go to a separate place, outside the sources", Reason.OVERLAP
+                f"{place} overlaps the source {source}: choose a place outside the sources", Reason.OVERLAP
             )
     if _overlap(target, state):
         raise ReleaseError(
@@ -211,11 +209,11 @@ def _check_new_target(paths: ReleasePaths) -> None:
         if any(target.size(name) is not None for name in names) or (
             not paths.is_single and next(target.files(), None) is not None
         ):
-            raise ReleaseError(f"{paths.output or 'the target'} exists already: nothing is overwritten")
+            raise ReleaseError(f"{paths.output or 'the target'} exists and is not overwritten: choose another name")
     elif paths.output is not None:
         for path in (target.root / paths.output, target.root / paths.card_path):
             if os.path.lexists(path):
-                raise ReleaseError(f"{path} exists already: nothing is overwritten")
+                raise ReleaseError(f"{path} exists and is not overwritten: choose another name")
     elif os.path.lexists(target.root) and (not target.root.is_dir() or any(target.root.iterdir())):
         raise ReleaseError(
             f"{target.root} is not an empty folder, and there is no {paths.state} of a run that left it: releases go "

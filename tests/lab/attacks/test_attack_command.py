@@ -123,7 +123,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert "steps on" in output
     assert "too few steps to learn much" in output  # two epochs of a few disc_images
     assert "result.json" in output
-    assert "sheet.png (for the owner only: it shows sources)" in output
+    assert "sheet.png, for the owner only: it shows sources" in output
     code, output = attack("bayes", "cifar10", "--out", str(tmp_path / "new"), "--device", "cuda:77")
     assert (code, "no device 'cuda:77' on this machine; available: cpu" in output) == (2, True)
     assert not (tmp_path / "new").exists()

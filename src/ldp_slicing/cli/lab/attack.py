@@ -63,7 +63,7 @@ def attack(
     minutes: Minutes = NO_LIMIT,
     device: Device = "",
 ) -> None:
-    """`ldp-slicing lab attack white-box cifar10 --data data/ --epsilon 5.2`
+    """Example: `ldp-slicing lab attack white-box cifar10 --data data/ --epsilon 5.2`
 
     Train on the training images of the set, which the adversary has, and reconstruct the test images from one release
     each (averaging: from several). The attack `identity` predicts whether a release and another image show the same
@@ -107,4 +107,4 @@ def attack(
             )
     out.print(plain(str(folder / "result.json")))
     if (sheet := folder / "sheet.png").is_file():
-        out.print(f"{plain(str(sheet))} (for the owner only: it shows sources)")
+        out.print(f"written to {plain(str(sheet))}, for the owner only: it shows sources")

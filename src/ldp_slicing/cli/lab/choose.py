@@ -35,7 +35,7 @@ def choose(
         ),
     ] = None,
 ) -> None:
-    """`ldp-slicing lab choose --max-leakage 0.7`
+    """Example: `ldp-slicing lab choose --max-leakage 0.7`
 
     Choose the plan with the highest accuracy among those that leak no more than you accept. For CIFAR-10, the
     measurements are those of `lab reproduce tradeoff`; for chest X-rays and LFW, those of a report of `advise`. They

@@ -39,7 +39,7 @@ def page_network(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the training.")] = 0,
     device: Device = "",
 ) -> None:
-    """`ldp-slicing lab page-network cifar100 --data data/`
+    """Example: `ldp-slicing lab page-network cifar100 --data data/`
 
     Train the network with which `ldp-slicing studio` shows what an attacker sees, and write it to a file of 2 MB, which
     the page can open. It learns to reconstruct images like those in SET from one release each, for several plans and

@@ -48,7 +48,7 @@ def reproduce(
     ] = "",
     device: Device = "",
 ) -> None:
-    """`ldp-slicing lab reproduce curves --data data/`
+    """Example: `ldp-slicing lab reproduce curves --data data/`
 
     Run the experiment behind a table or figure, and write its numbers beside the paper's. The attacks are experiments
     too: averaging, bayes, black-box, white-box, bit-unet, identity.

@@ -17,7 +17,7 @@ def results(
         typer.Option("--plans", help="Also write the measured plans that `lab choose` reads.", show_default="no"),
     ] = None,
 ) -> None:
-    """`ldp-slicing lab results`
+    """Example: `ldp-slicing lab results`
 
     Write the page and figure of every experiment again, and one page with all of them.
     """

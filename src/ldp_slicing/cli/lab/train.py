@@ -98,7 +98,7 @@ def train(
     minutes: Minutes = NO_LIMIT,
     device: Device = "",
 ) -> None:
-    """`ldp-slicing lab train cifar10 --data data/ --epsilon 20`
+    """Example: `ldp-slicing lab train cifar10 --data data/ --epsilon 20`
 
     Train a classifier on releases and measure its test accuracy on releases. Held-out training images choose the epoch;
     the test set is used once, at the end. If the set holds sources, they are released first. If it was written by

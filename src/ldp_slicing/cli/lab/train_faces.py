@@ -65,7 +65,7 @@ def train_faces(
     minutes: Minutes = NO_LIMIT,
     device: Device = "",
 ) -> None:
-    """`ldp-slicing lab train-faces ms1m --data data/ --verify data/lfw.bin --start ir50.pt`
+    """Example: `ldp-slicing lab train-faces ms1m --data data/ --verify data/lfw.bin --start ir50.pt`
 
     Train a face recogniser with the ArcFace loss on releases of 112 x 112 faces, and measure its verification accuracy
     on pairs of releases, in ten folds. Each image is released once; its mirror image is made from that release.

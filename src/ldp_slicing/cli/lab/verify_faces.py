@@ -64,7 +64,7 @@ def verify_faces(
     minutes: Minutes = NO_LIMIT,
     device: Device = "",
 ) -> None:
-    """`ldp-slicing lab verify-faces agedb_30.bin celeba/ --recogniser data/`
+    """Example: `ldp-slicing lab verify-faces agedb_30.bin celeba/ --recogniser data/`
 
     Measure verification accuracy on sets of aligned 112 x 112 faces, in ten folds: on the sources, and on one release
     of each face at every budget. For sets without a list of pairs, pairs are drawn. No code in a .bin file is run.

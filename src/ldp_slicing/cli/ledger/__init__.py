@@ -27,7 +27,7 @@ app = typer.Typer(cls=LedgerGroup, **SETTINGS)
 
 @app.callback()
 def ledger() -> None:
-    """`ldp-slicing ledger` or `ldp-slicing ledger portrait.jpg`
+    """Examples: `ldp-slicing ledger`, `ldp-slicing ledger portrait.jpg`
 
     Show what was released so far, or what was spent on one source; void a run; merge two ledgers; rebuild a lost one.
 

@@ -17,7 +17,7 @@ def merge(
     other: Annotated[Path, typer.Argument(metavar="OTHER", help="The ledger to add, with its key beside it.")],
     file: LedgerOption = None,
 ) -> None:
-    """`ldp-slicing ledger merge /media/old/ledger.sqlite`
+    """Example: `ldp-slicing ledger merge /media/old/ledger.sqlite`
 
     Add the entries of another ledger to this one. OTHER is only read. This ledger keeps the key of OTHER, encrypted
     under its own key, and recognises sources under every key. Runs that were begun with OTHER continue with this

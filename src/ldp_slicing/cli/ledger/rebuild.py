@@ -23,7 +23,7 @@ def rebuild(
     ] = None,
     file: LedgerOption = None,
 ) -> None:
-    """`ldp-slicing ledger rebuild releases.owner/ others.owner/`
+    """Example: `ldp-slicing ledger rebuild releases.owner/ others.owner/`
 
     Recreate a lost ledger from the state folders of its runs. With the old key of the ledger, the copies of its
     entries in the state folders are used. Without this key, all sources are read again; they must be where they were,

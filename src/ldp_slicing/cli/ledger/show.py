@@ -32,7 +32,7 @@ def show(
     most: Annotated[int, typer.Option("--most", min=1, help="Number of sources to list, most spent first.")] = 10,
     as_json: Json = False,
 ) -> None:
-    """`ldp-slicing ledger` or `ldp-slicing ledger portrait.jpg`
+    """Examples: `ldp-slicing ledger`, `ldp-slicing ledger portrait.jpg`
 
     Show what was released so far: totals, and the sources on which most was spent; or what was spent on one source.
     `--json` exports every release.
@@ -108,7 +108,7 @@ def show_all(opened: Ledger, most: int) -> None:
     unconfirmed = f", {total.unfinished:,} unconfirmed (interrupted run)" if total.unfinished else ""
     voided = f", {total.voided:,} voided" if total.voided else ""
     out.print(
-        f"{plain(str(opened.path))}: {counted(total.releases, 'release')} of {counted(opened.sources(), 'image')}"
+        f"{plain(str(opened.path))}: {counted(total.releases, 'release')} of {counted(opened.sources(), 'source')}"
         f"{unconfirmed}{voided}"
     )
     if not total.releases:
@@ -148,6 +148,8 @@ def show_runs(runs: list[RunRecord]) -> None:
 
 def spent_on(opened: Ledger, path: Path) -> Spent:
     """Return what was spent on an image, an animation, a DICOM file or a video. Other files hold many sources."""
+    if not path.exists():
+        raise ImageError(f"{path} does not exist")
     if path.is_dir():
         raise ImageError(f"{path} is a folder: name one image, DICOM file or video in it")
     try:

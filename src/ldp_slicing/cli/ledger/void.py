@@ -19,7 +19,7 @@ def void(
     ],
     file: LedgerOption = None,
 ) -> None:
-    """`ldp-slicing ledger void 3f9ac2 --because "wrong folder, deleted at once"`
+    """Example: `ldp-slicing ledger void 3f9ac2 --because "wrong folder, deleted at once"`
 
     Record your word that all releases of a run were destroyed before anybody received them. This is refused while the
     outputs or the key of the run exist, and for a run with an owner's key.
