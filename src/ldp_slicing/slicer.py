@@ -199,7 +199,7 @@ class Slicer:
         something. Existing files are not overwritten. As with every call, nothing is counted in a ledger.
         """
         target = Path(path)
-        check_target(target, self.plan)
+        check_target(target, self.plan, output=self.output)
         array = image if isinstance(image, np.ndarray) else _pixels_of(image)
         source = as_batch(array, self.plan)
         if array.ndim == 4:
