@@ -93,6 +93,11 @@ class Header:
         """The most bytes that the file of such a release can have."""
         return HEADER_BYTES + 12 + 3 * MOST_COLOURS + 12 + self.stream_bytes + 12
 
+    def fits(self, plan: Plan) -> bool:
+        """Whether releases of a plan in colour have this kind of pixels."""
+        palette = palette_of(plan)
+        return (self.colour, self.depth) == ((_RGB, 8) if palette is None else (_INDEXED, palette.bits))
+
     def encoded(self) -> bytes:
         return struct.pack(">IIBBBBB", self.width, self.height, self.depth, self.colour, 0, 0, 0)
 
