@@ -24,6 +24,7 @@ Pixels = NDArray[np.unsignedinteger]
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MAX_PIXELS = 178_956_970  # Pillow's limit: larger images are treated as decompression bombs
+MOST_FILE_BYTES = 1 << 30  # of a release or of its pixels as other software writes them
 HEADER_BYTES = 33  # signature and IHDR
 _GREY, _RGB, _INDEXED = 0, 2, 3  # colour types
 _DEPTHS = {_GREY: (8, 16), _RGB: (8,), _INDEXED: (1, 2, 4, 8)}  # bits per sample

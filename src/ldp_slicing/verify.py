@@ -24,7 +24,7 @@ from typing import Any
 
 from ldp_slicing.card import Card, Statement
 from ldp_slicing.card.statement import dependents_of
-from ldp_slicing.errors import LdpSlicingError, ReleaseError
+from ldp_slicing.errors import CardError, LdpSlicingError, ReleaseError
 from ldp_slicing.files import digest_of
 from ldp_slicing.formats import WRITERS, load_format, suffix_of
 from ldp_slicing.formats.base import Claims, Content
@@ -38,6 +38,7 @@ from ldp_slicing.manifest import (
     read_manifest,
     set_around,
 )
+from ldp_slicing.png import MOST_FILE_BYTES
 from ldp_slicing.storage import PARTIAL, LocalStorage, Storage, is_apple_double, is_litter, printable
 from ldp_slicing.strict_json import shown
 from ldp_slicing.wording import counted
@@ -270,10 +271,8 @@ def _check_file(
     Without ``lines`` of a manifest it is compared with its card alone, and without ``claims`` with its checksum alone.
     """
     suffix = suffix_of(output)
-    if suffix not in WRITERS:
-        return "has a file type that is never released"
-    if place.size(output) is None:
-        return _MISSING
+    if (problem := _unread_problem(place, output)) is not None:
+        return problem
     file_format = (
         load_format(WRITERS[suffix]) if claims else None
     )  # raises if the library is missing: then nothing can be said of the file
@@ -303,6 +302,18 @@ def _check_file(
         if one.member is not None and not _RANDOM_MEMBER.fullmatch(one.member):
             contents.telling_name = contents.telling_name or f"{output}: {printable(one.member)}"
     return None if lines is None else _difference(releases, lines)
+
+
+def _unread_problem(place: Storage, output: str) -> str | None:
+    """Return what is wrong with one file, if that can be told before it is read, or None."""
+    suffix, size = suffix_of(output), place.size(output)
+    if suffix not in WRITERS:
+        return "has a file type that is never released"
+    if size is None:
+        return _MISSING
+    if suffix == ".png" and size > MOST_FILE_BYTES:  # a sparse file can have any size, and would be read for days
+        return f"has {size:,} bytes, more than any release has"
+    return None
 
 
 def _difference(releases: list[Content], lines: list[dict[str, Any]]) -> str | None:
@@ -362,7 +373,10 @@ def _check_statement(statement: Statement, tally: _Tally, *, is_whole: bool) -> 
             if times < frames or Fraction(released) < least or Fraction(source) < of_a_source_pixel:
                 stated = f"{counted(times, 'release')} of one source, epsilon {released:g} and {source:g}"
                 return f"states {stated} per released and source pixel; one file has {counted(frames, 'frame')}"
-    wrong = statement.differences(sorted(tally.frames), count=tally.releases) if is_whole else []
+    try:
+        wrong = statement.differences(sorted(tally.frames), count=tally.releases) if is_whole else []
+    except CardError as error:
+        return f"cannot be about the releases that were found: {error}"
     if wrong:
         return f"has wrong numbers: {', '.join(f'{where} should be {right!r}' for where, _, right in wrong)}"
     return None
