@@ -108,6 +108,15 @@ def test_a_file_that_appears_while_a_release_is_made_is_kept(tmp_path: Path, mon
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("release.png", "newer")]
 
 
+@pytest.mark.parametrize("folder", ["", "below"])
+def test_nothing_is_saved_into_a_set_whose_card_does_not_count_it(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "card.json").write_text(Slicer(Plan.paper(1.0)).card(7, 9).to_json())
+    (tmp_path / "below").mkdir()
+    with pytest.raises(LdpSlicingError, match="a set whose card does not count it"):
+        Slicer(Plan.paper(20.0)).save(COLOUR, tmp_path / folder / "release.png")
+    assert not list(tmp_path.rglob("*.png*"))
+
+
 def test_a_grey_release_is_grey_whatever_the_output_of_colours(tmp_path: Path) -> None:
     Slicer(Plan.grey(5.2), output="ycbcr").save(COLOUR[..., 0], tmp_path / "release.png")
     assert not verify_file(LocalStorage(tmp_path), "release.png").problems

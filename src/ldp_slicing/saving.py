@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ldp_slicing.card import Card
 from ldp_slicing.errors import ImageError
 from ldp_slicing.files import write_atomically
-from ldp_slicing.manifest import card_beside
+from ldp_slicing.manifest import card_beside, set_around
 from ldp_slicing.plan import COLOUR_BITS, Plan
 from ldp_slicing.png import encode_png
 
@@ -36,6 +36,8 @@ def check_target(path: Path, plan: Plan, *, output: str = "rgb") -> None:
     for file in (path, path.with_name(card_beside(path.name))):
         if file.exists() or file.is_symlink():
             raise _exists(file)
+    if (folder := set_around(path.parent)) is not None:
+        raise ImageError(f"{path} would lie in {folder}, a set whose card does not count it: save it elsewhere")
 
 
 def write_release(path: Path, release: NDArray[np.unsignedinteger], plan: Plan, card: Card) -> None:

@@ -139,8 +139,26 @@ def verify_file(place: Storage, name: str) -> VerifyReport:
     if isinstance(place, LocalStorage):
         for one in (name, card_name):
             report.problems += [(one, problem) for problem in _attribute_problems(place.root / one)]
+        if (folder := _set_with(place.root / name)) is not None:
+            report.problems.append(
+                (
+                    card_name,
+                    f"is a second card about {name}, which is one of the set in {folder}, which has a card",
+                )
+            )
     report.problems += [(card_name, problem) for problem in _check_card(place, card_name, contents, report)]
     return report
+
+
+def _set_with(path: Path) -> Path | None:
+    """Return the folder of the set whose manifest lists a file, if there is one."""
+    if (folder := set_around(path)) is None:
+        return None
+    try:
+        name = path.resolve().relative_to(folder).as_posix()
+        return folder if any(line["output"] == name for line in read_manifest(LocalStorage(folder))) else None
+    except ReleaseError:
+        return None
 
 
 def verify(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ldp_slicing import Card
+from ldp_slicing import Card, Plan, Slicer
 from ldp_slicing.audit.releases import audit_releases
 from ldp_slicing.card import Statement
 from ldp_slicing.card.prose import CARD_VERSION
@@ -219,6 +219,16 @@ def test_a_card_about_smaller_releases_is_wrong_whatever_it_states_as_spent(
     ((name, problem),) = verify_file(LocalStorage(tmp_path), "b.png").problems
     assert (name, problem.partition(":")[0]) == ("b.png.card.json", "cannot be about the releases that were found")
     assert any(check.section == "releases" and not check.passed for check in audit_releases(tmp_path / "b.png").checks)
+
+
+def test_a_second_card_beside_a_release_of_a_set_is_wrong(target: Path) -> None:
+    """It could state a smaller eps than the card of the set."""
+    card = Slicer(Plan.paper(1.0), prune=None).card(7, 9)
+    (target / "00001.png.card.json").write_text(card.to_json())
+    ((name, problem),) = verify_file(LocalStorage(target), "00001.png").problems
+    assert name == "00001.png.card.json"
+    assert problem.startswith("is a second card about 00001.png")
+    assert audit_releases(target / "00001.png").exit_status == 1
 
 
 def test_a_file_that_no_release_can_fill_is_not_read(target: Path) -> None:
