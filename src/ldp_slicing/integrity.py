@@ -97,11 +97,16 @@ def looks_like_archive(data: bytes) -> bool:
 
 
 def _is_tar(data: bytes) -> bool:
-    """Return whether the data begins with the header of a tar member. All formats of tar have its checksum."""
+    """Return whether the data begins with the header of a tar member. All formats of tar have its checksum.
+
+    Some old software added up signed bytes. Readers of tar accept either sum.
+    """
     header, stored = data[:512], data[148:156].strip(b" \0")
     if len(header) < 512 or not re.fullmatch(rb"[0-7]+", stored):
         return False
-    return int(stored, 8) == sum(header) - sum(header[148:156]) + 8 * ord(" ")
+    counted = header[:148] + b" " * 8 + header[156:]
+    unsigned = sum(counted)
+    return int(stored, 8) in (unsigned, unsigned - 256 * sum(byte > 127 for byte in counted))
 
 
 _ARCHIVES = {  # how they begin, and the size of the smallest one: numbers of a few bytes can begin like this, too

@@ -25,6 +25,7 @@ Pixels = NDArray[np.unsignedinteger]
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MAX_PIXELS = 178_956_970  # Pillow's limit: larger images are treated as decompression bombs
+MOST_FILE_BYTES = 1 << 30  # of a release or of its pixels as other software writes them
 HEADER_BYTES = 33  # signature and IHDR
 _GREY, _RGB, _INDEXED = 0, 2, 3  # colour types
 _DEPTHS = {_GREY: (8, 16), _RGB: (8,), _INDEXED: (1, 2, 4, 8)}  # bits per sample
@@ -93,6 +94,11 @@ class Header:
     def most_file_bytes(self) -> int:
         """The most bytes that the file of such a release can have."""
         return HEADER_BYTES + 12 + 3 * MOST_COLOURS + 12 + self.stream_bytes + 12
+
+    def fits(self, plan: Plan) -> bool:
+        """Whether releases of a plan in colour have this kind of pixels."""
+        palette = palette_of(plan)
+        return (self.colour, self.depth) == ((_RGB, 8) if palette is None else (_INDEXED, palette.bits))
 
     def encoded(self) -> bytes:
         return struct.pack(">IIBBBBB", self.width, self.height, self.depth, self.colour, 0, 0, 0)

@@ -60,8 +60,11 @@ def set_around(path: Path) -> Path | None:
 
 
 def check_outside_sets(path: Path) -> None:
-    """Refuse to write something that is for the owner only among releases."""
-    if (folder := set_around(path)) is not None:
+    """Refuse to write something that is for the owner only among releases.
+
+    What replaces a link lies where the link was, and what follows it where it leads: neither may be among releases.
+    """
+    if (folder := set_around(path) or set_around(path.parent)) is not None:
         raise ReleaseError(
             f"{path} is for the owner only, and would lie in {folder}, which holds releases and is handed on: keep it "
             "elsewhere",

@@ -198,7 +198,7 @@ class Slicer:
         something. Existing files are not overwritten. As with every call, nothing is counted in a ledger.
         """
         target = Path(path)
-        check_target(target, self.plan)
+        check_target(target, self.plan, output=self.output)
         array = pixels_of(image)
         source = as_batch(array, self.plan)
         if array.ndim == 4:

@@ -24,11 +24,12 @@ from typing import Any
 
 from ldp_slicing.card import Card, Statement
 from ldp_slicing.card.statement import dependents_of
-from ldp_slicing.errors import LdpSlicingError, ReleaseError
+from ldp_slicing.errors import CardError, LdpSlicingError, ReleaseError
 from ldp_slicing.files import digest_of
 from ldp_slicing.formats import WRITERS, load_format, suffix_of
 from ldp_slicing.formats.base import Checker, Claims, Content
 from ldp_slicing.manifest import LOST, DamagedManifestError, is_lost, read_manifest
+from ldp_slicing.png import MOST_FILE_BYTES
 from ldp_slicing.sets import CARD_NAME, MANIFEST_NAME, card_beside, set_around
 from ldp_slicing.storage import PARTIAL, LocalStorage, Storage, is_apple_double, is_litter, printable
 from ldp_slicing.strict_json import shown
@@ -130,8 +131,26 @@ def verify_file(place: Storage, name: str) -> VerifyReport:
     if isinstance(place, LocalStorage):
         for one in (name, card_name):
             report.problems += [(one, problem) for problem in _attribute_problems(place.root / one)]
+        if (folder := _set_with(place.root / name)) is not None:
+            report.problems.append(
+                (
+                    card_name,
+                    f"is a second card about {name}, which is one of the set in {folder}, which has a card",
+                )
+            )
     report.problems += [(card_name, problem) for problem in _check_card(place, card_name, contents, report)]
     return report
+
+
+def _set_with(path: Path) -> Path | None:
+    """Return the folder of the set whose manifest lists a file, if there is one."""
+    if (folder := set_around(path)) is None:
+        return None
+    try:
+        name = path.resolve().relative_to(folder).as_posix()
+        return folder if any(line["output"] == name for line in read_manifest(LocalStorage(folder))) else None
+    except ReleaseError:
+        return None
 
 
 def verify(
@@ -262,10 +281,8 @@ def _check_file(
     Without ``lines`` of a manifest it is compared with its card alone, and without ``claims`` with its checksum alone.
     """
     suffix = suffix_of(output)
-    if suffix not in WRITERS:
-        return "has a file type that is never released"
-    if place.size(output) is None:
-        return _MISSING
+    if (problem := _unread_problem(place, output)) is not None:
+        return problem
     # Outside of the block below: if the library of the format is missing, nothing can be said of the file.
     file_format = None if claims is None else load_format(WRITERS[suffix])
     try:
@@ -301,6 +318,18 @@ def _add_contents(output: str, found: list[Content], claims: Claims, contents: _
     for one in found:
         if one.kept is None and one.member is not None and not _RANDOM_MEMBER.fullmatch(one.member):
             contents.telling_name = contents.telling_name or f"{output}: {printable(one.member)}"
+    return None
+
+
+def _unread_problem(place: Storage, output: str) -> str | None:
+    """Return what is wrong with one file, if that can be told before it is read, or None."""
+    suffix, size = suffix_of(output), place.size(output)
+    if suffix not in WRITERS:
+        return "has a file type that is never released"
+    if size is None:
+        return _MISSING
+    if suffix == ".png" and size > MOST_FILE_BYTES:  # a sparse file can have any size, and would be read for days
+        return f"has {size:,} bytes, more than any release has"
     return None
 
 
@@ -361,7 +390,10 @@ def _check_statement(statement: Statement, tally: _Tally, *, is_whole: bool) -> 
             if times < frames or Fraction(released) < least or Fraction(source) < of_a_source_pixel:
                 stated = f"{counted(times, 'release')} of one source, epsilon {released:g} and {source:g}"
                 return f"states {stated} per released and source pixel; one file has {counted(frames, 'frame')}"
-    wrong = statement.differences(sorted(tally.frames), count=tally.releases) if is_whole else []
+    try:
+        wrong = statement.differences(sorted(tally.frames), count=tally.releases) if is_whole else []
+    except CardError as error:
+        return f"cannot be about the releases that were found: {error}"
     if wrong:
         return f"has wrong numbers: {', '.join(f'{where} should be {right!r}' for where, _, right in wrong)}"
     return None

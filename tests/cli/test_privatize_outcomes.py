@@ -132,6 +132,20 @@ def test_a_report_overwrites_nothing_and_does_not_lie_in_the_target(place: str, 
     assert not default_ledger().exists()
 
 
+@pytest.mark.parametrize("place", ["out", "other"])
+def test_a_report_does_not_replace_a_link_among_releases(place: str, tmp_path: Path) -> None:
+    """It names sources, and would take the place of the link instead of following it."""
+    source = plant(tmp_path / "in", {"a.png": PNG})
+    for target in ("out", "other"):
+        assert privatize(source, tmp_path / target, "--names", "random", "--spend")[0] == 0
+    link = tmp_path / place / "report.json"
+    link.symlink_to(tmp_path / "elsewhere.json")
+    status, _, err = privatize(source, tmp_path / "out", "--names", "random", "--report", link)
+    assert (status, "is handed on" in err) == (ExitStatus.REFUSED, True)
+    assert link.is_symlink()
+    assert not (tmp_path / "elsewhere.json").exists()
+
+
 def test_the_guide_and_the_help_show_the_exit_statuses() -> None:
     assert TABLE in (ROOT / "docs/guide/privatize.md").read_text()
     for command in ("privatize", "verify", "audit"):

@@ -112,6 +112,16 @@ def old_tar(data: bytes) -> bytes:
     return bytes(made)
 
 
+def signed_tar(data: bytes) -> bytes:
+    """Return a tar whose checksum is the sum of signed bytes, as some old software wrote it."""
+    made = bytearray(shard({"Ä.jpg": data}, tarfile.GNU_FORMAT))
+    made[148:156] = b" " * 8
+    made[148:156] = b"%06o\0 " % sum(byte - 256 * (byte > 127) for byte in made[:512])
+    with tarfile.open(fileobj=io.BytesIO(made)) as found:
+        assert found.getnames() == ["Ä.jpg"]
+    return bytes(made)
+
+
 @pytest.mark.parametrize(
     ("name", "pack"),
     [
@@ -120,12 +130,24 @@ def old_tar(data: bytes) -> bytes:
         ("txt", lzma.compress),
         ("json", lambda data: shard({"a.jpg": data})),
         ("bin", old_tar),
+        ("bin", signed_tar),
         ("tar", lambda data: b"another" + data),
         ("npz", zipped),
         ("zip", lambda data: b"encrypted" + data),
         ("x.GZ", lambda data: data),
     ],
-    ids=["gzip", "bzip2", "xz", "tar", "old tar", "a name of tar", "zip", "a name of archives", "another"],
+    ids=[
+        "gzip",
+        "bzip2",
+        "xz",
+        "tar",
+        "old tar",
+        "signed tar",
+        "a name of tar",
+        "zip",
+        "a name of archives",
+        "another",
+    ],
 )
 def test_archives_are_not_kept(name: str, pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"a.tar": shard({"0.png": PNG, f"0.{name}": pack(PNG)})})

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -19,6 +25,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ldp_slicing import Card, Plan, Slicer
+from ldp_slicing import manifest as manifest_module
 from ldp_slicing.cli import app
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.png import SIGNATURE, encode_chunk, encode_png
@@ -29,7 +36,8 @@ from ldp_slicing.verify import verify
 from tests.docs.documents import ROOT, blocks
 from tests.studio.server import OPTIONS, PLAN, Studio, release_of, studio
 
-pytest.importorskip("starlette")
+endpoint_module = pytest.importorskip("ldp_slicing.studio.endpoint")
+client_module = pytest.importorskip("starlette.testclient")
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +79,15 @@ def test_an_unprotected_part_is_refused() -> None:
     release[100:164, 200:264] = source[100:164, 200:264]
     with pytest.raises(UploadError, match="does not have the noise of its plan"):
         check_release(b"".join(encode_png(release, plan)), plan)
+
+
+@pytest.mark.parametrize("plan", [Plan.paper(20.0), PLAN])
+def test_a_wrong_palette_is_refused_before_its_pixels_take_memory(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    two = Plan.sliced(3.5, "Y7")
+    release = b"".join(encode_png(Slicer(two)(np.zeros((8, 8, 3), np.uint8)), two))
+    monkeypatch.setattr(collector_module, "read_release_png", lambda *_: pytest.fail("was decoded"))
+    with pytest.raises(UploadError, match="another palette"):
+        check_release(release, plan)
 
 
 def test_a_plan_that_no_test_has_power_for_is_collected() -> None:
@@ -145,6 +162,13 @@ def test_a_token_is_needed_if_there_is_one(tmp_path: Path) -> None:
         assert server.upload(release, card).status_code == 401
         assert server.upload(release, card, Authorization="Bearer wrong").status_code == 401
         assert server.upload(release, card, Authorization="Bearer secret").status_code == 201
+
+
+def test_an_empty_token_is_refused(tmp_path: Path) -> None:
+    command = ["studio", "--port", "0", "--collect", str(tmp_path / "set"), "--token", "", *OPTIONS]
+    answer = CliRunner().invoke(app, command)
+    assert answer.exit_code == 2
+    assert "the token is empty" in answer.stderr
 
 
 def test_a_collector_needs_a_budget(tmp_path: Path) -> None:
@@ -298,9 +322,137 @@ def test_a_release_that_cannot_be_written_leaves_no_card(tmp_path: Path, monkeyp
         whole(place, name, pieces)
 
     monkeypatch.setattr(collector_module, "write_file", fail)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(UploadError, match=r"could not be stored \(no space left\): send it again") as refused:
         collector.accept(release, card.encode())
+    assert refused.value.status == 507
     assert tree(tmp_path / "set") == {}
+
+
+def form_of(number: int) -> dict[str, tuple[str, bytes | str]]:
+    release, card = release_of(number)
+    return {"release": ("r.png", release), "card": ("c.json", card)}
+
+
+@contextmanager
+def client_of(collector: Collector) -> Iterator[Any]:
+    app = endpoint_module.make_collector_app(collector, ("testserver",), token=None, per_minute=600)
+    with client_module.TestClient(app) as client:
+        yield client
+
+
+def test_card_and_manifest_count_all_releases_once_there_is_room_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One full disk must not end the count for good, while releases are still accepted."""
+    whole, failures = manifest_module.write_manifest, list[str]()
+
+    def fail(place: LocalStorage, lines: object) -> None:
+        failures.append("")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(endpoint_module, "MANIFEST_SECONDS", 0.02)
+    collector = Collector(tmp_path / "set", Wanted(PLAN, "haar", 64))
+    with client_of(collector) as client:
+        monkeypatch.setattr(collector_module, "write_manifest", fail)
+        assert client.post("/releases", files=form_of(1)).status_code == 201
+        wait_until(lambda: len(failures) > 2)
+        monkeypatch.setattr(collector_module, "write_manifest", whole)
+        wait_until(lambda: (tmp_path / "set" / "manifest.jsonl").exists())
+        assert client.post("/releases", files=form_of(2)).status_code == 201
+    report = verify(LocalStorage(tmp_path / "set"))
+    assert (report.problems, report.releases) == ([], 2)
+    said = [record.getMessage() for record in caplog.records if record.name == collector_module.__name__]
+    assert len(said) == 1
+    assert "No space left on device" in said[0]
+
+
+def test_a_disk_that_is_full_at_the_end_ends_without_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = Wanted(PLAN, "haar", 64)
+
+    def fail(place: LocalStorage, lines: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(endpoint_module, "MANIFEST_SECONDS", 60.0)
+    with client_of(Collector(tmp_path / "set", wanted)) as client:
+        assert client.post("/releases", files=form_of(1)).status_code == 201
+        monkeypatch.setattr(collector_module, "write_manifest", fail)
+    shutil.copytree(tmp_path / "set", tmp_path / "again")
+    with pytest.raises(LdpSlicingError, match="cannot be written to: No space left"):
+        Collector(tmp_path / "again", wanted)
+    monkeypatch.undo()
+    shutil.copytree(tmp_path / "set", tmp_path / "later")
+    assert Collector(tmp_path / "later", wanted).count == 1
+    assert verify(LocalStorage(tmp_path / "later")).problems == []
+
+
+def test_few_uploads_are_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running, most, guard = 0, 0, threading.Lock()
+
+    def accept(self: Collector, data: bytes, card: bytes) -> str:
+        nonlocal running, most
+        with guard:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.05)
+        with guard:
+            running -= 1
+        return "stored"
+
+    monkeypatch.setattr(Collector, "accept", accept)
+    with client_of(Collector(tmp_path / "set", Wanted(PLAN, "haar", 64))) as client, ThreadPoolExecutor(8) as pool:
+        form = form_of(1)
+        answers = list(pool.map(lambda _: client.post("/releases", files=form).status_code, range(8)))
+    assert answers == [201] * 8
+    assert most == endpoint_module.CHECKS
+
+
+def test_an_upload_that_is_cut_off_is_no_error_of_the_server(tmp_path: Path) -> None:
+    app = endpoint_module.make_collector_app(
+        Collector(tmp_path / "set", Wanted(PLAN, "haar", 64)), ("x",), token=None, per_minute=9
+    )
+    headers = [(b"host", b"x"), (b"content-type", b"multipart/form-data; boundary=b")]
+    scope = {"type": "http", "method": "POST", "path": "/releases", "headers": headers, "query_string": b""}
+    incoming: list[dict[str, Any]] = [
+        {"type": "http.request", "body": b"--b\r\n", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    sent = list[dict[str, Any]]()
+
+    async def receive() -> dict[str, Any]:
+        return incoming.pop(0)
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    asyncio.run(app(scope, receive, send))
+    assert sent[0]["status"] == 400
+
+
+@pytest.mark.parametrize("name", ["ab", "card.json", "manifest.jsonl"])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_what_is_no_file_stops_the_collector_by_name(name: str, kind: str, tmp_path: Path) -> None:
+    """A card or a manifest of that name could never be written."""
+    if kind == "link":
+        (tmp_path / name).symlink_to(tmp_path / "nothing")
+    else:
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(LdpSlicingError, match=f"{name} was not stored by a collector"):
+        Collector(tmp_path, Wanted(PLAN, "haar", 64))
+
+
+def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nothing" / "here")
+    (tmp_path / "file").write_text("")
+    for name in ("link", "file/set"):
+        with pytest.raises(LdpSlicingError, match="cannot be created"):
+            Collector(tmp_path / name, Wanted(PLAN, "haar", 64))
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_crash_before_the_first_release_leaves_an_empty_folder(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ldp_slicing import Card
+from ldp_slicing import Card, Plan, Slicer
 from ldp_slicing.audit.releases import audit_releases
+from ldp_slicing.card import Statement
 from ldp_slicing.card.prose import CARD_VERSION
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.png import encode_png
@@ -203,6 +204,38 @@ def test_a_single_file_has_the_name_that_its_owner_gave_it(tmp_path: Path) -> No
     card = Card.read(tmp_path / "anna.png.card.json")
     assert not card.random_names
     assert verify_file(LocalStorage(tmp_path), "anna.png").problems == []
+
+
+@pytest.mark.parametrize("unvoided", [None, (1, 5.0, 5.0)])
+def test_a_card_about_smaller_releases_is_wrong_whatever_it_states_as_spent(
+    unvoided: tuple[int, float, float] | None, tmp_path: Path
+) -> None:
+    """Its sums are too small for these releases. That is a finding about the card, and no reason to check nothing."""
+    (tmp_path / "a.png").write_bytes(PNG)
+    release(tmp_path / "a.png", tmp_path / "b.png")
+    plan = Card.read(tmp_path / "b.png.card.json").statement().plan
+    small = Statement.of(plan, None, "rgb", [(3, 3)], count=1, times=2, spent=(10.0, 10.0, 90.0), unvoided=unvoided)
+    (tmp_path / "b.png.card.json").write_text(Card((small,)).to_json())
+    ((name, problem),) = verify_file(LocalStorage(tmp_path), "b.png").problems
+    assert (name, problem.partition(":")[0]) == ("b.png.card.json", "cannot be about the releases that were found")
+    assert any(check.section == "releases" and not check.passed for check in audit_releases(tmp_path / "b.png").checks)
+
+
+def test_a_second_card_beside_a_release_of_a_set_is_wrong(target: Path) -> None:
+    """It could state a smaller eps than the card of the set."""
+    card = Slicer(Plan.paper(1.0), prune=None).card(7, 9)
+    (target / "00001.png.card.json").write_text(card.to_json())
+    ((name, problem),) = verify_file(LocalStorage(target), "00001.png").problems
+    assert name == "00001.png.card.json"
+    assert problem.startswith("is a second card about 00001.png")
+    assert audit_releases(target / "00001.png").exit_status == 1
+
+
+def test_a_file_that_no_release_can_fill_is_not_read(target: Path) -> None:
+    """A sparse file takes no room, and its checksum days."""
+    with (target / "00001.png").open("r+b") as file:
+        file.truncate(1 << 43)
+    assert verified(target)[0] == ("00001.png", "has 8,796,093,022,208 bytes, more than any release has")
 
 
 def test_random_names_are_recognised(tmp_path: Path) -> None:

@@ -161,6 +161,20 @@ def test_a_folder_is_downloaded_that_verify_accepts(page: Any, tmp_path: Path) -
     assert [(one.plan, one.count) for one in card.statements] == [(Plan.paper(20.0), 2), (Plan.grey(20.0), 1)]
 
 
+def test_a_folder_is_complete_after_many_settings(page: Any, tmp_path: Path) -> None:
+    """The page forgets plans when it has seen many, such as after a slider was dragged."""
+    Image.fromarray(np.arange(9 * 7 * 3).reshape(9, 7, 3).astype(np.uint8)).save(tmp_path / "colour.png")
+    Image.fromarray(np.arange(9 * 7).reshape(9, 7).astype(np.uint8)).save(tmp_path / "grey.png")
+    open_images(page, tmp_path / "colour.png", tmp_path / "grey.png")
+    for number in range(1, 65):  # with the example, 65 plans
+        page.fill("#epsilon", str(number / 10))
+        expect(page.locator("#card")).to_contain_text(f'"epsilon_requested": {number / 10}', timeout=30_000)
+    content = download(page, "#download-all", 1)["releases.zip"]
+    zipfile.ZipFile(io.BytesIO(content)).extractall(tmp_path / "folder")
+    report = verify(LocalStorage(tmp_path / "folder"))
+    assert (report.problems, report.releases) == ([], 2)
+
+
 def test_an_image_that_was_opened_twice_is_one_source(page: Any, tmp_path: Path) -> None:
     shutil.copy(PORTRAIT, tmp_path / "copy.jpg")
     open_images(page, PORTRAIT, tmp_path / "copy.jpg")

@@ -248,7 +248,8 @@ class Statement:
     def differences(self, sizes: Sequence[tuple[int, int]], *, count: int = 0) -> list[Difference]:
         """Return every number that is not right for releases of these sizes in RGB or grey.
 
-        sizes: (width, height) of each release, or the distinct ones if ``count`` gives the number of releases.
+        sizes: (width, height) of each release, or the distinct ones if ``count`` gives the number of releases. Raises
+        CardError if nothing that the statement says was spent can have been spent on them.
         """
         if not sizes:
             return [("releases", self.count, 0)]

@@ -20,7 +20,7 @@ _MOST_BYTES = 1 << 30
 
 def check_report(path: Path, target: str) -> None:
     """Refuse a place in the target, which is handed on, or that cannot be written to, and a file that is no report."""
-    if not is_remote(target) and Path(target).resolve() in path.resolve().parents:
+    if not is_remote(target) and _is_below(path, Path(target)):
         raise ReleaseError(
             f"{path} would lie in {target}, which is handed on, and names sources: keep it elsewhere", Reason.OVERLAP
         )
@@ -35,6 +35,12 @@ def check_report(path: Path, target: str) -> None:
         try_to_create_in(path.parent)
     except OSError as error:
         raise ReleaseError(f"{path} cannot be written: {error.strerror}", Reason.REPORT) from None
+
+
+def _is_below(path: Path, folder: Path) -> bool:
+    """Return whether a file of this path lies in the folder: a link is replaced by it, not followed."""
+    whole = folder.resolve()
+    return path.parent.resolve() == whole or whole in path.parent.resolve().parents
 
 
 def _is_report(path: Path) -> bool:

@@ -84,6 +84,8 @@ def studio(
     is_local = host in LOOPBACK
     if collect is None and not is_local:
         raise LdpSlicingError("the page needs no other host than 127.0.0.1: leave --host out, or add --collect")
+    if token is not None and not token.strip():
+        raise LdpSlicingError("the token is empty, so no upload could have it: choose one, or leave --token out")
     listening = bind(host, port)
     url = f"http://{host}:{listening.getsockname()[1]}/"
     if collect is None or chosen is None:

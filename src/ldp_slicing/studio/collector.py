@@ -14,6 +14,7 @@ card states one release each.
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,7 @@ from ldp_slicing.view import Padded, Prune, Size, sizing
 
 ERROR_RATE = 1e-9  # probability that an honest release is refused for its noise
 MOST_BYTES = 64 << 20  # of a release whose size is not prescribed
+_log = logging.getLogger(__name__)
 
 
 class UploadError(LdpSlicingError):
@@ -83,9 +85,13 @@ class Collector:
     _digests: dict[str, str] = field(default_factory=dict)
     _guard: threading.Lock = field(default_factory=threading.Lock)
     _is_stale: bool = False
+    _is_behind: bool = False  # manifest and card could not be written
 
     def __post_init__(self) -> None:
-        make_folder(self.folder)
+        try:
+            make_folder(self.folder)
+        except OSError as error:
+            raise LdpSlicingError(f"{self.folder} cannot be created: {error.strerror}; choose another folder") from None
         try:
             self._lock = lock_folder(self.folder)
         except BlockingIOError:
@@ -101,16 +107,19 @@ class Collector:
 
         Pixels alone do not show the plan and the view of a release: the card that was stored with it does.
         """
+        for name in (CARD_NAME, MANIFEST_NAME):
+            if self._place.exists(name) and self._place.size(name) is None:
+                raise self._is_foreign(name)
         known = self._check_stored_card()
         for found in self._place.files():
             if found.path in (CARD_NAME, MANIFEST_NAME):
                 continue
+            if found.problem is not None:
+                raise self._is_foreign(found.path)
             with self._place.open(found.path) as file:
                 data = file.read(self.wanted.most_bytes + 1)
-            if name_of(data) != found.path or found.problem is not None:
-                raise LdpSlicingError(
-                    f"{self.folder / found.path} was not stored by a collector: move it away, or choose another folder"
-                )
+            if name_of(data) != found.path:
+                raise self._is_foreign(found.path)
             width, height = check_release(data, self.wanted.plan)
             self._remember(data, width, height)
         if self._sizes and not known:
@@ -125,7 +134,17 @@ class Collector:
                 )
             self._place.remove(CARD_NAME)  # crashed before the first release was stored
         self._is_stale = bool(self._sizes)
-        self.write_manifest()
+        try:
+            self.write_manifest()
+        except OSError as error:
+            raise LdpSlicingError(
+                f"{self.folder} cannot be written to: {error.strerror or error}. Make room, or choose another folder"
+            ) from None
+
+    def _is_foreign(self, path: str) -> LdpSlicingError:
+        return LdpSlicingError(
+            f"{self.folder / path} was not stored by a collector: move it away, or choose another folder"
+        )
 
     def _check_stored_card(self) -> bool:
         """Return whether there is a card. If it is not one about releases of the wanted kind, the collector stops."""
@@ -166,18 +185,42 @@ class Collector:
         with self._guard:
             if name in self._sizes:
                 raise UploadError("this release was uploaded before", 409)
-            is_first = not self._sizes
-            if is_first:
-                self._write_card([(width, height)])
             try:
-                write_file(self._place, name, [data])
-            except BaseException:
-                if is_first:
-                    self._place.remove(CARD_NAME)
-                raise
-            self._place.sync()
+                self._store(name, data, (width, height))
+            except OSError as error:
+                reason = f"the release could not be stored ({error.strerror or error}): send it again later"
+                raise UploadError(reason, 507) from None
             self._remember(data, width, height)
         return name
+
+    def _store(self, name: str, data: bytes, size: tuple[int, int]) -> None:
+        is_first = not self._sizes
+        if is_first:
+            self._write_card([size])
+        try:
+            write_file(self._place, name, [data])
+        except BaseException:
+            if is_first:
+                self._place.remove(CARD_NAME)
+            raise
+        self._place.sync()
+
+    def keep_up(self) -> None:
+        """Write manifest and card as ``write_manifest`` does. If that fails, say so once; it is to be tried again."""
+        try:
+            self.write_manifest()
+            self._is_behind = False
+        except OSError as error:
+            if not self._is_behind:
+                _log.warning(
+                    "%s and %s in %s cannot be written (%s), so they lack the latest releases: make room. They are "
+                    "written as soon as that is possible, or when a collector is started on this folder again",
+                    CARD_NAME,
+                    MANIFEST_NAME,
+                    self.folder,
+                    error.strerror or error,
+                )
+            self._is_behind = True
 
     def write_manifest(self) -> None:
         """Write manifest and card, if there is anything new."""
@@ -239,6 +282,8 @@ def check_release(data: bytes, plan: Plan) -> tuple[int, int]:
         header = read_header(data[:HEADER_BYTES])
         if header.word_bits != COLOUR_BITS:
             raise UploadError("the release is grey; this collector takes colour")
+        if not header.fits(plan):  # the pixels of a wrong palette can take 24 times the bytes of their file
+            raise UploadError("the release has another palette than its plan has")
         pixels, extras = read_release_png(data, plan)
     except UploadError:
         raise

@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -27,6 +27,7 @@ from ldp_slicing.version import __version__
 
 CARD_BYTES = 1 << 20
 MOST_CLIENTS = 10_000  # whose rates are remembered
+CHECKS = 2  # uploads that are in memory at a time: pixels take many times the bytes of their file
 MANIFEST_SECONDS = 1.0  # how long manifest and card may lag behind
 
 
@@ -52,7 +53,7 @@ def make_collector_app(
     collector: Collector, hosts: tuple[str, ...], *, token: str | None, per_minute: int, network: bytes | None = None
 ) -> Starlette:
     """Return the application that serves the page and takes uploads. token: None on loopback only."""
-    rate = UploadRate(per_minute)
+    rate, checks = UploadRate(per_minute), asyncio.Semaphore(CHECKS)
 
     async def upload(request: Request) -> Response:
         if token is not None and not _is_authorised(request, token):
@@ -62,8 +63,8 @@ def make_collector_app(
         if not rate.allows(request.client.host if request.client else ""):
             return _refusal("too many uploads: try again in a minute", 429, {"Retry-After": "60"})
         try:
-            release, card = await _read_form(request, collector.wanted.most_bytes)
-            name = await run_in_threadpool(collector.accept, release, card)
+            async with _read_form(request, collector.wanted.most_bytes) as (release, card), checks:
+                name = await run_in_threadpool(collector.accept, await release.read(), await card.read())
         except UploadError as error:
             return _refusal(str(error), error.status)
         return JSONResponse({"name": name}, 201)
@@ -82,12 +83,12 @@ def make_collector_app(
         async def keep_up() -> None:
             while True:
                 await asyncio.sleep(MANIFEST_SECONDS)
-                await run_in_threadpool(collector.write_manifest)
+                await run_in_threadpool(collector.keep_up)
 
         task = asyncio.create_task(keep_up())
         yield
         task.cancel()
-        collector.write_manifest()
+        collector.keep_up()
 
     told = {"needs_token": token is not None, "has_network": network is not None}
     page = with_data(read_page(collects=True), None, told | {"settings": collector.wanted.for_page()})
@@ -117,8 +118,9 @@ def _is_same_origin(request: Request) -> bool:
     return origin is None or origin == f"{request.url.scheme}://{request.headers.get('host', '')}"
 
 
-async def _read_form(request: Request, most_bytes: int) -> tuple[bytes, bytes]:
-    """Return release and card of a multipart form, and read no more than both may have."""
+@asynccontextmanager
+async def _read_form(request: Request, most_bytes: int) -> AsyncIterator[tuple[UploadFile, UploadFile]]:
+    """Yield release and card of a multipart form, and receive no more than both may have."""
     limit, received = most_bytes + CARD_BYTES + 4096, 0
     receive = request.receive
 
@@ -132,18 +134,22 @@ async def _read_form(request: Request, most_bytes: int) -> tuple[bytes, bytes]:
 
     if not request.headers.get("content-type", "").startswith("multipart/form-data"):
         raise UploadError("send the release and its card as multipart/form-data", 415)
-    counted = Request(request.scope, limited)
     try:
-        async with counted.form(max_files=2, max_fields=0) as form:
-            parts = [form.get(name) for name in ("release", "card")]
-            contents = [await part.read() for part in parts if isinstance(part, UploadFile)]
+        form = await Request(request.scope, limited).form(max_files=2, max_fields=0)
+    except ClientDisconnect:
+        raise UploadError("the upload was cut off", 400) from None
     except (HTTPException, MultiPartException, UnicodeDecodeError) as error:
         reason = getattr(error, "detail", None) or getattr(error, "message", None) or str(error)
         raise UploadError(f"the form cannot be read: {reason}", 400) from None
-    if len(contents) != 2:
-        raise UploadError("the form needs two files, release and card", 400)
-    release, card = contents
-    return release, card
+    except OSError as error:  # long uploads are received into temporary files
+        raise UploadError(f"the upload could not be received ({error.strerror}): send it again later", 507) from None
+    try:
+        release, card = form.get("release"), form.get("card")
+        if not (isinstance(release, UploadFile) and isinstance(card, UploadFile)):
+            raise UploadError("the form needs two files, release and card", 400)
+        yield release, card
+    finally:
+        await form.close()
 
 
 def describe(*, needs_token: bool) -> dict[str, Any]:
@@ -169,6 +175,7 @@ def describe(*, needs_token: bool) -> dict[str, Any]:
             "415": answer("not a form"),
             "422": answer("not a release of the wanted kind"),
             "429": answer("too many uploads"),
+            "507": answer("no room to store it: send it again later"),
         },
     }
     about = {

@@ -228,16 +228,19 @@ const answers = {
 
   /** Releases of several images with manifest and card. @param {{ids: number[], settings: Settings}} request */
   async folder({ ids, settings }, /** @type {(share: number) => void} */ progress) {
+    for (const id of ids) planOf(sourceOf(id), settings); // that all have one is known before anything is made
     const files = [];
-    /** @type {Map<Plan, {of: [string, Card][]}>} */
-    const made = new Map(ids.map((id) => [planOf(sourceOf(id), settings), { of: [] }]));
+    /** @type {Map<string, {plan: Plan, of: [string, Card][]}>} by the identity of the plan: the same plan may be made anew */
+    const made = new Map();
     for (const [i, id] of ids.entries()) {
       const { png, card } = await fileOf(id, settings, (share) => progress((i + share) / ids.length));
       files.push({ name: `release-${String(i + 1).padStart(4, "0")}.png`, bytes: png });
-      made.get(card.plan)?.of.push([sourceOf(id).digest, card]);
+      const part = made.get(card.plan.identity) ?? { plan: card.plan, of: [] };
+      part.of.push([sourceOf(id).digest, card]);
+      made.set(card.plan.identity, part);
     }
     for (const { of } of made.values()) for (const [digest, card] of of) history.record(digest, card);
-    const parts = Array.from(made, ([plan, { of }]) => {
+    const parts = Array.from(made.values(), ({ plan, of }) => {
       const sizes = of.map(([, card]) => /** @type {[number, number]} */ ([card.width[0], card.height[0]]));
       return cardFor(settings, plan, of.map(([digest]) => digest), sizes);
     });
