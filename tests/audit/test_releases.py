@@ -16,9 +16,10 @@ from PIL import Image
 from ldp_slicing import Plan, Slicer
 from ldp_slicing.audit.exact import read_groups
 from ldp_slicing.audit.faults import sample_image
-from ldp_slicing.audit.files import summarise
+from ldp_slicing.audit.files import AuditedStatement, summarise
 from ldp_slicing.audit.noise import pair_tests
-from ldp_slicing.audit.releases import audit_releases
+from ldp_slicing.audit.power import detectable, detected_sigma
+from ldp_slicing.audit.releases import _measure_power, audit_releases
 from ldp_slicing.audit.report import ERROR_RATE, Check, Report
 from ldp_slicing.audit.shared_masks import Comparison, pair_distances
 from ldp_slicing.card import Statement
@@ -232,6 +233,22 @@ def test_equal_sources_have_equal_releases_under_an_owners_key(tmp_path: Path) -
     card["not_protected"].pop()
     write_card(tmp_path / "out", card)
     assert failed(audit_releases(tmp_path / "out")) == {"duplicates", "shared masks"}
+
+
+def test_copies_under_an_owners_key_add_no_power() -> None:
+    """They are trials without counts, so many releases together are not sure to show more than one of them."""
+    plan = Plan.paper(20.0)
+    sources = [sample_image(number)[:16, :16] for number in range(40)]
+    releases = [summarise(PurePath(str(number)), Slicer(plan)(source), plan) for number, source in enumerate(sources)]
+    for owners_key, several, pixels in (
+        (True, releases, 40 * 256),
+        (True, [*releases, *releases], 256),
+        (False, [*releases, *releases], 80 * 256),
+    ):
+        (details,) = _measure_power([AuditedStatement(plan, owners_key, several)], ERROR_RATE).details
+        found = detectable(plan, details["limit"])
+        assert details["sigma_detected_in_all_together"] == detected_sigma(found, pixels)
+        assert detected_sigma(found, 256) != detected_sigma(found, 40 * 256)
 
 
 @pytest.mark.parametrize(("name", "why"), [("a.jpg", "is not a release"), ("a.card.json", "is a card")])
