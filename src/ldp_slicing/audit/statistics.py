@@ -172,7 +172,7 @@ class Interval:
 
     ``low`` is above the true eps with at most the stated error rate, under the conditions of docs/proofs.md, 14.3: they
     hold for one bit, and whenever the promise is kept. ``high`` is below it with at most that rate if all changes of
-    the slice are equally likely, as promised.
+    the slice, of all its values, are equally likely, as promised.
     """
 
     name: str
