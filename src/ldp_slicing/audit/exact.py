@@ -153,7 +153,7 @@ def is_within(ratio: Ratio, epsilon: Fraction) -> bool:
     with localcontext(prec=100, rounding=ROUND_FLOOR):
         exponent = Decimal(epsilon.numerator) / Decimal(epsilon.denominator)
         bound = exponent.exp().next_minus()
-    return ratio <= max(1, Fraction(bound))
+    return ratio <= max(Fraction(1), Fraction(bound))
 
 
 def epsilon_of(ratio: Ratio) -> float:
