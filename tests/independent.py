@@ -264,11 +264,13 @@ def frame(*parts: bytes) -> bytes:
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
-def source_digest(source: Raster, depth: int) -> bytes:
+def source_digest(source: Raster, depth: int, *, floats: bool = False) -> bytes:
     """SHA-256 of an image with ``depth`` bits per channel."""
     numbers = b"".join(n.to_bytes(8, "big") for n in (source.height, source.width, len(source.pixels[0]), depth))
-    values = b"".join(value.to_bytes(1 if depth <= 8 else 2, "little") for pixel in source.pixels for value in pixel)
-    return hashlib.sha256(frame(b"ldp-slicing source 1", numbers, values)).digest()
+    code = {32: "<f", 64: "<d"}[depth] if floats else "<B" if depth <= 8 else "<H" if depth <= 16 else "<I"
+    values = b"".join(struct.pack(code, value) for pixel in source.pixels for value in pixel)
+    kind = b"ldp-slicing floats 1" if floats else b"ldp-slicing source 1"
+    return hashlib.sha256(frame(kind, numbers, values)).digest()
 
 
 def tables_digest(tables: Tables) -> bytes:

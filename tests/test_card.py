@@ -6,7 +6,7 @@ import os
 import re
 import time
 from dataclasses import replace
-from decimal import Decimal, localcontext
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, localcontext
 from fractions import Fraction
 from pathlib import Path
 
@@ -70,6 +70,22 @@ def test_vacuous_bounds_are_marked() -> None:
     assert got["image"].means == "This promise does not stop anybody from telling two values apart."
     assert got["released pixel"].limit == "at most 73.11 %"  # e / (e + 1)
     assert levels(Plan.paper(20.0), None, 2, 2)["released pixel"].is_vacuous
+
+
+@given(st.floats(0, 12) | st.floats(0, 1e-15), st.integers(3, 60), st.sampled_from([ROUND_FLOOR, ROUND_HALF_EVEN]))
+def test_the_limit_in_percent_is_rounded_up_whatever_the_program_does_with_decimals(
+    epsilon: float, prec: int, rounding: str
+) -> None:
+    level = Level("released pixel", epsilon, "")
+    with localcontext(prec=prec, rounding=rounding):
+        limit = level.limit
+    exact = Fraction(1, 2) + Fraction(level.advantage_bound)
+    if level.is_vacuous:
+        assert limit == "no limit"
+    else:
+        said = Fraction(limit.removeprefix("at most ").removesuffix(" %"))
+        assert 100 * exact <= said < 100 * exact + Fraction(1, 100)
+        assert re.fullmatch(r"at most \d\d\.\d\d %", limit)
 
 
 @given(st.floats(1e-20, 1e6) | st.just(0.0))

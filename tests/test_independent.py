@@ -289,6 +289,19 @@ def test_images_of_a_batch_have_their_own_keystreams() -> None:
             np.testing.assert_array_equal(release, to_array(expected, image))
 
 
+def test_sources_of_long_words_and_of_floats_have_digests_of_their_own() -> None:
+    """Their values need a range. A float and the integer that has its bytes are different sources."""
+    values = np.random.default_rng(7).uniform(-5, 5, (6, 5))
+    digests = []
+    for floats, whole in ((values.astype(np.float32), np.uint32), (values, np.uint64)):
+        depth = 8 * floats.itemsize
+        for given in (floats, floats.astype(floats.dtype.newbyteorder())):
+            assert source_digest(given, depth) == independent.source_digest(to_raster(floats), depth, floats=True)
+        digests += [source_digest(floats, depth), source_digest(floats.view(whole), depth)]
+    assert digests[1] == independent.source_digest(to_raster(values.astype(np.float32).view(np.uint32)), 32)
+    assert len(set(digests)) == 4
+
+
 @pytest.mark.parametrize("is_owners", [False, True])
 def test_derived_keys_of_random_plans(is_owners: bool) -> None:
     for seed in range(24):

@@ -227,3 +227,18 @@ def test_dtype_follows_the_word() -> None:
     assert {name: plan.dtype for name, plan in PLANS.items() if plan.dtype != "uint8"}.keys() == {
         name for name, plan in PLANS.items() if 8 < plan.word_bits <= 16
     }
+
+
+def test_a_request_is_compared_exactly_with_the_sum_of_the_slices() -> None:
+    """As a float, this sum is 1."""
+    slices = [Slice(2, 1.0), Slice(1, 2.0**-54)]
+    assert Plan(slices).epsilon == math.nextafter(1.0, 2.0)
+    with pytest.raises(PlanError, match="more than the requested"):
+        Plan(slices, requested=1.0)
+
+
+def test_a_plan_whose_tables_realise_more_than_the_request_is_refused() -> None:
+    plan = Plan.paper(20.0)
+    plan.__dict__["tables"] = Plan.paper(20.001).tables
+    with pytest.raises(PlanError, match="more than the requested"):
+        _ = plan.realised_epsilon

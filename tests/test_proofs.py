@@ -85,9 +85,11 @@ def test_a_few_keys_make_some_likelihood_ratio_infinite() -> None:
 
 def test_the_likelihood_form_of_the_computational_promise_would_be_vacuous() -> None:
     plan = Plan.paper(20.0)
-    blocks = 112 * 112 * (2 * plan.tables.lanes / 16 + plan.tables.groups / 256)  # of one face: draws and ties
-    switching = blocks**2 / 2**129
-    assert 4800 < blocks < 4900
+    pixels, tables = 112 * 112, plan.tables  # of one face; the number of ties is binomial
+    draws, ties = pixels * 2 * tables.lanes / 16, pixels * tables.groups / 256
+    blocks = draws + ties
+    switching = (blocks * (blocks - 1) + ties * 255 / 256) / 2**129
+    assert blocks == 4851
     assert 2**-105 < switching < 2**-104
     assert (2**24) ** 2 / 2**129 < 2**-80
     assert (1 + math.exp(80)) * switching > 1000  # at the eps of a source pixel with Haar pruning

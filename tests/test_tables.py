@@ -177,6 +177,31 @@ def test_sampler_has_the_weights_of_the_tables(name: str) -> None:
             assert np.array_equal(words & bits, expected), backend.name
 
 
+@pytest.mark.parametrize("first_pixel", [0, 1 << 29, 1 << 40])
+def test_every_tie_of_every_pixel_has_a_counter_of_its_own(first_pixel: int) -> None:
+    """Also beyond 2^32 draws, which no test could release."""
+    tables = PLANS["wide and narrow"].tables
+    lanes = np.random.default_rng(0).integers(0, 1 << 16, (1, 20 * tables.lanes, 64), dtype=np.uint16)
+    lane, expected = 0, set[int]()
+    for group in range(tables.groups):
+        draws = lanes.reshape(-1, tables.lanes, 64)[:, lane].ravel()
+        lane += 1 + tables.uniform_lanes * int(tables.uniform[group])
+        ties = np.nonzero(tables.first[group, draws >> 8] == draws & 255)[0].tolist()
+        expected |= {(1 << 64) + (first_pixel + pixel) * tables.groups + group for pixel in ties}
+    for backend in backends():
+        asked = bytearray()
+
+        def answer(counters: memoryview, asked: bytearray = asked) -> bytes:
+            asked.extend(counters)
+            return bytes(len(counters))
+
+        masks = np.empty((1, tables.planes, 20 * 64), np.uint8)
+        backend.draw(lanes, tables, first_pixel, [answer], masks, 0)
+        used = [int.from_bytes(asked[at : at + 16], "big") for at in range(0, len(asked), 16)]
+        assert len(used) == len(expected) > 0, backend.name
+        assert set(used) == expected, backend.name
+
+
 def test_epsilon_too_small_for_64_bits_gives_uniform_noise() -> None:
     plan = Plan([Slice(1 << b, 1e-21) for b in range(8)])
     assert set(plan.tables.weights(0).values()) == {ONE // 256}
@@ -223,3 +248,12 @@ def test_directed_rounding(value: Fraction) -> None:
     assert Fraction(round_up(value)) <= value * (1 + Fraction(1, 2**50))
     if value >= 1:
         assert at_most_exp(value, ln_up(value))
+
+
+@pytest.mark.parametrize("power", [1, 7, 40, 45, 60])
+def test_logarithms_of_ratios_near_1_are_rounded_up(power: int) -> None:
+    """The ratio has no end in decimals, and its rounding is large beside its small logarithm."""
+    ratio = 1 + Fraction(1, 3**power)
+    with localcontext(prec=150):
+        exact = (Decimal(ratio.numerator) / Decimal(ratio.denominator)).ln()
+        assert exact <= Decimal(ln_up(ratio).numerator) / Decimal(ln_up(ratio).denominator) <= exact + Decimal("1e-55")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -106,3 +107,11 @@ def test_two_maps_that_differ_in_anything_have_different_texts() -> None:
 def test_a_slope_of_zero_is_refused() -> None:
     with pytest.raises(LdpSlicingError, match="slope of 0"):
         RangeMap(ValueRange.parse("0:10"), Fraction(0), Fraction(1))
+
+
+@pytest.mark.parametrize("slope", [3, 7, 9, 11, 13, -3, -7])
+def test_floats_next_to_a_threshold_that_is_no_float(slope: int) -> None:
+    by = RangeMap(ValueRange.parse("0:1:1"), Fraction(slope), Fraction(0))
+    near = float(Fraction(1, 2 * slope))  # the value 1/2 is where words change
+    floats = np.array([math.nextafter(near, -math.inf), near, math.nextafter(near, math.inf)])
+    assert by.apply(floats).tolist() == [by.word(Fraction(one)) for one in floats.tolist()]

@@ -20,16 +20,18 @@ def frame(*parts: bytes) -> bytes:
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
-def source_digest(pixels: NDArray[np.unsignedinteger], bits: int) -> bytes:
-    """Return the SHA-256 of a source: uint8 H x W x 3, uint8 H x W or uint16 H x W, ``bits`` bits per channel.
+def source_digest(pixels: NDArray[np.generic], bits: int) -> bytes:
+    """Return the SHA-256 of a source: uint8 H x W x 3, or H x W uint8, uint16, uint32 or floats; ``bits`` per channel.
 
-    Height, width, channels and bits enter the digest. Pixels enter row by row, in little-endian order.
+    Height, width, channels and bits enter the digest. Pixels enter row by row, in little-endian order. Floats have a
+    prefix of their own: the bytes of a float are those of some integer, too, which the view would map to another word.
     """
     height, width = pixels.shape[:2]
     channels = pixels.shape[2] if pixels.ndim == 3 else 1
     plain = np.ascontiguousarray(pixels, pixels.dtype.newbyteorder("<"))
     numbers = b"".join(number.to_bytes(8, "big") for number in (height, width, channels, bits))
-    digest = hashlib.sha256(frame(b"ldp-slicing source 1", numbers) + plain.nbytes.to_bytes(8, "big"))
+    kind = b"ldp-slicing floats 1" if plain.dtype.kind == "f" else b"ldp-slicing source 1"
+    digest = hashlib.sha256(frame(kind, numbers) + plain.nbytes.to_bytes(8, "big"))
     digest.update(plain.data)
     return digest.digest()
 

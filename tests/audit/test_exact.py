@@ -178,6 +178,16 @@ def test_the_rounding_factor() -> None:
     assert rounding_factor(Group({0: ONE - 1, 1: 1}, uniform=False)) == 1
 
 
+@pytest.mark.parametrize("epsilon", [1e-60, 1e-101, 5e-324])
+def test_a_correct_plan_that_is_all_noise_is_accepted(epsilon: float) -> None:
+    """e^eps is 1 to 100 digits, and so is the ratio."""
+    for slices, bits in (((0x80,), 8), ((0xF0, 0x0F), 8), ((0x1FF,), 9)):
+        plan = Plan([Slice(part, epsilon) for part in slices], bits)
+        assert plan.realised_epsilon == 0
+        assert all(check.passed for check in check_tables(plan, None, plan.tables))
+        assert not is_within(1 + Fraction(1, 10**50), Fraction(epsilon))
+
+
 def test_a_correct_plan_with_tiny_slices_is_accepted() -> None:
     """The zero mask takes the remainder of rounding, up to 255 units, which matters for slices of 1e-18."""
     plan = Plan([Slice(0x80, 1.0), *(Slice(1 << b, 1e-18) for b in range(7))], 8)

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from ldp_slicing import Plan, Slice, Slicer
 from ldp_slicing.audit import noise
@@ -142,3 +143,16 @@ def test_clamped_pixels_beyond_those_of_the_words_that_are_clamped_most_and_leas
 def test_a_card_that_claims_far_less_than_was_used_is_refuted_by_clamped_pixels(claimed: float, used: float) -> None:
     counts = count_noise(Slicer(Plan.paper(used))(sample_image(1)), Plan.paper(claimed))
     assert clamped_p_value(counts.clamped, counts.pixels, Plan.paper(claimed)) < 1e-12
+
+
+@pytest.mark.parametrize("pixels", [100, 1000])
+def test_the_p_value_of_clamped_pixels_is_one(pixels: int) -> None:
+    """Where all words are clamped alike, both tails reach their bounds: P(p-value <= x) is at most x, and near it."""
+    plan = Plan.paper(1e-9)
+    low, high = rebuilt(plan).clamped_shares
+    assert high - low < 3e-5
+    counts = np.arange(pixels + 1)
+    p_values = np.array([clamped_p_value(count, pixels, plan) for count in counts.tolist()])
+    chances = binom.pmf(counts, pixels, (low + high) / 2)
+    for x in (1e-6, 1e-3, 0.05, 0.2):
+        assert x / 10 < chances[p_values <= x].sum() <= x

@@ -16,9 +16,10 @@ from PIL import Image
 from ldp_slicing import Plan, Slicer
 from ldp_slicing.audit.exact import read_groups
 from ldp_slicing.audit.faults import sample_image
-from ldp_slicing.audit.files import summarise
+from ldp_slicing.audit.files import AuditedStatement, summarise
 from ldp_slicing.audit.noise import pair_tests
-from ldp_slicing.audit.releases import audit_releases
+from ldp_slicing.audit.power import detectable, detected_sigma
+from ldp_slicing.audit.releases import _check_duplicates, _measure_power, audit_releases
 from ldp_slicing.audit.report import ERROR_RATE, Check, Report
 from ldp_slicing.audit.shared_masks import Comparison, pair_distances
 from ldp_slicing.card import Statement
@@ -73,6 +74,9 @@ def test_untouched_releases_pass(folder: Path) -> None:
     assert "3 of 3 pairs" in checks["shared masks"].tested
     assert checks["shared masks"].limit == pytest.approx(ERROR_RATE / 5 / (3 * 3))
     assert checks["clamped"].limit == pytest.approx(ERROR_RATE / 5 / (6 + 3))
+    tests = int(checks["parts"].tested.partition(" ")[0].replace(",", ""))
+    assert tests > 20
+    assert checks["parts"].limit == pytest.approx(ERROR_RATE / 5 / tests)
     assert checks["noise"].limit in [
         pytest.approx(ERROR_RATE / 5 / 3 / (releases + 1) / len(pair_tests(plan)))
         for releases, plan in ((4, Plan.paper(5.0)), (1, Plan.grey(5.0)), (1, Plan.grey(5.0, 16)))
@@ -234,6 +238,22 @@ def test_equal_sources_have_equal_releases_under_an_owners_key(tmp_path: Path) -
     assert failed(audit_releases(tmp_path / "out")) == {"duplicates", "shared masks"}
 
 
+def test_copies_under_an_owners_key_add_no_power() -> None:
+    """They are trials without counts, so many releases together are not sure to show more than one of them."""
+    plan = Plan.paper(20.0)
+    sources = [sample_image(number)[:16, :16] for number in range(40)]
+    releases = [summarise(PurePath(str(number)), Slicer(plan)(source), plan) for number, source in enumerate(sources)]
+    for owners_key, several, pixels in (
+        (True, releases, 40 * 256),
+        (True, [*releases, *releases], 256),
+        (False, [*releases, *releases], 80 * 256),
+    ):
+        (details,) = _measure_power([AuditedStatement(plan, owners_key, several)], ERROR_RATE).details
+        found = detectable(plan, details["limit"])
+        assert details["sigma_detected_in_all_together"] == detected_sigma(found, pixels)
+        assert detected_sigma(found, 256) != detected_sigma(found, 40 * 256)
+
+
 @pytest.mark.parametrize(("name", "why"), [("a.jpg", "is not a release"), ("a.card.json", "is a card")])
 def test_a_file_that_is_not_a_release_is_refused(name: str, why: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"")
@@ -251,6 +271,19 @@ def test_equal_releases_of_single_pixels_may_be_chance(tmp_path: Path) -> None:
     assert failed(report) == {"files"}  # the copy is not the file that was released
     assert "1 too small to tell from chance" in by_name(report)["duplicates"].tested
     assert report.power.too_little == "2 releases could be unprotected images with a camera's noise"
+
+
+@pytest.mark.parametrize("count", [2, 300])
+def test_all_pairs_of_releases_share_the_error_rate_of_duplicates(count: int) -> None:
+    """Of 300 releases, some two may be equal by chance where two single ones may not."""
+    plan = Plan.grey(5.0)
+    likeliest = math.prod(float(group.largest_probability) for group in read_groups(plan.tables))
+    needed = math.log(ERROR_RATE / math.comb(count, 2)) / math.log(likeliest)
+    one = summarise(PurePath("0"), np.zeros((4, 4), np.uint8), plan)
+    for certain, passed in ((math.floor(needed), True), (math.ceil(needed), False)):
+        digests = [bytes(2), *(number.to_bytes(2, "big") for number in range(count - 1))]  # the first two are equal
+        several = [dataclasses.replace(one, digest=digest, certain_pixels=certain) for digest in digests]
+        assert _check_duplicates([AuditedStatement(plan, False, several)], ERROR_RATE).passed == passed
 
 
 def test_bits_that_the_plan_drops_are_constant(tmp_path: Path) -> None:

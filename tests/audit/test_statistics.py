@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy.stats import beta
 
 from ldp_slicing import Plan, Slice, Slicer
 from ldp_slicing.audit.pixel_words import Words, masks_of, recover_words, release_words, view_words
@@ -180,3 +181,19 @@ def test_release_words_are_read_as_the_slicer_writes_them() -> None:
     plan = PLANS["grey 16"]
     assert release_words(np.array([[0x1234]], np.uint16), plan).tolist() == [[0x1234]]
     assert release_words(np.array([[[1, 2, 3]]], np.uint8), Plan.paper(1.0)).tolist() == [[0x010203]]
+
+
+def test_the_bounds_of_all_slices_share_one_error_rate() -> None:
+    """Each bound of SciPy's has the error rate over the number of bounds: two for each slice."""
+    plan = Plan.paper(5.2)
+    masks, words = released(plan, (300, 301))
+    for part, interval in zip(plan.slices, measured_epsilons(MaskDistribution(plan), masks, words, 0.01), strict=True):
+        upper, lower = [], []
+        for side in (0, part.bits):
+            changed = masks[words & np.uint32(part.bits) == side] & np.uint32(part.bits) != 0
+            count, trials, each = int(changed.sum()), changed.size, 0.01 / (2 * len(plan.slices))
+            upper.append(beta.isf(each, count + 1, trials - count))
+            lower.append(beta.ppf(each, count, trials - count + 1))
+        low, high = (max((1 - q) / p for p, q in (bound, bound[::-1])) for bound in (upper, lower))
+        assert interval.low == pytest.approx(max(0, math.log(low)), abs=1e-6)
+        assert interval.high == pytest.approx(max(0, math.log(high)), abs=1e-6)

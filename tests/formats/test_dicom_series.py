@@ -16,14 +16,17 @@ from pydicom.dataset import Dataset
 from pydicom.pixels.processing import apply_color_lut, convert_color_space
 from typer.testing import CliRunner
 
+from ldp_slicing import Plan
 from ldp_slicing.card import Card
 from ldp_slicing.card.prose import SERIES
 from ldp_slicing.cli import app
 from ldp_slicing.digests import source_digest
 from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.formats.base import Entry, Original
 from ldp_slicing.formats.dicom.tags import TAGS, parse_tag
 from ldp_slicing.keys import Secret, read_key_file
 from ldp_slicing.release import records
+from ldp_slicing.release.ledger_client import digests_of
 from ldp_slicing.release.opening import prepare
 from ldp_slicing.release.run import on_this_machine
 from ldp_slicing.release.settings import ReleaseSettings
@@ -297,6 +300,21 @@ def test_the_ledger_knows_a_source_with_and_without_a_range(tmp_path: Path) -> N
     assert "was released before" in release(other, tmp_path / "out2").problems["b.dcm"]
     narrow = ReleaseSettings(5.0, value_range="-160:240")
     assert "was released before" in release(other, tmp_path / "out3", narrow).problems["b.dcm"]
+
+
+def test_floats_do_not_share_noise_with_integers_of_the_same_bytes() -> None:
+    """Under an owner's key, equal digests mean equal masks, and here the views differ."""
+    by = RangeMap(ValueRange.parse("0:80:12"), Fraction(1), Fraction(0))
+    floats = np.linspace(0, 80, 64, dtype=np.float32).reshape(8, 8)
+    sources = [
+        Entry("", by.apply(pixels), 12, None, original=Original(pixels, 32, str(by)))
+        for pixels in (floats, floats.view(np.uint32))
+    ]
+    assert not np.array_equal(sources[0].pixels, sources[1].pixels)
+    digests = [digests_of(source)[0] for source in sources]
+    secret, plan = Secret(bytes(32), is_owners=True), Plan.grey(5.0, 12)
+    keys = {secret.image_key(b"", digest, plan, "haar", None, str(by)).take() for digest in digests}
+    assert len(keys) == 2
 
 
 @pytest.mark.parametrize("kind", ["32 bits", "float", "double"])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import random
 import signal
@@ -21,6 +22,7 @@ import pytest
 from ldp_slicing import Plan
 from ldp_slicing.errors import LedgerError
 from ldp_slicing.ledger import Approval, Intent, Ledger, RunPolicy, Spent, default_ledger
+from ldp_slicing.ledger.sums import add_up
 from ldp_slicing.release.ledger_join import LedgerJoin
 from ldp_slicing.tables import round_up
 from ldp_slicing.view import Padded
@@ -183,6 +185,24 @@ def test_releases_of_several_sizes_count_with_their_own_pixels(ledger: Ledger) -
     assert found.releases == 2
     assert found.image_epsilon == round_up(epsilon * (12_000_000 + 37_632))
     assert whole.entry != small.entry
+
+
+def test_sums_are_exact_and_rounded_up() -> None:
+    """Rounded to nearest, every second sum would state less than was spent."""
+    rng = random.Random(0)
+    for _ in range(50):
+        rows = [
+            (rng.randint(1, 5), 0, 1, rng.uniform(0.1, 60), rng.choice((1, 4, 64)), voided, rng.randint(1, 10**6))
+            for voided in (0, 1, rng.randint(0, 1), 0)
+        ]
+        found = add_up(rows)
+        assert found.unvoided is not None
+        for sums, counted in ((found, rows), (found.unvoided, [row for row in rows if not row[5]])):
+            said = (sums.epsilon, sums.source_pixel_epsilon, sums.image_epsilon)
+            factors = [(row[0], row[0] * row[4], row[6]) for row in counted]
+            for stated, several in zip(said, zip(*factors, strict=True), strict=True):
+                spent = sum(Fraction(row[3]) * factor for row, factor in zip(counted, several, strict=True))
+                assert Fraction(math.nextafter(stated, 0)) < spent <= Fraction(stated)
 
 
 def test_a_size_is_another_view_under_an_owners_key(ledger: Ledger) -> None:

@@ -67,6 +67,16 @@ def test_expected_values_are_the_mean_over_all_words(plan: Plan) -> None:
         assert found == pytest.approx(mean, abs=1e-3)
 
 
+def test_colours_that_are_too_rare_to_divide_by_are_decoded_as_the_mean_of_the_prior() -> None:
+    """Sixteen flips of probability 2^-64 are more than 0 and less than any normal float."""
+    prior = torch.zeros(3, 256, dtype=torch.float64)
+    prior[:, 128] = 1
+    decoder = Decoder(Plan.uniform(1060.0), prior, prune=None)
+    for flips in (0, 0x010101, 0x3F1F1F, 0x1F1F3F):  # whose colours are not clamped
+        word = torch.tensor(list((0x808080 ^ flips).to_bytes(3, "big")), dtype=torch.int32).view(1, 3, 1, 1)
+        assert decoder.expect(to_rgb(word).to(torch.uint8)).flatten().tolist() == pytest.approx([128] * 3, abs=1e-3)
+
+
 def photographs_in_pieces(side: int = 32, count: int = 300) -> torch.Tensor:
     """uint8 [N, 3, side, side]."""
     pieces = [

@@ -6,8 +6,9 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
-from ldp_slicing import Plan, Slicer, view
+from ldp_slicing import Plan, Slicer, mask, view
 from ldp_slicing.audit.pixel_words import masks_of
 from ldp_slicing.comparison_sheet import view_image
 from ldp_slicing.errors import ImageError
@@ -16,6 +17,7 @@ from ldp_slicing.view import Prune, Size
 from tests.cases import COLOUR_PLANS, GREY_PLANS, PRUNES, SIZES, can_shrink
 from tests.mask_checks import failed_tests
 
+PLANS_TO_SIMULATE = COLOUR_PLANS | {name: plan for name, plan in GREY_PLANS.items() if plan.word_bits == 8}
 simulating = importlib.import_module("ldp_slicing.torch.simulate")  # ldp_slicing.torch.simulate is the function
 
 
@@ -52,6 +54,61 @@ def test_masks_have_the_distribution_of_the_tables(name: str) -> None:
         for _ in range(2)
     )
     assert failed_tests(words, plan, other) == []
+
+
+@pytest.mark.parametrize("below", [0, 1])
+@pytest.mark.parametrize("each", [False, True], ids=["one generator", "one for each image"])
+@pytest.mark.parametrize("name", PLANS_TO_SIMULATE)
+def test_equal_bits_give_the_masks_of_a_release(
+    name: str, each: bool, below: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All 2^16 draws of each group. The bits that settle a tie are at the threshold, or one below it."""
+    tables, pixels = PLANS_TO_SIMULATE[name].tables, np.arange(1 << 16)
+    rest = np.maximum(tables.rest[:, pixels >> 8].astype(np.int64) - below, 0)  # [groups, pixels]
+    rng = np.random.default_rng(3)
+    uniform = rng.integers(0, 1 << 24, (tables.groups, 1 << 16))
+    bits: list[NDArray[np.int64]] = []
+    lanes = np.zeros((1024, tables.lanes, 64), np.uint16)
+    lane = 0
+    for group in range(tables.groups):
+        bits += [pixels, rest[group]] + [uniform[group]] * int(tables.uniform[group])
+        wide = [uniform[group] >> 16 * i & 0xFFFF for i in range(tables.uniform_lanes * int(tables.uniform[group]))]
+        for numbers in (pixels, *wide):
+            lanes[:, lane] = numbers.reshape(1024, 64)
+            lane += 1
+
+    def settle(counters: memoryview) -> bytes:
+        index = np.frombuffer(counters, ">u8")[1::2].astype(np.int64)
+        more = rest[index % tables.groups, index // tables.groups]
+        return np.stack([more, np.zeros_like(more)], 1).astype("<u8").tobytes()
+
+    expected = np.empty((tables.planes, 1 << 16), np.uint8)
+    mask.draw(lanes, tables, 0, settle, expected, 0)
+    image = torch.full((1, 3 if tables.planes == 3 else 1, 256, 256), 128, dtype=torch.uint8)
+    drawn = iter(bits)
+    if each:  # the upper of its 63 bits are not used
+        rows = [numbers | rng.integers(0, 1 << 15, 1 << 16) << 48 for numbers in bits]
+
+        def random_(row: torch.Tensor, generator: object) -> torch.Tensor:
+            row[: len(rows)] = torch.from_numpy(np.stack(rows))
+            return row
+
+        monkeypatch.setattr(torch.Tensor, "random_", random_)
+    else:
+
+        def randint(high: int, shape: tuple[int, int], dtype: torch.dtype, **_: object) -> torch.Tensor:
+            numbers = next(drawn)
+            assert numbers.max() < high <= 1 << 48
+            return torch.from_numpy(numbers).to(dtype).view(shape)
+
+        monkeypatch.setattr(torch, "randint", randint)
+    generator = [torch.Generator()] if each else None
+    made = simulate(image, PLANS_TO_SIMULATE[name], generator, prune=None, output="ycbcr").flatten(2)[0].numpy()
+    kept, dropped = PLANS_TO_SIMULATE[name].kept_bits, PLANS_TO_SIMULATE[name].dropped_value
+    for channel, values in enumerate(made):
+        shift = 8 * (len(made) - 1 - channel)
+        right = (expected[len(made) - 1 - channel] ^ 128) & (kept >> shift & 255) | dropped >> shift & 255
+        assert np.array_equal(values, right)
 
 
 def test_one_plan_per_image() -> None:

@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from ldp_slicing import Card, Plan, Slicer
+from ldp_slicing import Card, Plan, Slice, Slicer
 from ldp_slicing.card.statement import Statement
 from ldp_slicing.png import encode_png, read_release_png
 from ldp_slicing.randomness import ImageKey
@@ -93,7 +93,9 @@ def plans() -> list[tuple[dict[str, Any], Plan]]:
                 Plan.sliced(epsilon, grey, 12),
             ),
         ]
-    return found
+    tiny = [Plan([Slice(1 << b, 2.0**-k) for b in range(8)], 8) for k in (50, 51, 52, 53, 54)]  # from 2^-53 on: uniform
+    tiny += [Plan([Slice(0x80, 1.0), *(Slice(1 << b, 1e-18) for b in range(7))], 8), Plan([Slice(0x1FF, 1e-30)], 9)]
+    return found + [(spec(plan), plan) for plan in tiny]
 
 
 def test_plans_their_realised_eps_and_their_remarks() -> None:

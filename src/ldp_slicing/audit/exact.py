@@ -147,13 +147,13 @@ def product(ratios: list[Ratio]) -> Ratio:
 
 
 def is_within(ratio: Ratio, epsilon: Fraction) -> bool:
-    """Return whether ratio <= e^epsilon, decided with a bound below e^epsilon."""
+    """Return whether ratio <= e^epsilon, decided with a bound below e^epsilon, but not below 1. epsilon: at least 0."""
     if ratio is None:
         return False
     with localcontext(prec=100, rounding=ROUND_FLOOR):
         exponent = Decimal(epsilon.numerator) / Decimal(epsilon.denominator)
         bound = exponent.exp().next_minus()
-    return ratio <= (Fraction(bound) if epsilon else 1)
+    return ratio <= max(Fraction(1), Fraction(bound))
 
 
 def epsilon_of(ratio: Ratio) -> float:

@@ -278,7 +278,10 @@ def _measure_power(statements: list[AuditedStatement], error_rate: float) -> Pow
         limit = noise_limit(plan, len(releases), error_rate / len(statements))
         found, moderate = detectable(plan, limit), MODERATE[plan.is_colour]
         sigmas = [detected_sigma(found, release.counts.pixels) for release in releases]
-        together = detected_sigma(found, sum(release.counts.pixels for release in statement.distinct))
+        every, distinct = (sum(one.counts.pixels for one in some) for some in (releases, statement.distinct))
+        # Copies are trials and add no counts (docs/proofs.md, 14.8). Then at least each release alone has its power.
+        alone = max(release.counts.pixels for release in releases)
+        together = detected_sigma(found, every if distinct == every else alone)
         unseen = [release for release, sigma in zip(releases, sigmas, strict=True) if sigma is None or sigma < moderate]
         missed += unseen
         kind = kind_of_pixels(plan.word_bits)

@@ -159,8 +159,9 @@ def _group_tests(group: Group, masks: Words) -> BinomialTests:
 class Interval:
     """The measured eps of one slice. ``realised``: the promised one.
 
-    ``low`` is above the true eps with at most the stated error rate. ``high`` is below it with at most that rate if all
-    changes of the slice are equally likely, as promised.
+    ``low`` is above the true eps with at most the stated error rate, under the conditions of docs/proofs.md, 14.3: they
+    hold for one bit, and whenever the promise is kept. ``high`` is below it with at most that rate if all changes of
+    the slice, of all its values, are equally likely, as promised.
     """
 
     name: str

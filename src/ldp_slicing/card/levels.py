@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal, localcontext
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
@@ -34,8 +34,8 @@ class Level:
         """How often anybody can tell which of two values the unit had, in percent, rounded up; or "no limit"."""
         if self.is_vacuous:
             return "no limit"
-        percent = (100 * (Decimal("0.5") + Decimal(self.advantage_bound))).quantize(Decimal("0.01"), ROUND_CEILING)
-        return f"at most {percent} %"
+        hundredths = math.ceil(10_000 * (Fraction(1, 2) + Fraction(self.advantage_bound)))  # exact, as the bound is
+        return f"at most {hundredths // 100}.{hundredths % 100:02} %"
 
     @property
     def means(self) -> str:

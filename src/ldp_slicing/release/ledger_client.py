@@ -139,8 +139,6 @@ def digests_of(entry: Entry) -> tuple[bytes, tuple[bytes, ...]]:
     pixels, bits = entry.pixels, channel_bits(entry.bits)
     if entry.original is not None:  # a range that values are mapped to is part of the view, not of the source
         pixels, bits = entry.original.pixels, entry.original.bits
-        if pixels.dtype.kind == "f":
-            pixels = pixels.view(f"u{pixels.dtype.itemsize}")
     if bits > 16:
         return source_digest(pixels, bits), ()
     signed, inverted = (entry.kept.get(name) is True for name in ("signed", "inverted"))  # of a DICOM file

@@ -78,8 +78,8 @@ class Decoder:
         prior_moments = self.prior @ _powers(prior.device)  # [C, 3]
         moments = [
             [
-                torch.where(  # colours that never occur get the moments of the prior
-                    frequency > 0,
+                torch.where(  # colours that never occur, or too seldom to divide by, get the moments of the prior
+                    frequency > TINY,
                     sum_by_row(rows, word_moments(plan, self.prior, c, power)) / frequency.clamp_min(TINY),
                     prior_moments[c, power],
                 )
