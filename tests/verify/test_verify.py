@@ -7,6 +7,7 @@ import io
 import json
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +97,8 @@ WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "no PNG": (lambda t: replace_file(t, "00001.png", encoded(gradient(), "JPEG")), "00001.png", "not a PNG"),
     "another size": (
         lambda t: replace_file(t, "00001.png", b"".join(encode_png(gradient(99, 7)))),
-        "card.json",
-        "height[1] should be 99",
+        "00001.png",
+        "declares 7 x 99 pixels; the card states at most 7 x 9",
     ),
     "another kind": (
         lambda t: replace_file(t, "00001.png", b"".join(encode_png(gradient()[..., 0]))),
@@ -206,19 +207,22 @@ def test_a_single_file_has_the_name_that_its_owner_gave_it(tmp_path: Path) -> No
     assert verify_file(LocalStorage(tmp_path), "anna.png").problems == []
 
 
-@pytest.mark.parametrize("unvoided", [None, (1, 5.0, 5.0)])
+@pytest.mark.parametrize("unvoided", [None, (1, 20.0, 80.0)])
 def test_a_card_about_smaller_releases_is_wrong_whatever_it_states_as_spent(
     unvoided: tuple[int, float, float] | None, tmp_path: Path
 ) -> None:
     """Its sums are too small for these releases. That is a finding about the card, and no reason to check nothing."""
-    (tmp_path / "a.png").write_bytes(PNG)
-    release(tmp_path / "a.png", tmp_path / "b.png")
-    plan = Card.read(tmp_path / "b.png.card.json").statement().plan
-    small = Statement.of(plan, None, "rgb", [(3, 3)], count=1, times=2, spent=(10.0, 10.0, 90.0), unvoided=unvoided)
-    (tmp_path / "b.png.card.json").write_text(Card((small,)).to_json())
-    ((name, problem),) = verify_file(LocalStorage(tmp_path), "b.png").problems
-    assert (name, problem.partition(":")[0]) == ("b.png.card.json", "cannot be about the releases that were found")
-    assert any(check.section == "releases" and not check.passed for check in audit_releases(tmp_path / "b.png").checks)
+    release(plant(tmp_path / "in", small_images(2)), tmp_path / "out")
+    card = Card.read(tmp_path / "out" / "card.json")
+    (width, _), (height, _) = card.statement().width, card.statement().height
+    sizes = [(width, 1), (1, height)]
+    small = Statement.of(
+        card.statement().plan, "haar", "rgb", sizes, times=2, spent=(40.0, 160.0, 640.0), unvoided=unvoided
+    )
+    (tmp_path / "out" / "card.json").write_text(replace(card, statements=(small,)).to_json())
+    ((name, problem),) = verify(LocalStorage(tmp_path / "out")).problems
+    assert (name, problem.partition(":")[0]) == ("card.json", "cannot be about the releases that were found")
+    assert any(check.section == "releases" and not check.passed for check in audit_releases(tmp_path / "out").checks)
 
 
 def test_a_second_card_beside_a_release_of_a_set_is_wrong(target: Path) -> None:

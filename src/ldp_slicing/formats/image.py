@@ -108,6 +108,8 @@ def check_png(file: BinaryIO, size: int, member: str | None, claims: Claims) -> 
         head = file.read(min(size, HEADER_BYTES))
         header = read_header(head)
         bits = header.word_bits
+        if (problem := claims.size_problem(header.width, header.height, bits)) is not None:
+            return Content(member, problem=problem)
         if size > header.most_file_bytes + _TAIL_BYTES:
             return Content(member, problem=f"has {size:,} bytes, more than its pixels need")
         _, extras = read_release_png(head + file.read(size - len(head)), claims.plans.get(bits))
