@@ -12,10 +12,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -406,26 +407,65 @@ def test_few_uploads_are_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest
     assert most == endpoint_module.CHECKS
 
 
-def test_an_upload_that_is_cut_off_is_no_error_of_the_server(tmp_path: Path) -> None:
-    app = endpoint_module.make_collector_app(
-        Collector(tmp_path / "set", Wanted(PLAN, "haar", 64)), ("x",), token=None, per_minute=9
-    )
+def upload_in_parts(app: Any, receive: Callable[[int], Awaitable[dict[str, Any]]]) -> Coroutine[Any, Any, int]:
+    """The status of an upload whose parts ``receive`` returns by number."""
     headers = [(b"host", b"x"), (b"content-type", b"multipart/form-data; boundary=b")]
     scope = {"type": "http", "method": "POST", "path": "/releases", "headers": headers, "query_string": b""}
-    incoming: list[dict[str, Any]] = [
-        {"type": "http.request", "body": b"--b\r\n", "more_body": True},
-        {"type": "http.disconnect"},
-    ]
-    sent = list[dict[str, Any]]()
-
-    async def receive() -> dict[str, Any]:
-        return incoming.pop(0)
+    sent, numbers = list[dict[str, Any]](), count()
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    asyncio.run(app(scope, receive, send))
-    assert sent[0]["status"] == 400
+    async def run() -> int:
+        await app(scope, lambda: receive(next(numbers)), send)
+        return int(sent[0]["status"])
+
+    return run()
+
+
+def app_of(folder: Path) -> Any:
+    return endpoint_module.make_collector_app(
+        Collector(folder, Wanted(PLAN, "haar", 64)), ("x",), token=None, per_minute=99
+    )
+
+
+def test_an_upload_that_is_cut_off_is_no_error_of_the_server(tmp_path: Path) -> None:
+    async def receive(number: int) -> dict[str, Any]:
+        first = {"type": "http.request", "body": b"--b\r\n", "more_body": True}
+        return {"type": "http.disconnect"} if number else first
+
+    assert asyncio.run(upload_in_parts(app_of(tmp_path / "set"), receive)) == 400
+
+
+def test_few_uploads_are_received_at_a_time_and_none_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may fill a temporary file of the largest size."""
+    monkeypatch.setattr(endpoint_module, "RECEPTION_SECONDS", 0.05)
+    app, begun, most = app_of(tmp_path / "set"), 0, 0
+
+    async def receive(number: int) -> dict[str, Any]:
+        nonlocal begun, most
+        begun += 1
+        most = max(most, begun)
+        try:
+            return await asyncio.sleep(3600, {})
+        finally:
+            begun -= 1
+
+    async def run() -> list[int]:
+        several = (upload_in_parts(app, receive) for _ in range(endpoint_module.RECEPTIONS + 4))
+        return await asyncio.gather(*several)
+
+    assert set(asyncio.run(run())) == {408}
+    assert most == endpoint_module.RECEPTIONS
+
+
+def test_wrong_tokens_count_as_uploads(tmp_path: Path) -> None:
+    app = endpoint_module.make_collector_app(
+        Collector(tmp_path / "set", Wanted(PLAN, "haar", 64)), ("testserver",), token="secret", per_minute=2
+    )
+    with client_module.TestClient(app) as client:
+        answers = [client.post("/releases", headers={"Authorization": f"Bearer {i}"}).status_code for i in range(3)]
+    assert answers == [401, 401, 429]
 
 
 @pytest.mark.parametrize("name", ["ab", "card.json", "manifest.jsonl"])

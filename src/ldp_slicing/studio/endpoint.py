@@ -27,6 +27,7 @@ from ldp_slicing.version import __version__
 
 CARD_BYTES = 1 << 20
 MOST_CLIENTS = 10_000  # whose rates are remembered
+RECEPTIONS, RECEPTION_SECONDS = 16, 300.0  # uploads that are received at a time, each into a temporary file
 CHECKS = 2  # uploads that are in memory at a time: pixels take many times the bytes of their file
 MANIFEST_SECONDS = 1.0  # how long manifest and card may lag behind
 
@@ -53,17 +54,17 @@ def make_collector_app(
     collector: Collector, hosts: tuple[str, ...], *, token: str | None, per_minute: int, network: bytes | None = None
 ) -> Starlette:
     """Return the application that serves the page and takes uploads. token: None on loopback only."""
-    rate, checks = UploadRate(per_minute), asyncio.Semaphore(CHECKS)
+    rate, receptions, checks = UploadRate(per_minute), asyncio.Semaphore(RECEPTIONS), asyncio.Semaphore(CHECKS)
 
     async def upload(request: Request) -> Response:
-        if token is not None and not _is_authorised(request, token):
-            return _refusal("the token is missing or wrong", 401, {"WWW-Authenticate": "Bearer"})
         if not _is_same_origin(request):
             return _refusal("uploads from pages of other sites are refused", 403)
-        if not rate.allows(request.client.host if request.client else ""):
+        if not rate.allows(request.client.host if request.client else ""):  # before the token: nobody tries many tokens
             return _refusal("too many uploads: try again in a minute", 429, {"Retry-After": "60"})
+        if token is not None and not _is_authorised(request, token):
+            return _refusal("the token is missing or wrong", 401, {"WWW-Authenticate": "Bearer"})
         try:
-            async with _read_form(request, collector.wanted.most_bytes) as (release, card), checks:
+            async with receptions, _read_form(request, collector.wanted.most_bytes) as (release, card), checks:
                 name = await run_in_threadpool(collector.accept, await release.read(), await card.read())
         except UploadError as error:
             return _refusal(str(error), error.status)
@@ -135,7 +136,10 @@ async def _read_form(request: Request, most_bytes: int) -> AsyncIterator[tuple[U
     if not request.headers.get("content-type", "").startswith("multipart/form-data"):
         raise UploadError("send the release and its card as multipart/form-data", 415)
     try:
-        form = await Request(request.scope, limited).form(max_files=2, max_fields=0)
+        async with asyncio.timeout(RECEPTION_SECONDS):
+            form = await Request(request.scope, limited).form(max_files=2, max_fields=0)
+    except TimeoutError:
+        raise UploadError(f"the upload took longer than {RECEPTION_SECONDS:g} seconds: send it again", 408) from None
     except ClientDisconnect:
         raise UploadError("the upload was cut off", 400) from None
     except (HTTPException, MultiPartException, UnicodeDecodeError) as error:
@@ -170,6 +174,7 @@ def describe(*, needs_token: bool) -> dict[str, Any]:
             "400": answer("the form cannot be read"),
             "401": answer("the token is missing or wrong"),
             "403": answer("sent by a page of another site"),
+            "408": answer("the upload took too long: send it again"),
             "409": answer("uploaded before"),
             "413": answer("too large"),
             "415": answer("not a form"),
