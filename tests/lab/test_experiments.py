@@ -176,7 +176,7 @@ MAKERS: dict[str, tuple[Callable[[Path], None], int]] = {  # how its data are ma
     "curves": (write_cifar, 2 * 2 * (2 + 1 + 1) + 2 + 2 + 2 * 2 + 1),
     "decoding": (write_cifar, 2 * 2 + 1),
     "tuning": (write_cifar, 6),
-    "augmentation": (write_cifar, 6 + 3 + 3),
+    "augmentation": (write_cifar, 6 + 3 + 4),
     "small-sets": (write_cifar, 2 * 2),
     "dp-sgd": (write_cifar, 2 * 3 * (7 + 1)),
     "ablation": (write_cifar, 2 * 7 * 3),

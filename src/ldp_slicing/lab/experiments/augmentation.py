@@ -36,7 +36,8 @@ ADDED: dict[str, tuple[str, dict[str, Any]]] = {  # what is added to the recipe
     "mix+erase": ("mixed and erased", {"mix": 0.5, "erase": 8}),
     "mix+decay": ("mixed, and four times the weight decay", {"mix": 0.5, "weight_decay": 2e-3}),
 }
-PRETRAINED = ((0, 75), (40, 75), (40, 40))  # epochs on public images, and on releases
+# Epochs on public images, epochs on releases, and the learning rate of both: a large one may undo what came first.
+PRETRAINED = ((0, 75, 0.2), (40, 75, 0.2), (40, 40, 0.2), (40, 40, 0.05))
 
 
 def measure(context: ExperimentContext) -> Iterator[Row]:
@@ -56,12 +57,12 @@ def _rows() -> Iterator[tuple[Row, Recipe]]:
             how = replace(how, source=f"a candidate for {name}", deviations=(f"added: {words}",))
             row = Row("augmentation", "cifar10", plans=(Plan.paper(EPSILON),), prune="haar", release="once")
             yield with_recipe(replace(row, mode=mode, options={"added": added}), how), how
-    for first, then in PRETRAINED:
+    for first, then, rate in PRETRAINED:
         name = RECIPES[PUBLIC]
-        how = replace(recipe(name).lasting(then), pretrain_epochs=first, name=f"{name}-pretrained")
+        how = replace(recipe(name).lasting(then), pretrain_epochs=first, learning_rate=rate, name=f"{name}-pretrained")
         how = replace(how, source=f"a candidate for {name}", deviations=(f"added: {first} epochs on public images",))
         row = Row("augmentation", "cifar10", plans=(Plan.paper(EPSILON),), prune="haar", release="once", mode=PUBLIC)
-        yield with_recipe(replace(row, options={"pretrained": f"{first}+{then}"}), how), how
+        yield with_recipe(replace(row, options={"pretrained": f"{first}+{then}", "rate": rate}), how), how
 
 
 def _public(row: Row, sets: dict[str, ImageSet]) -> ImageSet | None:
@@ -76,11 +77,11 @@ def table(rows: Sequence[Row]) -> str:
 
     lines = [[words, *(cell(mode, added) for mode in modes)] for added, (words, _) in ADDED.items()]
     first = markdown(["added to the recipe", *(f"{mode}: validation accuracy, %" for mode in modes)], lines)
-    found = {both: select(rows, pretrained=f"{both[0]}+{both[1]}") for both in PRETRAINED}
-    lines = [[*map(str, both), spread(metric(some, "validation_accuracy"))] for both, some in found.items() if some]
+    tried = {one: select(rows, pretrained=f"{one[0]}+{one[1]}", rate=one[2]) for one in PRETRAINED}
+    lines = [[*map(str, one), spread(metric(some, "validation_accuracy"))] for one, some in tried.items() if some]
     if not lines:
         return first
-    heads = ["epochs on public images", "epochs on releases", f"{PUBLIC}: validation accuracy, %"]
+    heads = ["epochs on public images", "epochs on releases", "learning rate", f"{PUBLIC}: validation accuracy, %"]
     return f"{first}\n{markdown(heads, lines)}"
 
 
