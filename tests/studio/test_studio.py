@@ -79,6 +79,9 @@ def test_the_page_sends_a_release_and_nothing_else(tmp_path: Path) -> None:
         page.click("#send")
         expect(page.locator("#taken")).to_contain_text("the collector stored it as", timeout=60_000)
         expect(page.locator("#taken")).to_contain_text("1 release made on this page")
+        expect(page.locator("#promise-title")).to_have_text("What this promises")  # of the release that was sent
+        expect(page.locator("#before")).to_have_text("This image was released on this page.")
+        expect(page.locator("#card")).to_contain_text('"most_releases_of_one_source": 1,')
         assert page.locator("#download").bounding_box()["width"] == width, "a long name must not widen the page"
         hosts = {request.url.split("/")[2] for request in requests if request.url.startswith("http")}
         assert hosts == {url.split("/")[2]}

@@ -72,6 +72,15 @@ def download(page: Any, button: str, count: int) -> dict[str, bytes]:
     return {one.suggested_filename: Path(one.path()).read_bytes() for one in found}
 
 
+def download_one(page: Any) -> tuple[bytes, bytes]:
+    """Return a release and its card. Their common name is that of no other release."""
+    (_, png), (_, card) = files = sorted(download(page, "#download", 2).items(), key=lambda one: len(one[0]))
+    name = f"release-{hashlib.sha256(png).hexdigest()[:8]}.png"
+    assert [each for each, _ in files] == [name, f"{name}.card.json"]
+    expect(page.locator("#taken")).to_contain_text(f"Downloaded {name} and its card.")
+    return png, card
+
+
 def test_page_is_one_small_file() -> None:
     for name in ("studio.html", "collector.html"):
         assert (PAGES / name).stat().st_size <= 150_000
@@ -81,20 +90,23 @@ def test_a_release_is_downloaded_with_its_card(page: Any, tmp_path: Path) -> Non
     open_images(page, PORTRAIT)
     page.select_option("#preset", "paper")
     expect(page.locator("#risk")).to_contain_text("re-identified")
-    one = download(page, "#download", 2)
-    two = download(page, "#download", 2)
-    card = Card.from_json(one["release.png.card.json"])
-    (statement,) = card.statements
-    assert [Card.from_json(each["release.png.card.json"]).statements[0].times for each in (one, two)] == [1, 2]
+    expect(page.locator("#promise-title")).to_have_text("What this promises")
+    expect(page.locator("#before")).to_be_hidden()
+    one, card = download_one(page)
+    expect(page.locator("#promise-title")).to_have_text("What release 2 of this image would promise")
+    expect(page.locator("#before")).to_contain_text("The page now describes release 2")
+    expect(page.locator("#taken")).to_contain_text("1 release made on this page. It is not recorded in the ledger")
+    two, next_card = download_one(page)
+    (statement,) = Card.from_json(card).statements
+    assert [Card.from_json(each).statements[0].times for each in (card, next_card)] == [1, 2]
     assert (statement.plan, statement.width, statement.height) == (Plan.paper(20.0), (512, 512), (512, 512))
-    (tmp_path / "release.png").write_bytes(one["release.png"])
-    pixels, extras = read_release_png(one["release.png"], statement.plan)
+    pixels, extras = read_release_png(one, statement.plan)
     assert (pixels.shape, extras) == ((512, 512, 3), [])
     with Image.open(PORTRAIT) as source:
         assert np.mean(pixels == np.asarray(source)) < 0.1
-    assert one["release.png"] != two["release.png"], "each download has a fresh key"
+    assert one != two, "each download has a fresh key"
     expect(page.locator("#taken")).to_contain_text("2 releases made on this page")
-    expect(page.locator("#taken")).to_contain_text("costs 2 times its budget")
+    expect(page.locator("#taken")).to_contain_text("One image was released 2 times: the epsilons of its releases add up")
     expect(page.locator("#taken")).to_contain_text("They are not recorded in the ledger")
     assert page.problems == []
     assert all(url.startswith(("file:", "blob:", "data:")) for url in page.requests)
@@ -114,7 +126,7 @@ def test_nothing_is_released_before_a_budget_is_chosen(page: Any) -> None:
     page.keyboard.type("5.2")
     expect(page.locator("#tag-release")).to_have_text("Preview")
     expect(page.locator("#missing")).to_be_hidden()
-    (statement,) = Card.from_json(download(page, "#download", 2)["release.png.card.json"]).statements
+    (statement,) = Card.from_json(download_one(page)[1]).statements
     assert (statement.plan, statement.prune, statement.count) == (Plan.paper(5.2), None, 1)
     expect(page.locator("#taken")).to_contain_text("1 release made on this page")
     page.fill("#epsilon", "")
@@ -186,7 +198,7 @@ def test_an_image_that_was_opened_twice_is_one_source(page: Any, tmp_path: Path)
     assert verify(LocalStorage(tmp_path / "folder")).problems == []
     (statement,) = Card.read(tmp_path / "folder" / "card.json").statements
     assert (statement.count, statement.times, statement.spent) == (2, 2, None)
-    expect(page.locator("#taken")).to_contain_text("costs 2 times its budget")
+    expect(page.locator("#taken")).to_contain_text("One image was released 2 times")
     expect(page.locator("#card")).to_contain_text('"most_releases_of_one_source": 3', timeout=30_000)  # the next one
     expect(page.locator("#promise")).to_contain_text("The next release of this image is its release 3")
 
@@ -202,10 +214,10 @@ def test_a_grey_source_becomes_a_grey_release(page: Any, tmp_path: Path, name: s
     page.select_option("#prune", "")
     page.fill("#epsilon", "1000")
     expect(page.locator("#remark")).to_contain_text("almost never changes", timeout=30_000)
-    files = download(page, "#download", 2)
-    (statement,) = Card.from_json(files["release.png.card.json"]).statements
+    png, card = download_one(page)
+    (statement,) = Card.from_json(card).statements
     assert statement.plan == Plan.grey(1000.0)
-    pixels, extras = read_release_png(files["release.png"], statement.plan)
+    pixels, extras = read_release_png(png, statement.plan)
     with Image.open(tmp_path / name) as image:
         assert np.array_equal(pixels, np.asarray(image))
     assert extras == []
@@ -273,7 +285,7 @@ def test_the_source_is_what_python_decodes(page: Any, tmp_path: Path) -> None:
         expect(page.locator("#remark")).to_contain_text("almost never changes", timeout=30_000)
         with Image.open(tmp_path / name) as image:
             expected = np.asarray(image.convert("RGB")).astype(int)
-        pixels, _ = read_release_png(download(page, "#download", 2)["release.png"])
+        pixels, _ = read_release_png(download_one(page)[0])
         assert np.mean(np.abs(pixels.astype(int) - expected) <= 2) > 0.99, name
 
 

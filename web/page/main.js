@@ -135,7 +135,7 @@ async function update() {
   const image = current;
   try {
     const promise = await ask("describe", { id: image.id, settings });
-    showPromise(promise, settings);
+    showPromise(promise);
     const preview = await ask("preview", { id: image.id, settings, most: SCREEN });
     showStage(preview, image);
     showPlanes(promise.planes, await ask("planes", { id: image.id, settings, most: 112 }));

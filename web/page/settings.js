@@ -79,11 +79,13 @@ function describe() {
   input("epsilon-slider").setAttribute("aria-valuetext", `epsilon ${input("epsilon").value || EXAMPLE.epsilon}`);
   $("about").textContent = !hasBudget ? example : (preset?.about ?? "To judge your settings, read below the image what attackers got.");
   $("tag-release").textContent = hasBudget ? "Preview" : "Example";
-  $("promise-title").textContent = hasBudget ? "What this promises" : "What the example promises";
   $("missing").textContent = hasBudget ? "Correct the marked setting first." : "Choose a preset or enter an epsilon first.";
   $("missing").hidden = isValid;
   for (const button of $("take").children) button.setAttribute("aria-disabled", String(!isValid));
 }
+
+/** Whether the page shows an example, as no budget is chosen. */
+export const isExample = () => !fixed && input("epsilon").value === "";
 
 /** Whether something must be chosen or corrected before a release; if so, the browser says what. @returns {boolean} */
 export const reportMissing = () => !fixed && !form.reportValidity();

@@ -17,10 +17,9 @@ export function setUpTaking({ opened, currentId, onTaken }) {
     taken += releases;
     most = Math.max(most, times);
     onTaken();
-    const twice = most > 1 ? ` One image was released ${most} times, which costs ${most} times its budget.` : "";
-    $("taken").textContent =
-      `${how} ${taken} ${taken === 1 ? "release" : "releases"} made on this page.${twice} ` +
-      "They are not recorded in the ledger of the command line.";
+    const [noun, are] = taken === 1 ? ["release", "It is"] : ["releases", "They are"];
+    const twice = most > 1 ? ` One image was released ${most} times: the epsilons of its releases add up.` : "";
+    $("taken").textContent = `${how} ${taken} ${noun} made on this page.${twice} ${are} not recorded in the ledger of the command line.`;
   };
 
   /** @param {(settings: any, options: {progress: (share: number) => void}) => Promise<void>} work */
@@ -43,17 +42,17 @@ export function setUpTaking({ opened, currentId, onTaken }) {
     run(async (settings, options) => {
       const id = currentId();
       if (id === null) return;
-      const { png, card, times } = await ask("release", { id, settings }, options);
-      save("release.png", png, "image/png");
-      save("release.png.card.json", card, "application/json");
-      count(1, times, "Downloaded.");
+      const { name, png, card, times } = await ask("release", { id, settings }, options);
+      save(name, png, "image/png");
+      save(`${name}.card.json`, card, "application/json");
+      count(1, times, `Downloaded ${name} and its card.`);
     });
   buttons[1].onclick = () =>
     run(async (settings, options) => {
       const ids = opened.map(({ id }) => id);
       const { zip, times } = await ask("folder", { ids, settings }, options);
       save("releases.zip", zip, "application/zip");
-      count(ids.length, times, "Downloaded.");
+      count(ids.length, times, "Downloaded releases.zip.");
     });
   if (COLLECTS) {
     setUpCollector();
