@@ -230,9 +230,15 @@ const answers = {
     unsent.delete(digest);
   },
 
-  /** Releases of several images with manifest and card. @param {{ids: number[], settings: Settings}} request */
-  async folder({ ids, settings }, /** @type {(share: number) => void} */ progress) {
-    for (const id of ids) planOf(sourceOf(id), settings); // that all have one is known before anything is made
+  /** Releases of several images with manifest and card. @param {{ids: number[], names: string[], settings: Settings}} request */
+  async folder({ ids, names, settings }, /** @type {(share: number) => void} */ progress) {
+    for (const [i, id] of ids.entries()) {
+      try {
+        planOf(sourceOf(id), settings); // that all have one is known before anything is made
+      } catch (error) {
+        throw new Error(`${names[i]} does not fit the settings: change them, or remove it. ${/** @type {Error} */ (error).message}`);
+      }
+    }
     const files = [];
     /** @type {Map<string, {plan: Plan, of: [string, Card][]}>} by the identity of the plan: the same plan may be made anew */
     const made = new Map();
