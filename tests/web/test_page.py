@@ -335,7 +335,7 @@ def test_a_browser_that_falsifies_pixels_is_refused(browser: Any) -> None:
     page = context.new_page()
     page.goto((PAGES / "studio.html").as_uri())
     page.set_input_files("#files", str(PORTRAIT))
-    expect(page.locator("#empty-problem")).to_contain_text("this browser changes the pixels")
+    expect(page.locator("#empty-status")).to_contain_text("this browser changes the pixels")
     expect(page.locator("#studio")).to_be_hidden()
     context.close()
 
@@ -348,8 +348,50 @@ def test_files_that_cannot_be_released(page: Any, tmp_path: Path, problem: str) 
     else:
         path.write_text("hello")
     page.set_input_files("#files", str(path))
-    expect(page.locator("#empty-problem")).to_contain_text("file.png")
+    expect(page.locator("#empty-status")).to_contain_text("file.png")
     expect(page.locator("#studio")).to_be_hidden()
+
+
+def test_files_that_cannot_be_opened_are_listed(page: Any, tmp_path: Path) -> None:
+    for number in range(7):
+        (tmp_path / f"{number}.heic").write_text("hello")
+    page.set_input_files("#files", [*sorted(map(str, tmp_path.iterdir())), str(PORTRAIT)])
+    status = page.locator("#status.problem")
+    expect(status).to_contain_text("0.heic cannot be opened: it is damaged, or of a format", timeout=30_000)
+    expect(status).to_contain_text("2 more files could not be opened.")
+    assert len(status.text_content().split("\n")) == 6
+    page.focus("#images .remove")
+    page.keyboard.press("Enter")
+    expect(page.locator("#choose")).to_be_focused()
+
+
+def test_what_is_shown_is_never_of_other_settings(page: Any) -> None:
+    open_images(page, PORTRAIT)
+    page.fill("#epsilon", "5")
+    stale = page.locator("#studio.stale")
+    for field, wrong, message, right in (
+        ("#epsilon", "0", "Enter an epsilon from 0.01 to 1000.", "5"),
+        ("#size", "0", "Enter a longest side from 1 to 65535 pixels, or none.", "64"),
+        ("#slices", "Y9", 'These settings do not work: there is no bit "Y9"', "Y7"),
+    ):
+        if field == "#slices":
+            page.select_option("#plan", "own")
+        page.fill(field, wrong)
+        expect(stale).to_have_count(1, timeout=30_000)
+        expect(page.locator("#missing")).to_contain_text(message)
+        expect(page.locator("#download")).to_have_attribute("aria-disabled", "true")
+        page.fill(field, right)
+        expect(stale).to_have_count(0, timeout=30_000)
+        expect(page.locator("#missing")).to_be_hidden()
+
+
+def test_an_image_that_does_not_fit_the_settings_is_named(page: Any, tmp_path: Path) -> None:
+    Image.new("L", (20, 20), 90).save(tmp_path / "grey.png")
+    open_images(page, PORTRAIT, tmp_path / "grey.png")
+    expect(page.locator("#facts")).to_contain_text("astronaut.jpg: 512 x 512 pixels")
+    page.select_option("#preset", "tiny")
+    page.click("#download-all")
+    expect(page.locator("#taken.problem")).to_contain_text("Nothing was released: grey.png does not fit the settings")
 
 
 def test_dropped_images_are_opened_and_a_reload_forgets_them(page: Any) -> None:
