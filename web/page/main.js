@@ -114,6 +114,17 @@ function list(image, thumbnail) {
   $("images").insertBefore(item, $("images").querySelector(".more"));
 }
 
+/** Mark images that this page has released. @param {number[]} ids */
+function mark(ids) {
+  for (const id of ids) {
+    const item = $("images").querySelector(`[data-id="${id}"]`);
+    if (!item || item.classList.contains("released")) continue;
+    item.classList.add("released");
+    const button = /** @type {HTMLElement} */ (item.querySelector("button"));
+    button.ariaLabel += ", released";
+  }
+}
+
 /** @param {Opened | null} image */
 function choose(image) {
   current = image;
@@ -142,6 +153,7 @@ async function update() {
   try {
     const promise = await ask("describe", { id: image.id, settings });
     showPromise(promise);
+    if (promise.released) mark([image.id]); // or a copy of it
     const preview = await ask("preview", { id: image.id, settings, most: SCREEN });
     showStage(preview, image);
     showPlanes(promise.planes, await ask("planes", { id: image.id, settings, most: 112 }));
@@ -196,6 +208,12 @@ function setUpImages() {
   });
 }
 
+/** @param {number[]} ids */
+function onTaken(ids) {
+  mark(ids);
+  update();
+}
+
 $("where").textContent = COLLECTS
   ? "Your images stay on this device. The collector receives only the releases that you send."
   : "Your images stay on this device. This page cannot send data.";
@@ -204,5 +222,5 @@ setUpStage();
 setUpSettings(update);
 setUpCamera(add);
 setUpAttack(update);
-setUpTaking({ opened, currentId: () => current?.id ?? null, onTaken: update });
+setUpTaking({ opened, currentId: () => current?.id ?? null, onTaken });
 document.documentElement.dataset.ready = "true";

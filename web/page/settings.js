@@ -32,7 +32,7 @@ export function setUpSettings(changed) {
   }
   const select = /** @type {HTMLSelectElement} */ (/** @type {unknown} */ ($("preset")));
   for (const { name, epsilon, size } of PRESETS) {
-    select.add(new Option(`${name}: epsilon ${epsilon}, ${size ? `${size} pixels` : "full size"}`, name));
+    select.add(new Option(`${name}: epsilon ${epsilon}, ${size ? `${size} px` : "full size"}`, name));
   }
   select.add(new Option("Own settings", "own"));
   /** @type {ReturnType<typeof setTimeout>} */

@@ -5,7 +5,7 @@ import { lacksToken, send, setUpCollector } from "./collector.js";
 import { $ } from "./dom.js";
 import { readSettings, reportMissing } from "./settings.js";
 
-/** @param {{opened: {id: number, name: string}[], currentId: () => number | null, onTaken: () => void}} images */
+/** @param {{opened: {id: number, name: string}[], currentId: () => number | null, onTaken: (ids: number[]) => void}} images */
 export function setUpTaking({ opened, currentId, onTaken }) {
   let taken = 0;
   let most = 0;
@@ -17,11 +17,11 @@ export function setUpTaking({ opened, currentId, onTaken }) {
     $("taken").classList.toggle("problem", isProblem);
   };
 
-  /** @param {number} releases  @param {number} times of the source that has most  @param {string} how what became of them  @param {boolean} [isProblem] */
-  const count = (releases, times, how, isProblem) => {
-    taken += releases;
+  /** @param {number[]} ids of the images  @param {number} times of the source that has most  @param {string} how what became of them  @param {boolean} [isProblem] */
+  const count = (ids, times, how, isProblem) => {
+    taken += ids.length;
     most = Math.max(most, times);
-    onTaken();
+    onTaken(ids);
     const [noun, are] = taken === 1 ? ["release", "It is"] : ["releases", "They are"];
     const twice = most > 1 ? ` One image was released ${most} times: the epsilons of its releases add up.` : "";
     tell(`${how} ${taken} ${noun} made on this page.${twice} ${are} not recorded in the ledger of the command line.`, isProblem);
@@ -50,14 +50,14 @@ export function setUpTaking({ opened, currentId, onTaken }) {
       const { name, png, card, times } = await ask("release", { id, settings }, options);
       save(name, png, "image/png");
       save(`${name}.card.json`, card, "application/json");
-      count(1, times, `Downloaded ${name} and its card.`);
+      count([id], times, `Downloaded ${name} and its card.`);
     });
   buttons[1].onclick = () =>
     run(async (settings, options) => {
       const [ids, names] = [opened.map(({ id }) => id), opened.map(({ name }) => name)];
       const { zip, times } = await ask("folder", { ids, names, settings }, options);
       save("releases.zip", zip, "application/zip");
-      count(ids.length, times, "Downloaded releases.zip.");
+      count(ids, times, "Downloaded releases.zip.");
     });
   if (COLLECTS) {
     setUpCollector();
@@ -82,7 +82,7 @@ export function setUpTaking({ opened, currentId, onTaken }) {
             return `${what}: ${error.message}.${error.isFinal ? "" : " If you send it again, it is the same release."}`;
           },
         );
-        count(isNew ? 1 : 0, times, outcome, isProblem); // it left this page in either case
+        count(isNew ? [id] : [], times, outcome, isProblem); // it left this page in either case
       });
   }
 }
