@@ -28,7 +28,7 @@ def save(screenshot: bytes, name: str) -> None:
 
 with sync_playwright() as playwright:
     browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-    for name, width, height, scheme in (("studio", 1280, 1040, "light"), ("studio-phone", 390, 844, "dark")):
+    for name, width, height, scheme in (("studio", 1280, 1110, "light"), ("studio-phone", 390, 932, "dark")):
         page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
         page.goto(PAGE.as_uri())
         page.set_input_files("#files", str(ROOT / "examples" / "astronaut.jpg"))

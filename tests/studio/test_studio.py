@@ -66,7 +66,7 @@ def test_the_page_sends_a_release_and_nothing_else(tmp_path: Path) -> None:
         page.goto(url)
         page.set_input_files("#files", str(PORTRAIT))
         expect(page.locator("#facts")).to_contain_text("released as 64 x 64", timeout=60_000)
-        expect(page.locator("#fixed")).to_contain_text("has chosen the settings: epsilon 5.2 per pixel")
+        expect(page.locator("#fixed")).to_contain_text("settings: epsilon 5.2 per pixel, plan: Y7+Y4+Cb7+Cr7, pruning")
         expect(page.locator("section:has(#send) #risk")).to_contain_text("a network")
         assert not [request for request in requests if request.url.endswith("/network")]
         assert httpx.get(f"{server.url}network").headers["content-type"] == "application/octet-stream"
@@ -75,10 +75,15 @@ def test_the_page_sends_a_release_and_nothing_else(tmp_path: Path) -> None:
         expect(page.locator("#attack-reconstruction")).to_be_visible(timeout=60_000)
         page.route("**/releases", lambda route: route.abort(), times=1)
         page.click("#send")
-        expect(page.locator("#taken")).to_contain_text("If you send it again, it is the same release", timeout=60_000)
+        expect(page.locator("#taken.problem")).to_contain_text(
+            "Not confirmed: the collector did not answer. If you send it again, it is the same release", timeout=60_000
+        )
         page.click("#send")
         expect(page.locator("#taken")).to_contain_text("the collector stored it as", timeout=60_000)
         expect(page.locator("#taken")).to_contain_text("1 release made on this page")
+        expect(page.locator("#promise-title")).to_have_text("What this promises")  # of the release that was sent
+        expect(page.locator("#before")).to_have_text("This image was released on this page.")
+        expect(page.locator("#card")).to_contain_text('"most_releases_of_one_source": 1,')
         assert page.locator("#download").bounding_box()["width"] == width, "a long name must not widen the page"
         hosts = {request.url.split("/")[2] for request in requests if request.url.startswith("http")}
         assert hosts == {url.split("/")[2]}

@@ -72,6 +72,15 @@ def download(page: Any, button: str, count: int) -> dict[str, bytes]:
     return {one.suggested_filename: Path(one.path()).read_bytes() for one in found}
 
 
+def download_one(page: Any) -> tuple[bytes, bytes]:
+    """Return a release and its card. Their common name is that of no other release."""
+    (_, png), (_, card) = files = sorted(download(page, "#download", 2).items(), key=lambda one: len(one[0]))
+    name = f"release-{hashlib.sha256(png).hexdigest()[:8]}.png"
+    assert [each for each, _ in files] == [name, f"{name}.card.json"]
+    expect(page.locator("#taken")).to_contain_text(f"Downloaded {name} and its card.")
+    return png, card
+
+
 def test_page_is_one_small_file() -> None:
     for name in ("studio.html", "collector.html"):
         assert (PAGES / name).stat().st_size <= 150_000
@@ -81,20 +90,23 @@ def test_a_release_is_downloaded_with_its_card(page: Any, tmp_path: Path) -> Non
     open_images(page, PORTRAIT)
     page.select_option("#preset", "paper")
     expect(page.locator("#risk")).to_contain_text("re-identified")
-    one = download(page, "#download", 2)
-    two = download(page, "#download", 2)
-    card = Card.from_json(one["release.png.card.json"])
-    (statement,) = card.statements
-    assert [Card.from_json(each["release.png.card.json"]).statements[0].times for each in (one, two)] == [1, 2]
+    expect(page.locator("#promise-title")).to_have_text("What this promises")
+    expect(page.locator("#before")).to_be_hidden()
+    one, card = download_one(page)
+    expect(page.locator("#promise-title")).to_have_text("What release 2 of this image would promise")
+    expect(page.locator("#before")).to_contain_text("The page now describes release 2")
+    expect(page.locator("#taken")).to_contain_text("1 release made on this page. It is not recorded in the ledger")
+    two, next_card = download_one(page)
+    (statement,) = Card.from_json(card).statements
+    assert [Card.from_json(each).statements[0].times for each in (card, next_card)] == [1, 2]
     assert (statement.plan, statement.width, statement.height) == (Plan.paper(20.0), (512, 512), (512, 512))
-    (tmp_path / "release.png").write_bytes(one["release.png"])
-    pixels, extras = read_release_png(one["release.png"], statement.plan)
+    pixels, extras = read_release_png(one, statement.plan)
     assert (pixels.shape, extras) == ((512, 512, 3), [])
     with Image.open(PORTRAIT) as source:
         assert np.mean(pixels == np.asarray(source)) < 0.1
-    assert one["release.png"] != two["release.png"], "each download has a fresh key"
+    assert one != two, "each download has a fresh key"
     expect(page.locator("#taken")).to_contain_text("2 releases made on this page")
-    expect(page.locator("#taken")).to_contain_text("costs 2 times its budget")
+    expect(page.locator("#taken")).to_contain_text("One image was released 2 times: the epsilons of its")
     expect(page.locator("#taken")).to_contain_text("They are not recorded in the ledger")
     assert page.problems == []
     assert all(url.startswith(("file:", "blob:", "data:")) for url in page.requests)
@@ -114,7 +126,7 @@ def test_nothing_is_released_before_a_budget_is_chosen(page: Any) -> None:
     page.keyboard.type("5.2")
     expect(page.locator("#tag-release")).to_have_text("Preview")
     expect(page.locator("#missing")).to_be_hidden()
-    (statement,) = Card.from_json(download(page, "#download", 2)["release.png.card.json"]).statements
+    (statement,) = Card.from_json(download_one(page)[1]).statements
     assert (statement.plan, statement.prune, statement.count) == (Plan.paper(5.2), None, 1)
     expect(page.locator("#taken")).to_contain_text("1 release made on this page")
     page.fill("#epsilon", "")
@@ -159,6 +171,8 @@ def test_a_folder_is_downloaded_that_verify_accepts(page: Any, tmp_path: Path) -
     assert (report.problems, report.releases) == ([], 3)
     card = Card.read(tmp_path / "folder" / "card.json")
     assert [(one.plan, one.count) for one in card.statements] == [(Plan.paper(20.0), 2), (Plan.grey(20.0), 1)]
+    expect(page.locator("#images .released")).to_have_count(3)
+    expect(page.get_by_role("button", name="Show grey.jpg, released")).to_be_visible()
 
 
 def test_a_folder_is_complete_after_many_settings(page: Any, tmp_path: Path) -> None:
@@ -186,7 +200,7 @@ def test_an_image_that_was_opened_twice_is_one_source(page: Any, tmp_path: Path)
     assert verify(LocalStorage(tmp_path / "folder")).problems == []
     (statement,) = Card.read(tmp_path / "folder" / "card.json").statements
     assert (statement.count, statement.times, statement.spent) == (2, 2, None)
-    expect(page.locator("#taken")).to_contain_text("costs 2 times its budget")
+    expect(page.locator("#taken")).to_contain_text("One image was released 2 times")
     expect(page.locator("#card")).to_contain_text('"most_releases_of_one_source": 3', timeout=30_000)  # the next one
     expect(page.locator("#promise")).to_contain_text("The next release of this image is its release 3")
 
@@ -202,10 +216,10 @@ def test_a_grey_source_becomes_a_grey_release(page: Any, tmp_path: Path, name: s
     page.select_option("#prune", "")
     page.fill("#epsilon", "1000")
     expect(page.locator("#remark")).to_contain_text("almost never changes", timeout=30_000)
-    files = download(page, "#download", 2)
-    (statement,) = Card.from_json(files["release.png.card.json"]).statements
+    png, card = download_one(page)
+    (statement,) = Card.from_json(card).statements
     assert statement.plan == Plan.grey(1000.0)
-    pixels, extras = read_release_png(files["release.png"], statement.plan)
+    pixels, extras = read_release_png(png, statement.plan)
     with Image.open(tmp_path / name) as image:
         assert np.array_equal(pixels, np.asarray(image))
     assert extras == []
@@ -273,7 +287,7 @@ def test_the_source_is_what_python_decodes(page: Any, tmp_path: Path) -> None:
         expect(page.locator("#remark")).to_contain_text("almost never changes", timeout=30_000)
         with Image.open(tmp_path / name) as image:
             expected = np.asarray(image.convert("RGB")).astype(int)
-        pixels, _ = read_release_png(download(page, "#download", 2)["release.png"])
+        pixels, _ = read_release_png(download_one(page)[0])
         assert np.mean(np.abs(pixels.astype(int) - expected) <= 2) > 0.99, name
 
 
@@ -323,7 +337,7 @@ def test_a_browser_that_falsifies_pixels_is_refused(browser: Any) -> None:
     page = context.new_page()
     page.goto((PAGES / "studio.html").as_uri())
     page.set_input_files("#files", str(PORTRAIT))
-    expect(page.locator("#empty-problem")).to_contain_text("this browser changes the pixels")
+    expect(page.locator("#empty-status")).to_contain_text("this browser changes the pixels")
     expect(page.locator("#studio")).to_be_hidden()
     context.close()
 
@@ -336,8 +350,50 @@ def test_files_that_cannot_be_released(page: Any, tmp_path: Path, problem: str) 
     else:
         path.write_text("hello")
     page.set_input_files("#files", str(path))
-    expect(page.locator("#empty-problem")).to_contain_text("file.png")
+    expect(page.locator("#empty-status")).to_contain_text("file.png")
     expect(page.locator("#studio")).to_be_hidden()
+
+
+def test_files_that_cannot_be_opened_are_listed(page: Any, tmp_path: Path) -> None:
+    for number in range(7):
+        (tmp_path / f"{number}.heic").write_text("hello")
+    page.set_input_files("#files", [*sorted(map(str, tmp_path.iterdir())), str(PORTRAIT)])
+    status = page.locator("#status.problem")
+    expect(status).to_contain_text("0.heic cannot be opened: it is damaged, or of a format", timeout=30_000)
+    expect(status).to_contain_text("2 more files could not be opened.")
+    assert len(status.text_content().split("\n")) == 6
+    page.focus("#images .remove")
+    page.keyboard.press("Enter")
+    expect(page.locator("#choose")).to_be_focused()
+
+
+def test_what_is_shown_is_never_of_other_settings(page: Any) -> None:
+    open_images(page, PORTRAIT)
+    page.fill("#epsilon", "5")
+    stale = page.locator("#studio.stale")
+    for field, wrong, message, right in (
+        ("#epsilon", "0", "Enter an epsilon from 0.01 to 1000.", "5"),
+        ("#size", "0", "Enter a longest side from 1 to 65535 pixels, or none.", "64"),
+        ("#slices", "Y9", 'These settings do not work: there is no bit "Y9"', "Y7"),
+    ):
+        if field == "#slices":
+            page.select_option("#plan", "own")
+        page.fill(field, wrong)
+        expect(stale).to_have_count(1, timeout=30_000)
+        expect(page.locator("#missing")).to_contain_text(message)
+        expect(page.locator("#download")).to_have_attribute("aria-disabled", "true")
+        page.fill(field, right)
+        expect(stale).to_have_count(0, timeout=30_000)
+        expect(page.locator("#missing")).to_be_hidden()
+
+
+def test_an_image_that_does_not_fit_the_settings_is_named(page: Any, tmp_path: Path) -> None:
+    Image.new("L", (20, 20), 90).save(tmp_path / "grey.png")
+    open_images(page, PORTRAIT, tmp_path / "grey.png")
+    expect(page.locator("#facts")).to_contain_text("astronaut.jpg: 512 x 512 pixels")
+    page.select_option("#preset", "tiny")
+    page.click("#download-all")
+    expect(page.locator("#taken.problem")).to_contain_text("Nothing was released: grey.png does not fit the settings")
 
 
 def test_dropped_images_are_opened_and_a_reload_forgets_them(page: Any) -> None:

@@ -18,21 +18,27 @@ export function setUpAttack(update) {
   $("attack").hidden = !isThere;
   if (!isThere) $("attack-status").textContent = "This page has no network. Open one that `ldp-slicing lab page-network` wrote.";
   setUpPlace(update);
-  const load = async (/** @type {Uint8Array} */ bytes) => {
+  const load = async (/** @type {() => Promise<Uint8Array>} */ read) => {
     try {
-      const { name, about, licence, digest } = await ask("load", { bytes });
+      const { name, about, licence, digest } = await ask("load", { bytes: await read() });
       loaded = `The network ${name}: ${about}. Licence of the weights: ${licence || "not stated"}. SHA-256: ${digest}`;
       update();
     } catch (error) {
-      $("attack-status").textContent = `${/** @type {Error} */ (error).message}.`;
+      complain(error);
     }
   };
-  $("attack").onclick = async () => load(included ? Uint8Array.from(atob(included), (letter) => letter.charCodeAt(0)) : await fetchNetwork());
+  $("attack").onclick = () => load(async () => (included ? Uint8Array.from(atob(included), (letter) => letter.charCodeAt(0)) : fetchNetwork()));
   $("open-network").onclick = () => input("network").click();
-  input("network").onchange = async () => {
+  input("network").onchange = () => {
     const file = input("network").files?.[0];
-    if (file) load(new Uint8Array(await file.arrayBuffer()));
+    if (file) load(async () => new Uint8Array(await file.arrayBuffer()));
   };
+}
+
+/** @param {unknown} error */
+function complain(error) {
+  const { message } = /** @type {Error} */ (error);
+  $("attack-status").textContent = `${message[0].toUpperCase()}${message.slice(1)}.`;
 }
 
 /** A click or an arrow key chooses the part. @param {() => void} update */
@@ -60,7 +66,7 @@ export async function showAttack(id, settings) {
   if (!loaded) return;
   const shown = await ask("reconstruct", { id, settings, centre }).catch((error) => {
     $("attacked").hidden = true;
-    $("attack-status").textContent = `${error.message}.`;
+    complain(error);
   });
   if (!shown) return;
   $("attack-status").textContent = loaded;

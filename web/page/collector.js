@@ -9,6 +9,7 @@ export function setUpCollector() {
   $("token-field").before($("attackers")); // nobody chose the settings on this page, so the risk stands where one decides
   $("download").classList.remove("primary");
   $("token-field").hidden = !told.needs_token;
+  input("token").onkeydown = ({ key }) => key === "Enter" && $("send").click();
 }
 
 /** Whether the collector needs a token that is not there yet. */
@@ -19,8 +20,19 @@ export const hasNetwork = () => Boolean(told.has_network);
 
 /** @returns {Promise<Uint8Array<ArrayBuffer>>} its file */
 export async function fetchNetwork() {
-  return COLLECTS ? new Uint8Array(await (await fetch("network")).arrayBuffer()) : new Uint8Array();
+  return COLLECTS ? new Uint8Array(await (await reach("network")).arrayBuffer()) : new Uint8Array();
 }
+
+/** A request that may or may not have reached the collector. */
+class UnansweredError extends Error {
+  isUnanswered = true;
+}
+
+/** @param {string} path  @param {RequestInit} [options] */
+const reach = (path, options) =>
+  fetch(path, options).catch(() => {
+    throw new UnansweredError("the collector did not answer");
+  });
 
 /** A release that the collector does not take. */
 class RefusedError extends Error {
@@ -36,7 +48,7 @@ export async function send(png, card) {
   body.append("release", new Blob([png], { type: "image/png" }), "release.png");
   body.append("card", new Blob([card], { type: "application/json" }), "card.json");
   const token = input("token").value;
-  const answer = await fetch("releases", {
+  const answer = await reach("releases", {
     method: "POST",
     body,
     headers: token ? { Authorization: `Bearer ${token}` } : {},

@@ -53,7 +53,7 @@ export async function decode(file) {
     );
   }
   const bitmap = await createImageBitmap(file).catch(() => {
-    throw new Error("is not an image that this browser can open. Try JPEG, PNG or WebP");
+    throw new Error("cannot be opened: it is damaged, or of a format that this browser does not know. Save it as JPEG or PNG");
   });
   try {
     const bytes = new Uint8Array(await file.arrayBuffer());

@@ -7,13 +7,15 @@ import { $, paint } from "./dom.js";
 import { setUpCamera } from "./camera.js";
 import { showPlanes } from "./planes.js";
 import { showPromise } from "./promise.js";
-import { readSettings, setUpSettings } from "./settings.js";
+import { readSettings, setUpSettings, showMissing } from "./settings.js";
 import { setUpStage, showStage } from "./stage.js";
 import { setUpTaking } from "./take.js";
 
 /** @typedef {{id: number, name: string, width: number, height: number, isGrey: boolean, isDeep: boolean}} Opened */
 
 const SCREEN = 1280; // pixels: the most that a preview shows
+const PATIENCE = 400; // milliseconds before the page says that it computes
+const MOST_PROBLEMS = 5; // that are listed
 
 /** @type {Opened[]} */
 const opened = [];
@@ -24,12 +26,14 @@ let isBusy = false;
 let isStale = false;
 /** Files that were added last and could not be opened. @type {string[]} */
 let problems = [];
+let opening = "";
 
 /** @param {Iterable<File | {name: string, pixels: ReturnType<typeof import("./decode.js").readBack>}>} files */
 async function add(files) {
   problems = [];
   for (const file of files) {
-    say(`Opening ${file.name}.`);
+    opening = `Opening ${file.name}.`;
+    say();
     try {
       const { data, width, height, isGrey, isDeep } = "pixels" in file ? file.pixels : await decode(file);
       const id = count++;
@@ -42,26 +46,20 @@ async function add(files) {
       problems.push(`${file.name} ${/** @type {Error} */ (error).message}.`);
     }
   }
+  opening = "";
   arrange();
-  $("empty-problem")?.remove();
-  if (problems.length && !opened.length) {
-    const paragraph = document.createElement("p");
-    paragraph.id = "empty-problem";
-    paragraph.className = "risk";
-    paragraph.setAttribute("role", "alert");
-    paragraph.textContent = problems.join(" ");
-    $("drop").append(paragraph);
-  }
-  say(notices());
+  say();
   update();
 }
 
-/** What a person must know about the files before a release. @returns {string} */
+/** What a person must know about the files before a release, one per line. @returns {string} */
 function notices() {
   const deep = opened.filter(({ isDeep }) => isDeep);
   const which = deep.length === 1 ? `${deep[0].name} has` : `${deep.length} images have`;
   const reduced = `${which} 16 bits per channel, which are reduced to 8. The command line keeps 16 bits of grey images.`;
-  return [...problems, ...(deep.length ? [reduced] : [])].join(" ");
+  const more = problems.length - MOST_PROBLEMS;
+  const others = more > 0 ? [`${more} more ${more === 1 ? "file" : "files"} could not be opened.`] : [];
+  return [opening, ...problems.slice(0, MOST_PROBLEMS), ...others, deep.length ? reduced : ""].filter(Boolean).join("\n");
 }
 
 /** Show what the number of images calls for. */
@@ -102,15 +100,29 @@ function list(image, thumbnail) {
   remove.setAttribute("aria-label", `Remove ${image.name}`);
   remove.onclick = () => {
     opened.splice(opened.indexOf(image), 1);
+    const next = item.nextElementSibling?.querySelector("button");
     item.remove();
     ask("close", { id: image.id });
     if (current === image) choose(opened[0] ?? null);
     arrange();
+    (opened.length ? next : $("choose"))?.focus();
+    say();
     update();
   };
   item.dataset.id = String(image.id);
   item.append(button, remove);
   $("images").insertBefore(item, $("images").querySelector(".more"));
+}
+
+/** Mark images that this page has released. @param {number[]} ids */
+function mark(ids) {
+  for (const id of ids) {
+    const item = $("images").querySelector(`[data-id="${id}"]`);
+    if (!item || item.classList.contains("released")) continue;
+    item.classList.add("released");
+    const button = /** @type {HTMLElement} */ (item.querySelector("button"));
+    button.ariaLabel += ", released";
+  }
 }
 
 /** @param {Opened | null} image */
@@ -130,21 +142,32 @@ async function update() {
     return;
   }
   const settings = readSettings();
-  if (!current || !settings) return;
+  if (!current) return;
+  if (!settings) {
+    $("studio").classList.add("stale");
+    return;
+  }
   isBusy = true;
   const image = current;
+  const late = setTimeout(() => say("Computing the preview."), PATIENCE);
   try {
     const promise = await ask("describe", { id: image.id, settings });
-    showPromise(promise, settings);
+    showPromise(promise);
+    if (promise.released) mark([image.id]); // or a copy of it
     const preview = await ask("preview", { id: image.id, settings, most: SCREEN });
     showStage(preview, image);
     showPlanes(promise.planes, await ask("planes", { id: image.id, settings, most: 112 }));
     $("studio").classList.remove("stale");
-    say(notices());
+    showMissing();
+    clearTimeout(late);
+    say();
     await showAttack(image.id, settings);
   } catch (error) {
+    clearTimeout(late);
     $("studio").classList.add("stale"); // what is shown belongs to other settings
-    say(`${/** @type {Error} */ (error).message}.`);
+    const reason = `${/** @type {Error} */ (error).message}.`;
+    showMissing(reason);
+    say(reason);
   }
   isBusy = false;
   if (isStale) {
@@ -154,8 +177,11 @@ async function update() {
 }
 
 /** @param {string} text */
-function say(text) {
-  $("status").textContent = text;
+function say(text = notices()) {
+  for (const id of ["status", "empty-status"]) {
+    $(id).textContent = text;
+    $(id).classList.toggle("problem", problems.length > 0);
+  }
 }
 
 function setUpImages() {
@@ -182,6 +208,12 @@ function setUpImages() {
   });
 }
 
+/** @param {number[]} ids */
+function onTaken(ids) {
+  mark(ids);
+  update();
+}
+
 $("where").textContent = COLLECTS
   ? "Your images stay on this device. The collector receives only the releases that you send."
   : "Your images stay on this device. This page cannot send data.";
@@ -190,5 +222,5 @@ setUpStage();
 setUpSettings(update);
 setUpCamera(add);
 setUpAttack(update);
-setUpTaking({ opened, currentId: () => current?.id ?? null, onTaken: update });
+setUpTaking({ opened, currentId: () => current?.id ?? null, onTaken });
 document.documentElement.dataset.ready = "true";

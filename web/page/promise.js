@@ -1,12 +1,23 @@
 /** The promise in words, the risk sentence, the levels and the card. */
 
 import { $ } from "./dom.js";
+import { isExample } from "./settings.js";
 
-/** @param {any} promise  @param {import("./settings.js").Settings} settings */
-export function showPromise(promise, settings) {
+/** @param {any} promise */
+export function showPromise(promise) {
   const pixel = promise.levels[1];
+  const { times, released } = promise;
+  const isAnother = released && times > released;
+  $("promise-title").textContent = isExample() ? "What the example promises" : isAnother ? `What release ${times} of this image would promise` : "What this promises";
+  $("card-title").textContent = isAnother ? `The card of release ${times}` : "The card";
+  $("before").textContent = isAnother
+    ? `This image was released on this page before. The page now describes release ${times}, and the epsilons of all its releases add up.`
+    : released
+      ? `This image was released on this page${released > 1 ? ` ${released} times` : ""}.`
+      : "";
+  $("before").hidden = !released;
   const spread = promise.dependents > 1 ? ` Because of the pruning, each source pixel affects up to ${promise.dependents} released pixels.` : "";
-  const again = promise.times > 1 ? ` The next release of this image is its release ${promise.times}, and the epsilons of all of them add up.` : "";
+  const again = isAnother ? ` The next release of this image is its release ${times}, and the epsilons of all of them add up.` : "";
   $("promise").textContent = pixel.isVacuous
     ? `At epsilon ${promise.realised} per pixel, the promise sets no limit on how well somebody can tell which of two values a pixel had.${spread}${again}`
     : `At epsilon ${promise.realised} per pixel, somebody who has to tell which of two values a released pixel had is correct ${pixel.limit} of the time.${spread}${again}`;

@@ -26,13 +26,13 @@ export function setUpSettings(changed) {
   if (fixed) {
     form.hidden = true;
     const view = `pruning: ${fixed.prune ?? "none"}, size: ${sizing(fixed.size)}`;
-    const text = `The collector has chosen the settings: epsilon ${fixed.epsilon} per pixel, ${view}.`;
+    const text = `The collector has chosen the settings: epsilon ${fixed.epsilon} per pixel, plan: ${planName(fixed.parts ?? [])}, ${view}.`;
     form.after(Object.assign(document.createElement("p"), { textContent: text, id: "fixed" }));
     return;
   }
   const select = /** @type {HTMLSelectElement} */ (/** @type {unknown} */ ($("preset")));
   for (const { name, epsilon, size } of PRESETS) {
-    select.add(new Option(`${name}: epsilon ${epsilon}, ${size ? `${size} pixels` : "full size"}`, name));
+    select.add(new Option(`${name}: epsilon ${epsilon}, ${size ? `${size} px` : "full size"}`, name));
   }
   select.add(new Option("Own settings", "own"));
   /** @type {ReturnType<typeof setTimeout>} */
@@ -69,21 +69,44 @@ export function setUpSettings(changed) {
   describe();
 }
 
-/** Say what is chosen and what is missing. */
+/** @param {[number, number][]} parts the bits and the epsilon of each slice of a colour plan */
+function planName(parts) {
+  const places = Array.from({ length: 24 }, (_, i) => 23 - i);
+  const bits = (/** @type {number} */ slice) => places.filter((bit) => (slice >> bit) & 1);
+  const name = (/** @type {number} */ bit) => `${["Cr", "Cb", "Y"][bit >> 3]}${bit % 8}`;
+  if (parts.length === 24) return "all bits, one by one";
+  return parts.map(([slice]) => bits(slice).map(name).join("+")).join(", ");
+}
+
+/** Say what is chosen. */
 function describe() {
   const preset = PRESETS.find(({ name }) => name === input("preset").value);
   const hasBudget = input("epsilon").value !== "";
   input("epsilon").setCustomValidity(hasBudget ? "" : "Choose a preset or enter an epsilon.");
-  const isValid = form.checkValidity();
   const example = `Choose a preset or enter an epsilon. Until then, the page shows an example at epsilon ${EXAMPLE.epsilon}.`;
   input("epsilon-slider").setAttribute("aria-valuetext", `epsilon ${input("epsilon").value || EXAMPLE.epsilon}`);
   $("about").textContent = !hasBudget ? example : (preset?.about ?? "To judge your settings, read below the image what attackers got.");
   $("tag-release").textContent = hasBudget ? "Preview" : "Example";
-  $("promise-title").textContent = hasBudget ? "What this promises" : "What the example promises";
-  $("missing").textContent = hasBudget ? "Correct the marked setting first." : "Choose a preset or enter an epsilon first.";
-  $("missing").hidden = isValid;
-  for (const button of $("take").children) button.setAttribute("aria-disabled", String(!isValid));
+  showMissing();
 }
+
+/** Say what is missing before a release. @param {string} [problem] of the settings, as the worker sees it */
+export function showMissing(problem = "") {
+  if (fixed) return;
+  const text = isExample() && !input("epsilon").validity.badInput
+    ? "Choose a preset or enter an epsilon first."
+    : !input("epsilon").checkValidity()
+      ? "Enter an epsilon from 0.01 to 1000."
+      : !input("size").checkValidity()
+        ? "Enter a longest side from 1 to 65535 pixels, or none."
+        : problem;
+  $("missing").textContent = text;
+  $("missing").hidden = !text;
+  for (const button of $("take").children) button.setAttribute("aria-disabled", String(Boolean(text)));
+}
+
+/** Whether the page shows an example: no budget is chosen. */
+export const isExample = () => !fixed && input("epsilon").value === "";
 
 /** Whether something must be chosen or corrected before a release; if so, the browser says what. @returns {boolean} */
 export const reportMissing = () => !fixed && !form.reportValidity();
@@ -105,7 +128,7 @@ function apply(preset) {
 /** @returns {Settings | null} null if something is wrong */
 export function readSettings() {
   if (fixed) return fixed;
-  const hasBudget = input("epsilon").value !== "";
+  const hasBudget = !isExample();
   if (!input("size").checkValidity() || (hasBudget && !input("epsilon").checkValidity())) return null;
   const plan = input("plan").value;
   return {

@@ -56,5 +56,6 @@ export function showStage(preview, image) {
     paint(canvas, preview[layer]);
     canvas.classList.toggle("enlarged", canvas.width < 2 * stage.clientWidth);
   }
-  $("facts").textContent = `${image.width} x ${image.height} pixels, released as ${preview.width} x ${preview.height}${image.isGrey ? ", grey" : ""}`;
+  $("reduced").hidden = preview.release.width === preview.width;
+  $("facts").textContent = `${image.name}: ${image.width} x ${image.height} pixels, released as ${preview.width} x ${preview.height}${image.isGrey ? ", grey" : ""}`;
 }

@@ -5,22 +5,26 @@ import { lacksToken, send, setUpCollector } from "./collector.js";
 import { $ } from "./dom.js";
 import { readSettings, reportMissing } from "./settings.js";
 
-/** @param {{opened: {id: number}[], currentId: () => number | null, onTaken: () => void}} images */
+/** @param {{opened: {id: number, name: string}[], currentId: () => number | null, onTaken: (ids: number[]) => void}} images */
 export function setUpTaking({ opened, currentId, onTaken }) {
   let taken = 0;
   let most = 0;
   const progress = /** @type {HTMLProgressElement} */ ($("progress"));
   const buttons = ["download", "download-all", "send"].map((id) => /** @type {HTMLButtonElement} */ ($(id)));
 
-  /** @param {number} releases  @param {number} times of the source that has most  @param {string} how what became of them */
-  const count = (releases, times, how) => {
-    taken += releases;
+  const tell = (/** @type {string} */ text, isProblem = false) => {
+    $("taken").textContent = text;
+    $("taken").classList.toggle("problem", isProblem);
+  };
+
+  /** @param {number[]} ids of the images  @param {number} times of the source that has most  @param {string} how what became of them  @param {boolean} [isProblem] */
+  const count = (ids, times, how, isProblem) => {
+    taken += ids.length;
     most = Math.max(most, times);
-    onTaken();
-    const twice = most > 1 ? ` One image was released ${most} times, which costs ${most} times its budget.` : "";
-    $("taken").textContent =
-      `${how} ${taken} ${taken === 1 ? "release" : "releases"} made on this page.${twice} ` +
-      "They are not recorded in the ledger of the command line.";
+    onTaken(ids);
+    const [noun, are] = taken === 1 ? ["release", "It is"] : ["releases", "They are"];
+    const twice = most > 1 ? ` One image was released ${most} times: the epsilons of its releases add up.` : "";
+    tell(`${how} ${taken} ${noun} made on this page.${twice} ${are} not recorded in the ledger of the command line.`, isProblem);
   };
 
   /** @param {(settings: any, options: {progress: (share: number) => void}) => Promise<void>} work */
@@ -32,7 +36,7 @@ export function setUpTaking({ opened, currentId, onTaken }) {
     try {
       await work(settings, { progress: (share) => (progress.value = share) });
     } catch (error) {
-      $("taken").textContent = `Nothing was released: ${/** @type {Error} */ (error).message}.`;
+      tell(`Nothing was released: ${/** @type {Error} */ (error).message}.`, true);
     }
     progress.classList.add("idle");
     progress.value = 0;
@@ -43,17 +47,17 @@ export function setUpTaking({ opened, currentId, onTaken }) {
     run(async (settings, options) => {
       const id = currentId();
       if (id === null) return;
-      const { png, card, times } = await ask("release", { id, settings }, options);
-      save("release.png", png, "image/png");
-      save("release.png.card.json", card, "application/json");
-      count(1, times, "Downloaded.");
+      const { name, png, card, times } = await ask("release", { id, settings }, options);
+      save(name, png, "image/png");
+      save(`${name}.card.json`, card, "application/json");
+      count([id], times, `Downloaded ${name} and its card.`);
     });
   buttons[1].onclick = () =>
     run(async (settings, options) => {
-      const ids = opened.map(({ id }) => id);
-      const { zip, times } = await ask("folder", { ids, settings }, options);
+      const [ids, names] = [opened.map(({ id }) => id), opened.map(({ name }) => name)];
+      const { zip, times } = await ask("folder", { ids, names, settings }, options);
       save("releases.zip", zip, "application/zip");
-      count(ids.length, times, "Downloaded.");
+      count(ids, times, "Downloaded releases.zip.");
     });
   if (COLLECTS) {
     setUpCollector();
@@ -61,16 +65,24 @@ export function setUpTaking({ opened, currentId, onTaken }) {
       run(async (settings, options) => {
         const id = currentId();
         if (id === null) return;
-        if (lacksToken()) throw new Error("the collector needs a token");
+        if (lacksToken()) {
+          $("token").focus();
+          throw new Error("enter the token of the collector first");
+        }
         const { png, card, digest, times, isNew } = await ask("releaseOnce", { id, settings }, options);
+        let isProblem = false;
         const outcome = await send(png, card).then(
           async (name) => {
             await ask("stored", { digest });
             return name ? `Sent; the collector stored it as ${name}.` : "The collector has stored this release already.";
           },
-          (error) => `Sent, but not stored: ${error.message}.${error.isFinal ? "" : " If you send it again, it is the same release."}`,
+          (error) => {
+            isProblem = true;
+            const what = error.isUnanswered ? "Not confirmed" : "Sent, but not stored";
+            return `${what}: ${error.message}.${error.isFinal ? "" : " If you send it again, it is the same release."}`;
+          },
         );
-        count(isNew ? 1 : 0, times, outcome); // it left this page in either case
+        count(isNew ? [id] : [], times, outcome, isProblem); // it left this page in either case
       });
   }
 }

@@ -152,7 +152,9 @@ const answers = {
     const plan = planOf(source, settings);
     const how = shrinkingOf(settings.size, source.height, source.width);
     const [width, height] = how ? [how.releasedWidth, how.releasedHeight] : [source.width, source.height];
-    const card = cardFor(settings, plan, [source.digest], [[width, height]], true);
+    const released = history.times(source.digest);
+    const isNext = !COLLECTS || !released; // a collector takes no second release
+    const card = cardFor(settings, plan, [source.digest], [[width, height]], isNext);
     return {
       card: card.toJson(),
       levels: card.levels.map((level) => ({ ...level, epsilon: number(level.epsilon) })),
@@ -161,6 +163,7 @@ const answers = {
       notProtected: card.notProtected,
       dependents: card.dependents,
       times: card.most.times,
+      released,
       realised: number(plan.realisedEpsilon),
       planes: Array.from({ length: plan.wordBits }, (_, i) => {
         const bit = plan.wordBits - 1 - i;
@@ -205,7 +208,8 @@ const answers = {
     const { digest } = sourceOf(id);
     history.record(digest, card);
     const stated = cardFor(settings, card.plan, [digest], [[width, height]]);
-    return { png, card: stated.toJson(), width, height, times: stated.most.times };
+    const name = `release-${(await sha256(png)).slice(0, 8)}.png`; // a browser renames a file whose name exists, but not its card
+    return { name, png, card: stated.toJson(), times: stated.most.times };
   },
 
   /** The release of an image for a collector, which takes one of each source. Until it is stored, it is the same. @param {{id: number, settings: Settings}} request */
@@ -226,9 +230,15 @@ const answers = {
     unsent.delete(digest);
   },
 
-  /** Releases of several images with manifest and card. @param {{ids: number[], settings: Settings}} request */
-  async folder({ ids, settings }, /** @type {(share: number) => void} */ progress) {
-    for (const id of ids) planOf(sourceOf(id), settings); // that all have one is known before anything is made
+  /** Releases of several images with manifest and card. @param {{ids: number[], names: string[], settings: Settings}} request */
+  async folder({ ids, names, settings }, /** @type {(share: number) => void} */ progress) {
+    for (const [i, id] of ids.entries()) {
+      try {
+        planOf(sourceOf(id), settings); // that all have one is known before anything is made
+      } catch (error) {
+        throw new Error(`${names[i]} does not fit the settings: change them, or remove it. ${/** @type {Error} */ (error).message}`);
+      }
+    }
     const files = [];
     /** @type {Map<string, {plan: Plan, of: [string, Card][]}>} by the identity of the plan: the same plan may be made anew */
     const made = new Map();
