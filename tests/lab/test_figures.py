@@ -151,3 +151,22 @@ def test_runs_of_50_epochs_are_not_joined_with_those_of_250() -> None:
         "`uniform` of the authors' code, eps 480: of 50": 1,
         "paper: best test epoch of 250": 7,
     }
+
+
+@pytest.mark.parametrize("name", ["bayes", "bit-unet", "black-box", "white-box"])
+def test_figures_of_attacks_show_what_was_attacked_and_the_intervals_of_shares(name: str) -> None:
+    attacked = {row.dataset for row in rows_by_experiment()[name] if row.measurements}
+    figure = figure_of(name)
+    assert len(figure.axes) == 2 * ("lfw" in attacked) + ("cifar10" in attacked)
+    for axis in figure.axes:
+        lines = [one for one in axis.containers if isinstance(one, ErrorbarContainer)]
+        assert lines
+        assert all(len(one[0].get_xdata()) for one in lines)  # no label without a line
+        assert {one.has_yerr for one in lines} == {"rank-1" in axis.get_ylabel()}
+
+
+def test_releases_of_several_sizes_and_plans_are_not_joined() -> None:
+    labels = [[one.get_label() for one in axis.containers] for axis in figure_of("sizes").axes]
+    assert labels[0] == labels[1]
+    assert len(set(labels[0])) == len(labels[0]) == 4
+    assert all(len(one[0].get_xdata()) == 1 for axis in figure_of("sizes").axes for one in axis.containers)

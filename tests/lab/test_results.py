@@ -131,3 +131,15 @@ def test_the_plans_in_the_package_are_those_that_were_measured() -> None:
     command = "ldp-slicing lab results --plans src/ldp_slicing/lab/plans.json"
     assert plans.MEASURED.read_text() == plans.to_json(rows), f"run {command}"
     assert plans.measured(plans.TASK) == plans.points(rows) == plans.measured(plans.TASK, FOLDER)
+
+
+def test_the_page_of_curves_names_what_an_earlier_reconstructor_measured() -> None:
+    row = Row("curves", "cifar10", plans=(Plan.paper(12.0),), mode=curves.PUBLIC, metrics={"test_accuracy": 0.5})
+    earlier = [
+        replace(row, seed=seed, recipe={"name": "a", "reconstructor_steps": curves.EARLIER_STEPS}) for seed in (0, 1)
+    ]
+    now = recipe("cifar-reconstructed")
+    assert now.reconstructor_steps != curves.EARLIER_STEPS
+    later = replace(row, recipe={"name": now.name, "reconstructor_steps": now.reconstructor_steps})
+    assert "earlier reconstructor: reconstructed-public, CIFAR-10 at eps 12.\n" in curves.table([*earlier, later])
+    assert "earlier" not in curves.table([later])

@@ -118,8 +118,9 @@ def figure(rows: RowsByExperiment) -> Figure:
 EXPERIMENT = Experiment(
     "ablation",
     """
-This repeats the paper's ablation and its comparison of colour weights at eps 20: ResNet-56 on CIFAR, one decoded
-release of each image, fewer epochs than in `curves`. Differences as small as those between seeds mean nothing.
+This repeats the paper's ablation and its comparison of colour weights at eps 20: ResNet-56 on the data sets in the
+table, one decoded release of each image, fewer epochs than in `curves`. Differences as small as those between seeds
+mean nothing.
 
 Where this contradicts the paper:
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -142,36 +143,55 @@ def originals_note(rows: Sequence[Row], name: str) -> str:
     )
 
 
-def _over_eps(rows: Sequence[Row], name: str, prune: Prune, part: str, metric: str) -> dict[float, float]:
-    """eps of the paper's plan to a metric of the release or the reconstruction, by the network for most plans."""
+def _over_eps(
+    rows: Sequence[Row], name: str, prune: Prune, part: str, metric: str
+) -> dict[float, tuple[float, float, float]]:
+    """eps of the paper's plan to a metric of the release or the reconstruction, by the network for most plans.
+
+    The second and third number are the ends of its 95 % interval, if it is a share; if not, they repeat the first.
+    """
     found = measurements(rows, dataset=name, prune=prune)
-    points: dict[float, float] = {}
+    points: dict[float, tuple[float, float, float]] = {}
     for _, one in sorted(found, key=lambda pair: (-len(pair[0].plans), pair[1].releases)):
         value = one.metrics[part].get(metric)
         if one.plan and plan_name(one.plan) == "paper":
-            points.setdefault(one.plan.epsilon, value["share"] if isinstance(value, dict) else value)
+            ends = [value[end] for end in ("share", "low_95", "high_95")] if isinstance(value, dict) else 3 * [value]
+            points.setdefault(one.plan.epsilon, (ends[0], ends[1], ends[2]))
     return dict(sorted(points.items()))
 
 
+SHOWN = (
+    ("cifar10", "ssim", "SSIM", SETS["cifar10"]),
+    ("lfw", "ssim", "SSIM", SETS["lfw"]),
+    ("lfw", "rank_1", "rank-1 identification, %", f"{SETS['lfw']}, 95 % intervals"),
+)
+
+
 def figure_of(name: str, rows: RowsByExperiment) -> Figure:
-    """SSIM on both data sets and rank-1 identification on LFW over eps. Dotted: releases. Solid: reconstructions."""
+    """SSIM on both data sets and rank-1 identification on LFW over eps. Dotted: releases. Solid: reconstructions.
+
+    A data set that was not attacked has no panel.
+    """
     from ldp_slicing.lab.figures import COLOURS, budget_ticks, legend, panels
 
-    drawn, axes = panels(3)
-    shown = (("cifar10", "ssim", "SSIM"), ("lfw", "ssim", "SSIM"), ("lfw", "rank_1", "rank-1 identification, %"))
-    for axis, (dataset, metric, words) in zip(axes, shown, strict=True):
+    shown = [one for one in SHOWN if measurements(rows[name], dataset=one[0])] or SHOWN
+    drawn, axes = panels(len(shown))
+    for axis, (dataset, metric, words, title) in zip(axes, shown, strict=True):
         scale = 100 if metric == "rank_1" else 1
         for prune, colour in zip(PRUNED, COLOURS, strict=False):
             for part, style in (("reconstruction", "-"), ("release", ":")):
                 points = _over_eps(rows[name], dataset, prune, part, metric)
-                values = [scale * value for value in points.values()]
-                label = f"{part}, {VIEW_NAMES[prune]}"
-                axis.plot(list(points), values, style, color=colour, marker="o", markersize=3.5, label=label)
+                if not points:
+                    continue
+                middle, low, high = scale * np.array(list(points.values())).T
+                errors = {"yerr": (middle - low, high - middle), "capsize": 2} if metric == "rank_1" else {}
+                look = {"color": colour, "linestyle": style, "marker": "o", "markersize": 3.5}
+                axis.errorbar(list(points), middle, label=f"{part}, {VIEW_NAMES[prune]}", **look, **errors)
         for guess in mean_image(rows[name], dataset):
             value = guess[metric]["share"] if isinstance(guess[metric], dict) else guess[metric]
             axis.axhline(scale * value, color="0.6", linewidth=1, label="no release: mean of the public images")
         budget_ticks(axis, TARGETS)
         limits = (-0.02 * scale, 1.02 * scale)
-        axis.set(title=SETS[dataset], xlabel="eps per released pixel", ylabel=words, ylim=limits)
+        axis.set(title=title, xlabel="eps per released pixel", ylabel=words, ylim=limits)
         legend(axis)
     return drawn

@@ -264,6 +264,7 @@ def figure(rows: RowsByExperiment) -> Figure:
     )
     lines = ((SMALL, "decoded", COLOURS[2]), (LARGE, "raw", COLOURS[3]), (LARGE, "decoded", COLOURS[0]))
     sizes = {SMALL: "112 x 112", LARGE: "224 x 224"}
+    intervals_of = {SMALL: f"95 % intervals of {SEEDS} runs", LARGE: "95 % interval"}
     for axis, (title, unit, constant) in zip(axes, shown, strict=True):
         for name, mode, colour in lines:
             mine = [row for row in rows["chest"] if row.recipe.get("name") == name]
@@ -271,11 +272,11 @@ def figure(rows: RowsByExperiment) -> Figure:
             found = {eps: [_measured(row)[unit] for row in some] for eps, some in every.items() if some}
             values = {eps: [value for value, _ in some] for eps, some in found.items()}
             intervals = {eps: _ends(some) for eps, some in found.items()}
-            label = f"one release per image, {sizes[name]}, {mode} (ours), 95 % interval"
+            label = f"one release each, {sizes[name]}, {mode} (ours), {intervals_of[name]}"
             line(axis, values, label, colour, intervals=intervals)
             clean = [_measured(row)[unit] for row in select(mine, release="none")]
             if clean and mode == "decoded":
-                label = f"without privacy, {sizes[name]} (ours); shaded: 95 % interval"
+                label = f"without privacy, {sizes[name]} (ours); shaded: {intervals_of[name]}"
                 middle, (low, high) = fmean(value for value, _ in clean), _ends(clean)
                 axis.axhline(100 * middle, color=colour, linewidth=1, linestyle="-.", label=label)
                 axis.axhspan(100 * low, 100 * high, color=colour, alpha=0.12, linewidth=0)
@@ -298,8 +299,8 @@ of each image. There are two networks: a small one of five blocks at 112 x 112, 
 - The epoch is chosen on held-out patients. ResNet-50 answers with the likelier class; for the small network, the
   threshold is the one with the best balanced accuracy on held-out patients. Numbers on held-out patients are therefore
   the best of several evaluations.
-- Both networks call many healthy images of the official test set ill, even without privacy, and stay below the paper's
-  test accuracy. From eps 2.4 on, the small network makes this mistake on less than 5 % of healthy held-out images
+- Both networks call many healthy images of the official test set ill, even without privacy. From eps 2.4 on they stay
+  below the paper's test accuracy, and the small network makes this mistake on less than 5 % of healthy held-out images
   (second table); for ResNet-50 this was not measured. Healthy test images differ from healthy training images: a linear
   classifier tells them apart (third table). ROC AUC does not depend on the threshold: use it to compare budgets.
 - Of the test images 62.5 % show pneumonia, of the held-out images about three quarters. If images were independent,

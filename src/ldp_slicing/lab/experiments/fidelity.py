@@ -137,7 +137,7 @@ EXPERIMENT = Experiment(
     "fidelity",
     """
 ResNet-56 is trained by the authors' protocol, which draws fresh noise for every batch and so releases each image once
-in every epoch; and without privacy. One run each. The schedule has 250 epochs, or 50 at budgets other than 20: a fifth
+in every epoch; and without privacy. One run each. The schedule has 250 epochs; where the table has 50, that is a fifth
 of the authors' epochs, and a fifth of their releases.
 
 - On CIFAR-100 without privacy, the recipe in the authors' code stays below the paper's value. Most of the difference

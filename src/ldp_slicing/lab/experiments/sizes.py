@@ -91,8 +91,8 @@ def figure(rows: RowsByExperiment) -> Figure:
         ("verification", "accuracy", "verification accuracy, %", "± 2 standard errors"),
     )
     for axis, (metric, field, words, errors) in zip(axes, shown, strict=True):
-        for size, colour in zip(SIZES, COLOURS, strict=False):
-            measured = sorted(select(rows["sizes"], size=size, prune=None), key=image_epsilon)
+        for (size, one), colour in zip(_candidates(), COLOURS, strict=True):
+            measured = select(rows["sizes"], size=size, plan=one.plan, prune=one.prune)
             found = [row.measurements[0].metrics["reconstruction"][metric] for row in measured]
             values = np.array([one[field] for one in found])
             low, high = np.array([_ends(metric, one) for one in found]).reshape(-1, 2).T
@@ -101,10 +101,11 @@ def figure(rows: RowsByExperiment) -> Figure:
                 100 * values,
                 yerr=(100 * (values - low), 100 * (high - values)),
                 color=colour,
+                linestyle="",
                 marker="o",
                 markersize=3.5,
                 capsize=2,
-                label=f"{size} x {size}, not pruned",
+                label=f"{size} x {size}, {plan_name(one.plan)}, eps {one.plan.epsilon:g}",
             )
         for guess in mean_image(rows["sizes"], "lfw"):
             axis.axhline(100 * guess[metric][field], color="0.6", linewidth=1, label="no release")

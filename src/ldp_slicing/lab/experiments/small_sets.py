@@ -162,7 +162,8 @@ def figure(rows: RowsByExperiment) -> Figure:
         }
         line(axis, found, words.replace("`", ""), colour)
     axis.set_xticks(SIZES, [f"{size:,}" for size in SIZES])
-    axis.set(title="CIFAR-10, eps 20, one release per image", xlabel="training images", ylabel="test accuracy, %")
+    title = "CIFAR-10, eps 20, one release per image\nbars: range over three seeds"
+    axis.set(title=title, xlabel="training images", ylabel="test accuracy, %")
     axis.set_ylim(0, 100)
     legend(axis)
     return drawn

@@ -168,8 +168,9 @@ def figure(rows: RowsByExperiment) -> Figure:
     for guess in mean_image(rows.get("white-box", ()), TASK):
         by_leakage.axvline(guess["ssim"], color="0.6", linewidth=1, label="no release: mean of the public images")
     xlabel = "leakage: SSIM of reconstructions (labels: eps)"
-    by_leakage.set(title="CIFAR-10: accuracy and leakage", xlabel=xlabel, ylabel="test accuracy, %")
-    by_epsilon.set(title="CIFAR-10: accuracy and eps", xlabel="eps per released pixel", ylabel="test accuracy, %")
+    by_leakage.set(title="CIFAR-10: accuracy and leakage, one seed", xlabel=xlabel, ylabel="test accuracy, %")
+    xlabel = "eps per released pixel"
+    by_epsilon.set(title="CIFAR-10: accuracy and eps, one seed", xlabel=xlabel, ylabel="test accuracy, %")
     budget_ticks(by_epsilon, sorted({one.epsilon for one in found}))
     for axis in (by_leakage, by_epsilon):
         legend(axis)
