@@ -65,6 +65,23 @@ def test_files_that_cannot_be_released(data: bytes, why: str, tmp_path: Path) ->
     assert spent().releases == 0
 
 
+NESTED = {  # FFmpeg recognises these by their content
+    "a list": b"ffconcat version 1.0\nfile other.mp4\n",
+    "a stream": b"v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 45454 RTP/AVP 32\n",
+    "a playlist": b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nother.mp4\n#EXT-X-ENDLIST\n",
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_a_file_that_names_other_videos_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(plant(tmp_path / "elsewhere", {"other.mp4": video(FRAMES)}))
+    ran = release(plant(tmp_path / "in", {"a.mp4": NESTED[name]}), tmp_path / "out")
+    assert "is not a video, or" in ran.problems["a.mp4"]
+    assert spent().releases == 0
+    with pytest.raises(ImageError, match="is not a video, or"):  # nor is it taken for a release
+        list(video_format.members(io.BytesIO(NESTED[name])))
+
+
 def in_container(kind: str, codec: str, *, rate: Fraction = Fraction(25), **options: str) -> bytes:
     file = io.BytesIO()
     with av.open(file, mode="w", format=kind, options=options) as container:

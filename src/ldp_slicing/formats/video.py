@@ -34,6 +34,9 @@ _ENCODER_OPTIONS = {"level": "3", "slicecrc": "1", "coder": "1", "context": "0",
 _APPLICATION = b"ldp-slicing"
 _MOST_PIXELS = 1 << 25  # of a frame, 8K included: FFmpeg needs up to 80 bytes of memory for each
 _HEADER_BYTES = 4096  # more than the header of any release
+# FFmpeg recognises formats by content. A playlist would make it open other files of this machine, or connect to others.
+_CONTAINERS = "mov,matroska,avi,asf,flv,mpeg,mpegts,mpegvideo,m4v,ogg,h264,hevc,mjpeg,dv,mxf,yuv4mpegpipe"
+_READ_OPTIONS = {"err_detect": "explode", "format_whitelist": _CONTAINERS, "protocol_whitelist": "none"}
 _COMMON_RATES = (
     *(Fraction(rate * 1000, 1001) for rate in (24, 30, 60, 120)),  # NTSC
     *map(Fraction, (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 20, 24, 25, 30, 48, 50, 60, 72, 90, 100, 120, 144, 200, 240)),
@@ -55,7 +58,7 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
         raise ImageError(f"is cut off: it has {size} of {stated_size} bytes")
     file.seek(0)
     try:
-        with av.open(file, mode="r", options={"err_detect": "explode"}) as video:
+        with av.open(file, mode="r", options=_READ_OPTIONS, container_options=_READ_OPTIONS) as video:
             if not video.streams.video:
                 raise ImageError("has no video stream")
             stream = video.streams.video[0]
