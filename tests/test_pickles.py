@@ -80,3 +80,11 @@ def test_large_numbers_of_stored_values_are_refused() -> None:
     data = b"\x80\x02}r" + (2**32 - 1).to_bytes(4, "little") + b"."
     with pytest.raises(DataError, match="too large"):
         load_data_only(data)
+
+
+def test_a_pickle_of_many_operations_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One byte of a pickle can make an object of sixty."""
+    monkeypatch.setattr("ldp_slicing.pickles._MOST_OPERATIONS", 1000)
+    load_data_only(b"\x80\x02(" + b"]" * 900 + b"l.")
+    with pytest.raises(DataError, match="more than 1,000 operations"):
+        load_data_only(b"\x80\x02(" + b"]" * 1100 + b"l.")

@@ -20,6 +20,7 @@ import numpy as np
 from ldp_slicing.errors import DataError
 
 _PLAIN_TYPE = re.compile(r"[<>|=]?[?biufSU]\d*")
+_MOST_OPERATIONS = 1 << 24  # CIFAR's files have 200,000; one byte can make an object of 60
 _MEMO_WRITES = ("PUT", "BINPUT", "LONG_BINPUT")
 
 
@@ -104,6 +105,8 @@ def load_data_only(data: bytes) -> Any:  # noqa: ANN401
     Raises DataError if the pickle calls anything else, and many other types if it is damaged.
     """
     for number, (operation, argument, _) in enumerate(pickletools.genops(data)):
+        if number >= _MOST_OPERATIONS:
+            raise DataError(f"the pickle has more than {_MOST_OPERATIONS:,} operations; it was not read")
         if operation.name in _MEMO_WRITES and argument is not None and argument > number:
             raise DataError("the pickle stores a value under a number that is too large; it was not read")
     return _DataOnlyUnpickler(io.BytesIO(data), encoding="bytes").load()

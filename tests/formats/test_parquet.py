@@ -367,3 +367,25 @@ def test_long_names_of_images_are_not_kept(tmp_path: Path) -> None:
     data = (tmp_path / "out" / "a.parquet").read_bytes()
     assert SECRET not in data
     assert verified(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("form", ["text", "list of texts", "dictionary"])
+def test_bytes_that_are_called_text_cannot_be_kept(form: str, tmp_path: Path) -> None:
+    """Parquet says that a column is text, and nobody checks it."""
+    raw = pa.array([b"a word", PNG], pa.binary())
+    text = pa.StringArray.from_buffers(2, *raw.buffers()[1:])
+    columns = {
+        "text": text,
+        "list of texts": pa.ListArray.from_arrays([0, 1, 2], text),
+        "dictionary": pa.DictionaryArray.from_arrays(pa.array([0, 1]), text, safe=False),
+    }
+    data = table([PNG, PNG], caption=columns[form])
+    ran = release(
+        plant(tmp_path / "in", {"a.parquet": data}), tmp_path / "out", ReleaseSettings(5.0, keep=("caption",))
+    )
+    why = "has a column caption with text that is not UTF-8, which may be an image: leave out --keep caption"
+    if form == "dictionary":  # Arrow itself refuses it
+        why = "is not a Parquet file, or is damaged: Invalid UTF8 payload"
+    assert ran.problems == {"a.parquet": why}
+    assert outputs(tmp_path / "out") == {}
+    assert release(plant(tmp_path / "in", {"a.parquet": data}), tmp_path / "out2").problems == {}
