@@ -24,7 +24,7 @@ from ldp_slicing.storage import LocalStorage, TemporaryFile
 from ldp_slicing.verify import verify, verify_file
 from tests.formats.tampering import problem_of
 from tests.formats.videos import FRAMES, frames_of, video
-from tests.markers import gradient
+from tests.markers import encoded, gradient
 from tests.release.helpers import SECRET, card_of, expected, manifest_of, outputs, plant, release, spent, verified
 
 
@@ -34,7 +34,7 @@ def test_a_video_is_released_frame_by_frame_without_loss_or_sound(kind: str, tmp
     source = plant(tmp_path / "in", {"a.mp4": video(frames)})
     ran = release(source, tmp_path / "out", key=key)
     assert ran.problems == {}
-    assert ran.reports["a.mp4"].notices == {"left out: 1 other stream (sound, subtitles)": 0}
+    assert ran.reports["a.mp4"].notices == {"left out: 1 other stream (sound, subtitles, cover)": 0}
     data = (tmp_path / "out" / "a.mkv").read_bytes()
     assert SECRET not in data
     for got, pixels in zip(frames_of(tmp_path / "out" / "a.mkv"), frames, strict=True):
@@ -91,6 +91,26 @@ def in_container(kind: str, codec: str, *, rate: Fraction = Fraction(25), **opti
             container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
         container.mux(stream.encode(None))
     return file.getvalue()
+
+
+def box(kind: bytes, content: bytes) -> bytes:
+    return (len(content) + 8).to_bytes(4, "big") + kind + content
+
+
+def test_a_cover_before_the_video_is_left_out(tmp_path: Path) -> None:
+    data, cover = in_container("mp4", "mpeg4"), encoded(gradient(), "JPEG")
+    item = box(b"covr", box(b"data", b"\0\0\0\r\0\0\0\0" + cover))
+    handler = box(b"hdlr", bytes(8) + b"mdirappl" + bytes(9))
+    about = box(b"udta", box(b"meta", bytes(4) + handler + box(b"ilst", item)))
+    start, track = data.index(b"moov") - 4, data.index(b"trak") - 4
+    size = int.from_bytes(data[start : start + 4], "big") + len(about)
+    data = data[:start] + size.to_bytes(4, "big") + data[start + 4 : track] + about + data[track:]
+    with av.open(io.BytesIO(data)) as container:
+        assert container.streams.video[0].codec_context.name == "mjpeg"
+    ran = release(plant(tmp_path / "in", {"a.mp4": data}), tmp_path / "out")
+    assert ran.problems == {}
+    assert ran.reports["a.mp4"].notices == {"left out: 1 other stream (sound, subtitles, cover)": 0}
+    assert len(frames_of(tmp_path / "out" / "a.mkv")) == spent().releases == 42
 
 
 @pytest.mark.parametrize(

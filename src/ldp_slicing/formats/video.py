@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 import av
 import numpy as np
+from av.stream import Disposition
 from numpy.typing import NDArray
 
 from ldp_slicing.arrays import word_bits_of
@@ -29,6 +30,7 @@ _CHUNK_BYTES = 1 << 20
 _EBML_HEAD = b"\x1a\x45\xdf\xa3"  # the first bytes of a Matroska file
 _SEGMENT_ID = 0x18538067  # the Matroska element that holds the video
 _DEFAULT_RATE = Fraction(25)
+_COVER = Disposition.attached_pic  # a still image that belongs to a video, and may come before it
 _KEY_FRAMES = 12  # every 12th frame is compressed without reference to others
 _ENCODER_OPTIONS = {"level": "3", "slicecrc": "1", "coder": "1", "context": "0", "flags": "+bitexact"}
 _APPLICATION = b"ldp-slicing"
@@ -59,9 +61,9 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
     file.seek(0)
     try:
         with av.open(file, mode="r", options=_READ_OPTIONS, container_options=_READ_OPTIONS) as video:
-            if not video.streams.video:
+            stream = next((one for one in video.streams.video if not one.disposition & _COVER), None)
+            if stream is None:
                 raise ImageError("has no video stream")
-            stream = video.streams.video[0]
             if stream.width * stream.height > _MOST_PIXELS:
                 raise ImageError(f"declares {stream.width} x {stream.height} pixels, more than {_MOST_PIXELS:,}")
             stream.codec_context.options = {"err_detect": "explode", "max_pixels": str(_MOST_PIXELS)}
@@ -131,7 +133,7 @@ def _notices(other_streams: int, *, length_is_known: bool) -> tuple[str, ...]:
     notices = []
     if other_streams:
         streams = "stream" if other_streams == 1 else "streams"
-        notices.append(f"left out: {other_streams} other {streams} (sound, subtitles)")
+        notices.append(f"left out: {other_streams} other {streams} (sound, subtitles, cover)")
     if not length_is_known:
         notices.append("may be cut off: this container does not state its length")
     return tuple(notices)

@@ -78,8 +78,10 @@ def _check_settings(stored: Stored, options: Options) -> None:
 def _burned(dataset: Any, options: Options) -> str:  # noqa: ANN401
     """Return what the release says of text in its pixels: YES, NO or nothing."""
     stated = str(dataset.get("BurnedInAnnotation") or "")
-    if options.not_burned_in and stated == "YES":
-        raise ImageError("states that text is burned into its pixels, which contradicts --not-burned-in")
+    if options.not_burned_in and stated not in ("", "NO"):  # "yes", or two values, are not of the standard
+        if stated == "YES":
+            raise ImageError("states that text is burned into its pixels, which contradicts --not-burned-in")
+        raise ImageError(f"has the BurnedInAnnotation {stated[:40]!r}, which may contradict --not-burned-in")
     return "NO" if options.not_burned_in else stated if stated in ("YES", "NO") else ""
 
 
