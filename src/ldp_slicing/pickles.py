@@ -82,13 +82,28 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode(encoding)
 
 
+class _StandIn:
+    """A function that a pickle may call. It has no state that a pickle could set, and later files would find."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: object) -> Any:  # noqa: ANN401
+        return self._function(*arguments)
+
+    def __setstate__(self, state: object) -> None:
+        raise DataError("the pickle changes a function, which a data set does not need; it was not read")
+
+
 _STAND_INS: dict[tuple[str, str], Callable[..., Any] | str] = {
     ("numpy", "ndarray"): "an argument of _reconstruct, which cannot be called",
     ("numpy", "dtype"): _PickledType,
-    **{(f"numpy.{core}.multiarray", "_reconstruct"): _reconstruct for core in ("core", "_core")},
-    **{(f"numpy.{core}.multiarray", "scalar"): _scalar for core in ("core", "_core")},
-    **{(f"numpy.{core}.numeric", "_frombuffer"): _frombuffer for core in ("core", "_core")},
-    ("_codecs", "encode"): _encode,
+    **{(f"numpy.{core}.multiarray", "_reconstruct"): _StandIn(_reconstruct) for core in ("core", "_core")},
+    **{(f"numpy.{core}.multiarray", "scalar"): _StandIn(_scalar) for core in ("core", "_core")},
+    **{(f"numpy.{core}.numeric", "_frombuffer"): _StandIn(_frombuffer) for core in ("core", "_core")},
+    ("_codecs", "encode"): _StandIn(_encode),
 }
 
 

@@ -93,6 +93,12 @@ def in_container(kind: str, codec: str, *, rate: Fraction = Fraction(25), **opti
     return file.getvalue()
 
 
+def test_an_unknown_compression_is_refused(tmp_path: Path) -> None:
+    data = in_container("avi", "mpeg4").replace(b"FMP4", b"zzzz")
+    ran = release(plant(tmp_path / "in", {"a.mp4": data}), tmp_path / "out")
+    assert ran.problems == {"a.mp4": "is compressed by a method that FFmpeg does not decode"}
+
+
 def box(kind: bytes, content: bytes) -> bytes:
     return (len(content) + 8).to_bytes(4, "big") + kind + content
 

@@ -64,6 +64,8 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
             stream = next((one for one in video.streams.video if not one.disposition & _COVER), None)
             if stream is None:
                 raise ImageError("has no video stream")
+            if stream.codec_context is None:
+                raise ImageError("is compressed by a method that FFmpeg does not decode")
             if stream.width * stream.height > _MOST_PIXELS:
                 raise ImageError(f"declares {stream.width} x {stream.height} pixels, more than {_MOST_PIXELS:,}")
             stream.codec_context.options = {"err_detect": "explode", "max_pixels": str(_MOST_PIXELS)}
