@@ -80,3 +80,23 @@ def test_large_numbers_of_stored_values_are_refused() -> None:
     data = b"\x80\x02}r" + (2**32 - 1).to_bytes(4, "little") + b"."
     with pytest.raises(DataError, match="too large"):
         load_data_only(data)
+
+
+def test_a_pickle_of_many_operations_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One byte of a pickle can make an object of sixty."""
+    monkeypatch.setattr("ldp_slicing.pickles._MOST_OPERATIONS", 1000)
+    load_data_only(b"\x80\x02(" + b"]" * 900 + b"l.")
+    with pytest.raises(DataError, match="more than 1,000 operations"):
+        load_data_only(b"\x80\x02(" + b"]" * 1100 + b"l.")
+
+
+@pytest.mark.parametrize(
+    "name", ["_codecs encode", "numpy.core.multiarray _reconstruct", "numpy.core.multiarray scalar"]
+)
+@pytest.mark.parametrize("state", [({"a": 1}, None), (None, {"__defaults__": (1,)}), {"a": 1}])
+def test_a_pickle_cannot_change_a_function(name: str, state: Any) -> None:
+    """It would stay changed for the files that this process reads later."""
+    module, function = name.encode().split()
+    changed = pickle.dumps(state, 2).removeprefix(b"\x80\x02").removesuffix(b".")
+    with pytest.raises(DataError, match="changes a function"):
+        load_data_only(b"\x80\x02c" + module + b"\n" + function + b"\n" + changed + b"b.")

@@ -11,6 +11,7 @@ import struct
 from PIL import Image
 
 from ldp_slicing.errors import ImageError
+from ldp_slicing.png import MAX_PIXELS
 
 AVIF_BRANDS = (b"avif", b"avis")
 HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1")
@@ -52,6 +53,8 @@ def open_heic(data: bytes) -> tuple[Image.Image, list[str]]:
         raise ImageError(f"is damaged, or is not a HEIC image: {' '.join(str(error).split())}") from None
     if len(opened) > 1:
         raise ImageError(f"has {len(opened)} images: split it into single images first")
+    if opened.size[0] * opened.size[1] > MAX_PIXELS:  # before it is decoded
+        raise ImageError(f"{opened.size[0]} x {opened.size[1]} pixels are more than {MAX_PIXELS:,}: shrink or crop it")
     notices = []
     if opened.info.get("depth_images") or opened.info.get("aux"):
         notices.append("holds more images beside the main one, such as a depth map or gain map: only that is released")

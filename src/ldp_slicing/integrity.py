@@ -18,7 +18,7 @@ from ldp_slicing.png import SIGNATURE, chunks_of
 NO_IMAGE = "not an image in a supported format (JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC, AVIF)"
 # Bytes per value of a TIFF type. All others have 1.
 _TIFF_TYPE_BYTES = {3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8, 18: 8}
-_MOST_BYTES = 1 << 30  # of an image file, which is read as a whole; a sparse file can have any size
+MOST_BYTES = 1 << 30  # of an image file, which is read as a whole; a sparse file can have any size
 
 
 def read_whole(file: BinaryIO, *, otherwise: str = NO_IMAGE) -> bytes:
@@ -32,8 +32,8 @@ def read_whole(file: BinaryIO, *, otherwise: str = NO_IMAGE) -> bytes:
     data = bytearray(head)
     while piece := file.read(CHUNK_BYTES):  # reading all at once would allocate as much as may be read
         data += piece
-        if len(data) > _MOST_BYTES:
-            raise ImageError(f"has more than {_MOST_BYTES:,} bytes: shrink or crop it")
+        if len(data) > MOST_BYTES:
+            raise ImageError(f"has more than {MOST_BYTES:,} bytes: shrink or crop it")
     return bytes(data)
 
 
@@ -78,6 +78,8 @@ def looks_like_image_or_video(data: bytes, whole: int | None = None) -> bool:
     for at, size in ((0, 188), (4, 192)):  # MPEG transport streams
         if len(data) > at + 4 * size and data[at : at + 4 * size + 1 : size] == b"GGGGG":
             return True
+    if data[344:348] in (b"n+1\0", b"ni1\0") or data[4:8] in (b"n+2\0", b"ni2\0"):  # NIfTI
+        return True
     if data.startswith(b"icns"):
         return len(data) > 8 and struct.unpack_from(">L", data, 4)[0] == whole
     if data.startswith(b"\x01\xda"):  # SGI: storage, bytes per channel, dimensions
@@ -133,6 +135,10 @@ _OTHERS = (
     ),
     # Flash, Windows Media, MPEG streams, Sun, DirectDraw
     *(b"FLV\x01", b"0&\xb2u\x8ef\xcf\x11", b"\0\0\x01\xba", b"\0\0\x01\xb3", b"Y\xa6j\x95", b"DDS |\0\0\0"),
+    # Medical images (NRRD, MetaImage), raw files of cameras, and others
+    *(b"NRRD000", b"ObjectType = Image"),
+    *(b"II\xbc\x01", b"IIU\0", b"IIRO", b"IIRS", b"MMOR", b"FUJIFILMCCD-RAW", b"gimp xcf ", b"FLIF", b"BPG\xfb"),
+    *(b"#?RADIANCE\n", b"#?RGBE\n", b"PF\n", b"Pf\n"),
     # FITS, PDF and PostScript, raw video, RealMedia
     *(b"SIMPLE  =", b"%PDF-", b"%!PS", b"\xc5\xd0\xd3\xc6", b"YUV4MPEG2", b".RMF"),
 )

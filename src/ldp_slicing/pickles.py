@@ -20,6 +20,7 @@ import numpy as np
 from ldp_slicing.errors import DataError
 
 _PLAIN_TYPE = re.compile(r"[<>|=]?[?biufSU]\d*")
+_MOST_OPERATIONS = 1 << 24  # CIFAR's files have 200,000; one byte can make an object of 60
 _MEMO_WRITES = ("PUT", "BINPUT", "LONG_BINPUT")
 
 
@@ -81,13 +82,28 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode(encoding)
 
 
+class _StandIn:
+    """A function that a pickle may call. It has no state that a pickle could set, and later files would find."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: object) -> Any:  # noqa: ANN401
+        return self._function(*arguments)
+
+    def __setstate__(self, state: object) -> None:
+        raise DataError("the pickle changes a function, which a data set does not need; it was not read")
+
+
 _STAND_INS: dict[tuple[str, str], Callable[..., Any] | str] = {
     ("numpy", "ndarray"): "an argument of _reconstruct, which cannot be called",
     ("numpy", "dtype"): _PickledType,
-    **{(f"numpy.{core}.multiarray", "_reconstruct"): _reconstruct for core in ("core", "_core")},
-    **{(f"numpy.{core}.multiarray", "scalar"): _scalar for core in ("core", "_core")},
-    **{(f"numpy.{core}.numeric", "_frombuffer"): _frombuffer for core in ("core", "_core")},
-    ("_codecs", "encode"): _encode,
+    **{(f"numpy.{core}.multiarray", "_reconstruct"): _StandIn(_reconstruct) for core in ("core", "_core")},
+    **{(f"numpy.{core}.multiarray", "scalar"): _StandIn(_scalar) for core in ("core", "_core")},
+    **{(f"numpy.{core}.numeric", "_frombuffer"): _StandIn(_frombuffer) for core in ("core", "_core")},
+    ("_codecs", "encode"): _StandIn(_encode),
 }
 
 
@@ -104,6 +120,8 @@ def load_data_only(data: bytes) -> Any:  # noqa: ANN401
     Raises DataError if the pickle calls anything else, and many other types if it is damaged.
     """
     for number, (operation, argument, _) in enumerate(pickletools.genops(data)):
+        if number >= _MOST_OPERATIONS:
+            raise DataError(f"the pickle has more than {_MOST_OPERATIONS:,} operations; it was not read")
         if operation.name in _MEMO_WRITES and argument is not None and argument > number:
             raise DataError("the pickle stores a value under a number that is too large; it was not read")
     return _DataOnlyUnpickler(io.BytesIO(data), encoding="bytes").load()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import struct
 from collections.abc import Callable
@@ -356,6 +357,93 @@ def test_sources_that_declare_too_much_are_refused_before_memory_is_taken(tmp_pa
     assert "declares 65535 x 65535 pixels" in ran.problems["huge.dcm"]
     assert "a compressed frame has 60000 x 60000 pixels" in ran.problems["coded.dcm"]
     assert set(ran.problems) == {"huge.dcm", "coded.dcm"}
+
+
+JP2 = b"\0\0\0\x0cjP  \r\n\x87\n" + b"\0\0\0\x14ftypjp2 \0\0\0\0jp2 " + b"\0\0\0\0jp2c"
+
+
+def test_the_size_of_a_compressed_frame_is_found_wherever_its_header_is(tmp_path: Path) -> None:
+    """The header may be spread over fragments, or lie in a JP2 file."""
+    source = pydicom.dcmread(io.BytesIO(packed(tmp_path, SLICE, "JPEG2000Lossless")))
+    (frame,) = pydicom.encaps.generate_frames(source.PixelData, number_of_frames=1)
+    size = frame[:8] + struct.pack(">LL", 60_000, 60_000) + frame[16:]
+    (samples,) = struct.unpack_from(">H", frame, 40)
+    assert samples == 1
+    more = struct.pack(">H", 38 + 3 * 4000) + frame[6:40] + struct.pack(">H", 4000) + 4000 * b"\x07\1\1"
+    files = {}
+    for name, coded in {"size": size, "samples": frame[:4] + more + frame[45:], "right": frame}.items():
+        if name != "right":  # a JP2 that can be decoded has more in it
+            source.PixelData = pydicom.encaps.encapsulate([JP2 + coded], has_bot=False)
+            files[f"{name}, JP2.dcm"] = saved(source)
+        source.PixelData = pydicom.encaps.encapsulate([coded])
+        whole = bytes(source.PixelData)
+        at = whole.index(b"\xff\x4f\xff\x51")
+        source.PixelData = (
+            whole[: at - 8]
+            + b"".join(struct.pack("<HHL", 0xFFFE, 0xE000, len(part)) + part for part in (coded[:1], coded[1:]))
+            + b"\xfe\xff\xdd\xe0\0\0\0\0"
+        )
+        files[f"{name}, fragments.dcm"] = saved(source)
+    source.PixelData = pydicom.encaps.encapsulate([b"\0\0" + frame])
+    files["nothing.dcm"] = saved(source)
+    ran = release(plant(tmp_path / "in", files), tmp_path / "out")
+    assert ran.problems.pop("nothing.dcm") == "cannot be decoded: the beginning of a compressed frame is missing"
+    wrong = {
+        "size": "60000 x 60000 pixels of 1 samples",
+        "samples": f"{SLICE.shape[1]} x {SLICE.shape[0]} pixels of 4000 samples",
+    }
+    for name, what in wrong.items():
+        for where in ("JP2", "fragments"):
+            assert f"a compressed frame has {what}" in ran.problems.pop(f"{name}, {where}.dcm")
+    assert ran.problems == {}
+
+
+def test_a_run_of_bytes_that_is_longer_than_its_frame_is_not_expanded(tmp_path: Path) -> None:
+    source = pydicom.dcmread(io.BytesIO(packed(tmp_path, SLICE, "RLELossless")))
+    (frame,) = pydicom.encaps.generate_frames(source.PixelData, number_of_frames=1)
+    source.PixelData = pydicom.encaps.encapsulate([frame + b"\x81\0" * 10_000])
+    ran = release(plant(tmp_path / "in", {"a.dcm": saved(source)}), tmp_path / "out")
+    assert re.fullmatch(
+        r"cannot be decoded: a compressed frame has \d+ bytes, for \d+ of pixels", ran.problems["a.dcm"]
+    )
+
+
+def test_a_deflated_file_is_recognised_whatever_length_its_meta_information_states(
+    tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = dicom(SLICE, 12)
+    source.file_meta.TransferSyntaxUID = pydicom.uid.DeflatedExplicitVRLittleEndian
+    source.file_meta.MediaStorageSOPInstanceUID = source.SOPInstanceUID = pydicom.uid.DeflatedExplicitVRLittleEndian
+    data = saved(source)
+    forms = {
+        "stated": data,
+        "wrong": data[:140] + struct.pack("<L", 12) + data[144:],
+        "missing": data[:132] + data[144:],
+    }
+    for name, form in forms.items():
+        made = released(tmp_path / name, form, key)
+        np.testing.assert_array_equal(made.pixel_array, expected("a.dcm", "", SLICE, 12, key))
+    monkeypatch.setattr(stored_pixels, "_MOST_INFLATED", 1 << 8)
+    other = data.replace(b"\2\0\2\0UI", b"\2\0\2\0SQ", 1)
+    ran = release(
+        plant(tmp_path / "in", {f"{name}.dcm": form for name, form in forms.items()} | {"other.dcm": other}),
+        tmp_path / "out",
+    )
+    assert ran.problems.pop("other.dcm") == "cannot be decoded: its file meta information is damaged"
+    assert len(ran.problems) == 3
+    assert all("larger than 256 bytes" in problem for problem in ran.problems.values())
+
+
+def test_a_sparse_file_is_not_read_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = plant(tmp_path / "in", {"a.dcm": saved(dicom(SLICE, 12)), "b.dcm": b""})
+    for name in ("a.dcm", "b.dcm"):
+        os.truncate(source / name, 1 << 23)
+    monkeypatch.setattr("ldp_slicing.formats.dicom.reader._MOST_BYTES", 1 << 20)
+    ran = release(source, tmp_path / "out")
+    assert ran.problems == {
+        "a.dcm": "has more than 1,048,576 bytes: split it into files of fewer frames",
+        "b.dcm": "is not a DICOM file: its header is missing",
+    }
 
 
 def test_a_deflated_file_is_inflated_up_to_a_limit(tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch) -> None:

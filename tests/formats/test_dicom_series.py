@@ -434,3 +434,10 @@ def test_releases_are_read_back_as_their_words(tmp_path: Path) -> None:
     again = pydicom.dcmread(io.BytesIO((tmp_path / "out" / "a.dcm").read_bytes()))
     np.testing.assert_array_equal(made.pixel_array, again.pixel_array)
     assert int(again.pixel_array.max()) < 4096
+
+
+@pytest.mark.parametrize("stated", [b"yes ", b"Y   ", b"Y\\NO"])
+def test_the_owners_word_on_burned_in_text_does_not_outweigh_what_is_unclear(stated: bytes, tmp_path: Path) -> None:
+    data = saved(dicom(SLICE, 12, BurnedInAnnotation="YES")).replace(b"CS\4\0YES ", b"CS\4\0" + stated)
+    ran = release(plant(tmp_path / "in", {"a.dcm": data}), tmp_path / "out", ReleaseSettings(5.0, not_burned_in=True))
+    assert "which may contradict --not-burned-in" in ran.problems["a.dcm"]

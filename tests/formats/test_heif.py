@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ldp_slicing import heif
 from ldp_slicing.errors import ImageError
 from ldp_slicing.images import decode_image
 from tests.formats.heif_files import heic
@@ -104,3 +105,12 @@ def test_files_and_members_are_released_without_metadata(tmp_path: Path) -> None
     assert set(made) == {"IMG_1.png", "b.png", "s.tar"}
     assert not any(SECRET in data for data in made.values())
     assert verified(tmp_path / "out") == []
+
+
+def test_a_large_image_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = heic(IMAGE)
+    assert decode_image(data).pixels.shape == COLOUR.shape
+    monkeypatch.setattr(heif, "MAX_PIXELS", 48 * 32 - 1)
+    monkeypatch.setattr(pillow_heif.HeifImage, "to_pillow", None)
+    with pytest.raises(ImageError, match=r"\d\d x \d\d pixels are more than 1,535"):
+        decode_image(data)

@@ -48,6 +48,14 @@ class Uninitialised:
         return np.ndarray, ((2_000_000, 3072), "u1")
 
 
+def many_lists() -> bytes:
+    """Return a pickle of a list that is two to the power of 28 numbers, as an array."""
+    data: list[Any] = [1]
+    for _ in range(28):
+        data = [data, data]
+    return pickle.dumps({"data": data})
+
+
 def sparse_tar() -> bytes:
     """Return a shard whose one image is said to have 8 GiB, none of which are in the file."""
     member = tarfile.TarInfo("a.png")
@@ -92,6 +100,7 @@ def understated_page() -> bytes:
 SOURCES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "an array without data": ("cifar", lambda: pickle.dumps({"data": Uninitialised()})),
     "a large memo": ("cifar", lambda: b"\x80\x02}r\xff\xff\xff\x7f."),
+    "a list of a list many times": ("cifar", many_lists),
     "a sparse tar": ("tar", sparse_tar),
     "frames that are not there": ("dicom", huge_frames),
     "rows that are not there": ("parquet", many_rows),
@@ -170,6 +179,6 @@ def test_memory_of_verify_is_bounded(name: str, tmp_path: Path) -> None:
 def test_a_sparse_image_file_is_not_read_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = plant(tmp_path, {"a.png": PNG}) / "a.png"
     os.truncate(path, 1 << 40)
-    monkeypatch.setattr("ldp_slicing.integrity._MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("ldp_slicing.integrity.MOST_BYTES", 1 << 20)
     with path.open("rb") as file, pytest.raises(ImageError, match="has more than 1,048,576 bytes"):
         read_whole(file)

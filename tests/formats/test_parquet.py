@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -367,3 +369,54 @@ def test_long_names_of_images_are_not_kept(tmp_path: Path) -> None:
     data = (tmp_path / "out" / "a.parquet").read_bytes()
     assert SECRET not in data
     assert verified(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("form", ["text", "list of texts", "dictionary"])
+def test_bytes_that_are_called_text_cannot_be_kept(form: str, tmp_path: Path) -> None:
+    """Parquet says that a column is text, and nobody checks it."""
+    raw = pa.array([b"a word", PNG], pa.binary())
+    text = pa.StringArray.from_buffers(2, *raw.buffers()[1:])
+    columns = {
+        "text": text,
+        "list of texts": pa.ListArray.from_arrays([0, 1, 2], text),
+        "dictionary": pa.DictionaryArray.from_arrays(pa.array([0, 1]), text, safe=False),
+    }
+    data = table([PNG, PNG], caption=columns[form])
+    ran = release(
+        plant(tmp_path / "in", {"a.parquet": data}), tmp_path / "out", ReleaseSettings(5.0, keep=("caption",))
+    )
+    why = "has a column caption with text that is not UTF-8, which may be an image: leave out --keep caption"
+    if form == "dictionary":  # Arrow itself refuses it
+        why = "is not a Parquet file, or is damaged: Invalid UTF8 payload"
+    assert ran.problems == {"a.parquet": why}
+    assert outputs(tmp_path / "out") == {}
+    assert release(plant(tmp_path / "in", {"a.parquet": data}), tmp_path / "out2").problems == {}
+
+
+def with_wrong_statistics() -> bytes:
+    """Return a Parquet file whose footer has statistics that end the process when pyarrow looks at a column."""
+    data = table([PNG])
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    fields = thrift.decode(data[start:-8])
+    for group in fields[4].value:
+        for chunk in group.value[1].value:
+            seven = thrift.Field(9, [thrift.Field(6, 2)] * 7)
+            chunk.value[3].value[16] = thrift.Field(thrift.STRUCT, {2: seven, 3: seven})
+    footer = thrift.encode(fields)
+    return data[:start] + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+def test_wrong_statistics_do_not_end_the_process(tmp_path: Path) -> None:
+    path = plant(tmp_path, {"a.parquet": with_wrong_statistics()}) / "a.parquet"
+    code = f"from ldp_slicing.formats import parquet; print(*parquet.keepable(lambda: open({str(path)!r}, 'rb')))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert set(ran.stdout.split()) == {"label", "text"}
+
+
+@pytest.mark.parametrize("damaged", [b"labe\x81", b"\xff\xff\xff\xff\xff"])
+def test_a_damaged_column_name_is_reported_by_file(damaged: bytes, tmp_path: Path) -> None:
+    files = {"a.parquet": table([PNG]).replace(b"label", damaged), "b.parquet": table([PNG])}
+    ran = release(plant(tmp_path / "in", files), tmp_path / "out", ReleaseSettings(5.0, keep=("text",)))
+    assert set(ran.problems) == {"a.parquet"}
+    assert outputs(tmp_path / "out").keys() == {"b.parquet"}

@@ -20,6 +20,9 @@ import pytest
 from PIL import Image
 
 from ldp_slicing.audit.releases import audit_releases
+from ldp_slicing.errors import ImageError
+from ldp_slicing.formats import tar
+from ldp_slicing.formats.base import Options
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.storage import LocalStorage
 from ldp_slicing.verify import verify_file
@@ -401,3 +404,68 @@ def test_sound_and_text_are_kept(data: bytes, tmp_path: Path) -> None:
     source = plant(tmp_path / "in", {"s.tar": shard({"a.png": PNG, "a.more": data})})
     assert release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("more",))).problems == {}
     assert members_of(tmp_path / "out" / "s.tar")["a.more"] == data
+
+
+def header(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
+    """Return the header of a member. Sizes that are negative are written as GNU tar writes them."""
+    member = tarfile.TarInfo(name)
+    member.size, member.type = 0, kind
+    made = bytearray(member.tobuf(tarfile.GNU_FORMAT))
+    made[124:136] = b"%011o\0" % size if 0 <= size < 8**11 else (size % (1 << 96) | 0xFF << 88).to_bytes(12, "big")
+    made[148:156] = b" " * 8
+    made[148:156] = b"%06o\0 " % sum(made)
+    return bytes(made)
+
+
+def extended(record: bytes) -> bytes:
+    """Return a PAX header of one record, such as b"size=1"."""
+    body = b"%d %s\n" % (len(record) + 4 + (len(record) + 4 > 9), record)
+    return header("PaxHeader", len(body), tarfile.XHDTYPE) + body + bytes(-len(body) % 512)
+
+
+END = bytes(1024)
+HOSTILE = {
+    "a size that leads back": header("a.txt", 0) + header("b.txt", -512) + END,
+    "an extended size that leads back": header("a.txt", 0) + extended(b"size=-1536") + header("b.txt", 0) + END,
+    "a size before the file": header("a.txt", -100_000) + END,
+    "a long header": header("a.txt", 1 << 17, tarfile.XHDTYPE) + bytes(1 << 17) + header("b.txt", 0) + END,
+    "a long name": header("a.txt", 1 << 17, tarfile.GNUTYPE_LONGNAME) + bytes(1 << 17) + header("b.txt", 0) + END,
+    "headers of headers": (header("x", 512, tarfile.GNUTYPE_LONGNAME) + b"x".ljust(512, b"\0")) * 5000 + END,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("keep", [(), ("cls",)])
+def test_hostile_headers_are_refused_at_once(name: str, keep: tuple[str, ...]) -> None:
+    with pytest.raises(ImageError, match=r"is damaged|to keep"):
+        list(tar.read(io.BytesIO(HOSTILE[name]), Options(keep=keep)))
+
+
+def test_large_members_and_samples_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tar, "MOST_BYTES", len(PNG) + 50)
+    members = {"a.jpg": bytes(len(PNG) + 51), "b.png": PNG, "b.cls": b"7", "b.jpg": PNG, "c.png": OTHER}
+    source = plant(tmp_path / "in", {"s.tar": shard(members)})
+    ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("cls",)))
+    most = f"{len(PNG) + 50:,} bytes"
+    assert ran.problems == {
+        "s.tar: a.jpg": f"has more than {most}",
+        "s.tar: b.jpg": f"is in a sample of more than {most}",
+    }
+    assert list(members_of(tmp_path / "out" / "s.tar")) == ["b.png", "b.cls", "c.png"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "data"),
+    [
+        ("nii", b"text"),
+        ("scan", b"\x5c\1\0\0" + bytes(340) + b"n+1\0" + bytes(100)),
+        ("scan", b"NRRD0004\ntype: uchar\n"),
+        ("scan", b"ObjectType = Image\nNDims = 3\n"),
+        ("raw", b"FUJIFILMCCD-RAW 0201"),
+    ],
+)
+def test_medical_and_raw_images_cannot_be_kept(ending: str, data: bytes, tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"s.tar": shard({"a.png": PNG, f"a.{ending}": data, "a.cls": b"1"})})
+    ran = release(source, tmp_path / "out", ReleaseSettings(5.0, keep=("cls", ending)))
+    assert ran.problems == {f"s.tar: a.{ending}": "is an image or an archive, and cannot be kept without protection"}
+    assert list(members_of(tmp_path / "out" / "s.tar")) == ["a.png", "a.cls"]

@@ -24,7 +24,7 @@ from ldp_slicing.storage import LocalStorage, TemporaryFile
 from ldp_slicing.verify import verify, verify_file
 from tests.formats.tampering import problem_of
 from tests.formats.videos import FRAMES, frames_of, video
-from tests.markers import gradient
+from tests.markers import encoded, gradient
 from tests.release.helpers import SECRET, card_of, expected, manifest_of, outputs, plant, release, spent, verified
 
 
@@ -34,7 +34,7 @@ def test_a_video_is_released_frame_by_frame_without_loss_or_sound(kind: str, tmp
     source = plant(tmp_path / "in", {"a.mp4": video(frames)})
     ran = release(source, tmp_path / "out", key=key)
     assert ran.problems == {}
-    assert ran.reports["a.mp4"].notices == {"left out: 1 other stream (sound, subtitles)": 0}
+    assert ran.reports["a.mp4"].notices == {"left out: 1 other stream (sound, subtitles, cover)": 0}
     data = (tmp_path / "out" / "a.mkv").read_bytes()
     assert SECRET not in data
     for got, pixels in zip(frames_of(tmp_path / "out" / "a.mkv"), frames, strict=True):
@@ -65,6 +65,23 @@ def test_files_that_cannot_be_released(data: bytes, why: str, tmp_path: Path) ->
     assert spent().releases == 0
 
 
+NESTED = {  # FFmpeg recognises these by their content
+    "a list": b"ffconcat version 1.0\nfile other.mp4\n",
+    "a stream": b"v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 45454 RTP/AVP 32\n",
+    "a playlist": b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nother.mp4\n#EXT-X-ENDLIST\n",
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_a_file_that_names_other_videos_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(plant(tmp_path / "elsewhere", {"other.mp4": video(FRAMES)}))
+    ran = release(plant(tmp_path / "in", {"a.mp4": NESTED[name]}), tmp_path / "out")
+    assert "is not a video, or" in ran.problems["a.mp4"]
+    assert spent().releases == 0
+    with pytest.raises(ImageError, match="is not a video, or"):  # nor is it taken for a release
+        list(video_format.members(io.BytesIO(NESTED[name])))
+
+
 def in_container(kind: str, codec: str, *, rate: Fraction = Fraction(25), **options: str) -> bytes:
     file = io.BytesIO()
     with av.open(file, mode="w", format=kind, options=options) as container:
@@ -74,6 +91,32 @@ def in_container(kind: str, codec: str, *, rate: Fraction = Fraction(25), **opti
             container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
         container.mux(stream.encode(None))
     return file.getvalue()
+
+
+def test_an_unknown_compression_is_refused(tmp_path: Path) -> None:
+    data = in_container("avi", "mpeg4").replace(b"FMP4", b"zzzz")
+    ran = release(plant(tmp_path / "in", {"a.mp4": data}), tmp_path / "out")
+    assert ran.problems == {"a.mp4": "is compressed by a method that FFmpeg does not decode"}
+
+
+def box(kind: bytes, content: bytes) -> bytes:
+    return (len(content) + 8).to_bytes(4, "big") + kind + content
+
+
+def test_a_cover_before_the_video_is_left_out(tmp_path: Path) -> None:
+    data, cover = in_container("mp4", "mpeg4"), encoded(gradient(), "JPEG")
+    item = box(b"covr", box(b"data", b"\0\0\0\r\0\0\0\0" + cover))
+    handler = box(b"hdlr", bytes(8) + b"mdirappl" + bytes(9))
+    about = box(b"udta", box(b"meta", bytes(4) + handler + box(b"ilst", item)))
+    start, track = data.index(b"moov") - 4, data.index(b"trak") - 4
+    size = int.from_bytes(data[start : start + 4], "big") + len(about)
+    data = data[:start] + size.to_bytes(4, "big") + data[start + 4 : track] + about + data[track:]
+    with av.open(io.BytesIO(data)) as container:
+        assert container.streams.video[0].codec_context.name == "mjpeg"
+    ran = release(plant(tmp_path / "in", {"a.mp4": data}), tmp_path / "out")
+    assert ran.problems == {}
+    assert ran.reports["a.mp4"].notices == {"left out: 1 other stream (sound, subtitles, cover)": 0}
+    assert len(frames_of(tmp_path / "out" / "a.mkv")) == spent().releases == 42
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ VIDEO_SUFFIXES = (
 OTHER_IMAGES = re.compile(  # images and videos that are not read here
     "jp2|j2k|jpx|jxl|pbm|pnm|pam|qoi|tga|ico|svg|psd|exr|hdr|dng"
     "|cr2|cr3|nef|arw|orf|rw2|raf|dcm|dicom|pcx|sgi|xbm|xpm|dds|icns"
+    "|nii|nrrd|nhdr|mha|mhd|mgh|mgz|mnc|pfm|jxr|wdp|hdp|xcf|flif|bpg"
     "|mpo|jpe|jfif|apng|eps|wmf|emf|pdf|fits|m2ts|mts|mpv|m2v|vob|asf|rmvb|f4v|mjpeg|"
     + "|".join(suffix[1:] for suffix in VIDEO_SUFFIXES if suffix != ".ts")  # .ts may be a time: its bytes decide
 )

@@ -27,7 +27,9 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
         if len(data) > _MAX_BYTES:
             raise ImageError(f"has more than {_MAX_BYTES:,} bytes: split it into files as large as CIFAR's own")
         content: Any = unpickle_data(data)
-        rows = np.asarray(content["data"])
+        rows = content["data"]
+        if not isinstance(rows, np.ndarray):  # a list that holds one list many times would become a huge array
+            raise ImageError(f"is not a CIFAR file: its data is no array, but of the type {type(rows).__name__}")
         present = [name for name in CIFAR_ENDINGS if name in content]
         check_keep(options.keep, present)
         labels = {CIFAR_ENDINGS[name]: _labels(content[name], len(rows)) for name in present if name in options.keep}

@@ -75,14 +75,23 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry | Damaged]:
         for batch in source.iter_batches(batch_size=_ROWS_AT_ONCE, columns=[column, *kept]):
             for position in range(batch.num_rows):
                 image = batch.column(column)[position].as_py()
-                values = {name: one_row(batch.column(name), position) for name in kept}
+                values = {name: _kept_value(batch, name, position) for name in kept}
                 entry = _entry(row, image, {"column": column, "values": values, "features": features})
                 if isinstance(entry, Entry):
                     entry, left_out = note_left_out(entry, left_out), set()
                 yield entry
                 row += 1
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ImageError(f"is not a Parquet file, or is damaged: {str(error).strip()}") from None
+
+
+def _kept_value(batch: Any, name: str, position: int) -> Any:  # noqa: ANN401
+    try:
+        return one_row(batch.column(name), position)
+    except pa.ArrowInvalid:
+        raise ImageError(
+            f"has a column {name} with text that is not UTF-8, which may be an image: leave out --keep {name}"
+        ) from None
 
 
 def keepable(open_file: Callable[[], BinaryIO]) -> Collection[str]:

@@ -78,10 +78,14 @@ def _may_be_kept(kind: Any, list_depth: int = 0) -> bool:  # noqa: ANN401
 
 
 def one_row(column: Any, position: int) -> Any:  # noqa: ANN401
-    """Return an array of one row that holds nothing of other rows (a dictionary would) and no metadata."""
+    """Return an array of one row that holds nothing of other rows (a dictionary would) and no metadata.
+
+    Raise ArrowInvalid if it has text that is not UTF-8: Parquet does not check it, and it could be an image.
+    """
     one = column.slice(position, 1)
     one = one.storage if isinstance(one, pa.ExtensionArray) else one
     one = one.dictionary_decode() if pa.types.is_dictionary(one.type) else one
+    one.validate(full=True)
     return one.cast(_without_metadata(one.type))
 
 

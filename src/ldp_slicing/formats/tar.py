@@ -17,7 +17,7 @@ import posixpath
 import re
 import tarfile
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 from ldp_slicing.errors import ImageError
 from ldp_slicing.formats import ARCHIVES, OTHER_IMAGES
@@ -35,7 +35,7 @@ from ldp_slicing.formats.base import (
 )
 from ldp_slicing.formats.image import check_png, load_png
 from ldp_slicing.images import decode_image
-from ldp_slicing.integrity import looks_like_archive, looks_like_image_or_video
+from ldp_slicing.integrity import MOST_BYTES, looks_like_archive, looks_like_image_or_video
 from ldp_slicing.png import Canvas
 from ldp_slicing.storage import TemporaryFile
 
@@ -48,6 +48,10 @@ _MOST_SOURCE_NAME, _MOST_NAME = 2048, 4096  # bytes of a member's name; that of 
 _MOST_MEMBER_BYTES = 8**11  # what the eleven octal digits of a header can state
 _HEAD_BYTES = 1 << 12  # of kept data, to recognise images by
 _LEADS_OUT = re.compile(r"[\\/]|[A-Za-z]:[\\/]|(.*[\\/])?\.\.([\\/]|\Z)", re.DOTALL)  # on any system
+
+_EXTENSIONS = (b"L", b"K", b"x", b"g", b"X")
+_MOST_EXTENSION = 1 << 16  # bytes of a header that extends another; Python takes a time that is quadratic in them
+_DAMAGE = (tarfile.TarError, ValueError, IndexError, OverflowError, RecursionError)  # what ``tarfile`` raises
 
 Place = tuple[str, int, int]  # of a member: its name, where its data begins, and its size
 
@@ -109,18 +113,39 @@ def keepable(open_file: Callable[[], BinaryIO]) -> None:
 def _other_endings(file: BinaryIO) -> set[str]:
     """Return the endings of all members that are not images."""
     try:
-        with tarfile.open(fileobj=file, mode="r:") as shard:
+        with _open(file) as shard:
             found = {split_member_name(member.name)[1] for member in _each_member(shard) if member.isreg()}
-    except tarfile.TarError:
+    except (ImageError, *_DAMAGE):
         return set()  # reading the shard will report the damage
     finally:
         file.seek(0)
     return {ending for ending in found if not _matches(RELEASED, ending)}
 
 
+class _CheckedHeader(tarfile.TarInfo):
+    """A header whose size is checked before ``tarfile`` reads or skips as many bytes."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        header = super().frombuf(buf, encoding, errors)
+        if header.size < 0:
+            raise ImageError(f"is damaged: the size of a member is {header.size}")
+        if header.type in _EXTENSIONS and header.size > _MOST_EXTENSION:
+            raise ImageError(f"is damaged: a header has {header.size:,} bytes, and {_MOST_EXTENSION:,} are the most")
+        return header
+
+
+def _open(file: BinaryIO) -> tarfile.TarFile:
+    return tarfile.open(fileobj=file, mode="r:", tarinfo=_CheckedHeader)
+
+
 def _each_member(shard: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    at = 0
     while (member := shard.next()) is not None:
         _forget_members(shard)
+        if member.size < 0 or shard.offset <= at:  # an extended header can state another size
+            raise ImageError(f"is damaged: the size of a member is {member.size}")
+        at = shard.offset
         yield member
 
 
@@ -136,7 +161,7 @@ def _matches(pattern: re.Pattern[str], ending: str) -> bool:
 def _entries(file: BinaryIO, options: Options, left_out: set[str]) -> Iterator[Entry | Damaged]:
     """Yield the entries of all samples; add the endings of members that are neither read nor kept to ``left_out``."""
     sample: dict[str, bytes] = {}
-    current, samples = None, _Samples()
+    current, samples, held = None, _Samples(), 0
     for member, data in _members(file, options, left_out):
         if isinstance(data, Damaged):
             yield data
@@ -147,9 +172,15 @@ def _entries(file: BinaryIO, options: Options, left_out: set[str]) -> Iterator[E
             continue
         if current is not None and key != current:
             yield from _sample_entries(current, sample, options)
-            sample = {}
+            sample, held = {}, 0
         if ending in sample:
             yield Damaged(member, "occurs more than once in its sample; only the first is used")
+        elif held + len(data) > MOST_BYTES:
+            yield Damaged(member, f"is in a sample of more than {MOST_BYTES:,} bytes")
+            current = key
+            continue
+        else:
+            held += len(data)
         current, sample[ending] = key, sample.get(ending, data)
     if current is not None:
         yield from _sample_entries(current, sample, options)
@@ -160,7 +191,7 @@ def _members(file: BinaryIO, options: Options, left_out: set[str]) -> Iterator[t
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     try:
-        with tarfile.open(fileobj=file, mode="r:") as shard:
+        with _open(file) as shard:
             for member in _each_member(shard):
                 ending = split_member_name(member.name)[1]
                 is_image = _matches(RELEASED, ending)
@@ -170,6 +201,9 @@ def _members(file: BinaryIO, options: Options, left_out: set[str]) -> Iterator[t
                 elif is_image and (member.islnk() or member.issym()):
                     yield member.name, Damaged(member.name, "is a link to another member; links are not followed")
                 elif member.isreg() and (is_image or ending in options.keep):
+                    if member.size > MOST_BYTES and member.offset_data + member.size <= size:
+                        yield member.name, Damaged(member.name, f"has more than {MOST_BYTES:,} bytes")
+                        continue
                     if member.issparse():  # a few bytes can declare any size
                         yield member.name, Damaged(member.name, "is a sparse file: pack the shard without --sparse")
                         continue
@@ -182,7 +216,9 @@ def _members(file: BinaryIO, options: Options, left_out: set[str]) -> Iterator[t
             file.seek(shard.offset)
             if file.read(_BLOCK_BYTES) != bytes(_BLOCK_BYTES):
                 raise ImageError(f"is damaged or cut off at byte {shard.offset:,}")
-    except tarfile.TarError as error:
+    except ImageError:
+        raise
+    except _DAMAGE as error:
         raise ImageError(f"is not a tar file, or is damaged: {error}") from None
 
 

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 import av
 import numpy as np
+from av.stream import Disposition
 from numpy.typing import NDArray
 
 from ldp_slicing.arrays import word_bits_of
@@ -29,11 +30,15 @@ _CHUNK_BYTES = 1 << 20
 _EBML_HEAD = b"\x1a\x45\xdf\xa3"  # the first bytes of a Matroska file
 _SEGMENT_ID = 0x18538067  # the Matroska element that holds the video
 _DEFAULT_RATE = Fraction(25)
+_COVER = Disposition.attached_pic  # a still image that belongs to a video, and may come before it
 _KEY_FRAMES = 12  # every 12th frame is compressed without reference to others
 _ENCODER_OPTIONS = {"level": "3", "slicecrc": "1", "coder": "1", "context": "0", "flags": "+bitexact"}
 _APPLICATION = b"ldp-slicing"
 _MOST_PIXELS = 1 << 25  # of a frame, 8K included: FFmpeg needs up to 80 bytes of memory for each
 _HEADER_BYTES = 4096  # more than the header of any release
+# FFmpeg recognises formats by content. A playlist would make it open other files of this machine, or connect to others.
+_CONTAINERS = "mov,matroska,avi,asf,flv,mpeg,mpegts,mpegvideo,m4v,ogg,h264,hevc,mjpeg,dv,mxf,yuv4mpegpipe"
+_READ_OPTIONS = {"err_detect": "explode", "format_whitelist": _CONTAINERS, "protocol_whitelist": "none"}
 _COMMON_RATES = (
     *(Fraction(rate * 1000, 1001) for rate in (24, 30, 60, 120)),  # NTSC
     *map(Fraction, (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 20, 24, 25, 30, 48, 50, 60, 72, 90, 100, 120, 144, 200, 240)),
@@ -55,10 +60,12 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
         raise ImageError(f"is cut off: it has {size} of {stated_size} bytes")
     file.seek(0)
     try:
-        with av.open(file, mode="r", options={"err_detect": "explode"}) as video:
-            if not video.streams.video:
+        with av.open(file, mode="r", options=_READ_OPTIONS, container_options=_READ_OPTIONS) as video:
+            stream = next((one for one in video.streams.video if not one.disposition & _COVER), None)
+            if stream is None:
                 raise ImageError("has no video stream")
-            stream = video.streams.video[0]
+            if stream.codec_context is None:
+                raise ImageError("is compressed by a method that FFmpeg does not decode")
             if stream.width * stream.height > _MOST_PIXELS:
                 raise ImageError(f"declares {stream.width} x {stream.height} pixels, more than {_MOST_PIXELS:,}")
             stream.codec_context.options = {"err_detect": "explode", "max_pixels": str(_MOST_PIXELS)}
@@ -128,7 +135,7 @@ def _notices(other_streams: int, *, length_is_known: bool) -> tuple[str, ...]:
     notices = []
     if other_streams:
         streams = "stream" if other_streams == 1 else "streams"
-        notices.append(f"left out: {other_streams} other {streams} (sound, subtitles)")
+        notices.append(f"left out: {other_streams} other {streams} (sound, subtitles, cover)")
     if not length_is_known:
         notices.append("may be cut off: this container does not state its length")
     return tuple(notices)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ldp_slicing.card import CARD_BYTES
 from ldp_slicing.digests import frame
-from ldp_slicing.errors import ImageError, LdpSlicingError, Reason, ReleaseError
+from ldp_slicing.errors import ImageError, Reason, ReleaseError
 from ldp_slicing.files import digest_of, read_limited
 from ldp_slicing.formats import KINDS, Kind, load_format, may_hold_images
 from ldp_slicing.formats.base import KeepableNames
@@ -141,7 +141,7 @@ def _keepable(paths: ReleasePaths, path: str, kind: Kind) -> Collection[str] | N
     try:
         keepable: KeepableNames = load_format(kind.reader, kind.extra).keepable
         return keepable(lambda: paths.source.open(path))
-    except (LdpSlicingError, OSError):
+    except Exception:  # a library may raise anything on a damaged file
         return None  # the file will be refused, and the refusal says why
 
 

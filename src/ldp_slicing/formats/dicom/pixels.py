@@ -7,7 +7,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
-from pydicom.encaps import generate_fragments
+from pydicom.encaps import generate_fragments, get_frame
 from pydicom.uid import RLELossless
 
 from ldp_slicing.errors import ImageError
@@ -21,8 +21,11 @@ _COLOUR = {"RGB": 3, "YBR_FULL": 3, "YBR_FULL_422": 3, "YBR_ICT": 3, "YBR_RCT": 
 _FRAME_HEADS = (b"\xff\xd8", b"\xff\x4f")  # JPEG and JPEG-LS; JPEG 2000. Later fragments of a frame do not begin so
 _FRAME_MARKERS = (*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range(0xCD, 0xD0), 0xF7)  # size follows
 _DEFLATED, _PLAIN = b"1.2.840.10008.1.2.1.99", b"1.2.840.10008.1.2.1\0\0\0"  # transfer syntaxes
-_META_START, _META_LENGTH = 132, b"\x02\0\0\0UL\x04\0"
+_META_START, _TRANSFER_SYNTAX = 132, 0x10  # where group 2 begins, and an element of it
+_LONG_FORM = tuple(b"OB OD OF OL OV OW SQ SV UC UN UR UT UV".split())  # whose length has four bytes
 _MOST_INFLATED = 4 * MAX_PIXELS
+_JP2_HEAD = b"\0\0\0\x0cjP  "
+_RLE_HEADER, _RLE_EXPANSION = 64, 3  # bytes, and the most that a wasteful writer may need for a byte of pixels
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,10 @@ def inflated(data: bytes) -> bytes:
 
     pydicom would inflate it whatever its size.
     """
-    if data[_META_START : _META_START + 8] != _META_LENGTH:
+    if _DEFLATED not in data:
         return data
-    end = _META_START + 12 + int.from_bytes(data[_META_START + 8 : _META_START + 12], "little")
-    if _DEFLATED not in data[:end]:
+    end, is_deflated = _end_of_meta(data)
+    if not is_deflated:
         return data
     inflate = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
@@ -64,7 +67,25 @@ def inflated(data: bytes) -> bytes:
         raise ImageError("cannot be decoded: its deflated part is damaged") from None
     if not inflate.eof:
         raise ImageError(f"is deflated, and cut off or larger than {_MOST_INFLATED:,} bytes")
-    return data[:end].replace(_DEFLATED, _PLAIN, 1) + plain
+    return data[:end].replace(_DEFLATED, _PLAIN) + plain
+
+
+def _end_of_meta(data: bytes) -> tuple[int, bool]:
+    """Return where the elements of group 2 end, and whether they say that the rest is deflated.
+
+    As in pydicom, they end where another group begins, whatever length they state.
+    """
+    at, is_deflated = _META_START, False
+    while data[at : at + 2] == b"\2\0":
+        number, kind, length = struct.unpack_from("<H2sH", data, at + 2)
+        start = at + 8
+        if kind in _LONG_FORM:
+            start, (length,) = at + 12, struct.unpack_from("<L", data, at + 8)
+        if not kind.isalpha() or not kind.isupper() or kind == b"SQ" or start + length > len(data):
+            raise ImageError("cannot be decoded: its file meta information is damaged")
+        at = start + length
+        is_deflated = is_deflated or (number == _TRANSFER_SYNTAX and _DEFLATED in data[start:at])
+    return at, is_deflated
 
 
 def describe(dataset: Any) -> Stored:  # noqa: ANN401
@@ -113,24 +134,61 @@ def check_amount(dataset: Any, stored: Stored) -> None:  # noqa: ANN401
     next(fragments, None)  # the offset table, which is often empty
     begun = 0
     for fragment in fragments:
-        if syntax == RLELossless:
-            begun += 1
-        elif fragment[:2] in _FRAME_HEADS:
-            begun += 1
-            _check_coded_size(fragment, int(dataset.Rows), int(dataset.Columns))
+        begun += syntax == RLELossless or fragment[:2] in _FRAME_HEADS
     if begun not in (0, frames):  # 0: a compression whose frames are not recognised here
         raise ImageError(f"cannot be decoded: it holds {begun} compressed frames and states {frames}")
 
 
-def _check_coded_size(frame: bytes, rows: int, columns: int) -> None:
-    """Raise ImageError if a compressed frame states another size: decoders allocate memory for that size."""
+def check_frame(dataset: Any, stored: Stored, number: int) -> None:  # noqa: ANN401
+    """Raise ImageError if a compressed frame states another size: decoders allocate memory for that size.
+
+    The frame is put together as pydicom does it, because its header may be spread over fragments.
+    """
+    offsets = (dataset.get("ExtendedOffsetTable"), dataset.get("ExtendedOffsetTableLengths"))
+    frame = get_frame(
+        dataset[stored.attribute].value,
+        number - 1,
+        number_of_frames=stored.frames,
+        extended_offsets=None if None in offsets else offsets,
+    )
+    rows, columns, samples = int(dataset.Rows), int(dataset.Columns), int(dataset.SamplesPerPixel)
+    if dataset.file_meta.TransferSyntaxUID == RLELossless:
+        stated = rows * columns * samples * int(dataset.BitsAllocated) // 8
+        if len(frame) > _RLE_HEADER + _RLE_EXPANSION * stated + 2 * 4 * samples:
+            raise ImageError(f"cannot be decoded: a compressed frame has {len(frame)} bytes, for {stated} of pixels")
+        return
+    coded = _coded_size(frame)
+    if coded != (rows, columns, samples):
+        raise ImageError(
+            f"cannot be decoded: a compressed frame has {coded[1]} x {coded[0]} pixels of {coded[2]} samples, and the "
+            f"file states {columns} x {rows} of {samples}"
+        )
+
+
+def _coded_size(frame: bytes) -> tuple[int, int, int]:
+    """Return the rows, columns and samples that a frame of JPEG, JPEG-LS or JPEG 2000 states."""
+    frame = _codestream(frame)
     if frame.startswith(b"\xff\x4f\xff\x51"):  # JPEG 2000: right and lower edge, left and upper edge
         right, lower, left, upper = struct.unpack_from(">4L", frame, 8)
-        coded = (lower - upper, right - left)
-    else:
-        at = 2
-        while frame[at] == 0xFF and frame[at + 1] not in _FRAME_MARKERS:  # skip other segments
-            at += 2 + int.from_bytes(frame[at + 2 : at + 4], "big")
-        coded = struct.unpack_from(">HH", frame, at + 5)
-    if coded != (rows, columns):
-        raise ImageError(f"cannot be decoded: a compressed frame has {coded[1]} x {coded[0]} pixels")
+        (samples,) = struct.unpack_from(">H", frame, 40)
+        return lower - upper, right - left, samples
+    if not frame.startswith(b"\xff\xd8"):
+        raise ImageError("cannot be decoded: the beginning of a compressed frame is missing")
+    at = 2
+    while frame[at] == 0xFF and frame[at + 1] not in _FRAME_MARKERS:  # skip other segments
+        at += 1 if frame[at + 1] == 0xFF else 2 + struct.unpack_from(">H", frame, at + 2)[0]
+    rows, columns, samples = struct.unpack_from(">HHB", frame, at + 5)
+    return rows, columns, samples
+
+
+def _codestream(frame: bytes) -> bytes:
+    """Return the JPEG 2000 in a JP2 file, which some writers store, or any other frame as it is."""
+    at = 0
+    while frame.startswith(_JP2_HEAD):
+        size, kind = struct.unpack_from(">L4s", frame, at)
+        if kind == b"jp2c":
+            return frame[at + (16 if size == 1 else 8) :]
+        if size < 8:
+            raise ImageError("cannot be decoded: a compressed frame is damaged")
+        at += size
+    return frame

@@ -14,17 +14,21 @@ from pydicom.pixels.decoders.base import get_decoder
 from pydicom.pixels.processing import apply_color_lut
 
 from ldp_slicing.errors import ImageError, LdpSlicingError
+from ldp_slicing.files import CHUNK_BYTES
 from ldp_slicing.formats.base import Entry, Options, Original
 from ldp_slicing.formats.dicom import values
-from ldp_slicing.formats.dicom.pixels import Stored, check_amount, describe, inflated
+from ldp_slicing.formats.dicom.pixels import Stored, check_amount, check_frame, describe, inflated
 from ldp_slicing.formats.dicom.tags import TAGS, kept_tags
 from ldp_slicing.formats.dicom.uids import pseudonyms
 from ldp_slicing.plan import COLOUR_BITS
 
+_HEAD_BYTES = 132  # a preamble and "DICM"
+_MOST_BYTES = 1 << 32  # more than the elements of any uncompressed image can have
+
 
 def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
     """Yield every frame as uint8 [H, W, 3], uint8 [H, W] or uint16 [H, W]. ``kept`` is what the writer needs."""
-    data = file.read()
+    data = _read_whole(file)
     digest = hashlib.sha256(data).digest()
     try:
         dataset = pydicom.dcmread(io.BytesIO(inflated(data)))
@@ -43,10 +47,21 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
             yield _entry(dataset, stored, number, digest, options, about)
     except LdpSlicingError:
         raise
-    except pydicom.errors.InvalidDicomError:
-        raise ImageError("is not a DICOM file: its header is missing") from None
     except Exception:  # pydicom and its decoders raise many types on damaged files
         raise ImageError("cannot be decoded: it is damaged, or not as the DICOM standard demands") from None
+
+
+def _read_whole(file: BinaryIO) -> bytes:
+    """Return the bytes of a DICOM file. No more than the first are read of any other file: it can have any size."""
+    data = io.BytesIO()
+    data.write(file.read(_HEAD_BYTES))
+    if not data.getvalue().endswith(b"DICM"):
+        raise ImageError("is not a DICOM file: its header is missing")
+    while piece := file.read(CHUNK_BYTES):
+        if data.tell() + len(piece) > _MOST_BYTES:
+            raise ImageError(f"has more than {_MOST_BYTES:,} bytes: split it into files of fewer frames")
+        data.write(piece)
+    return data.getvalue()
 
 
 def keepable(open_file: Callable[[], BinaryIO]) -> Collection[str]:
@@ -63,8 +78,10 @@ def _check_settings(stored: Stored, options: Options) -> None:
 def _burned(dataset: Any, options: Options) -> str:  # noqa: ANN401
     """Return what the release says of text in its pixels: YES, NO or nothing."""
     stated = str(dataset.get("BurnedInAnnotation") or "")
-    if options.not_burned_in and stated == "YES":
-        raise ImageError("states that text is burned into its pixels, which contradicts --not-burned-in")
+    if options.not_burned_in and stated not in ("", "NO"):  # "yes", or two values, are not of the standard
+        if stated == "YES":
+            raise ImageError("states that text is burned into its pixels, which contradicts --not-burned-in")
+        raise ImageError(f"has the BurnedInAnnotation {stated[:40]!r}, which may contradict --not-burned-in")
     return "NO" if options.not_burned_in else stated if stated in ("YES", "NO") else ""
 
 
@@ -104,9 +121,13 @@ def _decode(dataset: Any, stored: Stored, number: int) -> NDArray[Any]:  # noqa:
         if not decoder.is_available:
             raise NotImplementedError
         with warnings.catch_warnings(action="ignore"):  # of padding, which check_amount has looked at
+            if syntax.is_encapsulated:
+                check_frame(dataset, stored, number)
             pixels: NDArray[Any] = decoder.as_array(dataset, index=number - 1)[0]
     except NotImplementedError:
         raise ImageError(f"is compressed as {syntax.name}, which no installed library decodes: {advice}") from None
+    except ImageError:
+        raise
     except Exception:
         if not syntax.is_encapsulated:
             raise
