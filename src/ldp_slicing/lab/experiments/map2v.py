@@ -347,7 +347,7 @@ rate of 0.001.
   from the start of the run. So it includes networks that were trained for the row and the choice of the penalty. In the
   first row of a run it includes the student of `none` and, unless a run before had stored it, the generator. Where
   `networks` was not recorded, all of this took the difference of `row` and `search`. The rows of each commit have a
-  generator of their own, trained by one recipe.
+  generator of their own, trained by one recipe. Several processes shared the GPU, which made times longer.
 - The page of `peers` lists how each system deviates from what was published.
 - `none` is no protection: the attack must succeed. With a release of somebody else as the target it must fail.
 """,

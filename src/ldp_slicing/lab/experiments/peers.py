@@ -243,7 +243,7 @@ what was published about them.
   it is that of learned budgets. Which settings of PEEP, PRO-Face and PPFR-FD were measured is not known.
 - Every network trained here, the systems' own included, has seed 0. A system's schedule is in its module in
   `lab/peers`. Those of the student and the U-Net are in the rows, with the times (`metrics.seconds`; `fit` is the
-  system's own training).
+  system's own training). Up to six processes shared the GPU, so times are longer than those of one process alone.
 - `none` is no protection: attacks must succeed. `random` releases random images: they must fail.
 """,
     measure,

@@ -180,7 +180,7 @@ releases in every epoch, and each tested image is released once. On LFW, people 
 - `dctdp` has its noise from the public code (`code`) and from its paper (`range`); which one the paper used is unknown.
 - Every network trained here, the systems' own included, has seed 0. Schedules are in the rows and, for the systems, in
   `lab/peers`. The time of a row (`seconds`) is that of training both and of the attack; the first row of a data set
-  also loads it. New rows have the times of both trainings, too (`metrics.seconds`).
+  also loads it. New rows have the times of both trainings, too (`metrics.seconds`). Several processes shared the GPU.
 - The page of `peers` lists how each system deviates from what was published.
 """,
     measure,
