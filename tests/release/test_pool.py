@@ -356,7 +356,7 @@ def test_a_worker_killed_while_reading_the_stop_flag_blocks_nobody() -> None:
 
 def test_a_video_without_a_video_stream_and_a_torn_one(tmp_path: Path) -> None:
     sound = io.BytesIO()
-    with av.open(sound, mode="w", format="wav") as container:
+    with av.open(sound, mode="w", format="avi") as container:
         voice = container.add_stream("pcm_s16le", rate=8000)
         noise = av.AudioFrame.from_ndarray(np.zeros((1, 800), np.int16), format="s16", layout="mono")
         noise.sample_rate = 8000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -91,7 +92,7 @@ def figure(rows: RowsByExperiment) -> Figure:
         ("verification", "accuracy", "verification accuracy, %", "± 2 standard errors"),
     )
     for axis, (metric, field, words, errors) in zip(axes, shown, strict=True):
-        for (size, one), colour in zip(_candidates(), COLOURS, strict=True):
+        for (size, one), colour in zip(_candidates(), cycle(COLOURS), strict=False):
             measured = select(rows["sizes"], size=size, plan=one.plan, prune=one.prune)
             found = [row.measurements[0].metrics["reconstruction"][metric] for row in measured]
             values = np.array([one[field] for one in found])
