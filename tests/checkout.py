@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
-WANTED = ("src", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+WANTED = ("src", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 
 
 def copy_repository(target: Path) -> Path:

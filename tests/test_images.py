@@ -83,7 +83,7 @@ KINDS: dict[str, tuple[bytes, Pixels, list[str]]] = {
     ),
     "png, one colour transparent": (encoded(COLOUR, "PNG", transparency=(0, 0, 0)), COLOUR, [TRANSPARENCY]),
     "png, one grey transparent": (encoded(GREY, "PNG", transparency=7), GREY, [TRANSPARENCY]),
-    "png, grey and alpha": (encoded(Image.fromarray(np.dstack([GREY, ALPHA]), "LA"), "PNG"), GREY, [TRANSPARENCY]),
+    "png, grey and alpha": (encoded(Image.fromarray(np.dstack([GREY, ALPHA])), "PNG"), GREY, [TRANSPARENCY]),
     "png, alpha": (encoded(WITH_ALPHA, "PNG"), COLOUR, [TRANSPARENCY]),
     "png, deep grey": (encoded(DEEP, "PNG"), DEEP, []),
     "png, deep grey, one transparent": (png_with(b"tRNS", b"\0\7", pixels=DEEP), DEEP, [TRANSPARENCY]),

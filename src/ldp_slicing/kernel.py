@@ -17,10 +17,12 @@ from ldp_slicing.tables import Tables
 from ldp_slicing.view import Prune, block_of, gain_of
 
 try:
-    from ldp_slicing import _kernel
+    import ldp_slicing._kernel as _kernel  # "from ldp_slicing import" would report a circular import if it is missing
 
     VARIANTS: tuple[str, ...] = _kernel.variants  # those that this processor can run, the fastest last
     WHY_MISSING = ""
+except ModuleNotFoundError:
+    VARIANTS, WHY_MISSING = (), "it was not built, which needs a C compiler"
 except ImportError as error:
     VARIANTS, WHY_MISSING = (), str(error)
 

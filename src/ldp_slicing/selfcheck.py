@@ -37,7 +37,9 @@ def check_installation() -> SelfCheck:
         else f"no kernel: {WHY_MISSING}; releases are correct, but slower",
         "self-test": f"FAILED: different from the reference: {', '.join(wrong)}"
         if wrong
-        else f"{len(VARIANTS)} kernel variants return the same bytes as the reference",
+        else f"{len(VARIANTS)} kernel variants return the same bytes as the reference"
+        if VARIANTS
+        else "no kernel to compare with the reference",
         "randomness": f"keys from the operating system, AES-256-CTR from cryptography {cryptography.__version__} "
         f"({backend.openssl_version_text()})",
         "numpy": np.__version__,

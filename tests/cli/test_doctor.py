@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -60,6 +62,20 @@ def test_backend_that_differs_from_the_reference_fails(monkeypatch: pytest.Monke
     assert "do not use this installation" in out
     status, out = doctor("--json")
     assert (status, json.loads(out)["healthy"]) == (1, False)
+
+
+def test_ledger_that_cannot_be_created_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("LDP_SLICING_LEDGER", str(tmp_path / "file" / "ledger.sqlite"))
+    status, out = doctor()
+    assert (status, out.rstrip().endswith("FAILED: there is no place for the ledger")) == (1, True)
+    monkeypatch.setenv("LDP_SLICING_LEDGER", str(tmp_path / "new" / "folder" / "ledger.sqlite"))
+    assert doctor()[0] == 0
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and may(path, mode))  # root may write anywhere
+    status, out = doctor("--json")
+    findings = json.loads(out)
+    assert (status, f"because {tmp_path} cannot be written to" in findings["ledger"]) == (1, True)
 
 
 def test_version_option() -> None:

@@ -71,7 +71,7 @@ def test_transparency_and_depth_are_reported() -> None:
 
 @pytest.mark.parametrize("kind", ["HEIC", "AVIF"])
 def test_hdr_colours_are_reported(kind: str) -> None:
-    data = heic(IMAGE) if kind == "HEIC" else encoded(IMAGE, kind)
+    data = heic(IMAGE, color_primaries=1) if kind == "HEIC" else encoded(IMAGE, kind)
     at = data.index(b"colrnclx") + 8
     changed = data[:at] + struct.pack(">HH", 9, 16) + data[at + 4 :]
     assert "wide or HDR colours" in decode_image(changed).notices[0]

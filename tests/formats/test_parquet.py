@@ -269,7 +269,7 @@ def test_features_that_are_lists_are_not_images(tmp_path: Path) -> None:
         (pa.nulls(1), True),
         (pa.array([None], pa.int64()), True),
         (pa.array([True]), True),
-        (pa.array([1.5], pa.float16()), True),
+        (pa.array([np.float16(1.5)]), True),
         (pa.array([Decimal("1.5")]), True),
         (pa.array([7], pa.duration("s")), True),
         (pa.array([7], pa.timestamp("ns", tz="Europe/Berlin")), True),

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -41,9 +42,13 @@ def needed(name: str, found: dict[str, list[Path]]) -> dict[str, list[Path]]:
 
 def test_the_wheel_works_in_an_empty_environment_without_a_compiler(tmp_path: Path) -> None:
     source = copy_repository(tmp_path / "source")
+    (source / "tests").mkdir()
+    (source / "tests" / "test_it.py").touch()  # setuptools would add it, without what it needs to run
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path / "dist", cwd=source)
     wheel, sdist = sorted((tmp_path / "dist").iterdir(), key=lambda path: path.name.endswith(".tar.gz"))
     assert ("-cp311-abi3-" in wheel.name, sdist.suffix) == (True, ".gz")
+    with tarfile.open(sdist) as packed:
+        assert not [name for name in packed.getnames() if "tests" in name.split("/")]
     venv.create(tmp_path / "empty", symlinks=True)
     (site,) = (tmp_path / "empty").glob("lib/python*/site-packages")
     for one in (path for paths in needed("ldp-slicing", {}).values() for path in paths):

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import os
+
 import typer
 
 from ldp_slicing.cli.common import Json, out, plain, print_json
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.ledger import default_ledger
+from ldp_slicing.ledger.file import ADVICE
 from ldp_slicing.selfcheck import check_installation
 
 
@@ -33,4 +36,7 @@ def where_ledger_lies() -> tuple[str, bool]:
         path = default_ledger()
     except LdpSlicingError as error:
         return f"none: {error}", False
-    return str(path) if path.exists() else f"{path} (none yet: the first run creates it)", True
+    nearest = next(place for place in (path, *path.absolute().parents) if os.access(place, os.F_OK))
+    if not os.access(nearest, os.W_OK) or nearest.is_dir() == (nearest == path):
+        return f"none: {path} cannot be used, because {nearest} cannot be written to: {ADVICE}", False
+    return str(path) if nearest == path else f"{path} (none yet: the first run creates it)", True
