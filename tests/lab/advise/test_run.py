@@ -83,6 +83,10 @@ def test_the_command_proposes_a_setting_that_privatize_takes(tmp_path: Path, mon
     assert by_preset in page
     assert not re.findall(r"https?:|<script|src=\"(?!data:)|g0[0-9]_", page)
     assert "lower bound" in page
+    accuracy = report["proposal"]["name"], report["settings"][0]["utility"]["accuracy"]["value"]
+    assert report["settings"][0]["name"] == accuracy[0]
+    assert f"<li>test accuracy {accuracy[1]:.3f} (95 % interval " in page  # beside the proposal, not only in the table
+    assert findings.NO_LINKAGE in page
     assert report["finished"]
     each = r"\((\d) steps? each\)"
     pattern = rf"^(round 1|confirmation): (\d) settings?, (\d) learners? {each}, (\d) attacks? {each}$"
