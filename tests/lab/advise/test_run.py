@@ -24,6 +24,7 @@ from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.files import OWNERS_NOTE
 from ldp_slicing.lab.advise import budget, findings, networks, run, sources
 from ldp_slicing.lab.advise.findings import make_rules
+from ldp_slicing.lab.advise.page import make_page
 from ldp_slicing.lab.advise.prepare import outline
 from ldp_slicing.lab.advise.report import make_preset, to_dict, write_report
 from ldp_slicing.lab.advise.request import Request, Talk
@@ -169,6 +170,7 @@ def test_a_run_that_is_stopped_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert not stopped.finished
     assert stopped.answer.kind == "unfinished"
     assert {"plan", "round 1"} <= before.keys()
+    assert "linkage is tested on 4 held-out groups with two or more images; guessing gives a rank-1" in said[1]
     finished = advise(ask, Talk(said.append))
     assert f"continuing the run in {tmp_path / 'advice.owner'}" in said
     assert finished.finished
@@ -178,6 +180,10 @@ def test_a_run_that_is_stopped_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert {"ssim", "rank_1"} <= found.risks.keys()
     assert {"ssim", "rank_1"} <= finished.controls.keys()
     assert found.confirmations == 1
+    chance = finished.judge["chance"]
+    assert f"guessing</td><td></td><td>0.500</td><td>0.500</td>{3 * '<td></td>'}<td>{chance:.3f}</td>" in make_page(
+        finished
+    )
     for refuse in (outline, advise):
         with pytest.raises(LdpSlicingError, match="was begun with groups 'name:g"):
             refuse(request(tmp_path, groups="name:g[0-9]"), Talk())

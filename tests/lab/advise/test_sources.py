@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.advise.listing import list_sources
+from ldp_slicing.lab.advise.reconstruction import attacked_of
 from ldp_slicing.lab.advise.sources import SourceSet, check_enough, read_sources
 from ldp_slicing.lab.advise.splits import linkage_test, split
 from tests.lab.advise.images import stripes, write_folder
@@ -187,6 +188,23 @@ def test_no_group_is_in_both_parts_and_impostors_have_the_same_class() -> None:
     assert test.same.mean() == 0.5
     assert (held_labels[test.probes][:, None] == held_labels[test.gallery])[test.candidates].all()
     assert linkage_test(np.zeros(5, np.int64), np.arange(5), 0) is None
+
+
+def test_reconstruction_is_tested_on_enough_images_if_few_groups_have_several() -> None:
+    labels, groups = [i % 2 for i in range(200)], [i if i < 160 else 160 + i // 2 for i in range(200)]
+    sources = some(labels, groups)
+    parts = split(sources, 0, 200)
+    test = linkage_test(np.array(labels)[parts.test], np.array(groups)[parts.test], 0)
+    assert test is not None
+    linked = parts.test[test.released].tolist()
+    assert len(linked) < 30 < len(parts.test)
+    attacked = attacked_of(parts, test, 40).tolist()
+    assert attacked[: len(linked)] == linked  # link() takes them from the beginning
+    assert len(set(attacked)) == 40
+    assert set(attacked) <= set(parts.test.tolist())
+    assert attacked_of(parts, test, 2).tolist() == linked
+    assert sorted(attacked_of(parts, test, 1000)) == parts.test.tolist()
+    assert len(set(attacked_of(parts, None, 40))) == 40
 
 
 def test_a_split_without_groups_takes_from_every_class() -> None:

@@ -26,7 +26,13 @@ from ldp_slicing.lab.advise.linking import (
     train_student,
 )
 from ldp_slicing.lab.advise.networks import FEW, Stoppable, clock
-from ldp_slicing.lab.advise.reconstruction import ViewReconstructor, attack_images, score, some_of, train_reconstructor
+from ldp_slicing.lab.advise.reconstruction import (
+    ViewReconstructor,
+    attack_images,
+    attacked_of,
+    score,
+    train_reconstructor,
+)
 from ldp_slicing.lab.advise.splits import LinkageTest, Parts, linkage_test, split
 from ldp_slicing.lab.advise.work import Work
 from ldp_slicing.lab.bits import repeat_pixels
@@ -102,7 +108,7 @@ class Measurer:
         student = train_student(bench, judge, view, plans, parts, steps, seed) if judge else None
         trained = clock(bench.device)
         found: dict[str, Any] = {"settings": {}, "steps": steps}
-        which = some_of(parts.test, bench.effort.attacked) if test is None else parts.test[test.released]
+        which = attacked_of(parts, test, bench.effort.attacked)
         attacked_in_all = len(which)
         if not keep:  # timing: all images would take too long on a CPU
             which = which[: TIMED[bench.device.type]]

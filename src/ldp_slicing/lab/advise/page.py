@@ -159,6 +159,11 @@ def _table(result: Result) -> Iterator[str]:
     plain: Mapping[str, Estimate] = {**result.unprotected, **result.controls}
     yield "<tr><td class='l' colspan='4'>unprotected images<br><small>attacks: eps 200</small></td>"
     yield "".join(f"<td>{_cell(plain.get(name))}</td>" for name, _ in columns) + "<td></td></tr>"
+    guessed = {"roc_auc": 0.5, "verification": 0.5, "rank_1": result.judge.get("chance")}
+    guessed["balanced_accuracy"] = 1 / max(1, len(result.sources.classes))
+    numbers = [guessed.get(name) for name, _ in columns]
+    yield "<tr><td class='l' colspan='4'>guessing</td>"
+    yield "".join(f"<td>{'' if one is None else f'{one:.3f}'}</td>" for one in numbers) + "<td></td></tr>"
     for one, found in rows:
         setting = one.setting
         kind = "chosen" if one is result.answer.proposal else "" if one.is_confirmed else "quiet"
