@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +113,33 @@ def test_images_are_shrunk_to_one_size_and_groups_stay_whole(tmp_path: Path) -> 
     assert found.groups is not None
     assert sorted(np.bincount(found.groups)) == [3, 3]
     assert found.classes == ()
+    assert found.remarks == ("images differ in size: the centre of each is cut out and shrunk to 24 x 24",)
+    assert not found.smallest  # 24 was asked for
+    assert read_sources(items, largest=64).smallest.endswith("_1.png")  # of 30 pixels
+    Image.fromarray(stripes(0, 0, 0, 9)).save(tmp_path / "a/0_thumb.png")
+    with pytest.raises(
+        LdpSlicingError, match=r"images of 9 x 9 pixels are too small .*: both .*leave out a/0_thumb\.png"
+    ):
+        read_sources(list_sources(tmp_path, "none", "name:^[0-9]+"), largest=24)
+
+
+@pytest.mark.parametrize(
+    ("many", "few", "said"), [("L", "RGB", "2 images are in colour"), ("RGB", "L", "2 images are grey")]
+)
+def test_grey_and_colour_images_together_are_pointed_out(
+    tmp_path: Path, many: str, few: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ldp_slicing.lab.advise.sources.AT_ONCE", 4)
+    colours = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), np.uint8)
+    for number, pixels in enumerate(colours):
+        Image.fromarray(pixels).convert(few if number > 17 else many).save(tmp_path / f"{number:02d}.png")
+    items = list_sources(tmp_path, "none")
+    order = np.argsort(np.random.default_rng(0).permutation(20))  # in which they are read: the few come last
+    items = [items[i] for i in np.argsort(order)]
+    found = read_sources(items, largest=16)
+    assert found.is_grey == (many == "L")
+    (remark,) = found.remarks
+    assert remark.startswith(f"{said}, but measured as ")
 
 
 @pytest.mark.parametrize(
@@ -159,6 +187,10 @@ def test_too_little_is_refused() -> None:
         check_enough(some([0] * 20, None))
     with pytest.raises(LdpSlicingError, match="2 images of the 22 that were read are of the class 'b'"):
         check_enough(some([0] * 20 + [1] * 2, None))
+    with pytest.raises(LdpSlicingError, match=r"4 or more; leave out small classes\. If folders are people and not cl"):
+        check_enough(some([0] * 20 + [1] * 2, None))
+    with pytest.raises(LdpSlicingError, match=r"4 or more; --images or --minutes reads more"):
+        check_enough(replace(some([0] * 20 + [1] * 2, None), total=90))
     with pytest.raises(LdpSlicingError, match="10 images are too few"):
         check_enough(some([0, 1] * 5, None))
     copies = some([0] * 20 + [1] * 20, None)

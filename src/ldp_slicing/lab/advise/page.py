@@ -76,6 +76,7 @@ def _head(result: Result) -> Iterator[str]:
     if sources.converted:
         yield "<p>The three channels of these images are equal, so they were measured as grey images. Convert them to "
         yield "grey before you release them.</p>"
+    yield "".join(f"<p>{escape(one[0].upper() + one[1:])}.</p>" for one in sources.remarks)
 
 
 def _answer(result: Result) -> Iterator[str]:

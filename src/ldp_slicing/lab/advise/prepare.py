@@ -126,6 +126,10 @@ def read(request: Request, device: torch.device, stop: Callable[[], bool], talk:
     talk.say(f"{len(found.labels):,} of {counted(found.total, 'image')} read at {width} x {height}{classes}{groups}")
     if found.converted:
         talk.say(GREY)
+    for remark in found.remarks:
+        talk.say(remark)
+    if found.smallest:
+        talk.say(f"the smallest image sets this size: {found.smallest}. Leave out small images to measure larger ones")
     for name, problem in list(found.problems.items())[:1]:
         talk.say(f"{counted(len(found.problems), 'image')} cannot be used; the first is {name}: {problem}")
     return found
