@@ -204,6 +204,15 @@ def test_the_time_counts_from_the_start_of_the_command(tmp_path: Path, monkeypat
         advise(request(tmp_path), Talk(), long_ago)
 
 
+def test_the_answer_of_a_run_that_is_not_finished_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = advise(request(tmp_path), Talk())
+    assert "may change" not in make_page(result)
+    monkeypatch.setattr(run, "advise", lambda *_: replace(result, finished=False))
+    done = CliRunner().invoke(app, ["advise", str(tmp_path / "sources"), "--out", str(tmp_path / "advice")])
+    assert "not finished, so the answer may change: first run the same command again to continue" in done.output
+    assert "The run is not finished, so the answer may change." in (tmp_path / "advice" / "report.html").read_text()
+
+
 def test_every_call_of_torch_is_a_chance_to_stop() -> None:
     calls = list[int]()
 

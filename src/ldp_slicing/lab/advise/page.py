@@ -71,7 +71,7 @@ def _head(result: Result) -> Iterator[str]:
         f"{shrunk}{', grey' if sources.is_grey else ''}{classes}{groups}. "
         f"{len(result.findings)} of {counted(result.grid, 'setting')} measured in "
         f"{counted(max(1, round(result.minutes)), 'minute')} on {escape(result.origin['machine'])}"
-        f"{'' if result.finished else '. The run is not finished'}.</p>"
+        f"{'' if result.finished else '. The run is not finished, so the answer may change'}.</p>"
     )
     if sources.converted:
         yield "<p>The three channels of these images are equal, so they were measured as grey images. Convert them to "
