@@ -213,6 +213,13 @@ def test_the_answer_of_a_run_that_is_not_finished_may_change(tmp_path: Path, mon
     assert "The run is not finished, so the answer may change." in (tmp_path / "advice" / "report.html").read_text()
 
 
+def test_a_setting_names_the_size_if_not_all_images_were_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "AT_ONCE", 16)
+    for images, fit in ((None, ""), (32, "--fit 16x16")):  # the others may be larger
+        (found,) = advise(replace(request(tmp_path, images=images), out=tmp_path / f"advice{images}"), Talk()).findings
+        assert found.setting.command.endswith(fit or "--prune none")
+
+
 def test_every_call_of_torch_is_a_chance_to_stop() -> None:
     calls = list[int]()
 

@@ -142,7 +142,8 @@ def settings_of(request: Request, sources: SourceSet) -> list[Setting]:
     sizes = [(max(1, width * side // longest), max(1, height * side // longest)) for side in sides]
     budgets = {family: request.epsilons or BUDGETS[family] for family in request.families}
     bits = 8 if sources.is_grey else COLOUR_BITS
-    return make_grid(sizes, request.views, request.families, budgets, source=sources.size, word_bits=bits)
+    size = sources.size if sources.tried == sources.total else None  # images that were not read may be larger
+    return make_grid(sizes, request.views, request.families, budgets, source=size, word_bits=bits)
 
 
 def samples_of(request: Request, bench: Bench) -> Tensor:
