@@ -24,6 +24,7 @@ from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.files import OWNERS_NOTE
 from ldp_slicing.lab.advise import budget, findings, networks, run, sources
 from ldp_slicing.lab.advise.findings import make_rules
+from ldp_slicing.lab.advise.measuring import Measurer
 from ldp_slicing.lab.advise.page import make_page
 from ldp_slicing.lab.advise.prepare import outline
 from ldp_slicing.lab.advise.report import make_preset, to_dict, write_report
@@ -218,6 +219,28 @@ def test_a_setting_names_the_size_if_not_all_images_were_read(tmp_path: Path, mo
     for images, fit in ((None, ""), (32, "--fit 16x16")):  # the others may be larger
         (found,) = advise(replace(request(tmp_path, images=images), out=tmp_path / f"advice{images}"), Talk()).findings
         assert found.setting.command.endswith(fit or "--prune none")
+
+
+def test_a_resumed_run_trains_nothing_for_what_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it did, a run with little time for each resumption would never end."""
+    asked, trained, make = request(tmp_path, groups="name:g[0-9]+"), list[int](), Measurer.make_judge
+
+    def counted(self: Measurer, seed: int, steps: int) -> Any:
+        trained.append(seed)
+        return make(self, seed, steps)
+
+    monkeypatch.setattr(Measurer, "make_judge", counted)
+    said = list[str]()
+    assert not advise(
+        asked, Talk(said.append, interrupted=lambda: any("confirmation: " in one for one in said))
+    ).finished
+    assert {0, 1} <= set(trained)
+    trained.clear()
+    assert advise(asked, Talk()).finished
+    assert trained == [1]  # for the attacks of the confirmation; those of the round are done
+    trained.clear()
+    assert advise(replace(asked, rules=make_rules(max_linkage=0.5)), Talk()).finished
+    assert not trained
 
 
 def test_every_call_of_torch_is_a_chance_to_stop() -> None:

@@ -97,8 +97,7 @@ class Measurer:
 
         control: also attack images with almost no noise.
         """
-        names = ", ".join(one.name for one in settings)
-        name = f"attack | {size_name(view[0])} {view[1] or 'none'} | {names} | seed {seed} | {steps} steps"
+        name = attack_name(view, settings, seed, steps)
         if keep and (done := self.work.get(name)):
             return done
         bench, parts, test, began = self.bench, self.parts(seed), self.test(seed), clock(self.bench.device)
@@ -193,6 +192,12 @@ class Measurer:
         save_tiles(
             self.work.sample(setting.name), torch.stack((repeat_pixels(shown, shape), reconstructed), 1).flatten(0, 1)
         )
+
+
+def attack_name(view: ViewKey, settings: Sequence[Setting], seed: int, steps: int) -> str:
+    """The name of the record of an attack."""
+    names = ", ".join(one.name for one in settings)
+    return f"attack | {size_name(view[0])} {view[1] or 'none'} | {names} | seed {seed} | {steps} steps"
 
 
 def save_tiles(path: Path, tiles: Tensor) -> None:
