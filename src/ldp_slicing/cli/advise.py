@@ -208,5 +208,5 @@ def advise(
         out.print(plain(line))
     out.print(f"for the owner only: {', '.join(plain(str(folder / name)) for name in written)}")
     if result.tried and not result.finished:
-        out.print("not finished: run the same command again to continue")
+        out.print("not finished, so the answer may change: first run the same command again to continue")
     exit_if_interrupted(received)

@@ -121,3 +121,11 @@ def test_rounds_halve_and_shares_add_up() -> None:
     for judge in (False, True):
         shares = Shares.of(3, judge=judge)
         assert 3 * shares.round + shares.confirmation + 3 * shares.judge == pytest.approx(1.0)
+
+
+def test_the_learner_of_unprotected_images_is_planned_at_full_size() -> None:
+    small = [Setting("thick", 1.0, None, (8, 8), True)]
+    costs = Costs({"learn 8x8 thick": (0.0, 0.01), "learn 32x32 thick": (0.0, 0.1), "attack 8x8": (0.0, 0.01)})
+    costs.known["score 8x8"] = (0.0, 0.0)
+    learning, attacking = stage_steps(costs, small, 100.0, learns=True, seeds=2, unprotected=True)
+    assert 2 * (0.11 * learning + 0.01 * attacking) <= 100.5

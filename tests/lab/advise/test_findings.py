@@ -11,11 +11,13 @@ from scipy.stats import t
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.advise.figures import Axis
 from ldp_slicing.lab.advise.findings import (
+    NO_LINKAGE,
     SettingFinding,
     Status,
     answer,
     by_promise,
     committed,
+    describe,
     front,
     make_rules,
     status,
@@ -164,6 +166,19 @@ def test_a_stronger_committed_result_overrides(
     assert worst is not None
     assert worst.high == pytest.approx(expected or 0.12)
     assert committed(setting, {"rank_1": about(0.99)}) == {}
+
+
+def test_a_proposal_says_what_the_table_has_and_whether_linkage_was_measured() -> None:
+    rules, linked = make_rules(max_ssim=0.6), finding(0.9, 0.5)
+    alone = replace(linked, risks={"ssim": about(0.5)}, growth={"ssim": 0.02})
+    for one, is_unknown in ((linked, False), (alone, True)):
+        found = answer([one], rules, STRONG)
+        assert found.proposal is one
+        lines = describe(found, rules, STRONG)
+        assert any(line.startswith("At eps 5.2 and ") and "(faces, LFW)" in line for line in lines)
+        assert (NO_LINKAGE in lines) is is_unknown
+    number = "  SSIM of reconstructions 0.500 (95 % interval 0.480 to 0.520), a lower bound"
+    assert f"{number}; more training raised it by 0.020; limit: met" in lines
 
 
 def test_a_report_is_not_compared_with_what_the_table_has_from_it() -> None:

@@ -24,6 +24,8 @@ from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.files import OWNERS_NOTE
 from ldp_slicing.lab.advise import budget, findings, networks, run, sources
 from ldp_slicing.lab.advise.findings import make_rules
+from ldp_slicing.lab.advise.measuring import Measurer
+from ldp_slicing.lab.advise.page import make_page
 from ldp_slicing.lab.advise.prepare import outline
 from ldp_slicing.lab.advise.report import make_preset, to_dict, write_report
 from ldp_slicing.lab.advise.request import Request, Talk
@@ -83,6 +85,10 @@ def test_the_command_proposes_a_setting_that_privatize_takes(tmp_path: Path, mon
     assert by_preset in page
     assert not re.findall(r"https?:|<script|src=\"(?!data:)|g0[0-9]_", page)
     assert "lower bound" in page
+    accuracy = report["proposal"]["name"], report["settings"][0]["utility"]["accuracy"]["value"]
+    assert report["settings"][0]["name"] == accuracy[0]
+    assert f"<li>test accuracy {accuracy[1]:.3f} (95 % interval " in page  # beside the proposal, not only in the table
+    assert findings.NO_LINKAGE in page
     assert report["finished"]
     each = r"\((\d) steps? each\)"
     pattern = rf"^(round 1|confirmation): (\d) settings?, (\d) learners? {each}, (\d) attacks? {each}$"
@@ -165,6 +171,7 @@ def test_a_run_that_is_stopped_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert not stopped.finished
     assert stopped.answer.kind == "unfinished"
     assert {"plan", "round 1"} <= before.keys()
+    assert "linkage is tested on 4 held-out groups with two or more images; guessing gives a rank-1" in said[1]
     finished = advise(ask, Talk(said.append))
     assert f"continuing the run in {tmp_path / 'advice.owner'}" in said
     assert finished.finished
@@ -174,6 +181,10 @@ def test_a_run_that_is_stopped_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert {"ssim", "rank_1"} <= found.risks.keys()
     assert {"ssim", "rank_1"} <= finished.controls.keys()
     assert found.confirmations == 1
+    chance = finished.judge["chance"]
+    assert f"guessing</td><td></td><td>0.500</td><td>0.500</td>{3 * '<td></td>'}<td>{chance:.3f}</td>" in make_page(
+        finished
+    )
     for refuse in (outline, advise):
         with pytest.raises(LdpSlicingError, match="was begun with groups 'name:g"):
             refuse(request(tmp_path, groups="name:g[0-9]"), Talk())
@@ -192,6 +203,44 @@ def test_the_time_counts_from_the_start_of_the_command(tmp_path: Path, monkeypat
     monkeypatch.setattr(sources, "AT_ONCE", 16)
     with pytest.raises(LdpSlicingError, match="--minutes 15 is too short to read the 48 images of this run again"):
         advise(request(tmp_path), Talk(), long_ago)
+
+
+def test_the_answer_of_a_run_that_is_not_finished_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = advise(request(tmp_path), Talk())
+    assert "may change" not in make_page(result)
+    monkeypatch.setattr(run, "advise", lambda *_: replace(result, finished=False))
+    done = CliRunner().invoke(app, ["advise", str(tmp_path / "sources"), "--out", str(tmp_path / "advice")])
+    assert "not finished, so the answer may change: first run the same command again to continue" in done.output
+    assert "The run is not finished, so the answer may change." in (tmp_path / "advice" / "report.html").read_text()
+
+
+def test_a_setting_names_the_size_if_not_all_images_were_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "AT_ONCE", 16)
+    for images, fit in ((None, ""), (32, "--fit 16x16")):  # the others may be larger
+        (found,) = advise(replace(request(tmp_path, images=images), out=tmp_path / f"advice{images}"), Talk()).findings
+        assert found.setting.command.endswith(fit or "--prune none")
+
+
+def test_a_resumed_run_trains_nothing_for_what_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it did, a run with little time for each resumption would never end."""
+    asked, trained, make = request(tmp_path, groups="name:g[0-9]+"), list[int](), Measurer.make_judge
+
+    def counted(self: Measurer, seed: int, steps: int) -> Any:
+        trained.append(seed)
+        return make(self, seed, steps)
+
+    monkeypatch.setattr(Measurer, "make_judge", counted)
+    said = list[str]()
+    assert not advise(
+        asked, Talk(said.append, interrupted=lambda: any("confirmation: " in one for one in said))
+    ).finished
+    assert {0, 1} <= set(trained)
+    trained.clear()
+    assert advise(asked, Talk()).finished
+    assert trained == [1]  # for the attacks of the confirmation; those of the round are done
+    trained.clear()
+    assert advise(replace(asked, rules=make_rules(max_linkage=0.5)), Talk()).finished
+    assert not trained
 
 
 def test_every_call_of_torch_is_a_chance_to_stop() -> None:

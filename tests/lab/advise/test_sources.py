@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ pytest.importorskip("torch")
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.advise.listing import list_sources
+from ldp_slicing.lab.advise.reconstruction import attacked_of
 from ldp_slicing.lab.advise.sources import SourceSet, check_enough, read_sources
 from ldp_slicing.lab.advise.splits import linkage_test, split
 from tests.lab.advise.images import stripes, write_folder
@@ -111,6 +113,33 @@ def test_images_are_shrunk_to_one_size_and_groups_stay_whole(tmp_path: Path) -> 
     assert found.groups is not None
     assert sorted(np.bincount(found.groups)) == [3, 3]
     assert found.classes == ()
+    assert found.remarks == ("images differ in size: the centre of each is cut out and shrunk to 24 x 24",)
+    assert not found.smallest  # 24 was asked for
+    assert read_sources(items, largest=64).smallest.endswith("_1.png")  # of 30 pixels
+    Image.fromarray(stripes(0, 0, 0, 9)).save(tmp_path / "a/0_thumb.png")
+    with pytest.raises(
+        LdpSlicingError, match=r"images of 9 x 9 pixels are too small .*: both .*leave out a/0_thumb\.png"
+    ):
+        read_sources(list_sources(tmp_path, "none", "name:^[0-9]+"), largest=24)
+
+
+@pytest.mark.parametrize(
+    ("many", "few", "said"), [("L", "RGB", "2 images are in colour"), ("RGB", "L", "2 images are grey")]
+)
+def test_grey_and_colour_images_together_are_pointed_out(
+    tmp_path: Path, many: str, few: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ldp_slicing.lab.advise.sources.AT_ONCE", 4)
+    colours = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), np.uint8)
+    for number, pixels in enumerate(colours):
+        Image.fromarray(pixels).convert(few if number > 17 else many).save(tmp_path / f"{number:02d}.png")
+    items = list_sources(tmp_path, "none")
+    order = np.argsort(np.random.default_rng(0).permutation(20))  # in which they are read: the few come last
+    items = [items[i] for i in np.argsort(order)]
+    found = read_sources(items, largest=16)
+    assert found.is_grey == (many == "L")
+    (remark,) = found.remarks
+    assert remark.startswith(f"{said}, but measured as ")
 
 
 @pytest.mark.parametrize(
@@ -158,6 +187,10 @@ def test_too_little_is_refused() -> None:
         check_enough(some([0] * 20, None))
     with pytest.raises(LdpSlicingError, match="2 images of the 22 that were read are of the class 'b'"):
         check_enough(some([0] * 20 + [1] * 2, None))
+    with pytest.raises(LdpSlicingError, match=r"4 or more; leave out small classes\. If folders are people and not cl"):
+        check_enough(some([0] * 20 + [1] * 2, None))
+    with pytest.raises(LdpSlicingError, match=r"4 or more; --images or --minutes reads more"):
+        check_enough(replace(some([0] * 20 + [1] * 2, None), total=90))
     with pytest.raises(LdpSlicingError, match="10 images are too few"):
         check_enough(some([0, 1] * 5, None))
     copies = some([0] * 20 + [1] * 20, None)
@@ -187,6 +220,23 @@ def test_no_group_is_in_both_parts_and_impostors_have_the_same_class() -> None:
     assert test.same.mean() == 0.5
     assert (held_labels[test.probes][:, None] == held_labels[test.gallery])[test.candidates].all()
     assert linkage_test(np.zeros(5, np.int64), np.arange(5), 0) is None
+
+
+def test_reconstruction_is_tested_on_enough_images_if_few_groups_have_several() -> None:
+    labels, groups = [i % 2 for i in range(200)], [i if i < 160 else 160 + i // 2 for i in range(200)]
+    sources = some(labels, groups)
+    parts = split(sources, 0, 200)
+    test = linkage_test(np.array(labels)[parts.test], np.array(groups)[parts.test], 0)
+    assert test is not None
+    linked = parts.test[test.released].tolist()
+    assert len(linked) < 30 < len(parts.test)
+    attacked = attacked_of(parts, test, 40).tolist()
+    assert attacked[: len(linked)] == linked  # link() takes them from the beginning
+    assert len(set(attacked)) == 40
+    assert set(attacked) <= set(parts.test.tolist())
+    assert attacked_of(parts, test, 2).tolist() == linked
+    assert sorted(attacked_of(parts, test, 1000)) == parts.test.tolist()
+    assert len(set(attacked_of(parts, None, 40))) == 40
 
 
 def test_a_split_without_groups_takes_from_every_class() -> None:

@@ -147,8 +147,9 @@ def stage_steps(
     most: steps of attacks, at most.
     """
     learners, attacks = kinds_of(settings, learns=learns)
-    if unprotected:
-        learners = learners + learners[:1]
+    if unprotected and learners:  # they have the full size, which the settings of this stage may not have
+        full = [kind for kind in costs.known if kind.startswith("learn ")]
+        learners.append(max(full, key=lambda kind: costs.known[kind][1]))
     if control is not None and attack_kind(control) not in attacks:
         attacks.append(attack_kind(control))
     learners, attacks = ([kind for kind in kinds if kind in costs.known] * seeds for kinds in (learners, attacks))

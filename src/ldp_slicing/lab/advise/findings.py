@@ -12,7 +12,7 @@ from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.advise.budget import SEEDS
 from ldp_slicing.lab.advise.grid import Setting
 from ldp_slicing.lab.advise.intervals import Estimate
-from ldp_slicing.measured import Measured, entries, table_version
+from ldp_slicing.measured import Measured, entries, risk, table_version
 
 UTILITY = ("accuracy", "balanced_accuracy", "roc_auc")
 RISKS = ("ssim", "rank_1", "verification")
@@ -27,6 +27,10 @@ METRICS = {
 NEAREST = 3  # settings that an answer without a proposal names, at most
 ADVISE, SHORT = "advise", "advise, short"  # attacks of this command in the table; of settings that are not confirmed
 ROUNDING = 5e-4  # a committed result is stronger if it is so in three digits
+NO_LINKAGE = (
+    "Linkage was not measured, so this does not say whether releases can be linked to other images of the same person "
+    "or patient. To measure it, see --groups."
+)
 COMMITTED = {"ssim": "ssim", "rank_1": "rank_1_identification", "verification": "verification_accuracy"}
 
 
@@ -302,7 +306,7 @@ def _why_not(
 
 
 def describe(found: Answer, rules: Sequence[Rule], controls: Mapping[str, Estimate], preset: str = "") -> list[str]:
-    """The answer in lines of text: how to use the proposal, or the nearest settings, and what was measured.
+    """The answer in lines of text: the proposal and how to use it, or the nearest settings, and what was measured.
 
     preset: the path of the preset file, if there is one.
     """
@@ -313,12 +317,26 @@ def describe(found: Answer, rules: Sequence[Rule], controls: Mapping[str, Estima
             lines.append(
                 f"{nearest if rules else 'best trade-off (no setting beats it on every measure)'}: {one.setting.words}"
             )
-        for name, value in {**one.utility, **one.risks}.items():
-            lines.append(f"  {METRICS[name]} {value}{_marks(one, name, rules, controls)}")
+        lines += [f"  {text}" for text in describe_numbers(one, rules, controls)]
     if found.proposal is not None:
+        lines += describe_risk(found.proposal)
         lines.append("To release with this setting, use any of these, with your folders for SRC and DST:")
         lines += [f"  {one}" for one in ways_to_release(found.proposal.setting, preset)]
     return lines
+
+
+def describe_numbers(one: SettingFinding, rules: Sequence[Rule], controls: Mapping[str, Estimate]) -> list[str]:
+    """What was measured for a setting, with intervals, and how it compares with the limits."""
+    found = {**one.utility, **one.risks}
+    return [f"{METRICS[name]} {value}{_marks(one, name, rules, controls)}" for name, value in found.items()]
+
+
+def describe_risk(proposal: SettingFinding) -> list[str]:
+    """What the limits do not say: whether linkage was measured, and what `privatize` says of the setting."""
+    setting = proposal.setting
+    unknown = [] if "rank_1" in proposal.risks else [NO_LINKAGE]
+    width, height = setting.size
+    return [*unknown, risk(setting.plan, setting.prune, width * height).sentence]
 
 
 def ways_to_release(setting: Setting, preset: str = "") -> list[str]:
@@ -330,8 +348,10 @@ def ways_to_release(setting: Setting, preset: str = "") -> list[str]:
 def _marks(finding: SettingFinding, metric: str, rules: Sequence[Rule], controls: Mapping[str, Estimate]) -> str:
     found = [str(status(rule, finding, controls)) for rule in rules if rule.metric == metric]
     bound = "" if metric not in finding.risks else ", a lower bound"
-    known = finding.known.get(metric)
+    known, grown = finding.known.get(metric), finding.growth.get(metric, 0.0)
     stronger = f"; {known.value:.3f} by a stronger attack ({known.data})" if known else ""
+    if found and not known and grown >= ROUNDING:
+        stronger = f"; more training raised it by {grown:.3f}"
     return f"{bound}{stronger}" + "".join(f"; limit: {one}" for one in found if one != Status.UNKNOWN)
 
 

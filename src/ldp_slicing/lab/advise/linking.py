@@ -210,7 +210,7 @@ def _ready(embeddings: Tensor) -> Tensor:
 
 
 def _scores(seen: Tensor, gallery: Tensor, test: LinkageTest) -> dict[str, Any]:
-    """seen: [M, D] of the released images, in the order of ``test.released``. gallery: [N, D] of all held-out ones."""
+    """seen: [M, D] of released images, those of ``test.released`` first. gallery: [N, D] of all held-out ones."""
     row = {position: i for i, position in enumerate(test.released.tolist())}
     probes, own = seen[[row[i] for i in test.probes.tolist()]], gallery[test.gallery]
     alike = (probes @ own.T).numpy()

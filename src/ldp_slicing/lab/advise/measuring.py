@@ -26,7 +26,13 @@ from ldp_slicing.lab.advise.linking import (
     train_student,
 )
 from ldp_slicing.lab.advise.networks import FEW, Stoppable, clock
-from ldp_slicing.lab.advise.reconstruction import ViewReconstructor, attack_images, score, some_of, train_reconstructor
+from ldp_slicing.lab.advise.reconstruction import (
+    ViewReconstructor,
+    attack_images,
+    attacked_of,
+    score,
+    train_reconstructor,
+)
 from ldp_slicing.lab.advise.splits import LinkageTest, Parts, linkage_test, split
 from ldp_slicing.lab.advise.work import Work
 from ldp_slicing.lab.bits import repeat_pixels
@@ -91,8 +97,7 @@ class Measurer:
 
         control: also attack images with almost no noise.
         """
-        names = ", ".join(one.name for one in settings)
-        name = f"attack | {size_name(view[0])} {view[1] or 'none'} | {names} | seed {seed} | {steps} steps"
+        name = attack_name(view, settings, seed, steps)
         if keep and (done := self.work.get(name)):
             return done
         bench, parts, test, began = self.bench, self.parts(seed), self.test(seed), clock(self.bench.device)
@@ -102,7 +107,7 @@ class Measurer:
         student = train_student(bench, judge, view, plans, parts, steps, seed) if judge else None
         trained = clock(bench.device)
         found: dict[str, Any] = {"settings": {}, "steps": steps}
-        which = some_of(parts.test, bench.effort.attacked) if test is None else parts.test[test.released]
+        which = attacked_of(parts, test, bench.effort.attacked)
         attacked_in_all = len(which)
         if not keep:  # timing: all images would take too long on a CPU
             which = which[: TIMED[bench.device.type]]
@@ -187,6 +192,12 @@ class Measurer:
         save_tiles(
             self.work.sample(setting.name), torch.stack((repeat_pixels(shown, shape), reconstructed), 1).flatten(0, 1)
         )
+
+
+def attack_name(view: ViewKey, settings: Sequence[Setting], seed: int, steps: int) -> str:
+    """The name of the record of an attack."""
+    names = ", ".join(one.name for one in settings)
+    return f"attack | {size_name(view[0])} {view[1] or 'none'} | {names} | seed {seed} | {steps} steps"
 
 
 def save_tiles(path: Path, tiles: Tensor) -> None:

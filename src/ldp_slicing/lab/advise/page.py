@@ -12,7 +12,14 @@ import numpy as np
 from PIL import Image
 
 from ldp_slicing.lab.advise.figures import axis, legend, scatter
-from ldp_slicing.lab.advise.findings import SettingFinding, Status, status, ways_to_release
+from ldp_slicing.lab.advise.findings import (
+    SettingFinding,
+    Status,
+    describe_numbers,
+    describe_risk,
+    status,
+    ways_to_release,
+)
 from ldp_slicing.lab.advise.grid import FAMILIES
 from ldp_slicing.lab.advise.intervals import Estimate
 from ldp_slicing.lab.advise.methods import describe_methods
@@ -64,11 +71,12 @@ def _head(result: Result) -> Iterator[str]:
         f"{shrunk}{', grey' if sources.is_grey else ''}{classes}{groups}. "
         f"{len(result.findings)} of {counted(result.grid, 'setting')} measured in "
         f"{counted(max(1, round(result.minutes)), 'minute')} on {escape(result.origin['machine'])}"
-        f"{'' if result.finished else '. The run is not finished'}.</p>"
+        f"{'' if result.finished else '. The run is not finished, so the answer may change'}.</p>"
     )
     if sources.converted:
         yield "<p>The three channels of these images are equal, so they were measured as grey images. Convert them to "
         yield "grey before you release them.</p>"
+    yield "".join(f"<p>{escape(one[0].upper() + one[1:])}.</p>" for one in sources.remarks)
 
 
 def _answer(result: Result) -> Iterator[str]:
@@ -79,13 +87,15 @@ def _answer(result: Result) -> Iterator[str]:
     if result.request.rules and answer.proposal is None:
         yield f"<p>{limit.capitalize()}: {escape('; '.join(map(str, result.request.rules)))}.</p>"
     if answer.proposal is not None:
+        yield f"<p>Measured for it:</p>{_numbers(answer.proposal, result)}"
+        yield "".join(f"<p>{escape(one)}</p>" for one in describe_risk(answer.proposal))
         ways = ways_to_release(answer.proposal.setting, str(result.request.out / PRESET))
         yield "<p>To release with this setting, use any of these, with your folders for SRC and DST:</p>"
         yield f"<pre>{escape(chr(10).join(ways))}</pre>"
     if answer.nearest:
         nearest = f"Nearest to the {limit}, confirmed settings first"
         title = nearest if result.request.rules else "Best trade-offs: no other setting beats these on every measure"
-        words = "".join(f"<li>{escape(one.setting.words)}{_misses(one, result)}</li>" for one in answer.nearest)
+        words = "".join(f"<li>{escape(one.setting.words)}{_numbers(one, result)}</li>" for one in answer.nearest)
         yield f"<p>{title}:</p><ul>{words}</ul>"
     yield (
         "<p>Risks are lower bounds: they are what these attacks achieved in this time. An attacker with more images, "
@@ -93,18 +103,9 @@ def _answer(result: Result) -> Iterator[str]:
     )
 
 
-def _misses(finding: SettingFinding, result: Result) -> str:
-    found = [(rule, status(rule, finding, result.controls)) for rule in result.request.rules]
-    missed = [f"{rule.words} {_interval(finding, rule.metric)}: {how}" for rule, how in found if how is not Status.MET]
-    return f" <span class='soft'>({escape('; '.join(missed))})</span>" if missed else ""
-
-
-def _interval(finding: SettingFinding, metric: str) -> str:
-    one = finding.worst(metric) or finding.utility.get(metric)
-    grown = finding.growth.get(metric, 0.0)
-    own = metric not in finding.known  # the increase is that of the attacks of this run
-    more = f"; more training raised it by {grown:.3f}" if own and grown >= 0.0005 else ""
-    return "" if one is None else f"{one.value:.3f}, 95 % interval {one.low:.3f} to {one.high:.3f}{more}"
+def _numbers(finding: SettingFinding, result: Result) -> str:
+    found = describe_numbers(finding, result.request.rules, result.controls)
+    return f"<ul class='soft'>{''.join(f'<li>{escape(one)}</li>' for one in found)}</ul>"
 
 
 def _figures(result: Result) -> Iterator[str]:
@@ -159,6 +160,11 @@ def _table(result: Result) -> Iterator[str]:
     plain: Mapping[str, Estimate] = {**result.unprotected, **result.controls}
     yield "<tr><td class='l' colspan='4'>unprotected images<br><small>attacks: eps 200</small></td>"
     yield "".join(f"<td>{_cell(plain.get(name))}</td>" for name, _ in columns) + "<td></td></tr>"
+    guessed = {"roc_auc": 0.5, "verification": 0.5, "rank_1": result.judge.get("chance")}
+    guessed["balanced_accuracy"] = 1 / max(1, len(result.sources.classes))
+    numbers = [guessed.get(name) for name, _ in columns]
+    yield "<tr><td class='l' colspan='4'>guessing</td>"
+    yield "".join(f"<td>{'' if one is None else f'{one:.3f}'}</td>" for one in numbers) + "<td></td></tr>"
     for one, found in rows:
         setting = one.setting
         kind = "chosen" if one is result.answer.proposal else "" if one.is_confirmed else "quiet"

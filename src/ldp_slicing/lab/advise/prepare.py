@@ -21,7 +21,7 @@ from ldp_slicing.lab.advise.listing import list_sources, read_source
 from ldp_slicing.lab.advise.networks import Effort
 from ldp_slicing.lab.advise.request import Request, Talk
 from ldp_slicing.lab.advise.sources import SourceSet, check_enough, read_sources, to_shape
-from ldp_slicing.lab.advise.splits import LinkageTest, Parts, linkage_test, split
+from ldp_slicing.lab.advise.splits import Parts, linkage_test, split
 from ldp_slicing.lab.advise.work import begun, check_work
 from ldp_slicing.lab.learners.training import find_device
 from ldp_slicing.lab.metrics.shares import Share
@@ -43,12 +43,9 @@ def outline(request: Request, talk: Talk) -> None:
     request.check()
     device = find_device(request.device)
     sources = read(request, device, talk.interrupted, talk)
-    grid, parts, test = prepare(request, sources, device, talk)
+    grid, parts = prepare(request, sources, device, talk)
     check_work(request.work, parameters_of(request, sources))
     talk.say(f"{counted(len(parts.train), 'image')} to train on, {len(parts.test):,} held out for testing")
-    if sources.groups is not None:
-        several = 0 if test is None else len(test.probes)
-        talk.say(f"linkage is tested on {counted(several, 'held-out group')} with two or more images")
     talk.say(f"{counted(len(grid), 'setting')}:")
     by_view: dict[str, list[Setting]] = {}
     for one in sorted(grid, key=lambda one: (-one.size[0], one.prune or "", one.family, one.epsilon)):
@@ -62,10 +59,8 @@ def parameters_of(request: Request, sources: SourceSet) -> dict[str, Any]:
     return request.parameters | {"images": sources.tried, "digest": sources.digest}
 
 
-def prepare(
-    request: Request, sources: SourceSet, device: torch.device, talk: Talk
-) -> tuple[list[Setting], Parts, LinkageTest | None]:
-    """The settings, the parts and the test of linkage. Refuse in advance what cannot be measured."""
+def prepare(request: Request, sources: SourceSet, device: torch.device, talk: Talk) -> tuple[list[Setting], Parts]:
+    """The settings and the parts. Say how linkage is tested. Refuse in advance what cannot be measured."""
     grid, parts = settings_of(request, sources), split(sources, 0, Effort.on(device).tested)
     width, height = sources.shape
     too_large = ",".join(str(side) for side in request.sizes if side > max(width, height))
@@ -80,6 +75,9 @@ def prepare(
     test = None
     if sources.groups is not None:
         test = linkage_test(sources.labels[parts.test], sources.groups[parts.test], 0)
+        several = counted(0 if test is None else len(test.probes), "held-out group")
+        guessing = "" if test is None else f"; guessing gives a rank-1 identification rate of {test.chance:.3f}"
+        talk.say(f"linkage is tested on {several} with two or more images{guessing}")
     for rule in request.rules:
         if rule.metric not in ("rank_1", "verification"):
             continue
@@ -97,7 +95,7 @@ def prepare(
     _read_samples(request, sources)
     if request.recogniser is not None:
         load_judge(request.recogniser, device)
-    return grid, parts, test
+    return grid, parts
 
 
 def read(request: Request, device: torch.device, stop: Callable[[], bool], talk: Talk) -> SourceSet:
@@ -128,6 +126,10 @@ def read(request: Request, device: torch.device, stop: Callable[[], bool], talk:
     talk.say(f"{len(found.labels):,} of {counted(found.total, 'image')} read at {width} x {height}{classes}{groups}")
     if found.converted:
         talk.say(GREY)
+    for remark in found.remarks:
+        talk.say(remark)
+    if found.smallest:
+        talk.say(f"the smallest image sets this size: {found.smallest}. Leave out small images to measure larger ones")
     for name, problem in list(found.problems.items())[:1]:
         talk.say(f"{counted(len(found.problems), 'image')} cannot be used; the first is {name}: {problem}")
     return found
@@ -140,7 +142,8 @@ def settings_of(request: Request, sources: SourceSet) -> list[Setting]:
     sizes = [(max(1, width * side // longest), max(1, height * side // longest)) for side in sides]
     budgets = {family: request.epsilons or BUDGETS[family] for family in request.families}
     bits = 8 if sources.is_grey else COLOUR_BITS
-    return make_grid(sizes, request.views, request.families, budgets, source=sources.size, word_bits=bits)
+    size = sources.size if sources.tried == sources.total else None  # images that were not read may be larger
+    return make_grid(sizes, request.views, request.families, budgets, source=size, word_bits=bits)
 
 
 def samples_of(request: Request, bench: Bench) -> Tensor:

@@ -15,7 +15,7 @@ from ldp_slicing.lab.advise.grid import ViewKey
 from ldp_slicing.lab.advise.intervals import Estimate, mean_of, share_of
 from ldp_slicing.lab.advise.learning import Bench, in_parts
 from ldp_slicing.lab.advise.networks import Batches, fit, half_precision
-from ldp_slicing.lab.advise.splits import Parts
+from ldp_slicing.lab.advise.splits import LinkageTest, Parts
 from ldp_slicing.lab.bits import repeat_pixels
 from ldp_slicing.lab.learners.models.adversaries import BitUNet
 from ldp_slicing.lab.learners.objectives import reconstruction_loss
@@ -99,10 +99,16 @@ def attack_images(
     return Attacked(which, words, reconstructor.reconstruct(words, plan, sources.shape[2:]))
 
 
-def some_of(held_out: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Up to ``most`` of the held-out images, evenly spread."""
-    places = np.linspace(0, len(held_out) - 1, min(most, len(held_out)))
-    return np.asarray(held_out[places.astype(np.int64)])
+def attacked_of(parts: Parts, test: LinkageTest | None, most: int) -> NDArray[np.int64]:
+    """The images that the linkage test releases, and then other held-out ones, evenly spread, if those are too few.
+
+    If most groups have one image, as those of patients often do, the linkage test alone would leave too few images to
+    measure reconstruction. most: their number, unless the linkage test releases more.
+    """
+    linked = parts.test[:0] if test is None else parts.test[test.released]
+    others = np.setdiff1d(parts.test, linked)
+    places = np.linspace(0, len(others) - 1, min(max(0, most - len(linked)), len(others)))
+    return np.concatenate((linked, others[places.astype(np.int64)]))
 
 
 def score(bench: Bench, attacked: Attacked) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from ldp_slicing.lab.advise.gather import controls, gather, unprotected
 from ldp_slicing.lab.advise.grid import Setting, tried_sides
 from ldp_slicing.lab.advise.intervals import Estimate
 from ldp_slicing.lab.advise.learning import Bench
-from ldp_slicing.lab.advise.measuring import Measurer
+from ldp_slicing.lab.advise.measuring import Measurer, attack_name
 from ldp_slicing.lab.advise.networks import FEW, Stopped
 from ldp_slicing.lab.advise.prepare import parameters_of, prepare, read, samples_of, settings_of
 from ldp_slicing.lab.advise.reconstruction import train_reconstructor
@@ -192,7 +192,8 @@ class _Run:
         self.measurer.costs.known = {name: (fixed, step) for name, (fixed, step) in plan["costs"].items()}
         counts, alive = plan["rounds"], self.grid[: plan["settings"]]
         shares = Shares.of(len(counts), judge=self.trains_judge)
-        self._judge(0, plan["judge"])
+        if self.work.get("round 1") is None:  # its time counts before the steps of the stage are chosen
+            self._judge(0)
         checked = any(rule.is_risk for rule in self.request.rules)
         for number, count in enumerate(counts):
             name = f"round {number + 1}"
@@ -213,9 +214,9 @@ class _Run:
                     break
                 self._begin(name, alive, steps, (0,), control=number == 0)
             alive = self._measure(name, (0,), control=number == 0)
-        for seed in SEEDS:
-            self._judge(seed, plan["judge"])
         if self.work.get("confirmation") is None:
+            for seed in SEEDS:
+                self._judge(seed)
             self._begin("confirmation", *self._affordable(alive, control=checked), SEEDS, control=checked)
         self._measure("confirmation", SEEDS, control=checked)
 
@@ -237,10 +238,10 @@ class _Run:
         found = gather(self.work.records, settings)
         return [one.setting for one in survivors(found, self.request.rules, count)]
 
-    def _judge(self, seed: int, steps: int) -> None:
+    def _judge(self, seed: int) -> None:
         if self.links:
             self.doing[0] = "training the network that compares images"
-            self.measurer.judge(seed, steps)
+            self.measurer.judge(seed, self.work.records["plan"]["judge"])
 
     def _plan(self) -> dict[str, Any]:
         """Choose what can be afforded, and say so. The steps of a stage are chosen when it begins."""
@@ -312,6 +313,8 @@ class _Run:
                 views[self.measurer.whole] = None
             for view in views:
                 mine = [one for one in chosen if one.view == view]
+                if self.work.get(attack_name(view, mine, seed, stage["attacking"])) is None:
+                    self._judge(seed)  # of a resumed run; it is not trained again for attacks that are done
                 what = counted(len(mine), "setting") if mine else "images with almost no noise"
                 self.doing[0] = f"{name}: attacking {what}"
                 self.measurer.attack(

@@ -31,6 +31,7 @@ class SourceSet:
     size: width and height of all image files; None if they differ. total: how many images there were to read.
     tried: how many of them were read or left out, and ``problems`` says why some were left out, by name.
     converted: whether they are colour images with equal channels, which are measured as grey.
+    remarks: what the owner may not expect of images that differ. smallest: the name of the image that sets their size.
     """
 
     images: NDArray[np.uint8]
@@ -42,6 +43,8 @@ class SourceSet:
     tried: int
     converted: bool = False
     problems: Mapping[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+    smallest: str = ""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -97,12 +100,14 @@ def read_sources(
             problems[items[i].name] = str(error)
             return None
 
-    first = [one for one in map(decode, chosen[:AT_ONCE]) if one is not None]
-    if not first:
+    begun = {items[i].name: one for i in chosen[:AT_ONCE] if (one := decode(i)) is not None}
+    if not begun:
         name, problem = next(iter(problems.items()))
         raise DataError(f"no image can be read; the first one is {name}: {problem}")
+    first = list(begun.values())
     shapes = {one.shape[:2] for one in first}
-    target = _common_size(shapes, largest)
+    smallest = min(begun, key=lambda name: min(begun[name].shape[:2])) if len(shapes) > 1 else ""
+    target, others = _common_size(shapes, largest, smallest), 0
     grey = all(one.ndim == 2 or has_equal_channels(one) for one in first)
     images, kept, sizes, tried = list[NDArray[np.uint8]](), list[SourceItem](), set[tuple[int, int]](), 0
     with ThreadPoolExecutor() as pool:
@@ -116,6 +121,9 @@ def read_sources(
                         problems[items[i].name] = str(error)
                         continue
                     kept.append(items[i])
+                    others += (
+                        (not has_equal_channels(pixels) if pixels.ndim == 3 else False) if grey else pixels.ndim == 2
+                    )
                     sizes.add((pixels.shape[1], pixels.shape[0]))
             tried += len(part)
     names = sorted({one.label for one in kept if one.label})
@@ -127,7 +135,18 @@ def read_sources(
     one_size = next(iter(sizes)) if len(sizes) == 1 else None
     converted = grey and any(one.ndim == 3 for one in first)
     counts = len(items), tried
-    return SourceSet(np.stack(images), labels, tuple(names), groups, one_size, *counts, converted, problems)
+    remarks = []
+    if one_size is None:
+        remarks.append(f"images differ in size: the centre of each is cut out and shrunk to {target[0]} x {target[1]}")
+    if others:
+        how, kind = ("in colour", "grey") if grey else ("grey", "colour")
+        remarks.append(
+            f"{counted(others, 'image')} {'is' if others == 1 else 'are'} {how}, but measured as {kind} images like "
+            "the rest, so the results do not apply to them: measure and release them in a run of their own"
+        )
+    smallest = smallest if max(target) < largest else ""
+    found = np.stack(images), labels, tuple(names), groups, one_size
+    return SourceSet(*found, *counts, converted, problems, tuple(remarks), smallest)
 
 
 def shrink_all(sources: SourceSet, side: int) -> SourceSet:
@@ -155,10 +174,11 @@ def check_enough(sources: SourceSet) -> None:
         raise DataError(f"all images are of the class {sources.classes[0]!r}: there is nothing to learn; see --labels")
     if sources.classes and min(counts.values()) < 4:
         rare = sources.classes[min(counts, key=lambda kind: counts[kind])]
+        more = "--images or --minutes reads more" if sources.tried < sources.total else "leave out small classes"
         raise DataError(
             f"{counted(min(counts.values()), 'image')} of the {len(sources.labels):,} that were read "
             f"{'is' if min(counts.values()) == 1 else 'are'} of the class {rare!r}: every class needs 4 or more; "
-            "--images reads more"
+            f"{more}. If folders are people and not classes, use --labels none --groups folder"
         )
     several = {kind: len(np.unique(sources.units[sources.labels == kind])) for kind in counts}
     if min(several.values()) < 2:
@@ -176,8 +196,11 @@ def check_enough(sources: SourceSet) -> None:
         raise DataError(f"{len(sources.labels)} images are too few to measure anything: use 16 or more")
 
 
-def _common_size(shapes: set[tuple[int, int]], largest: int) -> tuple[int, int]:
-    """(width, height) of all images: their own if it is one and not too large, else a common part of it."""
+def _common_size(shapes: set[tuple[int, int]], largest: int, smallest: str) -> tuple[int, int]:
+    """(width, height) of all images: their own if it is one and not too large, else a common part of it.
+
+    smallest: the name of the smallest image, if they differ.
+    """
     if len(shapes) == 1:
         ((height, width),) = shapes
     else:
@@ -188,7 +211,7 @@ def _common_size(shapes: set[tuple[int, int]], largest: int) -> tuple[int, int]:
     if min(height, width) < SMALLEST:
         raise DataError(
             f"images of {width} x {height} pixels are too small to measure: both sides need {SMALLEST} pixels or more; "
-            "see --sizes"
+            f"{f'leave out {smallest}, or ' if smallest else ''}see --sizes"
         )
     return width, height
 
