@@ -320,6 +320,13 @@ def test_an_interrupt_stops_the_training_of_a_reconstructor(
     assert "stopped before the first epoch; run the same command again to resume" in stopped.output
 
 
+@pytest.mark.parametrize("options", [("--mode", "reconstructed-public"), ("--public", "pets")])
+def test_public_images_and_their_mode_go_together(data: Path, tmp_path: Path, options: tuple[str, str]) -> None:
+    ran = run(data, tmp_path / "out", *options)
+    assert ran.exit_code == 2
+    assert "needs --public SET" in ran.output
+
+
 def test_a_stopped_run_resumes_and_a_finished_one_stays(data: Path, tmp_path: Path) -> None:
     first = run(data, tmp_path / "out", "--minutes", "0")
     assert first.exit_code == 0
