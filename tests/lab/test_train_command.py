@@ -9,7 +9,7 @@ import pickle
 import shutil
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +37,7 @@ from ldp_slicing.lab.run_folder import lock_folder
 from ldp_slicing.lab.train_command import default_recipe, make_task, open_set
 from ldp_slicing.lab.train_faces_command import open_people
 from ldp_slicing.plan import Plan
+from ldp_slicing.torch import Reconstructor
 from tests.release.helpers import plant
 
 RNG = np.random.default_rng(3)
@@ -301,6 +302,29 @@ def test_an_interrupt_ends_the_epoch_and_training_can_be_resumed(
     times.append(2)
     assert run(data, tmp_path / "aborted").exit_code in (128 + signal.SIGINT, 128 + number)
     assert not (tmp_path / "aborted" / "result.json").exists()
+
+
+@pytest.mark.usefixtures("_default_handlers")
+def test_an_interrupt_stops_the_training_of_a_reconstructor(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fit(*_: Any, report: Callable[[int, float], None], **__: Any) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        report(30, 1.0)
+
+    monkeypatch.setattr(Reconstructor, "fit", fit)
+    stopped = run(data, tmp_path / "out", "--mode", "reconstructed")
+    assert stopped.exit_code == 128 + signal.SIGTERM
+    for done in (0, 30):
+        assert f"first training a reconstructor, {done} of 3,000 steps" in stopped.output
+    assert "stopped before the first epoch; run the same command again to resume" in stopped.output
+
+
+@pytest.mark.parametrize("options", [("--mode", "reconstructed-public"), ("--public", "pets")])
+def test_public_images_and_their_mode_go_together(data: Path, tmp_path: Path, options: tuple[str, str]) -> None:
+    ran = run(data, tmp_path / "out", *options)
+    assert ran.exit_code == 2
+    assert "needs --public SET" in ran.output
 
 
 def test_a_stopped_run_resumes_and_a_finished_one_stays(data: Path, tmp_path: Path) -> None:

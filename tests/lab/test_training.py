@@ -482,6 +482,29 @@ def test_a_task_is_left_out_if_there_was_no_time_for_its_pretraining(tmp_path: P
     assert seen == [*(("pretraining-thirds-eps6", epoch) for epoch in range(3)), ("halves", 0)]  # it was resumed
 
 
+@pytest.mark.parametrize("mode", ["reconstructed", "reconstructed-public"])
+def test_the_training_of_a_reconstructor_is_reported_and_can_be_stopped(mode: InputMode, tmp_path: Path) -> None:
+    """It precedes the first epoch, and takes hours on a CPU."""
+    how, public = replace(TINY, epochs=1, reconstructor_steps=200), bright_or_dark(8)
+    task = TrainingTask(
+        "halves",
+        bright_or_dark(8),
+        how,
+        Plan.sliced(6.0, "Y7,Y6"),
+        mode=mode,
+        public=public if mode == "reconstructed-public" else None,
+    )
+    seen: list[tuple[int, int]] = []
+
+    def note(done: int, steps: int) -> None:
+        seen.append((done, steps))
+
+    limits = Limits(stop_requested=lambda: len(seen) == 3, reconstructing=note)
+    assert not [*train([task], CPU, tmp_path, limits)]
+    assert seen == [(0, 200), (2, 200), (4, 200)]
+    assert not [*tmp_path.glob("*.reconstructor.pt")]
+
+
 def test_public_images_are_released_again_every_few_epochs(tmp_path: Path) -> None:
     public, how = bright_or_dark(), replace(TINY, pad=2, reconstructor_steps=2)
     plan, options = Plan.sliced(6.0, "Y7,Y6"), {"mode": "reconstructed-public", "public": public}

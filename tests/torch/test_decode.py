@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.overrides import TorchFunctionMode
+from torch.utils.data import DataLoader, TensorDataset
 
 from ldp_slicing import LdpSlicingError, Plan, Slice, Slicer
 from ldp_slicing.errors import ImageError
 from ldp_slicing.torch import Decoder, simulate
+from ldp_slicing.torch.colours import colour_rows
 from ldp_slicing.torch.decode import _impose_block_mean
 from ldp_slicing.torch.likelihood import likelihood
 from ldp_slicing.torch.simulate import apply_view, to_rgb
@@ -243,6 +247,42 @@ WRONG = [
 def test_tensors_that_are_not_releases_are_refused(wrong: torch.Tensor) -> None:
     with pytest.raises(ImageError, match="release"):
         Decoder.fit(wrong, Plan.sliced(3.0, "Y7+Y4"))
+
+
+def test_what_holds_labels_beside_releases_is_refused() -> None:
+    images, plan = torch.zeros(2, 3, 4, 4, dtype=torch.uint8), Plan.sliced(3.0, "Y7+Y4")
+    for wrong in (TensorDataset(images, torch.arange(2)), DataLoader(TensorDataset(images, torch.arange(2)))):
+        with pytest.raises(ImageError, match=r"got (TensorDataset|list): .* images\(\)"):
+            Decoder.fit(wrong, plan)  # type: ignore[arg-type]
+
+
+class Allocations(TorchFunctionMode):
+    """Counts the tensors of at least so many numbers that torch's functions return, except changed arguments."""
+
+    def __init__(self, least: int) -> None:
+        super().__init__()
+        self.least, self.count = least, 0
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        is_new = isinstance(found, torch.Tensor) and not any(found is one for one in args)
+        self.count += is_new and found.numel() >= self.least
+        return found
+
+
+def test_fitting_to_single_images_takes_no_more_than_to_a_batch() -> None:
+    """``images()`` yields one release at a time, and the paper's plan has 4 million colours."""
+    plan = Plan.sliced(9.0, "Y7,Y6,Y5,Y4,Cb7,Cb6,Cr7,Cr6")
+    released = simulate(photographs_in_pieces(count=4)[:, :, :4, :4], plan, torch.Generator().manual_seed(1))
+    rows, _ = colour_rows(plan, torch.device("cpu"))
+    whole, single = Allocations(int(rows.max()) + 1), Allocations(int(rows.max()) + 1)
+    assert whole.least > released.numel()
+    with whole:
+        expected = Decoder.fit(released, plan).prior
+    with single:
+        found = Decoder.fit(released.split(1), plan).prior
+    assert torch.equal(found, expected)
+    assert single.count == whole.count
 
 
 def test_an_image_that_is_not_a_tensor_is_refused() -> None:

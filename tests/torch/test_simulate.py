@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ldp_slicing import Plan, Slicer, mask, view
 from ldp_slicing.audit.pixel_words import masks_of
 from ldp_slicing.comparison_sheet import view_image
-from ldp_slicing.errors import ImageError
+from ldp_slicing.errors import ImageError, LdpSlicingError
 from ldp_slicing.torch.simulate import apply_view, simulate, to_rgb
 from ldp_slicing.view import Prune, Size
 from tests.cases import COLOUR_PLANS, GREY_PLANS, PRUNES, SIZES, can_shrink
@@ -226,3 +226,10 @@ def test_a_generator_for_each_image_decides_its_release_alone() -> None:
             for one in (drawn, together)
         ]
         assert torch.allclose(*shares, atol=0.01)
+
+
+def test_arrays_and_unknown_outputs_are_refused() -> None:
+    with pytest.raises(ImageError, match=r"tensor .* got ndarray"):
+        simulate(np.zeros((1, 3, 4, 4), np.uint8), Plan.paper(20.0))  # type: ignore[arg-type]
+    with pytest.raises(LdpSlicingError, match=r"output must be .* got 'RGB'"):
+        simulate(torch.zeros(1, 3, 4, 4, dtype=torch.uint8), Plan.paper(20.0), output="RGB")

@@ -135,18 +135,15 @@ class Decoder:
         which increases the likelihood. The number of steps is small, because a prior that fits perfectly fits the
         noise.
         """
-        parts = [released] if isinstance(released, Tensor) else released
-        if not isinstance(parts, Iterable) or isinstance(parts, np.ndarray):
-            raise ImageError(
-                f"a decoder is fitted to a uint8 tensor [N, C, H, W] of releases; got {type(released).__name__}"
-            )
         device, counts = torch.device("cpu"), torch.zeros(0, dtype=torch.float64)
-        for part in (some for images in parts for some in torch.split(images, IMAGES_AT_ONCE)):
+        for part in _parts(released):
             if not len(counts):
                 device = part.device
                 table, rows = colour_rows(plan, device)
                 counts = torch.zeros(int(rows.max()) + 1, dtype=torch.float64, device=device)
-            counts += torch.bincount(look_up_colours(part, plan, table).flatten(), minlength=len(counts))
+            found = look_up_colours(part, plan, table).flatten()
+            # in place: a bincount has an entry for each of millions of colours, and a part may be one small image
+            counts.index_add_(0, found, counts.new_ones(1).expand(len(found)))
         if not counts.any():
             raise ImageError("there are no releases to fit a decoder to")
         channels = range(channel_count(plan))
@@ -184,6 +181,19 @@ class Decoder:
             decoded: Tensor = self(released[None])[0]
             return decoded
         return to_standard(self.expect(released), self._centre, self._deviation)
+
+
+def _parts(released: Tensor | Iterable[Tensor]) -> Iterator[Tensor]:
+    """Yield the releases that a decoder is fitted to, a limited number of images at once."""
+    is_one = isinstance(released, Tensor | np.ndarray) or not isinstance(released, Iterable)
+    images: Iterable[object] = [released] if is_one else released
+    for some in images:
+        if not isinstance(some, Tensor):
+            raise ImageError(
+                f"a decoder is fitted to uint8 tensors [N, C, H, W] of releases; got {type(some).__name__}: "
+                "a data set gives them without labels by its method images()"
+            )
+        yield from torch.split(some, IMAGES_AT_ONCE)
 
 
 def to_standard(expected: Tensor, centre: Tensor, deviation: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from ldp_slicing.errors import ImageError
+from ldp_slicing.errors import ImageError, LdpSlicingError
 from ldp_slicing.plan import COLOUR_BITS, Plan
 from ldp_slicing.view import Prune, Shrinking, Size, block_of, gain_of, shrinking_of
 
@@ -50,7 +50,7 @@ def simulate(
     CUDA graph, after one call with the same plans outside of the graph.
     """
     plans = (plan,) if isinstance(plan, Plan) else tuple(plan)
-    _check_arguments(batch, plans)
+    _check_arguments(batch, plans, output)
     colour = batch.shape[1] == 3
     distinct = {id(one): one for one in plans}  # comparing identities is cheaper than comparing plans
     tables = _tables_on_device(frozenset(distinct.values()), str(batch.device))
@@ -65,7 +65,11 @@ def simulate(
     return (to_rgb(released) if output == "rgb" and colour else released).to(torch.uint8)
 
 
-def _check_arguments(batch: Tensor, plans: tuple[Plan, ...]) -> None:
+def _check_arguments(batch: Tensor, plans: tuple[Plan, ...], output: str) -> None:
+    if not isinstance(batch, Tensor):
+        raise ImageError(f"simulate takes a uint8 tensor [N, C, H, W]; got {type(batch).__name__}")
+    if output not in ("rgb", "ycbcr"):
+        raise LdpSlicingError(f'output must be "rgb" or "ycbcr"; got {output!r}')
     bits = {one.word_bits for one in plans}
     is_image = batch.dtype == torch.uint8 and batch.ndim == 4 and batch.shape[1] in (1, 3)
     if not is_image or bits != {COLOUR_BITS if batch.shape[1] == 3 else 8}:

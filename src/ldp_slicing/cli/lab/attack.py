@@ -87,7 +87,7 @@ def attack(
     request = AttackRequest(name, chosen, plan, prune.prune, epochs)
     public, tested = (f"{len(split.labels):,}" for split in (chosen.train, chosen.test))
     err.print(f"attack {name}: the adversary has {public} images to train on, and attacks {tested} others")
-    with interruptible() as received, epoch_progress("attacking") as report:
+    with interruptible() as received, epoch_progress("attacking") as (report, _):
         limits = Limits(60 * minutes, stop_requested=lambda: bool(received))
         row = run_attack(request, folder, limits, device=device, report=report)
     if row is None:

@@ -100,8 +100,11 @@ def exit_if_interrupted(received: list[int]) -> None:
 
 
 @contextmanager
-def epoch_progress(activity: str) -> Iterator[Callable[[TrainingRun, Epoch], None]]:
-    """A progress bar over epochs, or one line per epoch without a terminal. Call the result after each epoch."""
+def epoch_progress(activity: str) -> Iterator[tuple[Callable[[TrainingRun, Epoch], None], Callable[[int, int], None]]]:
+    """A progress bar over epochs, or one line per epoch without a terminal.
+
+    Call the first result after each epoch, and the second with the steps done and all steps of a reconstructor.
+    """
     columns = (
         TextColumn(activity),
         BarColumn(),
@@ -123,4 +126,10 @@ def epoch_progress(activity: str) -> Iterator[Callable[[TrainingRun, Epoch], Non
             if not err.is_terminal:
                 err.print(f"{activity}: {run.epoch} of {total} epochs, {text}")
 
-        yield report
+        def reconstructing(done: int, steps: int) -> None:
+            text = f"first training a reconstructor, {done:,} of {steps:,} steps"
+            progress.update(bar, description=text)
+            if not err.is_terminal and done in (0, *(steps * part // 100 for part in (1, 10, 25, 50, 75, 100))):
+                err.print(f"{activity}: {text}")
+
+        yield report, reconstructing

@@ -105,6 +105,10 @@ def train(
     `ldp-slicing privatize` and has its card, the releases are used as they are.
     """
     check_slices(context, slices)
+    if (public is None) == (mode is ModeChoice.reconstructed_public):
+        raise LdpSlicingError(
+            f"--mode reconstructed-public needs --public SET, and no other mode takes it; got --mode {mode.value}"
+        )
     try:
         from ldp_slicing.lab.train_command import make_task, open_set
     except ModuleNotFoundError as error:

@@ -26,8 +26,10 @@ def train_with_progress(
     from ldp_slicing.lab.learners.training import Limits
     from ldp_slicing.lab.train_command import train_in_folder
 
-    with interruptible() as received, epoch_progress("training") as report:
-        limits = Limits(60 * minutes, compile=compiled, stop_requested=lambda: bool(received))
+    with interruptible() as received, epoch_progress("training") as (report, reconstructing):
+        limits = Limits(
+            60 * minutes, compile=compiled, stop_requested=lambda: bool(received), reconstructing=reconstructing
+        )
         row = train_in_folder(task, folder, limits, report=report, **options)
     if row is not None and row.finished:
         return row

@@ -12,6 +12,7 @@ from torch.nn import functional
 from ldp_slicing.lab.learners.decoding import fit_decoder
 from ldp_slicing.lab.learners.releases import Splits
 from ldp_slicing.lab.learners.task import TrainingTask
+from ldp_slicing.torch.reconstruct import Report
 from ldp_slicing.torch.simulate import apply_view, simulate, to_rgb
 
 RENEWED_AFTER = 5  # epochs
@@ -33,13 +34,14 @@ class Inputs:
         device: torch.device,
         generator: torch.Generator,
         folder: Path | None = None,
+        report: Report | None = None,
     ) -> None:
         self.task, self.device, self.generator = task, device, generator
         released = [torch.from_numpy(split.images).to(device) for split in splits]
         self._sources = released[0] if task.release == "every-epoch" and task.mode != "raw" else None
         if self._sources is not None:
             released = [_in_parts(images, self._simulate) for images in released]
-        self._decoder = fit_decoder(task, released[0].permute(0, 3, 1, 2), folder)
+        self._decoder = fit_decoder(task, released[0].permute(0, 3, 1, 2), folder, report)
         images, held_out, tested = map(self.prepare, released)
         pad, self._unknown = task.recipe.pad, 128 if self._decoder else 0
         self.padded = functional.pad(images, (0, 0, pad, pad, pad, pad), value=self._unknown)

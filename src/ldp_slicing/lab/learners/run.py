@@ -24,6 +24,7 @@ from ldp_slicing.lab.learners.models.face_networks import Dropout
 from ldp_slicing.lab.learners.objectives import OBJECTIVES
 from ldp_slicing.lab.learners.releases import Splits, release_splits
 from ldp_slicing.lab.learners.task import TrainingTask
+from ldp_slicing.torch.reconstruct import Report
 
 QUEUED_STEPS = 24  # that wait on the device, so that it has work while the host looks after another run
 Weights = Mapping[str, Tensor]
@@ -57,6 +58,7 @@ class TrainingRun:
     splits: what ``release_splits(task)`` returns, if it was called before.
     folder: where a reconstructor is kept, if any.
     start: the weights of the network of ``task.pretraining``; none if there is no such network.
+    report: called while a reconstructor is trained, as by ``Reconstructor.fit``.
     """
 
     def __init__(
@@ -66,11 +68,12 @@ class TrainingRun:
         splits: Splits | None = None,
         folder: Path | None = None,
         start: Weights = MappingProxyType({}),
+        report: Report | None = None,
     ) -> None:
         torch.backends.cudnn.benchmark = True  # every step has the same shapes, so searching for algorithms pays
         self.task = task
         generator = torch.Generator(device).manual_seed(task.seed)
-        self.inputs = Inputs(task, splits or release_splits(task), device, generator, folder)
+        self.inputs = Inputs(task, splits or release_splits(task), device, generator, folder, report)
         torch.manual_seed(task.seed)
         self.objective = OBJECTIVES[task.recipe.loss](task, self.inputs)
         if start:

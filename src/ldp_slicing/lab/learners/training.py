@@ -31,7 +31,10 @@ class Limits:
     side_by_side: runs that train at once.
     save_after: seconds between checkpoints of a run.
     compile: train with fused kernels, see ``Objective.compile``.
-    stop_requested: called at the end of each epoch; True stops there.
+    stop_requested: called at the end of each epoch, and of each hundredth part of the training of a reconstructor;
+    True stops there.
+    reconstructing: called with the steps done and all steps of a reconstructor, if one is trained before the first
+    epoch. The time limit does not stop it, because it cannot be continued.
     """
 
     seconds: float = float("inf")
@@ -39,6 +42,7 @@ class Limits:
     save_after: float = 60.0
     compile: bool = False
     stop_requested: Callable[[], bool] = lambda: False
+    reconstructing: Callable[[int, int], None] = lambda done, steps: None
     started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -105,6 +109,10 @@ def _pretrained(
             yield task, weights[path]
 
 
+class _StoppedError(Exception):
+    """A stop was requested before the first epoch."""
+
+
 class _Scheduler:
     """Which tasks wait, which are being released and which train.
 
@@ -144,7 +152,16 @@ class _Scheduler:
         if self.active and not self.released[0][-1].done():
             return None
         task, start, splits = self.released.popleft()
-        run = TrainingRun(task, self.device, splits.result(), self.folder, start)
+
+        def report(done: int, loss: float) -> None:
+            self.limits.reconstructing(done, task.recipe.reconstructor_steps)
+            if self.limits.stop_requested():
+                raise _StoppedError
+
+        try:
+            run = TrainingRun(task, self.device, splits.result(), self.folder, start, report)
+        except _StoppedError:
+            return None
         if self.limits.compile:
             run.objective.compile()
         if (path := checkpoint_path(task, self.folder)).is_file():
