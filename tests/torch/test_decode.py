@@ -226,6 +226,15 @@ def test_decoded_images_have_mean_128_for_every_budget(plan: Plan, prune: Prune)
                 assert float(found[c]) == 128
 
 
+@pytest.mark.parametrize("eps", [5.2, 20.0])
+def test_channels_without_content_are_not_saturated(eps: float) -> None:
+    """Grey images stored as RGB: Cb and Cr of their views are 128 everywhere, which a prior matches only nearly."""
+    sources = photographs_in_pieces(count=20)[:, :1].expand(-1, 3, -1, -1).contiguous()
+    released = simulate(sources, Plan.paper(eps), torch.Generator().manual_seed(1))
+    found = Decoder.fit(released, Plan.paper(eps))(released).float()
+    assert found.mean((0, 2, 3)).tolist() == pytest.approx([128] * 3, abs=4)
+
+
 @pytest.mark.parametrize("plan", [Plan.grey(200.0), Plan.grey(5000.0), Plan([Slice(0xFF, 400.0)], 8), Plan.grey(0.01)])
 def test_very_large_and_very_small_budgets(plan: Plan) -> None:
     sources = photographs_in_pieces(count=3)[:, :1].contiguous()

@@ -88,11 +88,16 @@ class Decoder:
             for c in range(len(prior))
         ]
         means, squares = (torch.stack(some, 1) for some in zip(*moments, strict=True))
-        mean, area = (means * frequency[:, None]).sum(0), block_of(prune) ** 2
-        degrees = 1 - 1 / area if area > 1 else 1.0  # the mean of a block is known, so it varies less
-        self._deviation = (((means - mean).square() * frequency[:, None]).sum(0) * degrees).sqrt().float()
-        self._centre = (mean if area == 1 else torch.full_like(mean, 128)).float()
-        self._means, self._variances = means.float(), (squares - means.square()).clamp_min_(0).float()
+        variances, area = (squares - means.square()).clamp_min_(0), block_of(prune) ** 2
+        mean, variance = ((some * frequency[:, None]).sum(0) for some in (means, variances))
+        # the share of a block's mean, relative to 128, that ``impose_block_mean`` leaves: all of it without pruning
+        left = torch.ones_like(mean)
+        if area > 1:
+            left = area * BLOCK_MEAN_VARIANCE[prune or ""] / (variance + area * BLOCK_MEAN_VARIANCE[prune or ""])
+        self._centre = (128 + (mean - 128) * left).float()
+        varies = 1 - (1 - left.square()) / area  # less where the mean of a block is known
+        self._deviation = (((means - mean).square() * frequency[:, None]).sum(0) * varies).sqrt().float()
+        self._means, self._variances = means.float(), variances.float()
         tables = (self._means, self._variances, self._centre, self._deviation)
         if not all(bool(table.isfinite().all()) for table in tables):
             raise LdpSlicingError(f"decoding {plan!r} gave numbers that are not finite")

@@ -166,9 +166,7 @@ class Reconstructor:
 
     def _fit_scale(self, released: Tensor) -> None:
         some = self.expect(released[:IMAGES_FOR_SCALE])
-        self._spread = some.std((0, 2, 3))
-        if block_of(self.prune) == 1:
-            self._centre = some.mean((0, 2, 3))
+        self._centre, self._spread = some.mean((0, 2, 3)), some.std((0, 2, 3))
 
     def _train(
         self,
