@@ -145,7 +145,7 @@ def test_held_out_groups_are_not_trained_on() -> None:
 
 @pytest.mark.parametrize(
     ("validation", "chosen"),
-    [([0.5, None, 0.7, 0.7], 2), ([0.7, 0.7, 0.5, 0.6], 0), ([None, None, None, None], 3), ([0.0, 0.0, 0.0, 0.0], 3)],
+    [([0.5, None, 0.7, 0.7], 3), ([0.7, 0.7, 0.5, 0.6], 1), ([None, None, None, None], 3), ([0.0, 0.0, 0.0, 0.0], 3)],
 )
 def test_the_row_names_the_epoch_whose_network_was_chosen(
     validation: list[float | None], chosen: int, monkeypatch: pytest.MonkeyPatch

@@ -132,10 +132,13 @@ class TrainingRun:
 
     @property
     def chosen(self) -> Epoch | None:
-        """The epoch that ``choose`` restores: the first with the best validation accuracy, or else the last."""
+        """The epoch that ``choose`` restores: the last with the best validation accuracy, or else the last of all.
+
+        Few held-out images often tie, and the later network has learnt for longer.
+        """
         validated = [epoch for epoch in self.history if epoch.validation_accuracy]
         if validated:
-            return max(validated, key=lambda epoch: epoch.validation_accuracy or 0.0)
+            return max(validated[::-1], key=lambda epoch: epoch.validation_accuracy or 0.0)
         return self.history[-1] if self.history else None
 
     @contextlib.contextmanager
@@ -206,7 +209,7 @@ class TrainingRun:
                 looks_at_test = look and not has_validation and self.objective.tests_every_epoch
                 tested = self.test_accuracy() if looks_at_test else None
                 best_before = max((epoch.validation_accuracy or 0.0 for epoch in self.history), default=0.0)
-                if validated is not None and validated > best_before:
+                if validated is not None and validated >= best_before:
                     self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
             done = Epoch(
                 epoch=self.epoch,
