@@ -361,6 +361,7 @@ def test_files_that_cannot_be_opened_are_listed(page: Any, tmp_path: Path) -> No
     status = page.locator("#status.problem")
     expect(status).to_contain_text("0.heic cannot be opened: it is damaged, or of a format", timeout=30_000)
     expect(status).to_contain_text("2 more files could not be opened.")
+    expect(status).not_to_contain_text("Opening", timeout=30_000)  # the last file opens
     assert len(status.text_content().split("\n")) == 6
     page.focus("#images .remove")
     page.keyboard.press("Enter")
