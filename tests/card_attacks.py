@@ -103,7 +103,7 @@ ATTACKS: dict[str, tuple[Callable[[str], str], str]] = {
     "a false unit": (_level(1, unit="all images of the world"), "levels[1].unit is"),
     "a false bound": (_level(1, advantage_bound=0.1), "levels[1].advantage_bound is 0.1"),
     "a bound where there is none": (_level(3, means="Nobody can tell."), "levels[3].means is 'Nobody can tell.'"),
-    "a key of an earlier version": (_level(3, vacuous=False), "unknown key 'vacuous'"),
+    "a key that no card has": (_level(3, vacuous=False), "unknown key 'vacuous'"),
     "a false level": (_level(2, epsilon=0.1), "levels[2].epsilon is 0.1"),
     "no levels": (_statement(lambda one: one.update(levels=[])), "levels has 0 levels"),
     "a level less": (_statement(lambda one: one["levels"].pop()), "levels has 3 levels"),
@@ -120,7 +120,7 @@ ATTACKS: dict[str, tuple[Callable[[str], str], str]] = {
         _statement(
             lambda one: one.update(most_spent_on_one_source=dict.fromkeys(one["most_spent_on_one_source"], 1e308))
         ),
-        "a number on it is too large to compute with",
+        "the eps spent on an image cannot be less than that of all its pixels; got 1e+308",
     ),
     "a false colour": (_statement(lambda one: one["view"].update(colour="none")), "view.colour is 'none'"),
     "an unknown pruning": (_statement(lambda one: one["view"].update(prune="all")), "prune must be one of"),
@@ -139,8 +139,8 @@ ATTACKS: dict[str, tuple[Callable[[str], str], str]] = {
     "an impossible width": (_statement(lambda one: one.update(width=[9, 4])), "at least one pixel"),
     "three widths": (_statement(lambda one: one["width"].append(9)), "width must be two integers"),
     "too few pixels": (_level(3, why="1 pixel, each at the plan's epsilon"), "has 1 pixels"),
-    "an unknown version": (_changed(lambda card: card.update(card=99)), "version 99 is unknown"),
-    "an earlier version": (_changed(lambda card: card.update(card=2)), "unknown key 'complete'"),
+    "an unknown version": (_changed(lambda card: card.update(card=99)), "it has version 99"),
+    "an earlier version": (_changed(lambda card: card.update(card=2)), "it has version 2"),
     "a version that is a text": (_changed(lambda card: card.update(card="3")), "card must be an integer"),
     "an unknown layout": (_changed(lambda card: card.update(keystream_layout=9)), "keystream layout 9 is unknown"),
     "a layout that is true": (

@@ -35,7 +35,7 @@ def words() -> str:
         "SIZE": SIZE,
         "PADDED_SIZE": PADDED_SIZE,
         "NOT_PROTECTED": NOT_PROTECTED,
-        "READ_THIS": READ_THIS[CARD_VERSION],
+        "READ_THIS": READ_THIS,
         "TABLE_VERSION": table_version(),
         "KINDS": KINDS,
         "SAME_SHARE": SAME_SHARE,

@@ -18,7 +18,7 @@ from ldp_slicing.sets import MANIFEST_NAME, card_beside
 from ldp_slicing.storage import LocalStorage, Storage, write_file
 from ldp_slicing.strict_json import fields, parse, shown
 
-MANIFEST_VERSION = 2  # version 1 did not state it
+MANIFEST_VERSION = 2  # no earlier one was in a released version
 LISTED = 1000  # files of a folder that are looked at if it has no manifest
 LINE_BYTES = 1 << 16  # the longest line: names of files and members have at most 4,096 bytes
 RELEASED = "released"  # status of a release
@@ -26,7 +26,7 @@ LOST = "lost"  # status of a release whose file is gone
 AGAIN = "released again"  # status of a release that replaced a lost one
 _REQUIRED = {"output": str, "sha256": str, "status": str}
 _SIZE = {"width": int, "height": int, "word_bits": int}  # only of a lost release: nobody can look
-_OPTIONAL = {**_SIZE, "member": str, "frames": int, "manifest": int}
+_OPTIONAL = {**_SIZE, "member": str, "frames": int}
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -51,7 +51,7 @@ def write_manifest(place: Storage, lines: Iterable[dict[str, Any]]) -> None:
     ``height`` and ``word_bits``; one inside a tar or Parquet file has ``member``; a video or multi-frame DICOM file has
     ``frames``.
     """
-    write_file(place, MANIFEST_NAME, (_encode_line(line, MANIFEST_VERSION) for line in lines))
+    write_file(place, MANIFEST_NAME, map(_encode_line, lines))
 
 
 def read_manifest(place: Storage) -> Iterator[dict[str, Any]]:
@@ -71,16 +71,12 @@ def read_manifest(place: Storage) -> Iterator[dict[str, Any]]:
             else f"has no {MANIFEST_NAME}: the run did not finish, this is a part of a set (name the whole folder), or "
             f"it is not a folder of releases{detail}"
         ) from None
-    versions = set[int]()
     with file:
         for number, text in enumerate(_split(file), 1):
             try:
-                version, line = _read_line(text)
+                line = _read_line(text)
             except LdpSlicingError as error:
                 raise DamagedManifestError(f"line {number} is not a valid manifest line: {error}") from None
-            versions.add(version)
-            if len(versions) > 1:
-                raise DamagedManifestError(f"line {number} has another version than the lines before it")
             yield line
 
 
@@ -96,15 +92,14 @@ def is_lost(place: Storage, line: dict[str, Any]) -> bool:
     return line["status"] == LOST and not place.exists(line["output"])
 
 
-def _read_line(text: bytes) -> tuple[int, dict[str, Any]]:
-    """Return the version and the content of a line, or raise LdpSlicingError.
+def _read_line(text: bytes) -> dict[str, Any]:
+    """Return the content of a line, or raise LdpSlicingError.
 
     The manifest comes from somebody else and is not trusted. A line has exactly one text for its content.
     """
-    line = fields(parse(text, most_bytes=LINE_BYTES), _REQUIRED, _OPTIONAL)
-    version = line.pop("manifest", 1)
-    if version not in (1, MANIFEST_VERSION):
-        raise LdpSlicingError(f"version {version} is unknown; this software reads 1 to {MANIFEST_VERSION}")
+    line = fields(parse(text, most_bytes=LINE_BYTES), {"manifest": int, **_REQUIRED}, _OPTIONAL)
+    if (version := line.pop("manifest")) != MANIFEST_VERSION:
+        raise LdpSlicingError(f"it has version {version}, and this software reads version {MANIFEST_VERSION}")
     if line["status"] not in (RELEASED, LOST, AGAIN):
         raise LdpSlicingError(f"the status {shown(line['status'])} is unknown")
     if not _SHA256.fullmatch(line["sha256"]):
@@ -115,14 +110,14 @@ def _read_line(text: bytes) -> tuple[int, dict[str, Any]]:
         raise LdpSlicingError("a lost release has width, height and word_bits, and no other has")
     if min(line.get(key, 1) for key in _SIZE) < 1 or line.get("frames", 2) < 2:
         raise LdpSlicingError("a width, a height, a number of bits or a number of frames is too small")
-    if _encode_line(line, version) != text:
+    if _encode_line(line) != text:
         raise LdpSlicingError("it is not written as this software writes it")
-    return version, line
+    return line
 
 
-def _encode_line(line: dict[str, Any], version: int) -> bytes:
-    head = {} if version == 1 else {"manifest": version}
-    return json.dumps(head | {key: line[key] for key in (*_REQUIRED, *_OPTIONAL) if key in line}).encode() + b"\n"
+def _encode_line(line: dict[str, Any]) -> bytes:
+    stated = {key: line[key] for key in (*_REQUIRED, *_OPTIONAL) if key in line}
+    return json.dumps({"manifest": MANIFEST_VERSION} | stated).encode() + b"\n"
 
 
 def _stays_inside(output: str) -> bool:

@@ -5,7 +5,7 @@ an entry states in which version of the table it was added, and a newer entry of
 version on. A card names the version that it was written with, so its sentence can always be checked.
 
 ``nearest`` and ``risk`` decide by numbers and texts of the table alone, so that a port needs nothing but the JSON file.
-If their rules change, the version of the table has to rise, and cards of earlier versions keep the earlier rules.
+If their rules change, so does FIRST_TABLE: cards of earlier versions are then unreadable, or need the earlier rules.
 
 Tests: tests/test_measured.py.
 """
@@ -27,8 +27,7 @@ TABLE = Path(__file__).with_name("measured.json")
 Kind = Literal["identity", "reconstruction", "content"]
 KINDS: tuple[Kind, ...] = ("identity", "reconstruction", "content")  # what an attacker learns, the most harmful first
 SAME_SHARE = 1e-6  # by how much the shares of a slice may differ between plans of one family
-BUDGET_FIRST = 6  # the version of the table from which on ``nearest`` looks at budgets before sizes
-MORE_IS_RECOGNISABLE = 8  # the version from which on no verdict is passed on to releases that reveal more
+FIRST_TABLE = 9  # the earliest version of the table that is read; none before it was in a released version
 RECOGNISABLE = "treat these releases as recognisable"  # an advice
 NOTHING = "No attack was measured for this plan and view, and eps alone does not tell what an attacker can see."
 
@@ -126,9 +125,9 @@ def table_version() -> int:
 @cache
 def entries(version: int) -> tuple[Measured, ...]:
     """Return the entries that count in a version of the table."""
-    if not 1 <= version <= table_version():
+    if not FIRST_TABLE <= version <= table_version():
         raise LdpSlicingError(
-            f"version {version} of the table of measured settings is unknown: this software knows 1 to "
+            f"version {version} of the table of measured settings is unknown: this software knows {FIRST_TABLE} to "
             f"{table_version()}; a later one may know it"
         )
     return tuple(Measured.from_dict(one) for one in latest(read_table()["measured"], version))
@@ -139,26 +138,21 @@ def latest(content: Iterable[dict[str, Any]], version: int) -> list[dict[str, An
     return list({one["name"]: one for one in content if one["since"] <= version}.values())
 
 
-def nearest(
-    known: Sequence[Measured], plan: Plan, prune: Prune, pixels: int | None, version: int = BUDGET_FIRST
-) -> Measured | None:
+def nearest(known: Sequence[Measured], plan: Plan, prune: Prune, pixels: int | None) -> Measured | None:
     """Return the entry that says most about releases of this plan and view, with at most this many pixels each.
 
     It has the same plan but for its eps, and the same view. Of these, the most harmful kind of attack counts. Then
     those count whose budget is at least as large, or else those with the largest one: what an attack got at a small
     budget must not speak for a large one. Of these, the smallest size that is at least as large is chosen, or else the
     largest one (None: the largest one); and then the smallest budget.
-
-    Before version 6 of the table, the size was chosen first.
     """
     same = [one for one in known if one.prune == prune and one.is_family_of(plan)]
     if not same:
         return None
     harm = min(KINDS.index(one.kind) for one in same)
     same = [one for one in same if KINDS.index(one.kind) == harm]
-    if version >= BUDGET_FIRST:
-        enough = min(plan.epsilon, max(one.epsilon for one in same))
-        same = [one for one in same if one.epsilon >= enough]
+    enough = min(plan.epsilon, max(one.epsilon for one in same))
+    same = [one for one in same if one.epsilon >= enough]
     size = _at_least(pixels, [one.pixels for one in same])
     same = [one for one in same if one.pixels == size]
     epsilon = _at_least(plan.epsilon, [one.epsilon for one in same])
@@ -172,11 +166,11 @@ def risk(plan: Plan, prune: Prune, pixels: int | None, *, releases: int = 1, ver
     table; by default that of this software.
 
     What an attack failed to do at the measured setting says nothing about releases that reveal more: people are clearly
-    visible in the average of a large release whose eps is small. From version 8 on, the advice for such releases is
-    to treat them as recognisable.
+    visible in the average of a large release whose eps is small. The advice for such releases is to treat them as
+    recognisable.
     """
     version = table_version() if version is None else version
-    entry = nearest(entries(version), plan, prune, pixels, version)
+    entry = nearest(entries(version), plan, prune, pixels)
     if entry is None:
         return Risk(version, None, NOTHING)
     more, less = list[str](), list[str]()
@@ -186,20 +180,24 @@ def risk(plan: Plan, prune: Prune, pixels: int | None, *, releases: int = 1, ver
     if pixels is not None and pixels != entry.pixels:
         larger = pixels > entry.pixels
         (more if larger else less).append("more pixels" if larger else "fewer pixels")
-    if releases > 1:
-        more.append(f"several releases of one source (up to {releases:,})")
-    careful = more and entry.kind != "content" and version >= MORE_IS_RECOGNISABLE
-    advice = RECOGNISABLE if careful else entry.advice
-    return Risk(version, entry.name, f"{entry.sentence}{_difference(more, less)}: {advice}.")
+    advice = RECOGNISABLE if (more or releases > 1) and entry.kind != "content" else entry.advice
+    return Risk(version, entry.name, f"{entry.sentence}{_difference(more, less, releases)}: {advice}.")
 
 
-def _difference(more: list[str], less: list[str]) -> str:
+def _difference(more: list[str], less: list[str], releases: int) -> str:
     """Say how releases differ from the measured ones: in what reveals more, and in what reveals less."""
-    if not more and not less:
+    said = f"; these releases have {', but '.join(' and '.join(some) for some in (more, less) if some)}"
+    if releases > 1:
+        repeated = f"one source has up to {releases:,} of"
+        if more or less:
+            said += f", {'and' if more else 'but'} {repeated} them"
+        else:
+            said = f"; {repeated} these releases"
+    elif not more and not less:
         return ""
-    if not more or not less:
-        return f"; these releases have {' and '.join(more or less)}, so expect {'more' if more else 'less'}"
-    return f"; these releases have {' and '.join(more)}, but {' and '.join(less)}"
+    if less and (more or releases > 1):
+        return said
+    return f"{said}, so expect {'less' if less else 'more'}"
 
 
 def _at_least(wanted: float | None, measured: Sequence[float]) -> float:

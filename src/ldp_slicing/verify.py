@@ -366,7 +366,7 @@ def _check_card(place: Storage, card_name: str, contents: _Contents, report: Ver
     stated = {statement.plan.word_bits for statement in card.statements}
     if card.random_names and contents.telling_name:
         yield f"does not say that file names are visible, but {contents.telling_name} is not a random name"
-    if contents.series and not card.series and card.version > 2:
+    if contents.series and not card.series:
         yield "does not say that the UIDs of DICOM files tell which of them belong together"
     if unsaid := sorted(contents.kept - set(card.kept)):
         yield f"does not mention data kept beside the images: {', '.join(unsaid)}"

@@ -25,7 +25,7 @@ def filled(path: Path) -> Ledger:
     ledger = Ledger(path)
     for number in range(3):
         policy = RunPolicy(bytes([number]), is_owners=False, spend=True)
-        intents = [Intent(b"name", bytes([i] * 32), None, Plan.paper(20.0), "haar") for i in range(number + 1)]
+        intents = [Intent(b"name", bytes([i] * 32), None, Plan.paper(20.0), "haar", 1) for i in range(number + 1)]
         approvals = ledger.approve(intents, policy)
         ledger.finish([approval.entry for approval in approvals if number < 2])
     return ledger

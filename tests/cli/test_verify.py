@@ -112,7 +112,7 @@ def test_other_paths_are_refused(name: str, why: str, target: Path) -> None:
         ),
         ('"status"', '"output": "1.png", "status"', "the key 'output' occurs twice"),
         (", ", ",", "not written as this software writes it"),
-        ('{"manifest": 2', '{"manifest": 7', "version 7 is unknown"),
+        ('{"manifest": 2', '{"manifest": 7', "it has version 7, and this software reads version 2"),
     ],
 )
 def test_a_changed_manifest_is_wrong(old: str, new: str, why: str, target: Path) -> None:

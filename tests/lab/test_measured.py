@@ -8,7 +8,7 @@ import pytest
 from ldp_slicing.lab.advise.committed import read_reports
 from ldp_slicing.lab.measured import EXPERIMENTS, extend, main, measured, to_json
 from ldp_slicing.lab.rows import Measurement, Row, read_rows, rows_to_json
-from ldp_slicing.measured import TABLE, latest, read_table, table_version
+from ldp_slicing.measured import FIRST_TABLE, TABLE, latest, read_table, table_version
 from ldp_slicing.plan import Plan
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -71,14 +71,14 @@ def test_entries_are_appended_and_never_changed(tmp_path: Path) -> None:
         return json.loads(table.read_text())
 
     first = run(faces(0.5))
-    assert (first["table"], len(first["measured"])) == (1, 1)
+    assert (first["table"], len(first["measured"])) == (FIRST_TABLE, 1)
     assert run(faces(0.5)) == first
     second = run(faces(0.6), faces(0.1, size=28))
-    assert second["table"] == 2
+    assert second["table"] == FIRST_TABLE + 1
     assert second["measured"][:1] == first["measured"]
     assert [(one["name"], one["since"]) for one in second["measured"][1:]] == [
-        ("lfw-112-paper-haar-eps20-identity", 2),
-        ("lfw-28-paper-haar-eps20-identity", 2),
+        ("lfw-112-paper-haar-eps20-identity", FIRST_TABLE + 1),
+        ("lfw-28-paper-haar-eps20-identity", FIRST_TABLE + 1),
     ]
     (results / "white-box.json").write_text(rows_to_json("white-box", [faces(0.9)]))
     assert main(["--check", "--results", str(results), "--table", str(table)]) == 1

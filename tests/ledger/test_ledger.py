@@ -37,7 +37,7 @@ def digest(name: str) -> bytes:
 
 
 def intent(item: str, pixels: str, file: str | None = None, plan: Plan = COLOUR, frame: int = 0) -> Intent:
-    return Intent(item.encode(), digest(pixels), digest(file) if file else None, plan, "haar", frame)
+    return Intent(item.encode(), digest(pixels), digest(file) if file else None, plan, "haar", 1, frame)
 
 
 @pytest.fixture
@@ -45,12 +45,12 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger(tmp_path / "deep" / "ledger.sqlite")
 
 
-def most_spent(ledger: Ledger, sources: list[tuple[bytes, list[int]]], pixels: int = 1) -> list[Spent]:
+def most_spent(ledger: Ledger, sources: list[tuple[bytes, list[int]]]) -> list[Spent]:
     """Ask the ledger about the releases of some sources, each given by its stream and the numbers of its releases."""
     with closing(sqlite3.connect(":memory:", isolation_level=None, uri=True)) as database:
-        database.execute("CREATE TABLE run_releases (unit INTEGER, number INTEGER, stream BLOB, pixels INTEGER)")
-        rows = [(unit, number, stream, pixels) for unit, (stream, numbers) in enumerate(sources) for number in numbers]
-        database.executemany("INSERT INTO run_releases VALUES (?, ?, ?, ?)", rows)
+        database.execute("CREATE TABLE run_releases (unit INTEGER, number INTEGER, stream BLOB)")
+        rows = [(unit, number, stream) for unit, (stream, numbers) in enumerate(sources) for number in numbers]
+        database.executemany("INSERT INTO run_releases VALUES (?, ?, ?)", rows)
         return LedgerJoin(database, ledger).most_spent(("SELECT * FROM run_releases", ()))
 
 
@@ -169,7 +169,7 @@ def test_the_source_with_most_spent_is_found_by_either_eps(ledger: Ledger) -> No
     """Many sources with more eps per released pixel do not hide one with more per source pixel."""
     spending = RunPolicy(b"run 1", is_owners=False, spend=True)
     many = [one(ledger, intent(f"{i}-{k}.png", f"source {i}"), spending) for i in range(6) for k in range(3)]
-    (wide,) = ledger.approve([Intent(b"wide.png", b"w" * 32, None, COLOUR, "dct")], spending)
+    (wide,) = ledger.approve([Intent(b"wide.png", b"w" * 32, None, COLOUR, "dct", 1)], spending)
     found = most_spent(ledger, [(spending.identity, [approval.entry]) for approval in (*many, wide)])
     assert max(one.source_pixel_epsilon for one in found) == pytest.approx(64 * COLOUR.realised_epsilon)
     assert max(one.epsilon for one in found) == pytest.approx(3 * COLOUR.realised_epsilon)
@@ -178,9 +178,9 @@ def test_the_source_with_most_spent_is_found_by_either_eps(ledger: Ledger) -> No
 def test_releases_of_several_sizes_count_with_their_own_pixels(ledger: Ledger) -> None:
     """A release of full size, and a shrunk one. The card of the second must not count the first as small."""
     spending = replace(SECOND, spend=True)
-    whole = one(ledger, intent("a", "x"))  # as an entry of an earlier version: its size is not recorded
+    whole = one(ledger, replace(intent("a", "x"), released=12_000_000))
     small = one(ledger, replace(intent("a", "x"), size=224, released=37_632), spending)
-    (found,) = most_spent(ledger, [(spending.identity, [small.entry])], pixels=12_000_000)
+    (found,) = most_spent(ledger, [(spending.identity, [small.entry])])
     epsilon = Fraction(intent("a", "x").plan.realised_epsilon)
     assert found.releases == 2
     assert found.image_epsilon == round_up(epsilon * (12_000_000 + 37_632))
@@ -409,78 +409,6 @@ def test_whatever_is_damaged_in_a_ledger_is_a_ledger_error(tmp_path: Path) -> No
     assert failed > 50
 
 
-OLD_SCHEMA = """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
-CREATE TABLE plans (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, epsilon REAL NOT NULL,
-    dependents INTEGER NOT NULL, about TEXT NOT NULL);
-CREATE TABLE releases (id INTEGER PRIMARY KEY, pixels BLOB NOT NULL, file BLOB, stream BLOB NOT NULL,
-    item BLOB NOT NULL, plan INTEGER NOT NULL REFERENCES plans, done INTEGER NOT NULL DEFAULT 0,
-    claims INTEGER NOT NULL DEFAULT 1, time INTEGER NOT NULL, UNIQUE (stream, item, pixels, plan));
-CREATE INDEX by_pixels ON releases (pixels);
-CREATE INDEX by_file ON releases (file) WHERE file IS NOT NULL;
-"""
-
-
-def test_a_ledger_of_the_first_version_keeps_working(tmp_path: Path) -> None:
-    path = tmp_path / "l.sqlite"
-    with closing(Ledger(path)) as new:
-        one(new, intent("a.png", "a", "A"))
-        one(new, intent("b.png", "b"))
-        identity = new.identity
-    with closing(sqlite3.connect(path)) as database:
-        kept = {
-            table: database.execute(f"SELECT {columns} FROM {table}").fetchall()
-            for table, columns in (
-                ("meta", "*"),
-                ("plans", "*"),
-                ("releases", "id, pixels, file, stream, item, plan, done, claims, time"),
-            )
-        }
-    path.unlink()
-    with closing(sqlite3.connect(path)) as database:
-        database.executescript(OLD_SCHEMA)
-        for table, rows in kept.items():
-            marks = ", ".join("?" * len(rows[0]))
-            database.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
-        database.execute("DELETE FROM meta WHERE name = 'session'")
-        database.execute("UPDATE meta SET value = 1 WHERE name = 'version'")
-        database.commit()
-    path.chmod(0o600)
-    for _ in range(2):
-        with closing(Ledger(path)) as old:
-            assert (old.identity, old.total().releases) == (identity, 2)
-            assert "released before, once" in (one(old, intent("x.png", "a"), SECOND).problem or "")
-            assert "released before, once" in (one(old, intent("x.png", "c", "A"), SECOND).problem or "")
-            formed = replace(intent("b.png", "b"), forms=(digest("form"),))  # seen again, it is known by its form
-            assert "released before" in (one(old, formed, SECOND).problem or "")
-            other = replace(intent("y.png", "another depth"), forms=(digest("form"),))
-            assert "released before, once" in (one(old, other, SECOND).problem or "")
-
-
-def test_a_ledger_of_the_second_version_keeps_working(tmp_path: Path) -> None:
-    path = tmp_path / "l.sqlite"
-    with closing(Ledger(path)) as new:
-        one(new, intent("a.png", "a", "A"))
-        one(new, intent("o.png", "o"), RunPolicy(b"owner", is_owners=True))
-    with closing(sqlite3.connect(path)) as database, database:
-        for index in ("by_content", "by_mark_content"):
-            database.execute(f"DROP INDEX {index}")
-        for table in ("runs", "merged", "marks"):
-            database.execute(f"DROP TABLE {table}")
-        for column in ("voided", "released"):
-            database.execute(f"ALTER TABLE releases DROP COLUMN {column}")
-        database.execute("CREATE INDEX by_content ON releases (content, stream, session)")
-        database.execute("UPDATE meta SET value = 2 WHERE name = 'version'")
-    for _ in range(2):
-        with closing(Ledger(path)) as old:
-            assert (old.total().releases, old.total().voided) == (2, 0)
-            assert "released before, once" in (one(old, intent("x.png", "a"), SECOND).problem or "")
-            assert {(run.stream, run.is_owners, run.target) for run in old.runs()} == {
-                (b"run 1", False, None),
-                (b"owner", True, None),
-            }
-
-
 def test_sources_with_a_common_form_are_one(ledger: Ledger) -> None:
     def formed(item: str, pixels: str, *forms: str) -> Intent:
         return replace(intent(item, pixels), forms=tuple(map(digest, forms)))
@@ -522,9 +450,9 @@ def steps_for_equal_images(count: int, kind: str, ledger: Ledger) -> int:
     if kind == "refused rows":
         return steps_of(ledger._database, lambda: release(SECOND))
     with closing(sqlite3.connect(":memory:", isolation_level=None, uri=True)) as database:
-        database.execute("CREATE TABLE run_releases (unit INTEGER, number INTEGER, stream BLOB, pixels INTEGER)")
-        rows = ((0 if kind == "frames" else unit, entry, FIRST.identity, 9) for unit, entry in enumerate(entries))
-        database.executemany("INSERT INTO run_releases VALUES (?, ?, ?, ?)", rows)
+        database.execute("CREATE TABLE run_releases (unit INTEGER, number INTEGER, stream BLOB)")
+        rows = ((0 if kind == "frames" else unit, entry, FIRST.identity) for unit, entry in enumerate(entries))
+        database.executemany("INSERT INTO run_releases VALUES (?, ?, ?)", rows)
         joined = LedgerJoin(database, ledger)
         assert joined.most_spent(("SELECT * FROM run_releases", ()))[0].releases == count
         return steps + steps_of(database, lambda: joined.most_spent(("SELECT * FROM run_releases", ())))
@@ -562,10 +490,10 @@ def test_a_file_that_is_not_a_ledger_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "l.sqlite"
     Ledger(path).close()
     database = sqlite3.connect(path)
-    database.execute("UPDATE meta SET value = 4 WHERE name = 'version'")
+    database.execute("UPDATE meta SET value = 3 WHERE name = 'version'")
     database.commit()
     database.close()
-    with pytest.raises(LedgerError, match="version 4"):
+    with pytest.raises(LedgerError, match="version 3, and this software reads version 4"):
         Ledger(path)
     path.write_bytes(b"this is no database" * 100)
     with pytest.raises(LedgerError, match="not a database"):
@@ -599,7 +527,7 @@ got = 0
 plan = Plan.paper(20.0)
 for batch in range(20):
     names = [b"%d" % i for i in range(10 * batch, 10 * batch + 10)]
-    intents = [Intent(name, hashlib.sha256(name).digest(), None, plan, "haar") for name in names]
+    intents = [Intent(name, hashlib.sha256(name).digest(), None, plan, "haar", 1) for name in names]
     approvals = [approval for approval in ledger.approve(intents, policy) if not approval.problem]
     ledger.finish([approval.entry for approval in approvals])
     got += len(approvals)

@@ -28,7 +28,7 @@ def digest(name: str) -> bytes:
 def enter(
     ledger: Ledger, pixels: str, policy: RunPolicy, *, file: str | None = None, form: str | None = None
 ) -> Approval:
-    made = Intent(pixels.encode(), digest(pixels), digest(file) if file else None, PLAN, "haar")
+    made = Intent(pixels.encode(), digest(pixels), digest(file) if file else None, PLAN, "haar", 1)
     (approval,) = ledger.approve([replace(made, forms=(digest(form),) if form else ())], policy)
     return approval
 

@@ -37,7 +37,7 @@ for opened in range(2):
         names = [f"{opened}-{batch}-{i}".encode() for i in range(1 + 40 * (batch == 3))]
         digests = [name.rjust(32, b"x") for name in names]
         approvals = ledger.approve(
-            [Intent(name, digest, None, plan, "haar") for name, digest in zip(names, digests, strict=True)], policy
+            [Intent(name, digest, None, plan, "haar", 1) for name, digest in zip(names, digests, strict=True)], policy
         )
         os.write(marks, b"".join(digests))  # from here on somebody may hold these releases
         ledger.finish([approval.entry for approval in approvals])

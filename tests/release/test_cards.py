@@ -110,7 +110,7 @@ def test_no_earlier_card_is_present_while_something_is_released(tmp_path: Path) 
 def test_a_card_that_this_run_did_not_write_is_not_replaced(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", small_images(2))
     assert release(source, tmp_path / "out").complete
-    for content, why in (('{"card": 2, "statements": []}', "another run wrote it"), ("notes", "it is not a card")):
+    for content, why in (('{"card": 6, "statements": []}', "another run wrote it"), ("notes", "it is not a card")):
         (tmp_path / "out" / CARD_NAME).write_text(content)
         with pytest.raises(ReleaseError, match=why):
             prepare(source, tmp_path / "out", SETTINGS)

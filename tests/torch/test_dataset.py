@@ -628,13 +628,3 @@ def test_an_array_beside_the_image_is_refused() -> None:
     item = {"image": PIL.Image.new("RGB", (4, 4)), "copy": np.zeros((4, 4, 3), np.uint8)}
     with pytest.raises(ImageError, match="may be an image"):
         ReleasedDataset([item], Slicer(Plan.paper(20.0)))
-
-
-def test_stores_of_version_1_can_be_opened(tmp_path: Path) -> None:
-    made = ReleasedDataset([(np.zeros((4, 4, 3), np.uint8), 7)], Slicer(Plan.paper(20.0)), store=tmp_path / "s")
-    about = json.loads((tmp_path / "s/index.json").read_text())
-    del about["keys"]
-    (tmp_path / "s/index.json").write_text(json.dumps(about | {"version": 1}))
-    (image, label), (same, _) = ReleasedDataset.open(tmp_path / "s")[0], made[0]
-    assert np.array_equal(image, same)
-    assert label == 7

@@ -40,17 +40,21 @@ export function risk(plan, prune, pixels, releases = 1) {
   if (plan.epsilon < entry.epsilon) less.push("a smaller budget");
   if (pixels > entry.pixels) more.push("more pixels");
   if (pixels < entry.pixels) less.push("fewer pixels");
-  if (releases > 1) more.push(`several releases of one source (up to ${grouped(releases)})`);
-  const advice = more.length && entry.kind !== "content" ? RECOGNISABLE : entry.advice;
-  return { table: TABLE_VERSION, entry: entry.name, sentence: `${entry.sentence}${difference(more, less)}: ${advice}.` };
+  const advice = (more.length || releases > 1) && entry.kind !== "content" ? RECOGNISABLE : entry.advice;
+  const sentence = `${entry.sentence}${difference(more, less, releases)}: ${advice}.`;
+  return { table: TABLE_VERSION, entry: entry.name, sentence };
 }
 
-/** @param {string[]} more  @param {string[]} less  @returns {string} */
-function difference(more, less) {
-  if (!more.length && !less.length) return "";
-  const have = "; these releases have ";
-  if (more.length && less.length) return `${have}${more.join(" and ")}, but ${less.join(" and ")}`;
-  return `${have}${[...more, ...less].join(" and ")}, so expect ${more.length ? "more" : "less"}`;
+/** @param {string[]} more  @param {string[]} less  @param {number} releases  @returns {string} */
+function difference(more, less, releases) {
+  let said = `; these releases have ${[more, less].filter((some) => some.length).map((some) => some.join(" and ")).join(", but ")}`;
+  if (releases > 1) {
+    const repeated = `one source has up to ${grouped(releases)} of`;
+    if (more.length || less.length) said += `, ${more.length ? "and" : "but"} ${repeated} them`;
+    else said = `; ${repeated} these releases`;
+  } else if (!more.length && !less.length) return "";
+  if (less.length && (more.length || releases > 1)) return said;
+  return `${said}, so expect ${less.length ? "less" : "more"}`;
 }
 
 /** Whether the plan differs from the entry's at most in its eps. @param {Measured} entry  @param {Plan} plan */

@@ -16,7 +16,6 @@ from typing import Any, BinaryIO
 from ldp_slicing.card.prose import (
     CARD_VERSION,
     EQUALITY,
-    FORMS,
     NAMES,
     NOT_COMPLETE,
     NOT_PROTECTED,
@@ -48,7 +47,7 @@ class Card:
 
     ``random_names``: file names were replaced by random ones. ``owners_key``: equal sources have equal releases.
     ``kept``: names of the data released beside the images, which is not protected. ``complete``: the run released
-    everything that it can. ``version`` and ``software`` are those that wrote the card.
+    everything that it can. ``software`` wrote the card.
     ``series``: the UIDs of DICOM files tell which of them belong together.
     """
 
@@ -57,7 +56,6 @@ class Card:
     owners_key: bool = False
     kept: tuple[str, ...] = ()
     complete: bool = True
-    version: int = CARD_VERSION
     software: str = f"ldp-slicing {__version__}"
     series: bool = False
 
@@ -93,8 +91,6 @@ class Card:
             right = card.to_dict()
         except CardError:
             raise
-        except OverflowError:  # a number that fits a float, but not its product with the number of pixels
-            raise CardError("a number on it is too large to compute with") from None
         except ValueError as error:  # every LdpSlicingError is one
             raise CardError(str(error)) from None
         for where, said, meant in differences(content, right):
@@ -146,14 +142,14 @@ class Card:
     def to_dict(self) -> dict[str, Any]:
         """Return the card as JSON values."""
         return {
-            "card": self.version,
+            "card": CARD_VERSION,
             "software": self.software,
             "keystream_layout": LAYOUT_VERSION,
-            **({"complete": self.complete} if self.version > 2 else {}),
-            "statements": [statement.to_dict(self.version) for statement in self.statements],
+            "complete": self.complete,
+            "statements": [statement.to_dict() for statement in self.statements],
             "not_protected": list(self.not_protected),
             "kept_beside": list(self.kept),
-            "read_this": list(READ_THIS[self.version]),
+            "read_this": list(READ_THIS),
         }
 
     def to_json(self) -> str:
@@ -167,12 +163,11 @@ class Card:
             parts.append("released beside the images, without protection: " + ", ".join(self.kept) + ".")
         if not self.complete:
             parts.append(NOT_COMPLETE)
-        return "\n".join([*parts, *READ_THIS[self.version]])
+        return "\n".join([*parts, *READ_THIS])
 
 
-_CARD = {"card": int, "software": str, "keystream_layout": int, "statements": list}
+_CARD = {"card": int, "software": str, "keystream_layout": int, "complete": bool, "statements": list}
 _CARD |= {"not_protected": list, "kept_beside": list, "read_this": list}
-_CARD_OF = {2: _CARD, 3: _CARD | {"complete": bool}}  # by form
 
 
 def _read_card(content: object) -> Card:
@@ -180,22 +175,20 @@ def _read_card(content: object) -> Card:
     if not isinstance(content, dict) or "card" not in content:
         raise CardError("it is not a card")
     version = typed(content["card"], int, "card")
-    if version not in READ_THIS:
-        known = ", ".join(map(str, READ_THIS))
-        raise CardError(f"version {version} is unknown: this software reads {known}; a later one may read it")
-    found = fields(content, _CARD_OF[FORMS[version]])
+    if version != CARD_VERSION:
+        raise CardError(f"it has version {version}, and this software reads version {CARD_VERSION}")
+    found = fields(content, _CARD)
     if found["keystream_layout"] != LAYOUT_VERSION:
         layout = found["keystream_layout"]
         raise CardError(f"keystream layout {layout} is unknown: this software knows {LAYOUT_VERSION}")
     if len(found["statements"]) > MOST_STATEMENTS:
         raise CardError(f"there are {len(found['statements']):,} statements; a card has at most {MOST_STATEMENTS}")
     return Card(
-        tuple(read_statement(one, version, f"statements[{i}]") for i, one in enumerate(found["statements"])),
+        tuple(read_statement(one, f"statements[{i}]") for i, one in enumerate(found["statements"])),
         random_names=NAMES not in found["not_protected"],
         owners_key=EQUALITY in found["not_protected"],
         kept=tuple(typed(name, str, "kept_beside") for name in found["kept_beside"]),
-        complete=found.get("complete", True),
-        version=version,
+        complete=found["complete"],
         software=found["software"],
-        series=version > 2 and SERIES in found["not_protected"],
+        series=SERIES in found["not_protected"],
     )

@@ -44,11 +44,15 @@ class Level:
             return "This promise does not stop anybody from telling two values apart."
         return f"Anybody who has to choose between two values is right {self.limit} of the time."
 
-    def bound_as_of(self, version: int) -> dict[str, Any]:
-        """Return the bound as JSON values, as a card of this version has it."""
-        if version == 2:
-            return {"advantage_bound": advantage_bound_of_version_2(self.epsilon), "vacuous": self.is_vacuous}
-        return {"advantage_bound": self.advantage_bound, "means": self.means}
+    def to_dict(self) -> dict[str, Any]:
+        """Return the level as JSON values."""
+        return {
+            "unit": self.unit,
+            "epsilon": self.epsilon,
+            "advantage_bound": self.advantage_bound,
+            "means": self.means,
+            "why": self.why,
+        }
 
 
 def advantage_bound(epsilon: float) -> float:
@@ -59,8 +63,3 @@ def advantage_bound(epsilon: float) -> float:
     with localcontext(prec=60):
         growth = Fraction(Decimal(min(epsilon, 1000.0)).exp().next_plus())
     return round_up((growth - 1) / (2 * (growth + 1)))
-
-
-def advantage_bound_of_version_2(epsilon: float) -> float:
-    """Return the bound as cards of version 2 have it, from the C library's tanh."""
-    return min(0.5, math.nextafter(math.tanh(epsilon / 2) / 2 * (1 + 2**-50), 1.0))

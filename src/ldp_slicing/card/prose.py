@@ -1,12 +1,12 @@
-"""The sentences of a card, by version.
+"""The sentences of a card.
 
-A version that was published never changes: to change a sentence, raise CARD_VERSION and keep the old one.
+Cards of one version are read, because no other was released. A card must stay readable for as long as its releases
+exist: once the software is released, changing a sentence means raising CARD_VERSION and keeping the old sentence, too.
 """
 
 from __future__ import annotations
 
-CARD_VERSION = 6  # rises whenever the text of a card changes
-FORMS = {2: 2, 3: 3, 4: 3, 5: 3, 6: 3}  # by version: the first version with the same fields
+CARD_VERSION = 6
 
 NAMES = "file names and folders"
 EQUALITY = "which sources are equal: they were released under an owner's key, so equal sources have equal releases"
@@ -28,15 +28,9 @@ _AVERAGING = (
     "Averaging n x n released pixels removes noise, so a larger image of the same scene reveals more at the same eps "
     "per pixel."
 )
-_AVERAGING_3 = f"{_AVERAGING} The attacks were measured on images of 32 x 32 and 112 x 112 pixels."
 _RANDOMNESS = (
     "The bounds are exact for ideal random bits. The noise comes from AES-256 instead: an adversary of limited "
     "computing power gains at most its advantage in telling AES-256 from random bits, added to each advantage above."
-)
-_NO_LIMIT_3 = (
-    "Where there is no limit, only measured attacks tell what an adversary can see. Networks reconstructed "
-    "recognisable faces from single releases of the paper's plan at eps 5.2 and more per pixel. An attack that "
-    "failed does not show that a better one fails."
 )
 _NO_LIMIT = (
     "Where there is no limit, only measured attacks tell what an adversary can see. Networks reconstructed faces from "
@@ -44,37 +38,16 @@ _NO_LIMIT = (
     "person in the source at eps 2.4 per pixel, and nearly all at eps 5.2. An attack that failed does not show that a "
     "better one fails."
 )
-_PLANS_3 = (
-    "An eps compares settings of one plan only. Between plans, compare what attacks have measured: thick slices "
-    "and amplified detail can reveal more at a smaller eps."
-)
 _PLANS = (
     "Compare eps only within one plan. Between plans, compare what attacks recovered: thick slices and amplified "
     "detail can reveal more at a smaller eps."
-)
-_ITS_WRITERS_WORD_3 = (
-    "Pruning and shrinking before the noise, the number of releases of one source and whose key was used cannot be "
-    "checked from the releases: there the card is its writer's word."
 )
 _ITS_WRITERS_WORD = (
     "The releases show neither pruning and shrinking before the noise, nor the number of releases of one source, nor "
     "whose key was used, and the plan and its eps only roughly: there the card is its writer's word."
 )
 _LARGE = f"{_AVERAGING} The attacks were measured on images of at most 224 x 224 pixels. Larger images reveal more."
-READ_THIS = {  # by version: every version that was ever written can be read
-    2: (
-        _SAME_SOURCE,
-        "Where a bound is vacuous, only measured attacks tell what an adversary can see. Networks reconstructed "
-        "recognisable faces from single releases of the paper's plan at eps 5.2 and more per pixel. Thick slices and "
-        "amplified detail may reveal more at the same eps.",
-        _AVERAGING_3,
-        _RANDOMNESS,
-    ),
-    3: (_SAME_SOURCE, _NO_LIMIT_3, _PLANS_3, _AVERAGING_3, _RANDOMNESS, _ITS_WRITERS_WORD_3),
-    4: (_SAME_SOURCE, _NO_LIMIT_3, _PLANS_3, _LARGE, _RANDOMNESS, _ITS_WRITERS_WORD_3),
-    5: (_SAME_SOURCE, _NO_LIMIT_3, _PLANS, _LARGE, _RANDOMNESS, _ITS_WRITERS_WORD),
-    6: (_SAME_SOURCE, _NO_LIMIT, _PLANS, _LARGE, _RANDOMNESS, _ITS_WRITERS_WORD),
-}
+READ_THIS = (_SAME_SOURCE, _NO_LIMIT, _PLANS, _LARGE, _RANDOMNESS, _ITS_WRITERS_WORD)
 WITHOUT_VOIDED = (
     "without releases that the owner says were destroyed before anybody received them, which nobody else can check"
 )

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from ldp_slicing.card.levels import Level
-from ldp_slicing.card.prose import CARD_VERSION, EXPLANATION, FORMS, WITHOUT_VOIDED
+from ldp_slicing.card.prose import EXPLANATION, WITHOUT_VOIDED
 from ldp_slicing.errors import CardError
 from ldp_slicing.measured import Risk, risk, table_version
 from ldp_slicing.plan import Plan, kind_of_pixels
@@ -21,7 +21,7 @@ from ldp_slicing.value_range import ValueRange
 from ldp_slicing.view import BLOCK, Padded, Prune, Size, block_of, check_size, pruning, sizing
 from ldp_slicing.wording import counted, number
 
-SPENT_ON = {2: ("released_pixel", "source_pixel"), 3: ("released_pixel", "source_pixel", "image")}  # by form
+SPENT_ON = ("released_pixel", "source_pixel", "image")
 
 
 @dataclass(frozen=True)
@@ -216,30 +216,27 @@ class Statement:
         released = round_up(epsilon)
         return released, round_up(epsilon * dependents), round_up(Fraction(released) * self.pixels)
 
-    def to_dict(self, version: int = CARD_VERSION) -> dict[str, Any]:
-        """Return the statement as JSON values, as a card of this version has it."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the statement as JSON values."""
         plan = self.plan
-        content = {
+        return {
             "releases": self.count,
             "most_releases_of_one_source": self.times,
-            "most_spent_on_one_source": dict(zip(SPENT_ON[FORMS[version]], self.most_spent, strict=False)),
+            "most_spent_on_one_source": dict(zip(SPENT_ON, self.most_spent, strict=True)),
             **({} if self.unvoided is None else {"without_voided": self._without_voided()}),
             "width": list(self.width),
             "height": list(self.height),
             "view": {
                 "colour": "YCbCr (JFIF)" if plan.is_colour else "grey",
                 "prune": self.prune or "none",
-                **({} if version == 2 else {"size": sizing(self.size)}),
+                "size": sizing(self.size),
                 **({} if self.value_range is None else {"range": str(self.value_range)}),
             },
             "output": self.output if plan.is_colour else "grey",
             "plan": plan.to_dict(),
-            "levels": [
-                {"unit": level.unit, "epsilon": level.epsilon, **level.bound_as_of(version), "why": level.why}
-                for level in self.levels
-            ],
+            "levels": [level.to_dict() for level in self.levels],
+            "measured": self.risk.to_dict(),
         }
-        return content if version == 2 else content | {"measured": self.risk.to_dict()}
 
     def _without_voided(self) -> dict[str, Any]:
         named = zip(("releases", "released_pixel", "source_pixel"), self.unvoided or (), strict=True)

@@ -25,7 +25,7 @@ from typing import Any
 from ldp_slicing.lab.advise.committed import FOLDER, PACKAGED, Report, findings_of, list_page, read_reports
 from ldp_slicing.lab.advise.findings import ADVISE, SHORT
 from ldp_slicing.lab.rows import Metrics, Row, plan_name, read_rows
-from ldp_slicing.measured import RECOGNISABLE, TABLE, Kind, Measured, latest, shares_of
+from ldp_slicing.measured import FIRST_TABLE, RECOGNISABLE, TABLE, Kind, Measured, latest, shares_of
 from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, Plan
 from ldp_slicing.presets import Preset
 from ldp_slicing.view import Prune
@@ -299,7 +299,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     rows = [row for name in EXPERIMENTS for row in read_rows(asked.results / f"{name}.json")]
     reports = read_reports(asked.results)
-    empty = {"table": 0, "measured": [], "presets": []}
+    empty = {"table": FIRST_TABLE - 1, "measured": [], "presets": []}
     table = json.loads(asked.table.read_text(encoding="utf-8")) if asked.table.exists() else empty
     extended = extend(table, measured(rows, reports))
     made = {asked.table: to_json(extended)}

@@ -116,7 +116,7 @@ class LedgerDatabase:
         return f"(SELECT * FROM releases WHERE content IN ({chosen}))", tuple(files)  # noqa: S608
 
     def _spent(self, selection: Selection) -> Spent:
-        return add_up(self._database.execute(spent_query(selection[0]), (0, *selection[1])).fetchall())
+        return add_up(self._database.execute(spent_query(selection[0]), selection[1]).fetchall())
 
     def unite(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         """Make the two contents of each pair one: their digests belong to the same source."""

@@ -43,12 +43,12 @@ RESEMBLES = (
 class Intent:
     """A release about to be made.
 
-    ``file`` is the SHA-256 of the bytes that the source was decoded from. ``frame`` is the number of a frame in its
-    file, from 1, or 0 for a still image; questions about a whole file are asked with its first frame. ``forms`` are the
-    digests of its common forms (``digests.common_digests``): the same values at another bit depth have one in common.
-    ``marks`` are the parts of its coarse fingerprint, none for a frame. ``size`` is what the source is shrunk to, as in
-    ``Slicer``, or None if it keeps its size: it is part of the view. ``released`` is the number of pixels of the
-    release. ``mapping`` says how its values are mapped to a range, if they are; it is part of the view, too.
+    ``file`` is the SHA-256 of the bytes that the source was decoded from. ``released`` is the number of pixels of the
+    release. ``frame`` is the number of a frame in its file, from 1, or 0 for a still image; questions about a whole
+    file are asked with its first frame. ``forms`` are the digests of its common forms (``digests.common_digests``): the
+    same values at another bit depth have one in common. ``marks`` are the parts of its coarse fingerprint, none for a
+    frame. ``size`` is what the source is shrunk to, as in ``Slicer``, or None if it keeps its size: it is part of the
+    view. ``mapping`` says how its values are mapped to a range, if they are; it is part of the view, too.
     """
 
     item: bytes
@@ -56,11 +56,11 @@ class Intent:
     file: bytes | None
     plan: Plan
     prune: Prune
+    released: int
     frame: int = 0
     forms: tuple[bytes, ...] = ()
     marks: tuple[bytes, ...] = ()
     size: Size = None
-    released: int | None = None
     mapping: str = ""
 
 

@@ -26,7 +26,7 @@ from ldp_slicing.digests import frame
 from ldp_slicing.errors import KeyFileError, LedgerError
 from ldp_slicing.files import create_durably, lock_folder, make_folder, sync_file, sync_folder
 from ldp_slicing.keys import new_key_file, read_key_file
-from ldp_slicing.ledger.schema import LEDGER_VERSION, NEW, UPGRADES
+from ldp_slicing.ledger.schema import LEDGER_VERSION, SCHEMA
 
 BUSY_SECONDS = 60.0
 VARIABLE = "LDP_SLICING_LEDGER"
@@ -177,21 +177,15 @@ def _write_new(path: Path, key: bytes, identity: bytes | None = None, **marks: i
         database.execute("PRAGMA journal_mode = WAL")  # one writer and many readers at the same time
         database.execute("PRAGMA synchronous = FULL")
         database.execute("BEGIN IMMEDIATE")
-        for statements in NEW:
-            _run_all(database, statements)
+        lines = (line.partition("--")[0] for line in SCHEMA.splitlines())
+        for statement in "\n".join(lines).split(";"):  # ``executescript`` would commit the transaction
+            database.execute(statement)
         check = keyed_digest(key, "check", b"")
         values = {"version": LEDGER_VERSION, "id": identity or secrets.token_bytes(16), "check": check, "session": 0}
         database.executemany("INSERT INTO meta VALUES (?, ?)", (values | marks).items())
         database.execute("COMMIT")
     with path.open("rb+") as file:  # SQLite has merged and removed the log
         sync_file(file)
-
-
-def _run_all(database: sqlite3.Connection, statements: str) -> None:
-    """Run statements in the transaction that is open; ``executescript`` would commit it."""
-    lines = (line.partition("--")[0] for line in statements.splitlines())
-    for statement in "\n".join(lines).split(";"):
-        database.execute(statement)
 
 
 def _check_whole(path: Path) -> None:
@@ -225,18 +219,15 @@ def _is_cut_off(path: Path) -> bool:
 
 
 def _prepare(path: Path, key: bytes, database: sqlite3.Connection) -> None:
-    """Check version and key, and bring a ledger of an earlier version up to date."""
+    """Check version and key."""
     database.execute("PRAGMA journal_mode = WAL")
     if read_meta(database, "check") != keyed_digest(key, "check", b""):
         raise LedgerError(f"the key beside the ledger {path} belongs to another ledger; restore the right one")
-    if read_meta(database, "version") in UPGRADES:
-        database.execute("PRAGMA synchronous = FULL")
-        database.execute("BEGIN IMMEDIATE")
-        for statements in UPGRADES.get(read_meta(database, "version"), ()):  # none if another process was faster
-            _run_all(database, statements)
-        database.execute("COMMIT")
     if (version := read_meta(database, "version")) != LEDGER_VERSION:
-        raise LedgerError(f"the ledger {path} has version {version}; this software reads {LEDGER_VERSION}")
+        raise LedgerError(
+            f"the ledger {path} has version {version}, and this software reads version {LEDGER_VERSION}: use the "
+            "version of the software that wrote it"
+        )
 
 
 def read_meta(database: sqlite3.Connection, name: str) -> Any:  # noqa: ANN401

@@ -26,14 +26,14 @@ from ldp_slicing.wording import counted
 class RunRecord:
     """A run, as the ledger knows it: the identity of its key, where it writes, and whether the owner has voided it.
 
-    ``target`` and ``state`` are None for a run of an earlier version. All runs with one owner's key are one record.
+    All runs with one owner's key are one record.
     """
 
     stream: bytes
     is_owners: bool
     began: int
-    target: str | None
-    state: str | None
+    target: str
+    state: str
     releases: int
     voided: int | None
     because: str | None

@@ -35,13 +35,10 @@ class Spent:
 
 
 def spent_query(selection: str, *, plans: str = "plans") -> str:
-    """Return SQL for the rows that ``add_up`` takes, from a table of releases and the table of plans.
-
-    Its first value is the number of pixels of releases that kept the size of their source.
-    """
+    """Return SQL for the rows that ``add_up`` takes, from a table of releases and the table of plans."""
     return (
         "SELECT COUNT(*), SUM(1 - done), MAX(time), plans.epsilon, plans.dependents, voided, "  # noqa: S608
-        "SUM(COALESCE(released, ?)) "
+        "SUM(released) "
         f"FROM {selection} AS chosen JOIN {plans} AS plans ON plans.id = chosen.plan GROUP BY plan, voided"
     )
 

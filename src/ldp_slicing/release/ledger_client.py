@@ -105,11 +105,11 @@ def intent_of(request: ReleaseRequest, slicer: Slicer) -> Intent:
         request.file,
         slicer.plan,
         slicer.prune,
+        request.released,
         frame=request.frame,
         forms=request.forms,
         marks=request.marks,
         size=slicer.size if request.is_shrunk else None,
-        released=request.released,
         mapping=request.mapping,
     )
 

@@ -28,21 +28,17 @@ INSERT OR IGNORE INTO held SELECT unit, content FROM own;
 INSERT OR IGNORE INTO held SELECT unit, in_files.content
     FROM (SELECT DISTINCT unit, file FROM own WHERE file IS NOT NULL) AS files
     CROSS JOIN in_files ON in_files.file = files.file;
-CREATE TEMP TABLE sizes (unit INTEGER PRIMARY KEY, pixels INTEGER);
-INSERT INTO sizes SELECT unit, MAX(pixels) FROM asked GROUP BY unit;
 CREATE TEMP TABLE totals (
-    content BLOB PRIMARY KEY, times, epsilon, source, image, whole, kept_times, kept, kept_source
+    content BLOB PRIMARY KEY, times, epsilon, source, image, kept_times, kept, kept_source
 ) WITHOUT ROWID;
-INSERT INTO totals SELECT mine.content, COUNT(*), SUM(epsilon), SUM(epsilon * dependents),
-    SUM(epsilon * COALESCE(released, 0)), SUM(epsilon * (released IS NULL)),
+INSERT INTO totals SELECT mine.content, COUNT(*), SUM(epsilon), SUM(epsilon * dependents), SUM(epsilon * released),
     SUM(1 - voided), SUM(epsilon * (1 - voided)), SUM(epsilon * dependents * (1 - voided))
     FROM (SELECT DISTINCT content FROM held) AS mine
     CROSS JOIN ledger.releases AS every INDEXED BY by_content ON every.content = mine.content
     CROSS JOIN ledger.plans AS plans ON plans.id = plan GROUP BY mine.content;
 CREATE TEMP TABLE added AS SELECT unit, SUM(times) AS times, SUM(epsilon) AS epsilon, SUM(source) AS source,
-    SUM(image) + SUM(whole) * pixels AS image,
-    SUM(kept_times) AS kept_times, SUM(kept) AS kept, SUM(kept_source) AS kept_source
-    FROM held CROSS JOIN totals ON totals.content = held.content JOIN sizes USING (unit) GROUP BY unit
+    SUM(image) AS image, SUM(kept_times) AS kept_times, SUM(kept) AS kept, SUM(kept_source) AS kept_source
+    FROM held CROSS JOIN totals ON totals.content = held.content GROUP BY unit
 """
 # The entries that the run has not copied yet, and what they need to be recognised by.
 _COPY = """
@@ -63,10 +59,9 @@ _CANDIDATES = "SELECT unit FROM added ORDER BY {} DESC LIMIT 4"  # more than one
 
 
 class LedgerJoin:
-    """The ledger as seen from a run's database. ``asked`` is SQL for (unit, number, stream, pixels) of releases.
+    """The ledger as seen from a run's database. ``asked`` is SQL for (unit, number, stream) of releases.
 
-    A unit is a source; the releases of one video share a unit. ``number`` is the release's number in the ledger, and
-    ``pixels`` are those of the source.
+    A unit is a source; the releases of one video share a unit. ``number`` is the release's number in the ledger.
     A ledger that lacks one of them, or has it from another stream, is older than the run and is refused.
     """
 
@@ -97,8 +92,7 @@ class LedgerJoin:
             units = {unit for order in orders for (unit,) in run(_CANDIDATES.format(order)).fetchall()}
             chosen = "(SELECT * FROM ledger.releases WHERE content IN (SELECT content FROM held WHERE unit = ?))"
             query = spent_query(chosen, plans="ledger.plans")
-            sizes = {unit: run("SELECT pixels FROM sizes WHERE unit = ?", (unit,)).fetchone() for unit in units}
-            return [add_up(run(query, (*sizes[unit], unit)).fetchall()) for unit in sorted(units)]
+            return [add_up(run(query, (unit,)).fetchall()) for unit in sorted(units)]
 
     def copy_entries(self) -> None:
         """Copy the run's entries into its own database: from the copies a lost ledger can be made again."""
@@ -118,7 +112,7 @@ class LedgerJoin:
         """Provide the temporary table ``asked``, all of whose releases the ledger knows."""
         run = self._database.execute
         try:
-            run("CREATE TEMP TABLE asked (unit INTEGER, number INTEGER, stream BLOB, pixels INTEGER)")
+            run("CREATE TEMP TABLE asked (unit INTEGER, number INTEGER, stream BLOB)")
             run("BEGIN")  # one view of the ledger for all statements
             run(f"INSERT INTO asked {asked[0]}", asked[1])
             unknown = (
@@ -137,7 +131,7 @@ class LedgerJoin:
             with contextlib.suppress(sqlite3.Error):
                 if self._database.in_transaction:
                     run("COMMIT")
-                for table in ("asked", "own", "in_files", "held", "sizes", "totals", "added"):
+                for table in ("asked", "own", "in_files", "held", "totals", "added"):
                     run(f"DROP TABLE IF EXISTS temp.{table}")
 
     def _unreadable(self, error: sqlite3.Error) -> LedgerError:

@@ -304,7 +304,7 @@ def not_kept(state: RunState) -> list[str]:
 def ledger_entries(bits: int | None = None) -> Selection:
     """Select the entries of releases in the ledger: of one word length, or of all ever made, lost ones included."""
     entries = (
-        "SELECT release, number, stream, source_pixels FROM ledger_entries "
+        "SELECT release, number, stream FROM ledger_entries "
         "JOIN releases ON releases.id = release JOIN outputs USING (path)"
     )
     if bits is None:

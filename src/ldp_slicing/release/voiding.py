@@ -39,10 +39,6 @@ def void_run(ledger: Ledger, name: str, because: str) -> tuple[RunRecord, int]:
 
 def _check_destroyed(run: RunRecord) -> None:
     """Refuse a run whose key or any of whose outputs is where the run left it."""
-    if run.target is None or run.state is None:
-        raise ReleaseError(
-            f"run {run.id} was made by an earlier version, which did not record where it wrote: it stays counted"
-        )
     folder, _, output = run.target.rpartition("/")
     target: Storage = remote(folder) if is_remote(folder) else LocalStorage(Path(folder or "/"))
     state = Path(run.state)

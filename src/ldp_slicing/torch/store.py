@@ -39,7 +39,7 @@ from ldp_slicing.torch.labels import from_column, to_column
 from ldp_slicing.view import Prune, Size, to_rgb
 
 INDEX_NAME = "index.json"
-FOLDER_VERSION = 2  # version 1 had no keys
+FOLDER_VERSION = 2  # no earlier one was in a released version
 _NPY_HEADER_BYTES = 128  # room for the header of pixels.npy, which is written last
 Array = NDArray[Any]
 
@@ -254,15 +254,14 @@ def open_folder(folder: Path) -> Releases:
         )
     try:
         about = json.loads((folder / INDEX_NAME).read_text())
-        if about["version"] not in (1, FOLDER_VERSION):
-            raise ValueError(f"layout {about['version']!r} instead of 1 or {FOLDER_VERSION}")
-        keys = () if about["version"] == 1 else tuple(about["keys"])
+        if about["version"] != FOLDER_VERSION:
+            raise ValueError(f"layout {about['version']!r} instead of {FOLDER_VERSION}")
         pixels = np.asarray(np.load(folder / "pixels.npy", mmap_mode="r")).reshape(-1)
         shapes, kinds = np.load(folder / "shapes.npy"), tuple(about["labels"])
         columns = [from_column(np.load(folder / f"labels-{c}.npy"), kind) for c, kind in enumerate(kinds)]
         labels = list(zip(*columns, strict=True)) if columns else [()] * len(shapes)
         (statement,) = Card.read(folder / CARD_NAME).statements
-        index = Index(about["kind"], about["items"], shapes, kinds, labels, statement.times, keys)
+        index = Index(about["kind"], about["items"], shapes, kinds, labels, statement.times, tuple(about["keys"]))
         plan = statement.plan
     except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
         raise ReleaseError(f"{folder} is damaged: {error}") from error

@@ -141,7 +141,7 @@ def show_runs(runs: list[RunRecord]) -> None:
     """Print a line for each run. Paths are not wrapped, so that they can be copied."""
     out.print("latest runs")
     for run in runs:
-        where = "an owner's key" if run.is_owners else run.target or "target not recorded"
+        where = "an owner's key" if run.is_owners else run.target
         voided = "" if run.voided is None else f", voided on {_day(run.voided)}: {run.because}"
         out.print(f"{run.id}  {_day(run.began)}  {counted(run.releases, 'release')}  {plain(where + voided)}")
 
