@@ -14,7 +14,7 @@ OURS = "ldp-slicing"
 SURE = 2.0  # standard errors
 
 
-PUBLISHED = {  # accuracy on LFW in %, of a system or of one setting; docs/peers.md says where the numbers come from
+PUBLISHED = {  # accuracy on LFW in %, of a system or of one setting; docs/peers-details.md has the sources
     "none": 99.77,
     "ldp-slicing:eps20": 99.75,
     "duetface": 99.82,

@@ -226,8 +226,8 @@ EXPERIMENT = Experiment(
     "peers",
     """
 Other systems and LDP-Slicing on the same faces, under the same attacks. People in no pair of folds 1 to 5 are public:
-systems and attacks are trained on them. Every tested image is released once. docs/peers.md describes the systems and
-what was published about them.
+systems and attacks are trained on them. Every tested image is released once. docs/peers.md
+summarises the results, and docs/peers-details.md describes the systems and what was published about them.
 
 - dlib: the pretrained recogniser, not tuned, compares two releases, or what `decode()` or the U-Net makes of them.
 - Student: dlib's recogniser with a new first convolution, taught the original's embedding of public images, compares
