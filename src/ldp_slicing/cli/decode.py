@@ -44,7 +44,7 @@ def decode(
     """Example: `ldp-slicing decode releases/ guesses/`
 
     Compute the expected pixels before the noise (posterior means) from releases and their card, and write them as
-    images to look at. Needs neither sources nor keys, and reveals nothing that the releases do not. The files are
+    images to look at. It needs neither sources nor keys, and reveals nothing that the releases do not. The files are
     guesses, not releases: they are called NAME.guess.png, have no card, and `verify` refuses them.
     """
     try:

@@ -67,8 +67,8 @@ def studio(
     ledger.
 
     With `--collect DIR`, the page and other clients can upload releases to this server. It accepts only releases
-    of one plan and view: state them by `--preset`, or by `--epsilon` and the other options for plan, pruning and size.
-    DIR becomes a set of releases that `verify` accepts.
+    of one plan and view: state them with `--preset`, or with `--epsilon` and the other options for plan, pruning and
+    size. DIR becomes a set of releases that `verify` accepts.
     """
     size = choose_size(max_side, fit, pad)
     chosen = None if collect is None else choose_budget(context, preset, epsilon, weights, slices, prune.prune, size)

@@ -35,7 +35,7 @@ def verify(
 
     Check every release against the manifest, look for anything that is not a release, and recompute the card.
 
-    Needs neither sources nor keys. What releases do not show rests on the owner's word: the plan and its epsilon
+    It needs neither sources nor keys. What releases do not show rests on the owner's word: the plan and its epsilon
     (`audit` notices only large differences), pruning and shrinking before the noise, how often a source was released,
     whose key was used, and whether the run is complete. A file on its own has no manifest, so `verify` cannot check
     whether these are the pixels that were released.

@@ -22,7 +22,7 @@ def page_network(
     ],
     data: Data,
     file: Annotated[Path, typer.Option("--out", help="The file to write.")] = Path("page-network.bin"),
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of training.")] = 30_000,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Number of training steps.")] = 30_000,
     batch: Annotated[
         int, typer.Option("--batch", min=1, help="Pixels per step, as a number of images of 112 x 112 pixels.")
     ] = 64,

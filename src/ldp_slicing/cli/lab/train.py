@@ -57,8 +57,8 @@ def train(
         ModeChoice,
         typer.Option(
             "--mode",
-            help="How to process the releases before training; it costs no privacy. raw: not at all. decoded: expected "
-            "values, given the plan. reconstructed: the same, computed by a network trained on the releases. "
+            help="How to process the releases before training. This costs no privacy. raw: not at all. decoded: "
+            "expected values, given the plan. reconstructed: the same, computed by a network trained on the releases. "
             "reconstructed-public: the same, by a network trained on public images (see --public). All but raw need "
             "--release once.",
         ),

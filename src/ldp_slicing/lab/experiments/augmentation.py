@@ -88,12 +88,12 @@ def table(rows: Sequence[Row]) -> str:
 EXPERIMENT = Experiment(
     "augmentation",
     """
-What augmentation and regularisation add to the recipes `cifar-reconstructed` and `cifar-decoded`: ResNet-56 on
-CIFAR-10 at eps 12, pruned, one release of each image, one run each. Random crops and flips are part of the recipes.
-Accuracy is measured on 5,000 held-out training images; the test set is not used. An accuracy of 70 % on 5,000 images
-has a standard error of 0.6 points, so the best of these candidates are equally good as far as this shows. The columns
-are the modes of `curves`; the reconstructor was an earlier one, which predicted hidden pixels. For decoded releases,
-where the table has them, only what helped most for reconstructed ones was tried.
+This page shows what augmentation and regularisation add to the recipes `cifar-reconstructed` and `cifar-decoded`:
+ResNet-56 on CIFAR-10 at eps 12, pruned, one release of each image, one run each. Random crops and flips are part of the
+recipes. Accuracy is measured on 5,000 held-out training images; the test set is not used. An accuracy of 70 % on 5,000
+images has a standard error of 0.6 points, so the best of these candidates are equally good as far as this shows. The
+columns are the modes of `curves`; the reconstructor was an earlier one, which predicted hidden pixels. For decoded
+releases, where the table has them, only what helped most for reconstructed ones was tried.
 
 A second table, if there is one, is about networks that first learn the classes of the public images (CIFAR-100), from
 simulated releases that are reconstructed in the same way. It has the present reconstructor.

@@ -7,8 +7,9 @@ from ldp_slicing.lab.experiments.reconstruction_pages import attack_experiment
 EXPERIMENT = attack_experiment(
     "bit-unet",
     """
-A U-Net maps released bits to sources. Of each bit it is given the expected value, by its flip probability, and the
-released value. It knows what the adversary of `white-box` knows and is simpler. It is trained on public images with
-fresh noise in every step. The attacked images and people are not among the public ones, as far as names tell.
+A U-Net maps released bits to sources. For each bit it is given the released value and the expected value, which follows
+from the flip probability. It knows what the adversary of `white-box` knows and is simpler. It is trained on public
+images with fresh noise in every step. Judging by their names, the attacked images and people are not among the public
+ones.
 """,
 )

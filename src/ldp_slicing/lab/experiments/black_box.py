@@ -8,7 +8,7 @@ EXPERIMENT = attack_experiment(
     "black-box",
     """
 A U-Net maps releases (RGB) to sources. It is trained on public images with fresh noise in every step, and is told eps
-but nothing else about the mechanism. The attacked images and people are not among the public ones, as far as names
-tell.
+but nothing else about the mechanism. Judging by their names, the attacked images and people are not among the public
+ones.
 """,
 )

@@ -187,13 +187,13 @@ held-out training images. The test images are released once and evaluated once, 
 
 - Raw: the network is trained on releases as they are. Decoded: it is trained on the expected pixel values, which
   `ldp_slicing.torch.Decoder` computes from the releases and the plan.
-- Reconstructed, where the table has it: it is also given the expected values that `ldp_slicing.torch.Reconstructor`
-  computes. The network of the reconstructor is trained on the releases alone, or (reconstructed-public) on simulated
-  releases of the other CIFAR set, which is treated as public. In the second case one reconstructor serves all seeds.
-  The recipe was chosen in `augmentation`, with an earlier reconstructor, which predicted hidden pixels of public images
-  as well. On CIFAR-10, seven networks that used it were evaluated on the test set (44.49 % at eps 5.2; means of three:
-  73.78 % at eps 12, 82.08 % at eps 20). Before them, so was one at eps 20 by a recipe without mixing and erasing
-  (81.07 %).
+- Reconstructed, where the table has it: the network is also given the expected values that
+  `ldp_slicing.torch.Reconstructor` computes. The network of the reconstructor is trained on the releases alone, or
+  (reconstructed-public) on simulated releases of the other CIFAR set, which is treated as public. In the second case
+  one reconstructor serves all seeds. The recipe was chosen in `augmentation`, with an earlier reconstructor, which
+  predicted hidden pixels of public images as well. On CIFAR-10, seven networks that used it were evaluated on the test
+  set (44.49 % at eps 5.2; means of three: 73.78 % at eps 12, 82.08 % at eps 20). One more had been evaluated before, at
+  eps 20, with a recipe without mixing and erasing (81.07 %).
 - Raw and decoded also differ in epochs and recipe, so decoding does not explain the whole difference. The recipe for
   decoded releases was tuned on CIFAR-10 at eps 20 (`tuning`). The recipe for raw releases was chosen after we had seen
   the test accuracies of similar recipes.
@@ -201,7 +201,7 @@ held-out training images. The test images are released once and evaluated once, 
   reports the best epoch on the test set.
 - Thick slices are plans of our own. At the same eps a network learns more from them than from the paper's plan, and
   they leak more (`tradeoff`).
-- 26 images of CIFAR-100 occur twice and have spent twice the eps.
+- 26 images of CIFAR-100 occur twice, so twice the eps was spent on them.
 """,
     measure,
     table,

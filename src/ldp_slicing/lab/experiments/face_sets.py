@@ -199,12 +199,13 @@ def _cell(rows: Sequence[Row]) -> str:
 EXPERIMENT = Experiment(
     NAME,
     """
-Verification of pairs of faces in sets that no network was trained on, from one release of every face. Mean and standard
-error over ten folds; the threshold of a fold comes from the others.
+Pairs of faces are verified from one release of every face, in sets that no network was trained on. The table gives mean
+and standard error over ten folds; the threshold of a fold comes from the others.
 
 - untuned: dlib's recogniser, never trained on releases. untuned-reconstructed: the same, on faces that a white box
-  trained on public faces has reconstructed. Others: networks of `lab train-faces`, by their recipe.
-- Where a set has no list of pairs, they are drawn: as many of one person as of two in each fold, nobody in two folds.
+  trained on public faces has reconstructed. All others are networks of `lab train-faces`, named by their recipe.
+- For sets without a list of pairs, pairs are drawn: in each fold, as many of one person as of two; nobody is in two
+  folds.
 - The sets may share people with the public faces and with the training set of dlib's recogniser.
 """,
     measure,

@@ -227,7 +227,7 @@ Where this contradicts the paper:
   our result (`ablation`).
 - **The uniform budget (B) is at chance, far below the paper's 99.35 %.** The authors' code gives each of the 24 bits
   the whole eps, which spends 24 x eps. Measured in this way it is two points below the paper's number, far nearer than
-  D is; we do not know whether the paper's was.
+  D is; we do not know whether the paper's number was measured in this way.
 """,
     measure,
     table,

@@ -136,14 +136,14 @@ def figure(rows: RowsByExperiment) -> Figure:
 EXPERIMENT = Experiment(
     "fidelity",
     """
-ResNet-56 is trained by the authors' protocol, which draws fresh noise for every batch and so releases each image once
-in every epoch; and without privacy. One run each. The schedule has 250 epochs; where the table has 50, that is a fifth
-of the authors' epochs, and a fifth of their releases.
+ResNet-56 is trained by the authors' protocol and, for comparison, without privacy, in one run each. The protocol draws
+fresh noise for every batch, so each image is released once in every epoch. The schedule has 250 epochs; where the table
+has 50, that is a fifth of the authors' epochs, and a fifth of their releases.
 
 - On CIFAR-100 without privacy, the recipe in the authors' code stays below the paper's value. Most of the difference
   comes from the learning rate: the code halves it three times, the paper divides it by ten three times. With the
   paper's decay the best test epoch is within a point of the paper.
-- 26 images of CIFAR-100 occur twice and have spent twice the eps.
+- 26 images of CIFAR-100 occur twice, so twice the eps was spent on them.
 """,
     measure,
     table,

@@ -224,10 +224,10 @@ noise; each tested image is released once.
 
 - The intervals treat the pairs as independent, although some share an image.
 - The Wide-ResNet-28 has width 4 on CIFAR and 2 on LFW; the paper's was trained on BUPT for faces. On LFW it learned
-  nothing at eps 20 when it read the colours of releases. By another schedule, and reading the bits, it learned at eps
+  nothing at eps 20 when it read the colours of releases. With another schedule, and reading the bits, it learned at eps
   12 and 20 and nothing at eps 5.2: see `peers-identity`, whose results for LDP-Slicing are in the figure.
-- The classifier of releases is told the true class of the public image. Where the table has a second one, it classifies
-  the public image too, by a network that was trained on unprotected images.
+- The classifier of releases is told the true class of the public image. Where the table has a second one, it also
+  classifies the public image, with a network that was trained on unprotected images.
 - Batch-norm statistics and the mean embedding of dlib's recogniser are computed from public people alone.
 - The only bound that applies is the one for whole images, 1/2 tanh(pixels x eps / 2). It is vacuous at these budgets.
 """,

@@ -328,7 +328,7 @@ rate of 0.001.
 
 - Gradients: all students learn the embeddings of one recogniser. So the adversary compares the victim's release, as the
   system's student sees it, with faces as the student of unprotected images sees them, and follows the gradients of the
-  latter. The system is not asked, and the release needs no gradients.
+  latter. The system is not queried, and no gradients of the release are needed.
 - Scores: the adversary sees only how similar releases of its own faces are to the victim's release, as in Map2V. A
   query is one such score.
 - The loss has a penalty on the distance from the mean of the prior. It is chosen for each system on releases of 32

@@ -14,7 +14,7 @@ OURS = "ldp-slicing"
 SURE = 2.0  # standard errors
 
 
-PUBLISHED = {  # accuracy on LFW in %, of a system or of one setting; docs/peers.md says where the numbers come from
+PUBLISHED = {  # accuracy on LFW in %, of a system or of one setting; docs/peers-details.md has the sources
     "none": 99.77,
     "ldp-slicing:eps20": 99.75,
     "duetface": 99.82,
@@ -45,8 +45,8 @@ def findings(rows: Sequence[Row]) -> list[str]:
     others = {name: one for name, one in found.items() if name not in ("none", "random")}
     sentences = [
         f"Without protection {percent(clear.linked, 1)} % of people are linked, and two images are compared with an "
-        f"accuracy of {percent(clear.accuracy, 1)} %. Linked means by the attack that links most people, and accuracy "
-        "is that of the recogniser that does best."
+        f"accuracy of {percent(clear.accuracy, 1)} %. Linked means linked by the strongest attack, and accuracy is "
+        "that of the best recogniser."
     ]
     if not _are_reconstructions_compared(rows):
         sentences.append(

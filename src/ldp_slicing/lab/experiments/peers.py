@@ -160,8 +160,8 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(
         [
             "Recognition. Verification accuracy with its standard error over five folds. Five folds may agree by "
-            "chance, so comparisons of systems use at least the standard error of as many independent pairs. They "
-            "ignore that all systems are tested on the same pairs.\n",
+            "chance, so comparisons of systems use at least the standard error of as many independent pairs. These "
+            "errors ignore that all systems are tested on the same pairs.\n",
             markdown(heads, recognised),
             "Reconstruction, compared with sources and with unprotected images of the people.\n",
             markdown(shown, reconstructed),
@@ -226,17 +226,19 @@ EXPERIMENT = Experiment(
     "peers",
     """
 Other systems and LDP-Slicing on the same faces, under the same attacks. People in no pair of folds 1 to 5 are public:
-systems and attacks are trained on them. Every tested image is released once. docs/peers.md describes the systems and
-what was published about them.
+systems and attacks are trained on them. Every tested image is released once. docs/peers.md summarises the
+results, and docs/peers-details.md describes the systems and what was published about them.
 
-- dlib: the pretrained recogniser, not tuned, compares two releases, or what `decode()` or the U-Net makes of them.
-- Student: dlib's recogniser with a new first convolution, taught the original's embedding of public images, compares
-  two releases. One release of each public image is used; "redrawn" trains with a new one in every epoch, as most
-  systems do.
-- Linkage: a student reads one release, dlib's recogniser an unprotected image of the person. It is an attack, so it may
-  redraw.
-- Strongest attack: the largest rank-1 of the student, of releases, of decoded ones and of the U-Net's images. The
-  figure compares it with the accuracy of the best recogniser: a student, dlib's, or the system's own.
+- dlib: the pretrained recogniser, without fine-tuning, compares two releases, or two images that `decode()` or the
+  U-Net computed from them.
+- Student: dlib's recogniser with a new first convolution compares two releases. It was trained to compute from the
+  release of a public image the embedding that dlib's recogniser gives to the image. One release of each public image is
+  used; "redrawn" trains with a new one in every epoch, as most systems do.
+- Linkage: a student reads one release, dlib's recogniser an unprotected image of the person. The student is the redrawn
+  one, if there is one, because an adversary may release public images as often as it likes.
+- Strongest attack: the largest rank-1 identification rate of the student, of releases, of decoded ones and of the
+  U-Net's images. The figure compares it with the accuracy of the best recogniser: a student, dlib's, or the system's
+  own.
 - Decoded: the inverse that follows from the method without any training, where there is one.
 - U-Net: trained on public images and any number of their releases.
 - Published: verification accuracy on LFW in the papers, of recognisers trained on millions of other faces. For DCTDP

@@ -176,7 +176,7 @@ releases in every epoch, and each tested image is released once. On LFW, people 
 - `none` is no protection. On LFW the adversary has a few thousand faces to learn from.
 - A small advantage shows only that this adversary failed: from releases of `ldp-slicing:eps5.2` and `partialface`, on
   which it learned little or nothing, a U-Net links 38 % and 83 % of the people (`peers`).
-- The paper has DuetFace, PartialFace and DCTDP. On LFW all other systems are attacked too.
+- The paper has numbers for DuetFace, PartialFace and DCTDP. On LFW all other systems are attacked, too.
 - `dctdp` has its noise from the public code (`code`) and from its paper (`range`); which one the paper used is unknown.
 - Every network trained here, the systems' own included, has seed 0. Schedules are in the rows and, for the systems, in
   `lab/peers`. The time of a row (`seconds`) is that of training both and of the attack; the first row of a data set

@@ -103,8 +103,8 @@ EXPERIMENT = Experiment(
 Size of a release, and time to make one from a 112 x 112 image in memory: the shortest of up to five rounds, as
 processor time of one CPU thread, and on the GPU where there is one. No round begins after five seconds, so slow systems
 have one. Other systems count values: a 32-bit map of the image's size counts as much as an 8-bit channel. Networks are
-not trained for this, because that changes no time. On the GPU, LDP-Slicing is simulated: masks come from PyTorch's
-generator and not from a cipher. The page of `peers` lists how each system deviates from what was published.
+not trained for this, because training does not change the times. On the GPU, LDP-Slicing is simulated: masks come from
+PyTorch's generator and not from a cipher. The page of `peers` lists how each system deviates from what was published.
 
 - A batch of 256 that would take longer than five seconds, by the time of one image, is made in parts of 64 images: at
   once it may need 15 GiB of memory.

@@ -1,6 +1,6 @@
 """Other systems that protect images, behind one interface, so that they are measured like LDP-Slicing itself.
 
-Each module holds one system and a tuple ``PEERS`` with its settings. docs/peers.md says how to add one.
+Each module holds one system and a tuple ``PEERS`` with its settings. docs/guide/other-systems.md says how to add one.
 """
 
 from __future__ import annotations
