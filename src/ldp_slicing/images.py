@@ -106,10 +106,12 @@ def _check_size(image: Image.Image) -> None:
 
 def _check_single(image: Image.Image) -> None:
     """Refuse animations and pages: every one of their frames would be a release."""
+    if image.format == "TIFF":  # Pillow counts pages in a time that is quadratic in their number
+        if getattr(image, "is_animated", True):
+            raise ImageError("has several pages: split it into single images first")
+        return
     if image.format == "MPO" or (frames := getattr(image, "n_frames", 1)) == 1:
         return
-    if image.format == "TIFF":
-        raise ImageError(f"has {frames} pages: split it into single images first")
     raise ImageError(
         f"is an animation of {frames} frames, and each would be a release: --frames releases it as a video, at "
         f"{frames} times eps (not in shards and tables); or split it into single images"

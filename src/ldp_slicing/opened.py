@@ -19,7 +19,7 @@ from ldp_slicing.formats import WRITERS, load_format, suffix_of
 from ldp_slicing.formats.base import Finder, Loader, Member, Released
 from ldp_slicing.manifest import is_lost, read_manifest
 from ldp_slicing.sets import CARD_NAME, MANIFEST_NAME, card_beside
-from ldp_slicing.storage import PARTIAL, LocalStorage, Storage, is_litter, is_remote, local_path, remote
+from ldp_slicing.storage import PARTIAL, LocalStorage, Storage, is_apple_double, is_remote, local_path, remote
 from ldp_slicing.wording import counted
 
 _PIECES_HELD = 4  # of files: row groups of Parquet, for example
@@ -130,10 +130,12 @@ def _outputs(place: Storage, below: str) -> Iterator[str]:
     """Yield the files of releases at ``below`` or inside it, by name."""
     for file in sorted(place.files(), key=lambda one: one.path):
         is_meant = not below or file.path == below or file.path.startswith(f"{below}/")
-        if not is_meant or suffix_of(file.path) not in WRITERS or is_litter(file.path) or PARTIAL in file.path:
+        if not is_meant or suffix_of(file.path) not in WRITERS or file.path.startswith(f"{PARTIAL}/"):
             continue
         if file.problem:
             raise ReleaseError(f"{file.path} {file.problem}")
+        if is_apple_double(place, file.path):  # by its content: a source may be called "._a.png", and so its release
+            continue
         yield file.path
 
 

@@ -110,7 +110,8 @@ def verify_file(place: Storage, name: str) -> VerifyReport:
     There is no manifest, so nothing is said about whether these are the pixels that were released. Raises ReleaseError
     if this is not a file with a card, or if a library that is needed to read the file is not installed.
     """
-    card_name, contents, report = card_beside(name), _Contents(), VerifyReport(files=1)
+    # The owner chose the name, so no card of a single file says that names are random.
+    card_name, contents, report = card_beside(name), _Contents(telling_name=name), VerifyReport(files=1)
     if place.size(name) is None:
         raise ReleaseError("is neither a folder of releases nor a release")
     if name.endswith(f".{CARD_NAME}"):

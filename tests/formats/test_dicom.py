@@ -408,6 +408,20 @@ def test_a_run_of_bytes_that_is_longer_than_its_frame_is_not_expanded(tmp_path: 
     )
 
 
+def test_frames_are_read_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For one of them, pydicom looks through all before it: 4,000 frames in 0.3 MB took 38 s."""
+    for where in ("pydicom.encaps", "pydicom.pixels.decoders.base"):
+        monkeypatch.setattr(f"{where}.get_frame", lambda *_, **__: pytest.fail("a single frame was looked for"))
+    frames = np.stack([np.full((3, 5), value, np.uint8) for value in range(9)])
+    runs = [struct.pack("<16L", 1, 64, *([0] * 14)) + bytes([256 - 14, value]) for value in range(9)]  # of 15 bytes
+    source = dicom(frames, 8)
+    source.file_meta.TransferSyntaxUID = pydicom.uid.RLELossless
+    source.PixelData = pydicom.encaps.encapsulate(runs, has_bot=False)
+    source["PixelData"].is_undefined_length = True
+    read = list(dicom_format.read(io.BytesIO(saved(source)), Options()))
+    assert np.array_equal(np.stack([entry.pixels for entry in read]), frames)
+
+
 def test_a_deflated_file_is_recognised_whatever_length_its_meta_information_states(
     tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

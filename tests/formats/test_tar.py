@@ -333,7 +333,7 @@ def test_verify_finds_an_image_with_another_ending(tmp_path: Path) -> None:
     data = (tmp_path / "out" / "s.tar").read_bytes()
     lines = [line | {"sha256": hashlib.sha256(data).hexdigest()} for line in manifest_of(tmp_path / "out")]
     (tmp_path / "out" / "manifest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert any("an image that was not released" in problem for _, problem in verified(tmp_path / "out"))
+    assert any("an image or an archive that was not released" in problem for _, problem in verified(tmp_path / "out"))
 
 
 def test_images_that_differ_only_in_their_ending_stay_apart(tmp_path: Path) -> None:

@@ -461,6 +461,19 @@ def test_two_runs_cannot_work_on_one_target(tmp_path: Path) -> None:
     assert run.result.complete
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs flock")
+def test_a_target_that_is_made_again_is_locked(tmp_path: Path) -> None:
+    one, two = (plant(tmp_path / name, {"a.png": PNG}) for name in ("one", "two"))
+    release(one, tmp_path / "out")
+    shutil.rmtree(tmp_path / "out")
+    run = prepare(one, tmp_path / "out", SETTINGS, spend=True)
+    with pytest.raises(ReleaseError, match="another run is working on"):
+        prepare(two, tmp_path / "out", SETTINGS, state=tmp_path / "state")
+    list(run.run(on_this_machine(1)))
+    run.close()
+    assert verified(tmp_path / "out") == []
+
+
 def test_an_older_ledger_is_refused_and_the_card_stays(tmp_path: Path) -> None:
     source = plant(tmp_path / "in", small_images(2))
     ledger = tmp_path / "l" / "ledger.sqlite"

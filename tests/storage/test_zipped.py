@@ -12,6 +12,7 @@ import pytest
 
 from ldp_slicing.errors import ImageError, ReleaseError
 from ldp_slicing.storage import ZipStorage
+from tests.release.helpers import BESIDE, PNG, release, tree, verified
 
 
 def zipped(path: Path, members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> ZipStorage:
@@ -86,6 +87,20 @@ def test_members_that_cannot_be_sources(tmp_path: Path) -> None:
         assert why in found[name]
     with pytest.raises(ImageError, match="is encrypted"):
         ZipStorage(path).open("locked")
+
+
+@pytest.mark.parametrize("name", ["", ".", "./."])
+def test_a_member_without_a_name_does_not_stop_the_others(name: str, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("a.png", PNG)
+        nameless = zipfile.ZipInfo("x")
+        nameless.filename = name
+        archive.writestr(nameless, PNG)
+    ran = release(tmp_path / "a.zip", tmp_path / "out")
+    ((file, problem),) = ran.problems.items()
+    assert (file, f"is called {name!r}" in problem) == (name or ".", True)
+    assert tree(tmp_path / "out") == ["a.png", *BESIDE]
+    assert verified(tmp_path / "out") == []
 
 
 def test_a_member_that_declares_too_much_is_refused(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,33 @@ def test_kept_data_of_a_lost_release_may_be_mentioned(tmp_path: Path) -> None:
     (tmp_path / "out" / "a.tar").unlink()
     release(tmp_path / "in", tmp_path / "out", KEEP)
     assert dict(verified(tmp_path / "out")) == {"a.tar": "is lost, as the manifest records"}
+
+
+def zipped(data: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("source", data)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("ending", "data"),
+    [
+        ("zip", zipped(OTHER)),
+        ("txt", zipped(OTHER)),
+        ("tar", shard({"a": OTHER})),
+        ("jpg", b" " + OTHER),
+        ("dcm", b" "),
+    ],
+)
+def test_what_could_not_be_kept_in_a_shard_is_wrong(ending: str, data: bytes, tmp_path: Path) -> None:
+    """``privatize`` keeps no image and no archive, so a card that mentions one does not make it right."""
+    target = tmp_path / "out"
+    release(plant(tmp_path / "in", {"s.tar": shard({"0.png": PNG, "0.cls": b"7"})}), target, KEEP)
+    members = {"0.png": members_of(target / "s.tar")["0.png"], f"0.{ending}": data}
+    write_card(target, card_of(target) | {"kept_beside": [ending]})
+    problem = problem_of(target, "s.tar", shard(members, tarfile.GNU_FORMAT, mtime=0, uname="", uid=0))
+    assert problem == f"0.{ending} is an image or an archive that was not released"
 
 
 @pytest.mark.parametrize("keep", [tuple(map(str, range(MOST_KEPT + 1))), ("x" * 300,)])

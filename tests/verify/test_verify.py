@@ -205,6 +205,9 @@ def test_a_single_file_has_the_name_that_its_owner_gave_it(tmp_path: Path) -> No
     card = Card.read(tmp_path / "anna.png.card.json")
     assert not card.random_names
     assert verify_file(LocalStorage(tmp_path), "anna.png").problems == []
+    (tmp_path / "anna.png.card.json").write_text(replace(card, random_names=True).to_json())
+    ((name, problem),) = verify_file(LocalStorage(tmp_path), "anna.png").problems
+    assert (name, "anna.png is not a random name" in problem) == ("anna.png.card.json", True)
 
 
 @pytest.mark.parametrize("unvoided", [None, (1, 20.0, 80.0)])

@@ -18,7 +18,10 @@ from ldp_slicing.errors import ImageError
 FEATURES_KEY = b"huggingface"  # of the schema's metadata
 _MOST_FEATURES = 1 << 20  # bytes of the description of the columns
 MOST_NAME = 255  # bytes of the name of an image, and of the column of images
-_DATA_TYPE = re.compile(r"[a-z]+[0-9]*(\[[a-zA-Z0-9, /=_+:-]{1,40}\]|\([0-9, ]{1,20}\))?")
+_DATA_TYPE = re.compile(  # as Hugging Face's library names types
+    r"null|bool|u?int(8|16|32|64)|float(16|32|64)?|double|decimal(128|256)\([0-9]{1,2}, -?[0-9]{1,2}\)|date(32|64)"
+    r"|(time32|time64|duration)\[[mun]?s\]|timestamp\[[mun]?s(, (?P<zone>tz=[^]]+))?\]|(large_)?(string|binary)"
+)
 _SCALAR_TYPES = (
     pa.types.is_null,
     pa.types.is_boolean,
@@ -124,37 +127,54 @@ def _features(schema: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 def kept_features(schema: Any, kept: Collection[str]) -> dict[str, Any]:  # noqa: ANN401
-    """Return the description of the columns that are kept, reduced to types and names of classes."""
-    found = {name: _reduced_feature(one) for name, one in _features(schema).items() if name in kept}
+    """Return the description of the columns that are kept, in their order, reduced to types and names of classes."""
+    described = _features(schema)
+    found = {name: _reduced_feature(described[name], schema.field(name).type) for name in kept if name in described}
     features = {name: one for name, one in found.items() if one is not None}
     return features if len(json.dumps(features)) <= _MOST_FEATURES else {}
 
 
-def _reduced_feature(feature: Any) -> Any:  # noqa: ANN401
+def _reduced_feature(feature: Any, column: Any) -> Any:  # noqa: ANN401
     """Return a description of Hugging Face with the keys that readers need, in one order; None if it is another one.
 
-    A description could otherwise hold anything.
+    A description could otherwise hold anything. Names of fields and time zones must be those of the column's type.
     """
     if isinstance(feature, list):  # of one kind
-        inner = [_reduced_feature(one) for one in feature]
+        inner = [_reduced_feature(one, column) for one in feature]
         return inner if len(inner) == 1 and inner[0] is not None else None
     if not isinstance(feature, dict):
         return None
     kind = feature.get("_type")
-    if kind is None:  # a structure
-        fields = {name: _reduced_feature(one) for name, one in feature.items()}
-        return fields if all(fields.values()) else None
-    if kind == "Value" and _DATA_TYPE.fullmatch(str(feature.get("dtype"))):
-        return {"dtype": feature["dtype"], "_type": kind}
+    if kind is None:
+        return _reduced_structure(feature, column)
+    if kind == "Value" and (found := _DATA_TYPE.fullmatch(str(feature.get("dtype")))):
+        has_zone = not found["zone"] or f"{found['zone']}]" in str(column)
+        return {"dtype": feature["dtype"], "_type": kind} if has_zone else None
     names = feature.get("names")
     if kind == "ClassLabel" and isinstance(names, list) and all(isinstance(one, str) for one in names):
         return {"names": names, "_type": kind}
-    inner = _reduced_feature(feature.get("feature"))
+    inner = _reduced_feature(feature.get("feature"), column)
     if kind in ("Sequence", "List", "LargeList") and inner is not None:
         length = feature.get("length", -1)
         fixed = {"length": length} if type(length) is int and 0 <= length < 1 << 31 else {}
         return {"feature": inner, **fixed, "_type": kind}
     return None
+
+
+def _reduced_structure(feature: dict[str, Any], column: Any) -> dict[str, Any] | None:  # noqa: ANN401
+    names = dict.fromkeys(_names_of_fields(column))
+    if not feature.keys() <= names.keys():
+        return None
+    fields = {name: _reduced_feature(feature[name], column) for name in names if name in feature}
+    return fields if all(fields.values()) else None
+
+
+def _names_of_fields(kind: Any) -> Iterator[str]:  # noqa: ANN401
+    """Yield the names of the fields of all structures in a type."""
+    for field in _fields(kind):
+        if pa.types.is_struct(kind):
+            yield field.name
+        yield from _names_of_fields(field.type)
 
 
 def class_names(file: BinaryIO) -> dict[str, list[str]]:

@@ -225,7 +225,7 @@ def _members(file: BinaryIO, options: Options, left_out: set[str]) -> Iterator[t
 def _sample_entries(key: str, sample: dict[str, bytes], options: Options) -> Iterator[Entry | Damaged]:
     """Yield the images of a sample. The first one that can be decoded carries what is kept."""
     named = {ending: data for ending, data in sample.items() if ending in options.keep}
-    kept: dict[str, Any] = {ending: data for ending, data in named.items() if not _may_hold_image(ending, data)}
+    kept: dict[str, Any] = {end: data for end, data in named.items() if not _may_hold_image(end, data, len(data))}
     for ending in (ending for ending in named if ending not in kept):
         yield Damaged(f"{key}.{ending}", "is an image or an archive, and cannot be kept without protection")
     for ending, data in sample.items():
@@ -242,10 +242,11 @@ def _sample_entries(key: str, sample: dict[str, bytes], options: Options) -> Ite
             yield Damaged(name, str(error))
 
 
-def _may_hold_image(ending: str, data: bytes) -> bool:
+def _may_hold_image(ending: str, head: bytes, size: int) -> bool:
+    """Return whether a member of ``size`` bytes that begins with ``head`` cannot be kept. ``check`` asks the same."""
     is_archive = f".{ending}".lower().endswith((*ARCHIVES, ".tar"))
     by_name = is_archive or _matches(RELEASED, ending) or _matches(OTHER_IMAGES, ending)
-    return by_name or looks_like_image_or_video(data) or looks_like_archive(data)
+    return by_name or looks_like_image_or_video(head, size) or looks_like_archive(head)
 
 
 class Writer:
@@ -334,8 +335,8 @@ def check(file: BinaryIO, claims: Claims) -> Iterator[Content]:
         elif is_release:
             endings.add(ending)
             yield check_png(file, size, name, claims)
-        elif looks_like_image_or_video(file.read(min(size, _HEAD_BYTES)), size):
-            yield Content(name, problem="is an image that was not released")
+        elif _may_hold_image(ending, file.read(min(size, _HEAD_BYTES)), size):
+            yield Content(name, problem="is an image or an archive that was not released")
         elif named != sample:
             yield Content(name, problem="does not belong to a release")
         else:

@@ -125,8 +125,11 @@ def _open_run(
         check_own_card(paths, state.get("cards") or [])
         check_location(paths, state.get("target"), lambda: _releases(state))
         check_voided(paths, state, ledger)
-        if isinstance(paths.target, LocalStorage):  # its owner may have deleted it
+        if unlock is None and isinstance(paths.target, LocalStorage):  # its owner may have deleted it
             paths.target.root.mkdir(parents=True, exist_ok=True)
+            unlock = lock(paths)
+            if unlock:
+                undo.callback(unlock)
         if state.get("target") != paths.location:
             state.set_durably("target", paths.location)
             if streams := state.streams():

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from ldp_slicing.errors import ImageError, Reason, ReleaseError
@@ -35,9 +35,11 @@ class ZipStorage:
         opened = self._opened()
         names = Counter(member.filename for member in opened.infolist())
         for member in opened.infolist():
-            if not member.is_dir():
+            if not member.filename or not member.is_dir():
                 problem = _problem(member, is_repeated=names[member.filename] > 1)
-                yield StoredFile(member.filename, member.file_size, f"{member.file_size} {member.CRC:08x}", problem)
+                yield StoredFile(
+                    member.filename or ".", member.file_size, f"{member.file_size} {member.CRC:08x}", problem
+                )
 
     def open(self, path: str) -> BinaryIO:
         try:
@@ -84,6 +86,8 @@ def _problem(member: zipfile.ZipInfo, *, is_repeated: bool) -> str | None:
     """Return why a member cannot be a source, if so."""
     if is_repeated:
         return "is in the zip file more than once"
+    if not PurePosixPath(member.filename).name:  # "" or "."
+        return f"is called {member.filename!r}, which is not the name of a file: unpack the zip file first"
     if "\\" in member.filename:  # on some systems it leads to another folder
         return "has a name with a backslash: unpack the zip file first"
     if member.flag_bits & _ENCRYPTED:

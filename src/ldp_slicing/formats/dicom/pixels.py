@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pydicom.encaps import generate_fragments, get_frame
+from pydicom.encaps import generate_fragments, generate_frames
 from pydicom.uid import RLELossless
 
 from ldp_slicing.errors import ImageError
@@ -139,18 +140,18 @@ def check_amount(dataset: Any, stored: Stored) -> None:  # noqa: ANN401
         raise ImageError(f"cannot be decoded: it holds {begun} compressed frames and states {frames}")
 
 
-def check_frame(dataset: Any, stored: Stored, number: int) -> None:  # noqa: ANN401
-    """Raise ImageError if a compressed frame states another size: decoders allocate memory for that size.
-
-    The frame is put together as pydicom does it, because its header may be spread over fragments.
-    """
+def encapsulated_frames(dataset: Any, stored: Stored) -> Iterator[bytes]:  # noqa: ANN401
+    """Yield the compressed frames, put together as pydicom does it: one may be spread over fragments."""
     offsets = (dataset.get("ExtendedOffsetTable"), dataset.get("ExtendedOffsetTableLengths"))
-    frame = get_frame(
+    return generate_frames(
         dataset[stored.attribute].value,
-        number - 1,
         number_of_frames=stored.frames,
         extended_offsets=None if None in offsets else offsets,
     )
+
+
+def check_frame(dataset: Any, frame: bytes) -> None:  # noqa: ANN401
+    """Raise ImageError if a compressed frame states another size: decoders allocate memory for that size."""
     rows, columns, samples = int(dataset.Rows), int(dataset.Columns), int(dataset.SamplesPerPixel)
     if dataset.file_meta.TransferSyntaxUID == RLELossless:
         stated = rows * columns * samples * int(dataset.BitsAllocated) // 8

@@ -17,7 +17,7 @@ from ldp_slicing.errors import ImageError, LdpSlicingError
 from ldp_slicing.files import CHUNK_BYTES
 from ldp_slicing.formats.base import Entry, Options, Original
 from ldp_slicing.formats.dicom import values
-from ldp_slicing.formats.dicom.pixels import Stored, check_amount, check_frame, describe, inflated
+from ldp_slicing.formats.dicom.pixels import Stored, check_amount, check_frame, describe, encapsulated_frames, inflated
 from ldp_slicing.formats.dicom.tags import TAGS, kept_tags
 from ldp_slicing.formats.dicom.uids import pseudonyms
 from ldp_slicing.plan import COLOUR_BITS
@@ -43,8 +43,8 @@ def read(file: BinaryIO, options: Options) -> Iterator[Entry]:
             "signed": stored.is_signed,
             "inverted": stored.is_inverted,
         }
-        for number in range(1, stored.frames + 1):
-            yield _entry(dataset, stored, number, digest, options, about)
+        for number, pixels in enumerate(_frames(dataset, stored), 1):
+            yield _entry(dataset, stored, number, pixels, digest, options, about)
     except LdpSlicingError:
         raise
     except Exception:  # pydicom and its decoders raise many types on damaged files
@@ -89,11 +89,11 @@ def _entry(
     dataset: Any,  # noqa: ANN401
     stored: Stored,
     number: int,
+    pixels: NDArray[Any],
     digest: bytes,
     options: Options,
     about: dict[str, Any],
 ) -> Entry:
-    pixels = _decode(dataset, stored, number)
     name, frame = (str(number), number) if stored.frames > 1 else ("", 0)
     notices: tuple[str, ...] = ()
     if stored.is_colour:
@@ -112,18 +112,25 @@ def _entry(
     return Entry(name, by.apply(words), bits, digest, notices, frame, about, tuple(about["tags"]), original=original)
 
 
-def _decode(dataset: Any, stored: Stored, number: int) -> NDArray[Any]:  # noqa: ANN401
-    """Return a frame as stored, or in RGB. Frames are numbered from 1."""
+def _frames(dataset: Any, stored: Stored) -> Iterator[NDArray[Any]]:  # noqa: ANN401
+    """Yield the frames as stored, or in RGB.
+
+    They are decoded in order: for a single one, pydicom looks through all before it.
+    """
     syntax = dataset.file_meta.TransferSyntaxUID
     advice = "pip install 'ldp-slicing[dicom-jpeg]' may help, or convert it to an uncompressed DICOM file first"
     try:
         decoder = get_decoder(syntax)
         if not decoder.is_available:
             raise NotImplementedError
-        with warnings.catch_warnings(action="ignore"):  # of padding, which check_amount has looked at
-            if syntax.is_encapsulated:
-                check_frame(dataset, stored, number)
-            pixels: NDArray[Any] = decoder.as_array(dataset, index=number - 1)[0]
+        decoded = decoder.iter_array(dataset)
+        encoded = encapsulated_frames(dataset, stored) if syntax.is_encapsulated else None
+        for _ in range(stored.frames):
+            with warnings.catch_warnings(action="ignore"):  # of padding, which check_amount has looked at
+                if encoded is not None:
+                    check_frame(dataset, next(encoded))
+                pixels: NDArray[Any] = next(decoded)[0]
+            yield apply_color_lut(pixels, dataset) if stored.is_palette else pixels
     except NotImplementedError:
         raise ImageError(f"is compressed as {syntax.name}, which no installed library decodes: {advice}") from None
     except ImageError:
@@ -134,7 +141,6 @@ def _decode(dataset: Any, stored: Stored, number: int) -> NDArray[Any]:  # noqa:
         raise ImageError(
             f"cannot be decoded: it is damaged, or its form of {syntax.name} is not supported: {advice}"
         ) from None
-    return apply_color_lut(pixels, dataset) if stored.is_palette else pixels
 
 
 def _unused_bits(words: NDArray[Any], stored: Stored) -> tuple[str, ...]:
