@@ -51,7 +51,7 @@ from ldp_slicing.errors import ImageError, LdpSlicingError
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.decode import Decoder, impose_block_mean, to_standard
 from ldp_slicing.torch.likelihood import channel_count
-from ldp_slicing.torch.networks import SmallUNet
+from ldp_slicing.torch.networks import SmallUNet, track_statistics
 from ldp_slicing.torch.posterior import PixelPosterior
 from ldp_slicing.torch.simulate import apply_view, simulate
 from ldp_slicing.view import Prune, block_of
@@ -186,6 +186,7 @@ class Reconstructor:
             optimiser, learning_rate, total_steps=steps + 1, pct_start=WARM_UP, cycle_momentum=False
         )
         total = torch.zeros((), device=generator.device)
+        track_statistics(self.network, steps)
         self.network.train()
         for step in range(steps):
             index = torch.randint(count, (min(batch, count),), device=generator.device, generator=generator)
