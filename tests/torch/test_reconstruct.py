@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,9 @@ def test_reconstructing_from_releases_alone_is_closer_to_the_view_than_decoding(
     torch.save(reconstructor.state_dict(), tmp_path / "reconstructor.pt")
     again = Reconstructor.from_state_dict(torch.load(tmp_path / "reconstructor.pt", weights_only=True))
     assert torch.equal(again(released), reconstructed)
+    kept = pickle.dumps(reconstructor)
+    assert len(kept) < 1.1 * (tmp_path / "reconstructor.pt").stat().st_size
+    assert torch.equal(pickle.loads(kept)(released), reconstructed)
 
 
 def test_reconstructing_learns_from_public_images() -> None:

@@ -41,6 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import pi
+from multiprocessing.context import get_spawning_popen
 from typing import Any, Self
 
 import torch
@@ -260,6 +261,14 @@ class Reconstructor:
         for name in ("mean", "deviation", "centre", "spread"):
             setattr(reconstructor, f"_{name}", state[name].to(device))
         return reconstructor
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what the tables follow from, as ``Decoder`` does."""
+        return vars(self) if get_spawning_popen() is not None else self.state_dict()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        made = state if "_pixels" in state else vars(self.from_state_dict(state, state["prior"].device))
+        vars(self).update(made)
 
     def _loss_of_releases(self, released: Tensor, hidden: Tensor, generator: torch.Generator) -> Tensor:
         words = self._pixels.draw(released, generator, known=True)  # the decoder was fitted to them
