@@ -136,11 +136,10 @@ class Reconstructor:
         if steps < 1 or batch < 1:
             raise LdpSlicingError(f"a reconstructor is trained for 1 or more steps and images; got {steps} and {batch}")
         hides = public is None
+        _check_images("releases", released)
+        images = released if public is None else _check_images("public images", public).to(released.device)
         reconstructor = cls(Decoder.fit(released, plan, prune=prune), width=width, seed=seed, hides=hides)
         generator = torch.Generator(released.device).manual_seed(seed)
-        images = released if public is None else public.to(released.device)
-        if not isinstance(images, Tensor) or images.ndim != 4 or not len(images):
-            raise ImageError(f"a reconstructor is trained on uint8 [N, C, H, W]; got shape {tuple(images.shape)}")
 
         def loss(index: Tensor, hidden: Tensor) -> Tensor:
             chosen, flip = images[index], torch.rand((), generator=generator, device=images.device) < 0.5
@@ -320,6 +319,20 @@ class Reconstructor:
         with torch.autocast(inputs.device.type, torch.bfloat16, enabled=inputs.is_cuda):
             outputs: Tensor = self.network(inputs.contiguous(memory_format=torch.channels_last))
         return outputs.float()
+
+
+def _check_images(what: str, images: object) -> Tensor:
+    """Return uint8 [N, C, H, W] as they are; raise ImageError for anything else, before anything takes time."""
+    if not isinstance(images, Tensor):
+        raise ImageError(
+            f"a reconstructor needs {what} as one uint8 tensor [N, C, H, W]; got {type(images).__name__}: join images "
+            "of one size, such as those of a data set, with torch.cat(list(data_set.images()))"
+        )
+    if images.dtype != torch.uint8 or images.ndim != 4 or not len(images):
+        raise ImageError(
+            f"a reconstructor needs {what} as one uint8 tensor [N, C, H, W]; got {images.dtype} {tuple(images.shape)}"
+        )
+    return images
 
 
 def _hidden(images: Tensor, shift: int) -> Tensor:
