@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from ldp_slicing import privatize
 from ldp_slicing.errors import LdpSlicingError, PresetError
 from ldp_slicing.presets import Preset, get_preset, presets
 from ldp_slicing.view import Padded
@@ -59,6 +63,8 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "other names": (lambda one: one.update(names="secret"), "names must be"),
     "a long text": (lambda one: one.update(about="x" * 2000), "at most 1,000 characters"),
     "a text of two lines": (lambda one: one.update(measured=["a\nb"]), "printable"),
+    "bits of no pixel": (lambda one: one.update(measured_bits=[24, 17]), r"measured_bits must be .* got \[24, 17\]"),
+    "bits as a text": (lambda one: one.update(measured_bits=["24"]), "measured_bits must be"),
     "no name": (lambda one: one.update(name=" "), "has a name"),
 }
 
@@ -73,6 +79,29 @@ def test_a_wrong_preset_file_is_refused(wrong: str, tmp_path: Path) -> None:
     with pytest.raises(PresetError, match=problem) as caught:
         get_preset(path)
     assert str(path) in str(caught.value)
+
+
+def test_a_preset_file_says_on_what_it_was_measured(tmp_path: Path) -> None:
+    path = tmp_path / "ours.json"
+    path.write_text(replace(OURS, slices=None, measured_bits=(8, 12)).to_json())
+    assert Preset.read(path).measured_bits == (8, 12)
+    path.write_text(OURS.to_json())  # as files were before
+    assert Preset.read(path).measured_bits == ()
+
+
+def test_python_warns_of_a_preset_that_was_measured_on_another_kind_of_image(tmp_path: Path) -> None:
+    path = tmp_path / "ours.json"
+    path.write_text(Preset("ours", "", 3.5, measured_bits=(8,)).to_json())
+    grey, colour = np.zeros((9, 9), np.uint8), np.zeros((9, 9, 3), np.uint8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        privatize(grey, preset=path)
+        privatize(colour, preset="paper")
+        privatize(grey, epsilon=3.5)
+    with pytest.warns(UserWarning, match="this image has colour pixels, but the preset was measured on 8-bit grey"):
+        privatize(colour, preset=path)
+    with pytest.warns(UserWarning, match="this image has 8-bit grey pixels, but the preset was measured on colour"):
+        privatize(grey, preset="paper")
 
 
 def test_slices_of_a_preset_are_checked_by_its_plan() -> None:

@@ -12,6 +12,7 @@ Tests: tests/test_presets.py.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -19,7 +20,7 @@ from typing import Any, Literal, cast
 from ldp_slicing.errors import LdpSlicingError, PresetError
 from ldp_slicing.files import open_regular, read_limited
 from ldp_slicing.measured import entries, latest, read_table, risk, table_version
-from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, Plan, plan_for
+from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, Plan, kind_of_pixels, plan_for
 from ldp_slicing.strict_json import fields, parse, shown, typed
 from ldp_slicing.view import Padded, Prune, Size, block_of, check_size
 from ldp_slicing.wording import number
@@ -46,7 +47,7 @@ class Preset:
     measured
         sentences on what attackers got.
     measured_bits
-        the word lengths of the images in those measurements; empty if unknown, as for a preset file.
+        the word lengths of the images in those measurements, 24 for colour; empty if unknown.
     """
 
     name: str
@@ -70,6 +71,10 @@ class Preset:
             raise PresetError(f'names must be "keep" or "random"; got {self.names!r}')
         block_of(self.prune)  # raises if there is no such pruning
         check_size(self.size)
+        if not all(bits == COLOUR_BITS or 1 <= bits <= 16 for bits in self.measured_bits):
+            raise PresetError(
+                f"measured_bits must be bits per pixel, 24 (colour) or 1 to 16 (grey); got {list(self.measured_bits)}"
+            )
         if self.slices is None:
             plan_for(COLOUR_BITS, self.epsilon, self.weights)
 
@@ -89,6 +94,7 @@ class Preset:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the preset as JSON values."""
+        known = {"measured_bits": list(self.measured_bits)} if self.measured_bits else {}
         return {
             "preset": PRESET_VERSION,
             "name": self.name,
@@ -100,6 +106,7 @@ class Preset:
             "size": _size_to_json(self.size),
             "names": self.names,
             "measured": list(self.measured),
+            **known,
         }
 
     def to_json(self) -> str:
@@ -108,13 +115,16 @@ class Preset:
 
     @classmethod
     def from_dict(cls, content: object) -> Preset:
-        """Return the preset with this content, or raise PresetError. There are no unknown and no missing fields."""
+        """Return the preset with this content, or raise PresetError. There are no unknown fields.
+
+        Only ``measured_bits`` may be missing: files have not always had it.
+        """
         if not isinstance(content, dict) or "preset" not in content:
             raise PresetError('it is not a JSON object with the field "preset"')
         if content["preset"] != PRESET_VERSION or isinstance(content["preset"], bool):
             raise PresetError(f"version {content['preset']!r} is unknown: this software reads {PRESET_VERSION}")
         try:
-            found = fields(content, FIELDS)
+            found = fields(content, FIELDS, {"measured_bits": list})
             slices, weights = found["slices"], found["weights"]
             if (slices is None) == (weights is None):
                 raise PresetError("a preset has either weights, for the paper's plan, or slices; the other one is null")
@@ -128,6 +138,7 @@ class Preset:
                 _read_size(found["size"]),
                 found["names"],
                 tuple(typed(text, str, "measured") for text in found["measured"]),
+                tuple(typed(bits, int, "measured_bits") for bits in found.get("measured_bits", ())),
             )
         except PresetError:
             raise
@@ -176,6 +187,20 @@ def get_preset(name: str | Path) -> Preset:
             ".json"
         )
     return known[str(name)]
+
+
+def unlike_measured(measured_bits: Collection[int], word_bits: int) -> str | None:
+    """Return what to say of an image with words of ``word_bits`` bits if its preset was measured on other kinds only.
+
+    measured_bits: of the preset. The sentence lacks its subject, the image.
+    """
+    if not measured_bits or word_bits in measured_bits:
+        return None
+    measured = " and ".join(map(kind_of_pixels, measured_bits))
+    return (
+        f"has {kind_of_pixels(word_bits)} pixels, but the preset was measured on {measured} images only: its "
+        "measurements do not apply here; see the card for what is known"
+    )
 
 
 def no_budget(how: str, *, listed: bool = False) -> PresetError:

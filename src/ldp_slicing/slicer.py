@@ -5,6 +5,7 @@ Tests: tests/test_slicer.py and tests/test_vectors.py.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -21,7 +22,7 @@ from ldp_slicing.card import Card, Statement
 from ldp_slicing.errors import CardError, ImageError, ImageKeyError, LdpSlicingError, PresetError
 from ldp_slicing.kernel import VARIANTS, Kernel
 from ldp_slicing.plan import COLOUR_BITS, Plan, channel_bits, check_is_card
-from ldp_slicing.presets import Preset, get_preset, no_budget
+from ldp_slicing.presets import Preset, get_preset, no_budget, unlike_measured
 from ldp_slicing.randomness import SLACK, Fresh, ImageKey, Keystream, Randomness
 from ldp_slicing.saving import check_target, write_release
 from ldp_slicing.tables import Tables
@@ -355,7 +356,8 @@ def privatize(
         the budget of a released pixel, for the paper's plan (Plan.grey for a grey image) with Haar pruning. One that
         makes the noise pointless is refused; ``Slicer`` takes any plan.
     preset
-        the name of a preset, or the path of a preset file; see ``ldp-slicing plan --presets``.
+        the name of a preset, or the path of a preset file; see ``ldp-slicing plan --presets``. If it was measured on
+        another kind of image only, such as grey ones, there is a warning.
     """
     if epsilon is None and preset is None:
         raise no_budget('call privatize(image, epsilon=5.2) or privatize(image, preset="paper")')
@@ -365,6 +367,8 @@ def privatize(
     colour = array.ndim >= 3 and array.shape[-1] == 3
     bits = COLOUR_BITS if colour else 16 if array.dtype.kind == "u" and array.dtype.itemsize == 2 else 8
     chosen = get_preset(preset) if preset is not None else Preset("epsilon", "", cast("float", epsilon))
+    if unlike := unlike_measured(chosen.measured_bits, bits):
+        warnings.warn(f"this image {unlike}", stacklevel=2)
     return _slicer_of(chosen, bits)(image)
 
 

@@ -85,6 +85,14 @@ def test_images_unlike_those_of_a_preset_get_a_notice_before_anything_is_spent(s
     assert sources == ["b.png"]
 
 
+def test_a_plan_for_images_unlike_those_of_a_preset_has_a_notice(tmp_path: Path) -> None:
+    status, out, err = run("plan", "--preset", "paper", "--grey", 12)
+    unlike = "has 12-bit grey pixels, but the preset was measured on colour images only: its measurements do not apply"
+    assert (status, f"notice: an image for this plan {unlike}" in err, "notice" in out) == (0, True, False)
+    for same in (("--preset", "paper"), ("--preset", "chest-xrays"), ("--epsilon", 5.2, "--grey", 12)):
+        assert "notice" not in run("plan", *same)[2]
+
+
 def test_a_preset_file_is_used(source: Path, tmp_path: Path) -> None:
     ours = Preset(
         "ours",

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ldp_slicing import Plan, Slicer
 from ldp_slicing.errors import DataError
 from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.data.folders import load_folder
@@ -94,6 +95,10 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load_folder(tmp_path / "nowhere")
     (tmp_path / "unlabelled").mkdir()
     with pytest.raises(DataError, match=r"neither train/ and test/, .* nor train.txt"):
+        load_folder(tmp_path / "unlabelled")
+    (tmp_path / "unlabelled" / "card.json").write_text(Slicer(Plan.paper(5.2)).card(8, 8).to_json())
+    beside = rf"{tmp_path}/train.txt and test.txt .* `unlabelled/NAME.png 0`, and train on the set {tmp_path.name} with"
+    with pytest.raises(DataError, match=f"{beside} --data {tmp_path.parent}$"):
         load_folder(tmp_path / "unlabelled")
     with pytest.raises(DataError, match=r"test.txt does not exist: it should be a list of images and classes"):
         load_folder(tmp_path)

@@ -27,6 +27,7 @@ from ldp_slicing.lab.learners.run import Epoch, TrainingRun
 from ldp_slicing.lab.learners.task import InputMode, ReleaseMode, TrainingTask
 from ldp_slicing.lab.learners.training import Limits, checkpoint_path, train
 from ldp_slicing.torch import Decoder, Reconstructor
+from ldp_slicing.torch.networks import share_of_newest, track_statistics
 
 CPU = torch.device("cpu")
 TINY = replace(recipe("cifar-authors"), model="tiny", epochs=3, batch=16, learning_rate=0.01, milestones=(2,))
@@ -542,7 +543,7 @@ def test_a_finite_loss_far_above_that_of_guessing_has_diverged() -> None:
 
 
 def test_averaged_weights_are_measured_kept_and_resumed(tmp_path: Path) -> None:
-    how = replace(TINY, average=0.5, epochs=2)
+    how = replace(TINY, average=0.5)
     run = TrainingRun(TrainingTask("halves", bright_or_dark(), how, release="none"), CPU)
     weight, seen = run.model.state_dict()["0.weight"], []
     expected, step = weight.clone(), run._step
@@ -566,6 +567,25 @@ def test_averaged_weights_are_measured_kept_and_resumed(tmp_path: Path) -> None:
     load_checkpoint(again, tmp_path / "run.pt")
     again.choose()
     assert torch.allclose(again.model.state_dict()["0.weight"], expected)
+
+
+def test_a_run_of_a_few_steps_is_measured_as_it_was_trained(tmp_path: Path) -> None:
+    """Averages of the weights and of the batch norms that forget slowly would show the initial network."""
+    how = replace(TINY, average=0.98, epochs=2, optimiser="adamw", learning_rate=0.01)
+    run = only(TrainingTask("halves", bright_or_dark(160), how, release="none", validation=16), tmp_path)
+    assert run.steps * how.epochs == 18
+    run.choose()
+    assert run.test_accuracy() >= 0.9
+    assert run.model[1].momentum == pytest.approx(5 / 18)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("name", ["small-set", "medium-set", "chest-small", "cifar-decoded", "chest", "cifar-fast"])
+def test_long_runs_average_as_their_recipe_says(name: str) -> None:
+    """The shortest measured run of a recipe that averages weights has 1,022 steps (`chest-small`)."""
+    network = nn.Sequential(nn.BatchNorm2d(3))
+    track_statistics(network, 50)
+    assert network[0].momentum == 0.1
+    assert min(recipe(name).average, 1 - share_of_newest(1000)) == recipe(name).average
 
 
 def test_rare_classes_weigh_as_much_as_common_ones() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from itertools import product
 from typing import Any
 
@@ -181,6 +182,20 @@ def test_the_block_mean_is_imposed_in_proportion_to_variance(height: int, width:
         * ((often.reshape(-1) * (mean - 128)).sum() / (often.reshape(-1) ** 2 * variance).sum())
     )
     assert corrected[corner].numpy().reshape(-1) == pytest.approx(mean - moved, abs=1e-3)
+
+
+def test_a_pickle_holds_what_the_tables_follow_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = SMALL["one slice across channels"]
+    released = simulate(torch.randint(0, 256, (3, 3, 9, 8), dtype=torch.uint8), plan)
+    decoder = Decoder.fit(released, plan, prune="haar2")
+    kept = pickle.dumps(decoder)
+    again = pickle.loads(kept)
+    assert len(kept) < 20_000
+    assert (again.plan, again.prune) == (plan, "haar2")
+    assert torch.equal(again.expect(released), decoder.expect(released))
+    assert torch.equal(again(released), decoder(released))
+    monkeypatch.setattr("ldp_slicing.torch.decode.get_spawning_popen", object)  # a worker process computes no tables
+    assert decoder.__reduce_ex__(4)[2]["_rows"] is decoder._rows
 
 
 def test_one_image_or_a_batch() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,9 @@ def test_reconstructing_from_releases_alone_is_closer_to_the_view_than_decoding(
     torch.save(reconstructor.state_dict(), tmp_path / "reconstructor.pt")
     again = Reconstructor.from_state_dict(torch.load(tmp_path / "reconstructor.pt", weights_only=True))
     assert torch.equal(again(released), reconstructed)
+    kept = pickle.dumps(reconstructor)
+    assert len(kept) < 1.1 * (tmp_path / "reconstructor.pt").stat().st_size
+    assert torch.equal(pickle.loads(kept)(released), reconstructed)
 
 
 def test_reconstructing_learns_from_public_images() -> None:
@@ -210,9 +214,14 @@ def test_refusals() -> None:
     released = simulate(smooth_images(1, count=2), GREY, prune=None)
     with pytest.raises(LdpSlicingError, match="1 or more steps"):
         Reconstructor.fit(released, GREY, steps=0)
-    with pytest.raises(ImageError, match="no releases"):
+    with pytest.raises(
+        ImageError, match=r"needs releases as one uint8 tensor \[N, C, H, W\]; got torch.uint8 \(0, 1, "
+    ):
         Reconstructor.fit(released[:0], GREY)
-    with pytest.raises(ImageError, match="trained on uint8"):
+    with pytest.raises(ImageError, match=r"needs public images as one .* got torch.uint8 \(0, 1, "):
         Reconstructor.fit(released, GREY, public=released[:0])
+    for several in ([released, released], iter(released[:, None])):  # a decoder takes both
+        with pytest.raises(ImageError, match=r"got \w+: join images .* with torch.cat\(list\("):
+            Reconstructor.fit(several, GREY)  # type: ignore[arg-type]
     with pytest.raises(ImageError, match="must be a uint8 tensor"):
         small_fit(released, GREY)(released.float())

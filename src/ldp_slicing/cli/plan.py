@@ -12,6 +12,7 @@ from ldp_slicing.cli.common import (
     PruneOption,
     Slices,
     Weights,
+    err,
     is_default,
     out,
     plain,
@@ -21,7 +22,7 @@ from ldp_slicing.cli.common import (
 from ldp_slicing.cli.shrinking import Fit, Lowered, MaxSide, Pad, choose_size, parse_size
 from ldp_slicing.errors import PlanError
 from ldp_slicing.plan import COLOUR_BITS
-from ldp_slicing.presets import Preset, presets
+from ldp_slicing.presets import Preset, presets, unlike_measured
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.view import pruning
 from ldp_slicing.wording import number
@@ -79,6 +80,8 @@ def plan(
     setting = choose_budget(context, preset, epsilon, weights, slices, prune.prune, choose_size(max_side, fit, pad))
     grey, size = _as_measured(context, setting, grey, size)
     chosen = setting.plan(COLOUR_BITS if grey is None else grey)
+    if unlike := unlike_measured(setting.measured_bits, chosen.word_bits):
+        err.print(f"[yellow]notice:[/yellow] an image for this plan {unlike}")
     width, height = parse_size(size, "--size")
     slicer = Slicer(chosen, prune=setting.prune, size=setting.size)
     card = slicer.card(width, height)

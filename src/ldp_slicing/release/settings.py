@@ -12,8 +12,9 @@ from ldp_slicing.card.card import MOST_KEPT, MOST_NAME
 from ldp_slicing.errors import PlanError, Reason, ReleaseError
 from ldp_slicing.formats.base import Options
 from ldp_slicing.ledger import Duplicates
-from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, kind_of_pixels, plan_for
+from ldp_slicing.plan import COLOUR_BITS, PAPER_WEIGHTS, plan_for
 from ldp_slicing.png import MAX_PIXELS
+from ldp_slicing.presets import unlike_measured
 from ldp_slicing.slicer import Slicer
 from ldp_slicing.value_range import ValueRange
 from ldp_slicing.view import Padded, Prune, Size, sizing
@@ -73,13 +74,8 @@ class ReleaseSettings:
 
     def notices(self, word_bits: int) -> tuple[str, ...]:
         """Return what the owner of images with words of ``word_bits`` bits should know about these settings."""
-        if not self.measured_bits or word_bits in self.measured_bits:
-            return ()
-        measured = " and ".join(map(kind_of_pixels, self.measured_bits))
-        return (
-            f"has {kind_of_pixels(word_bits)} pixels, but the preset was measured on {measured} images only: its "
-            "measurements do not apply here; see the card for what is known",
-        )
+        unlike = unlike_measured(self.measured_bits, word_bits)
+        return () if unlike is None else (unlike,)
 
     @property
     def _is_for_grey(self) -> bool:

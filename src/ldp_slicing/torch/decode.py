@@ -24,7 +24,8 @@ corrected to have that mean: see ``impose_block_mean``. Otherwise pixels are tak
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from multiprocessing.context import get_spawning_popen
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -101,6 +102,18 @@ class Decoder:
         tables = (self._means, self._variances, self._centre, self._deviation)
         if not all(bool(table.isfinite().all()) for table in tables):
             raise LdpSlicingError(f"decoding {plan!r} gave numbers that are not finite")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what the tables follow from, 40 kB instead of 170 MB; a process that is spawned shares the tables."""
+        if get_spawning_popen() is not None:
+            return vars(self)
+        return {"plan": self.plan, "prior": self.prior, "prune": self.prune}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "_rows" in state:
+            vars(self).update(state)
+        else:
+            Decoder.__init__(self, **state)
 
     @classmethod
     def from_card(

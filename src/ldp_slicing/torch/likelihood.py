@@ -12,6 +12,7 @@ channels for j such slices.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import product
 
 import torch
@@ -30,6 +31,7 @@ def channel_count(plan: Plan) -> int:
     return plan.word_bits // 8
 
 
+@lru_cache(16)  # of half a megabyte each; a decoder needs them a dozen times
 def likelihood(plan: Plan, channel: int, device: torch.device, *, exclusive: bool = False) -> Tensor:
     """Return float64 [256, 256]: P(r_c | v_c) of each released value (row) and each value of the view (column).
 

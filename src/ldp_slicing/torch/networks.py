@@ -1,4 +1,4 @@
-"""The network of ``Reconstructor``."""
+"""The network of ``Reconstructor``, and moving averages in short training."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 SCALES = 3
+FORGETTING = 5.0  # a moving average keeps at most about e^-5 of what it began with
 
 
 class SmallUNet(nn.Module):
@@ -50,3 +51,18 @@ class _Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.relu(self.convolutions(x) + self.shortcut(x))
+
+
+def share_of_newest(steps: int) -> float:
+    """Return the share that the newest value needs in a moving average over so many steps, from 0 to 1.
+
+    With a smaller share, the average would still be near its initial value after the last step.
+    """
+    return min(1.0, FORGETTING / max(1, steps))
+
+
+def track_statistics(network: nn.Module, steps: int) -> None:
+    """Let batch norms forget their initial statistics within so many steps of training. From 50 on, nothing changes."""
+    for module in network.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is not None:
+            module.momentum = max(module.momentum, share_of_newest(steps))

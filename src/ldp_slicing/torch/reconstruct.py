@@ -41,6 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import pi
+from multiprocessing.context import get_spawning_popen
 from typing import Any, Self
 
 import torch
@@ -51,7 +52,7 @@ from ldp_slicing.errors import ImageError, LdpSlicingError
 from ldp_slicing.plan import Plan
 from ldp_slicing.torch.decode import Decoder, impose_block_mean, to_standard
 from ldp_slicing.torch.likelihood import channel_count
-from ldp_slicing.torch.networks import SmallUNet
+from ldp_slicing.torch.networks import SmallUNet, track_statistics
 from ldp_slicing.torch.posterior import PixelPosterior
 from ldp_slicing.torch.simulate import apply_view, simulate
 from ldp_slicing.view import Prune, block_of
@@ -135,11 +136,10 @@ class Reconstructor:
         if steps < 1 or batch < 1:
             raise LdpSlicingError(f"a reconstructor is trained for 1 or more steps and images; got {steps} and {batch}")
         hides = public is None
+        _check_images("releases", released)
+        images = released if public is None else _check_images("public images", public).to(released.device)
         reconstructor = cls(Decoder.fit(released, plan, prune=prune), width=width, seed=seed, hides=hides)
         generator = torch.Generator(released.device).manual_seed(seed)
-        images = released if public is None else public.to(released.device)
-        if not isinstance(images, Tensor) or images.ndim != 4 or not len(images):
-            raise ImageError(f"a reconstructor is trained on uint8 [N, C, H, W]; got shape {tuple(images.shape)}")
 
         def loss(index: Tensor, hidden: Tensor) -> Tensor:
             chosen, flip = images[index], torch.rand((), generator=generator, device=images.device) < 0.5
@@ -186,6 +186,7 @@ class Reconstructor:
             optimiser, learning_rate, total_steps=steps + 1, pct_start=WARM_UP, cycle_momentum=False
         )
         total = torch.zeros((), device=generator.device)
+        track_statistics(self.network, steps)
         self.network.train()
         for step in range(steps):
             index = torch.randint(count, (min(batch, count),), device=generator.device, generator=generator)
@@ -260,6 +261,14 @@ class Reconstructor:
             setattr(reconstructor, f"_{name}", state[name].to(device))
         return reconstructor
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what the tables follow from, as ``Decoder`` does."""
+        return vars(self) if get_spawning_popen() is not None else self.state_dict()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        made = state if "_pixels" in state else vars(self.from_state_dict(state, state["prior"].device))
+        vars(self).update(made)
+
     def _loss_of_releases(self, released: Tensor, hidden: Tensor, generator: torch.Generator) -> Tensor:
         words = self._pixels.draw(released, generator, known=True)  # the decoder was fitted to them
         mean, scale, share = self._parameters(words, hidden)
@@ -310,6 +319,20 @@ class Reconstructor:
         with torch.autocast(inputs.device.type, torch.bfloat16, enabled=inputs.is_cuda):
             outputs: Tensor = self.network(inputs.contiguous(memory_format=torch.channels_last))
         return outputs.float()
+
+
+def _check_images(what: str, images: object) -> Tensor:
+    """Return uint8 [N, C, H, W] as they are; raise ImageError for anything else, before anything takes time."""
+    if not isinstance(images, Tensor):
+        raise ImageError(
+            f"a reconstructor needs {what} as one uint8 tensor [N, C, H, W]; got {type(images).__name__}: join images "
+            "of one size, such as those of a data set, with torch.cat(list(data_set.images()))"
+        )
+    if images.dtype != torch.uint8 or images.ndim != 4 or not len(images):
+        raise ImageError(
+            f"a reconstructor needs {what} as one uint8 tensor [N, C, H, W]; got {images.dtype} {tuple(images.shape)}"
+        )
+    return images
 
 
 def _hidden(images: Tensor, shift: int) -> Tensor:

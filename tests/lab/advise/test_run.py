@@ -186,8 +186,10 @@ def test_a_run_that_is_stopped_goes_on_where_it_stopped(tmp_path: Path) -> None:
         finished
     )
     for refuse in (outline, advise):
-        with pytest.raises(LdpSlicingError, match="was begun with groups 'name:g"):
+        with pytest.raises(LdpSlicingError, match=r"with --groups name:g\[0-9\]\+, and this command is with"):
             refuse(request(tmp_path, groups="name:g[0-9]"), Talk())
+        with pytest.raises(LdpSlicingError, match=r"without --images and with --epsilons 2\.4, and .* --images 64 and"):
+            refuse(replace(ask, epsilons=(3.0, 5.2), images=64), Talk())
     next((tmp_path / "sources").rglob("*.png")).unlink()
     for refuse in (outline, advise):
         with pytest.raises(LdpSlicingError, match="images, labels or groups have changed since"):

@@ -107,7 +107,14 @@ class Setting:
         """What ``privatize --preset FILE`` takes."""
         size = self.size if self.shrinks else None
         return Preset(
-            name, about, self.epsilon, slices=self.slices, prune=self.prune, size=size, measured=tuple(measured)
+            name,
+            about,
+            self.epsilon,
+            slices=self.slices,
+            prune=self.prune,
+            size=size,
+            measured=tuple(measured),
+            measured_bits=(self.word_bits,),
         )
 
 

@@ -14,6 +14,7 @@ from ldp_slicing.files import OWNERS_NOTE, make_folder, write_atomically
 from ldp_slicing.lab.run_folder import bind_folder, lock_folder, unbind_folder
 
 RECORDS = "records.jsonl"
+OF_IMAGES = {"images", "digest"}  # parameters that follow from the images that were read
 NOTE = """This folder belongs to the owner of the sources. It contains what `ldp-slicing advise` has measured on them so
 far, and samples. Do not share it. You can delete it after the last run; another run then starts from the beginning.
 """
@@ -53,12 +54,27 @@ def check_work(folder: Path, parameters: dict[str, Any]) -> None:
     if folder.is_dir() and any(folder.iterdir()) and not _is_work(folder):
         raise LdpSlicingError(f"{folder} is not a work folder of `advise`: name another --out")
     differs = {name: value for name, value in begun(folder).items() if parameters.get(name) != value}
-    if differs and differs.keys() <= {"images", "digest"}:
+    if differs and differs.keys() <= OF_IMAGES:
         raise LdpSlicingError(f"images, labels or groups have changed since {folder} was begun: name another --out")
-    for name, value in differs.items():
-        raise LdpSlicingError(
-            f"{folder} was begun with {name} {value!r}, not {parameters.get(name)!r}: name another --out"
+    if differs:
+        named = [name for name in differs if name not in OF_IMAGES]
+        before, now = (
+            " and ".join(_as_option(name, values.get(name)) for name in named) for values in (begun(folder), parameters)
         )
+        raise LdpSlicingError(
+            f"{folder} was begun {before}, and this command is {now}: to continue, use the options that it was begun "
+            "with; to measure with others, name another --out"
+        )
+
+
+def _as_option(name: str, value: Any) -> str:  # noqa: ANN401 - JSON values
+    """Return a parameter of a run as its owner knows it: "with --epsilons 2.4,12", or "without --epsilons"."""
+    option = {"source": "the sources", "most_images": "--images"}.get(name, f"--{name}")
+    if value is None or value == []:
+        return f"without {option}"
+    values = value if isinstance(value, list) else [value]
+    texts = [f"{one:g}" if isinstance(one, float) else str(one) for one in values]
+    return f"with {option} {','.join(texts)}"
 
 
 def _is_work(folder: Path) -> bool:

@@ -137,9 +137,16 @@ def load_folder(root: Path) -> ImageSet:
     """
     if not any((root / name).exists() for name in ("train", "train.txt")):
         require_folder(root, "a folder with this name")
+        whole = root.absolute()
+        if has_card(LocalStorage(root)):  # lists do not belong among releases
+            raise DataError(
+                f"{root} holds releases without labels: list them in {whole.parent / 'train.txt'} and test.txt beside "
+                f"it, one on each line with the number of its class, such as `{whole.name}/NAME.png 0`, and train on "
+                f"the set {whole.parent.name} with --data {whole.parent.parent}"
+            )
         raise DataError(
             f"{root} has neither train/ and test/, each with one folder per class, nor train.txt and test.txt, which "
-            "list images and the numbers of their classes"
+            "list images and the numbers of their classes, one image on each line, such as `NAME.png 0`"
         )
     if (root / "train.txt").is_file():
         files = [file for name in ("train", "test") for file, _ in listed_images(root / f"{name}.txt")]

@@ -24,6 +24,7 @@ from ldp_slicing.lab.learners.models.face_networks import Dropout
 from ldp_slicing.lab.learners.objectives import OBJECTIVES
 from ldp_slicing.lab.learners.releases import Splits, release_splits
 from ldp_slicing.lab.learners.task import TrainingTask
+from ldp_slicing.torch.networks import share_of_newest, track_statistics
 from ldp_slicing.torch.reconstruct import Report
 
 QUEUED_STEPS = 24  # that wait on the device, so that it has work while the host looks after another run
@@ -86,7 +87,9 @@ class TrainingRun:
         self.learning_rate = torch.tensor(task.recipe.learning_rate, device=device)  # there: one graph for all epochs
         self.optimiser = _make_optimiser(task, self.parameters, self.learning_rate)
         self._live = [value for value in self.model.state_dict().values() if value.is_floating_point()]
-        decay = task.recipe.average
+        steps = self.steps * task.recipe.epochs
+        track_statistics(self.model, steps)
+        decay = min(task.recipe.average, 1 - share_of_newest(steps))
         self.average = [value.clone() for value in self._live] if decay else []  # of the weights, see the recipe
         self._update_average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
         self.history: list[Epoch] = []

@@ -39,7 +39,8 @@ class Recipe:
     erase: int = 0  # the side of a square, in pixels, that is blanked at a random place of each training image
     mix: float = 0.0  # the largest share of another training image, and of its label, in an image; for "classes"
     size: int = 0  # the longest side to which sources are shrunk before the noise; 0 keeps their size
-    average: float = 0.0  # the decay, per step, of the moving average of the weights that is measured; 0 means none
+    average: float = 0.0  # the decay, per step, of the moving average of the weights that is measured; 0 means none.
+    # It is smaller in runs of a few hundred steps, see ``share_of_newest``
     smoothing: float = 0.0  # of the labels, for "classes"
     class_weights: bool = False  # whether every class has the same weight in the loss, however rare; for "classes"
     loss: Literal["classes", "arcface", "teacher", "pairs", "source"] = "classes"  # see ``objectives``
