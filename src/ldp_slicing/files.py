@@ -5,6 +5,7 @@ Every other module uses these functions, so that each rule about files has one h
 
 from __future__ import annotations
 
+import codecs
 import errno
 import hashlib
 import io
@@ -18,13 +19,28 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO
 
-from ldp_slicing.errors import ImageError
+from ldp_slicing.errors import ImageError, LdpSlicingError, Reason
 
 if sys.platform != "win32":
     import fcntl
 
 CHUNK_BYTES = 1 << 20
 OWNERS_NOTE = "FOR THE OWNER ONLY.txt"  # the name of the file that says so in a folder that must not be shared
+
+
+def check_name_encoding() -> None:
+    """Refuse to work with names of files unless Python decodes them as UTF-8.
+
+    Manifest, ledger and keys contain names. If they depended on the locale, a set that was released under one locale
+    would look damaged under another, and a path in the ledger would lead to another file, or to none.
+    """
+    encoding = sys.getfilesystemencoding()
+    if codecs.lookup(encoding).name != "utf-8":
+        raise LdpSlicingError(
+            f"names of files are read as {encoding} here, so those in other alphabets would be taken for different "
+            "ones: set the variable PYTHONUTF8=1 and run the same command again",
+            Reason.SETTINGS,
+        )
 
 
 @contextmanager
