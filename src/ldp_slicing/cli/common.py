@@ -24,20 +24,9 @@ from ldp_slicing.view import Prune
 from ldp_slicing.wording import visible
 
 JSON_VERSION = 1
-BROKEN_PIPE = 141  # exit status 128 + SIGPIPE, as shells report it
 
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Exit quietly: the reader of the output has closed it."""
-        try:
-            super().on_broken_pipe()
-        except SystemExit:
-            sys.exit(BROKEN_PIPE)
-
-
-out = _Console(soft_wrap=True, highlight=False, emoji=False)
-err = _Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
+out = Console(soft_wrap=True, highlight=False, emoji=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 
 class PruneChoice(StrEnum):
@@ -156,8 +145,6 @@ def refusals_exit(command: Callable[Arguments, None]) -> Callable[Arguments, Non
             if kwargs.get("as_json"):
                 print_json(refusal(command.__name__, error))
             sys.exit(ExitStatus.REFUSED)
-        except BrokenPipeError:
-            out.on_broken_pipe()
 
     return wrapped
 
