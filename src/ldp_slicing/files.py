@@ -50,12 +50,18 @@ def atomic_path(path: Path) -> Iterator[Path]:
     >>> with atomic_path(Path("weights.pt")) as temporary:       # doctest: +SKIP
     ...     torch.save(weights, temporary)
 
-    If the block raises, the temporary file is removed and ``path`` stays as it was.
+    If the block raises, the temporary file is removed and ``path`` stays as it was. An error of the operating system
+    names ``path``: that of a write to a full disk names no file.
     """
     temporary = path.with_name(f".{secrets.token_hex(8)}.partial{path.suffix}")
     try:
         yield temporary
         temporary.replace(path)
+    except OSError as error:
+        is_of_it = error.filename is None or str(error.filename) == str(temporary)
+        if error.errno is not None and is_of_it:
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

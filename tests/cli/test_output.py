@@ -72,3 +72,19 @@ def test_a_run_is_completed_whatever_happens_to_its_log(tmp_path: Path, redirect
     assert (report.releases, report.problems, report.complete) == (1, [], True)
     assert (tmp_path / "report.json").exists()
     assert not (tmp_path / "out.owner" / "key").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["show in/a.png --out in/a.png/sheet.png", "audit --out in/a.png/report.json", "audit out --out in/report/a.json"],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(work: Path, words: str) -> None:
+    ran = run(work, *words.split(), redirect="</dev/null")
+    assert ran.returncode == 2
+    assert ran.stderr.startswith(f"refused: {words.split()[-1]} cannot be written: ")
+    assert len(ran.stderr.splitlines()) == 1
+
+
+def test_an_error_of_the_operating_system_is_one_line(work: Path) -> None:
+    ran = run(work, "ledger", "rebuild", "out.owner", "--ledger", "in/a.png/ledger", redirect="</dev/null")
+    assert (ran.returncode, ran.stderr) == (74, "aborted: in/a.png/ledger.rebuilding: Not a directory\n")

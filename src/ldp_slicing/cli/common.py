@@ -19,7 +19,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from ldp_slicing.cli.exit_status import ExitStatus
-from ldp_slicing.errors import LdpSlicingError, PlanError
+from ldp_slicing.errors import LdpSlicingError, PlanError, ReleaseError
+from ldp_slicing.files import try_to_create_in
 from ldp_slicing.view import Prune
 from ldp_slicing.wording import visible
 
@@ -134,7 +135,10 @@ Arguments = ParamSpec("Arguments")
 
 
 def refusals_exit(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
-    """Report an LdpSlicingError of the command as one line, and to --json, with exit status 2."""
+    """Report an LdpSlicingError of the command as one line, and to --json, with exit status 2.
+
+    An error of the operating system is one line, too, but no refusal: something may have been done.
+    """
 
     @wraps(command)
     def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
@@ -145,8 +149,22 @@ def refusals_exit(command: Callable[Arguments, None]) -> Callable[Arguments, Non
             if kwargs.get("as_json"):
                 print_json(refusal(command.__name__, error))
             sys.exit(ExitStatus.REFUSED)
+        except OSError as error:  # in the middle: a full disk, or one that was removed
+            where = f"{plain(str(error.filename))}: " if error.filename else ""
+            err.print(f"[bold red]aborted:[/bold red] {where}{plain(error.strerror or str(error))}")
+            sys.exit(ExitStatus.IO_ERROR)
 
     return wrapped
+
+
+def check_new_file(path: Path) -> None:
+    """Refuse a file that exists or cannot be written, before the work for it begins."""
+    if os.path.lexists(path):
+        raise ReleaseError(f"{path} exists and is not overwritten: choose another name")
+    try:
+        try_to_create_in(path.parent)
+    except OSError as error:
+        raise ReleaseError(f"{path} cannot be written: {error.strerror}; choose another name") from None
 
 
 @contextmanager

@@ -12,7 +12,7 @@ class ExitStatus(IntEnum):
     UNDECIDED = 3
     SKIPPED = 4
     INCOMPLETE = 5
-    WRITE_ERROR = 74  # EX_IOERR of sysexits.h
+    IO_ERROR = 74  # EX_IOERR of sysexits.h
     BROKEN_PIPE = 141  # 128 + SIGPIPE, as shells report it
 
 
@@ -23,7 +23,7 @@ MEANINGS = {
     str(ExitStatus.UNDECIDED.value): "`audit`: every check passes, but an unprotected image might pass, too",
     str(ExitStatus.SKIPPED.value): "`privatize`: a name of `--keep` is in no file, or (`--strict`) files were skipped",
     str(ExitStatus.INCOMPLETE.value): "`privatize`: not complete, run it again; `verify`: intact, not complete",
-    str(ExitStatus.WRITE_ERROR.value): "the output could not be written, because a disk is full, for example",
+    str(ExitStatus.IO_ERROR.value): "a file, or the output itself, could not be written: a full disk, for example",
     "130, 143": "interrupted by SIGINT or SIGTERM; run the same command again to continue",
     str(ExitStatus.BROKEN_PIPE.value): "the program that reads the output has closed it",
 }

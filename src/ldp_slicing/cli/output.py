@@ -86,7 +86,7 @@ def watched_output() -> Iterator[None]:
     troubles = [stream.trouble for stream in streams if stream.trouble is not None]
     if troubles:
         gone = all(isinstance(trouble, BrokenPipeError) for trouble in troubles)
-        sys.exit(ExitStatus.BROKEN_PIPE if gone else ExitStatus.WRITE_ERROR)
+        sys.exit(ExitStatus.BROKEN_PIPE if gone else ExitStatus.IO_ERROR)
     if ended is not None:
         raise ended
 
