@@ -18,6 +18,7 @@ from ldp_slicing.cli.common import (
     Slices,
     Strict,
     Weights,
+    check_kind,
     check_new_file,
     check_slices,
     err,
@@ -112,6 +113,7 @@ def audit(
         if target is not None:
             report = audit_releases(target, strict=strict, progress=lambda which: status.update(f"auditing: {which}"))
         else:
+            check_kind(slices, grey)
             plan = plan_for(COLOUR_BITS if grey is None else grey, epsilon, parse_weights(weights), slices)
             if selftest:
                 report = self_test(plan, prune.prune, progress=lambda name: status.update(f"planting: {name}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -74,6 +75,16 @@ def check_slices(context: typer.Context, slices: str | None) -> None:
         raise PlanError(
             "--slices needs --epsilon: the default of 20 is for the paper's 24 slices, "
             "and would leave a single slice almost without noise"
+        )
+
+
+def check_kind(slices: str | None, grey: int | None) -> None:
+    """Refuse slices of a grey pixel, such as 11+10, without --grey: the plan would be one for colour images."""
+    numbers = [int(bit) for bit in re.findall(r"\b[0-9]{1,2}\b", re.sub(r"=[^,]*", "", slices or ""))]
+    if grey is None and numbers:
+        raise PlanError(
+            f"--slices {slices} names bits of a grey pixel: add --grey BITS, the bits of your images, such as "
+            f"--grey {max(max(numbers) + 1, 8)}"
         )
 
 
