@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -98,3 +99,12 @@ def test_digests_read_in_chunks() -> None:
     assert file.tell() == 0
     assert digest_of(file) == hashlib.sha256(data).digest()
     assert file.closed
+
+
+def test_an_error_of_an_atomic_file_names_it(tmp_path: Path) -> None:
+    """A write to a full disk names no file, and the name of the temporary file tells nobody anything."""
+    with pytest.raises(OSError, match=r"No space .*weights\.pt'$"), atomic_path(tmp_path / "weights.pt"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.raises(OSError, match=r"weights\.pt'$") as raised:
+        write_atomically(tmp_path / "none" / "weights.pt", [b"weights"])
+    assert "partial" not in str(raised.value)

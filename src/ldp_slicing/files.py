@@ -5,6 +5,7 @@ Every other module uses these functions, so that each rule about files has one h
 
 from __future__ import annotations
 
+import codecs
 import errno
 import hashlib
 import io
@@ -18,13 +19,28 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO
 
-from ldp_slicing.errors import ImageError
+from ldp_slicing.errors import ImageError, LdpSlicingError, Reason
 
 if sys.platform != "win32":
     import fcntl
 
 CHUNK_BYTES = 1 << 20
 OWNERS_NOTE = "FOR THE OWNER ONLY.txt"  # the name of the file that says so in a folder that must not be shared
+
+
+def check_name_encoding() -> None:
+    """Refuse to work with names of files unless Python decodes them as UTF-8.
+
+    Manifest, ledger and keys contain names. If they depended on the locale, a set that was released under one locale
+    would look damaged under another, and a path in the ledger would lead to another file, or to none.
+    """
+    encoding = sys.getfilesystemencoding()
+    if codecs.lookup(encoding).name != "utf-8":
+        raise LdpSlicingError(
+            f"names of files are read as {encoding} here, so those in other alphabets would be taken for different "
+            "ones: set the variable PYTHONUTF8=1 and run the same command again",
+            Reason.SETTINGS,
+        )
 
 
 @contextmanager
@@ -34,12 +50,18 @@ def atomic_path(path: Path) -> Iterator[Path]:
     >>> with atomic_path(Path("weights.pt")) as temporary:       # doctest: +SKIP
     ...     torch.save(weights, temporary)
 
-    If the block raises, the temporary file is removed and ``path`` stays as it was.
+    If the block raises, the temporary file is removed and ``path`` stays as it was. An error of the operating system
+    names ``path``: that of a write to a full disk names no file.
     """
     temporary = path.with_name(f".{secrets.token_hex(8)}.partial{path.suffix}")
     try:
         yield temporary
         temporary.replace(path)
+    except OSError as error:
+        is_of_it = error.filename is None or str(error.filename) == str(temporary)
+        if error.errno is not None and is_of_it:
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

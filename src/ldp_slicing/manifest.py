@@ -6,7 +6,6 @@ The owner writes it when a run ends. Whoever receives the releases reads it to c
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -122,7 +121,7 @@ def _encode_line(line: dict[str, Any]) -> bytes:
 
 def _stays_inside(output: str) -> bool:
     try:
-        path = os.fsencode(output)
+        path = output.encode("utf-8", "surrogateescape")  # whatever the system's encoding is
     except UnicodeEncodeError:
         return False
     parts = path.replace(b"\\", b"/").split(b"/")

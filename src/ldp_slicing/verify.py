@@ -26,10 +26,9 @@ from ldp_slicing.card import Card, Statement
 from ldp_slicing.card.statement import dependents_of
 from ldp_slicing.errors import CardError, LdpSlicingError, ReleaseError
 from ldp_slicing.files import digest_of
-from ldp_slicing.formats import WRITERS, load_format, suffix_of
+from ldp_slicing.formats import MOST_BYTES, WRITERS, load_format, suffix_of
 from ldp_slicing.formats.base import Checker, Claims, Content
 from ldp_slicing.manifest import LOST, DamagedManifestError, is_lost, read_manifest
-from ldp_slicing.png import MOST_FILE_BYTES
 from ldp_slicing.sets import CARD_NAME, MANIFEST_NAME, card_beside, set_around
 from ldp_slicing.storage import PARTIAL, LocalStorage, Storage, is_apple_double, is_litter, printable
 from ldp_slicing.strict_json import shown
@@ -329,7 +328,7 @@ def _unread_problem(place: Storage, output: str) -> str | None:
         return "has a file type that is never released"
     if size is None:
         return _MISSING
-    if suffix == ".png" and size > MOST_FILE_BYTES:  # a sparse file can have any size, and would be read for days
+    if size > MOST_BYTES.get(suffix, size):  # a sparse file can have any size, and would be read for days
         return f"has {size:,} bytes, more than any release has"
     return None
 

@@ -88,6 +88,15 @@ def test_json_has_the_printed_numbers() -> None:
     assert chosen["slices"][0]["epsilon"] == chosen["slices"][8]["epsilon"]
 
 
+@pytest.mark.parametrize("command", ["plan", "audit"])
+@pytest.mark.parametrize(("slices", "bits"), [("11+10", 12), ("11+10=2,9", 12), ("7", 8), ("5=20", 8)])
+def test_slices_of_grey_pixels_need_their_number_of_bits(command: str, slices: str, bits: int) -> None:
+    result = CliRunner().invoke(app, [command, "-e", "3", "--slices", slices])
+    assert result.exit_code == 2
+    advice = f"add --grey BITS, the bits of your images, such as --grey {bits}"
+    assert f"--slices {slices} names bits of a grey pixel: {advice}" in " ".join(result.stderr.split())
+
+
 def test_grey() -> None:
     status, out, _ = plan("-e", "20", "--grey", "12")
     assert status == 0

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from ldp_slicing.card import Card
 from ldp_slicing.cli import app
 from ldp_slicing.cli.exit_status import TABLE, ExitStatus
 from ldp_slicing.errors import Reason
@@ -61,13 +62,12 @@ def test_what_may_hold_images_fails_and_is_not_skipped(name: str, tmp_path: Path
     assert (problem["source"], problem["reason"]) == (name, Reason.UNREADABLE)
 
 
-def test_statements_are_separated_by_an_empty_line(tmp_path: Path) -> None:
+def test_each_statement_begins_a_line(tmp_path: Path) -> None:
     grey = encoded(gradient()[..., 0], "PNG")
     source = plant(tmp_path / "in", {"colour.png": encoded(gradient(), "PNG"), "grey.png": grey})
     for options in (["--dry-run"], []):
         _, out, _ = privatize(source, tmp_path / "out", *options)
-        assert out.count("1 release of ") == 2
-        assert ".\n\n1 release of " in out
+        assert out.count("\n1 release of ") == 2
 
 
 def test_reasons(tmp_path: Path) -> None:
@@ -207,3 +207,19 @@ def test_notices_count_images_or_files_as_they_mean(tmp_path: Path) -> None:
     assert by_text["left out"] == (["a.parquet", "b.parquet"], 0)
     (channels,) = (about for text, about in by_text.items() if "channels" in text)
     assert channels == (["a.parquet", "c.png"], 3)
+
+
+def test_several_plans_are_stated_in_brief_and_nothing_is_left_out(tmp_path: Path) -> None:
+    """Every level of every plan has its epsilon and its limit, and every risk is said once, of which images."""
+    grey = encoded(gradient(12, 10)[..., 0], "PNG")
+    source = plant(tmp_path / "in", {"a.png": encoded(gradient(8, 8), "PNG"), "b.png": grey})
+    ran = CliRunner().invoke(app, ["privatize", str(source), str(tmp_path / "out"), "-e", "2"])
+    card = Card.read(tmp_path / "out" / "card.json")
+    said = ran.stdout.partition("states the promise:\n\n")[2].splitlines()
+    assert len(card.statements) == 2
+    assert len(said) == 2 * 2 + 1 + len({one.risk.sentence for one in card.statements})
+    for heading, levels, statement in zip(said[:4:2], said[1:4:2], card.statements, strict=True):
+        assert heading == statement.heading
+        assert all(f"{level.unit}: {level.epsilon:g} ({level.limit})" in levels for level in statement.levels[1:])
+        kind = "colour" if statement.plan.is_colour else "8-bit grey"
+        assert any(line.startswith(kind) and line.endswith(statement.risk.sentence) for line in said[5:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -131,10 +132,18 @@ def test_names_of_scans_are_warned_of_and_a_preset_for_scans_hides_them(tmp_path
         assert done.exit_code == 0, done.output
         return " ".join(done.stderr.split())
 
-    assert "1 DICOM file keeps its name, and names of scans" in privatize("out", "--epsilon", "5")
-    assert "keeps its name" not in privatize("out2", "--preset", "chest-xrays", "--spend")
+    assert "releases of DICOM files have the names of their sources, and" in privatize("out", "--epsilon", "5")
+    assert "names of their sources" not in privatize("out2", "--preset", "chest-xrays", "--spend")
     (name,) = outputs(tmp_path / "out2")
     assert re.fullmatch(r"[0-9a-f]{2}/[0-9a-f]{32}\.dcm", name)
+
+
+def test_names_of_scans_that_were_refused_are_not_warned_of(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {"a.dcm": saved(dicom(SLICE, 12))[:-9], "b.png": PNG})
+    ran = CliRunner().invoke(app, ["privatize", str(source), str(tmp_path / "out"), "--epsilon", "5", "--json"])
+    found = json.loads(ran.stdout)
+    assert [one["source"] for one in found["problems"]] == ["a.dcm"]
+    assert not any("names of their sources" in one["notice"] for one in found["notices"])
 
 
 def test_a_card_that_hides_the_series_is_wrong(tmp_path: Path) -> None:

@@ -245,6 +245,14 @@ def test_a_file_that_no_release_can_fill_is_not_read(target: Path) -> None:
     assert verified(target)[0] == ("00001.png", "has 8,796,093,022,208 bytes, more than any release has")
 
 
+def test_a_dicom_file_that_no_release_can_fill_is_not_read(target: Path) -> None:
+    lines = (target / "manifest.jsonl").read_text()
+    (target / "manifest.jsonl").write_text(lines.replace("00001.png", "00001.dcm"))
+    with (target / "00001.png").rename(target / "00001.dcm").open("r+b") as file:
+        file.truncate(1 << 43)
+    assert verified(target)[0] == ("00001.dcm", "has 8,796,093,022,208 bytes, more than any release has")
+
+
 def test_random_names_are_recognised(tmp_path: Path) -> None:
     settings = ReleaseSettings(20.0, names="random")
     release(plant(tmp_path / "in", small_images(5)), tmp_path / "out", settings=settings)

@@ -270,13 +270,28 @@ class Statement:
     def _range_shown(self) -> str:
         return "" if self.value_range is None else f" for the range {self.value_range}"
 
-    def __str__(self) -> str:
-        plan, count, slices = self.plan, self.count, len(self.plan.slices)
+    @property
+    def heading(self) -> str:
+        """What the statement is about."""
         size = f"{self.width[0]} x {self.height[0]}" if self.is_of_one_size else f"up to {self.pixels:,} pixels"
-        kind = kind_of_pixels(plan.word_bits)
+        kind = kind_of_pixels(self.plan.word_bits)
         shrunk = "" if self.size is None else f", shrunk to {sizing(self.size)}"
+        about = f"{kind}{self._range_shown}, pruning: {pruning(self.prune)}{shrunk}"
+        return f"{counted(self.count, 'release')} of {size}, {about}"
+
+    @property
+    def brief(self) -> str:
+        """The levels in one line, for a card of several statements. It gives no reasons."""
+        levels = [f"{one.unit}: {number(one.epsilon)} ({one.limit})" for one in self.levels]
+        if self.unvoided is not None:
+            levels.append(f"source pixel, {WITHOUT_VOIDED}: {number(self.unvoided[2])}")
+        remark = f"\n  remark: this plan {self.plan.remark}" if self.plan.remark else ""
+        return f"{self.heading}{remark}\n  epsilon of a {'; '.join(levels)}"
+
+    def __str__(self) -> str:
+        plan, slices = self.plan, len(self.plan.slices)
         lines = [
-            f"{counted(count, 'release')} of {size}, {kind}{self._range_shown}, pruning: {pruning(self.prune)}{shrunk}",
+            self.heading,
             f"plan: {counted(slices, 'slice')}, "
             f"epsilon {number(plan.realised_epsilon)} realised of {number(plan.epsilon)} requested",
         ]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import sys
-
 import typer
 
 from ldp_slicing.cli.lazy import SETTINGS, lazy_group
@@ -52,7 +49,4 @@ def main(
     """
     from ldp_slicing.images import silence_decoders
 
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # no file name may stop the report that contains it
     silence_decoders()

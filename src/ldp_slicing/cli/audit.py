@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +18,8 @@ from ldp_slicing.cli.common import (
     Slices,
     Strict,
     Weights,
+    check_kind,
+    check_new_file,
     check_slices,
     err,
     out,
@@ -95,8 +96,8 @@ def audit(
     The exit status is 0 if every check passes, 1 if one fails, 2 if the command refuses to run, and 3 if every check of
     DST passes but an unprotected image might pass, too.
     """
-    if report_path is not None and os.path.lexists(report_path):
-        raise AuditError(f"{report_path} exists and is not overwritten: choose another name")
+    if report_path is not None:
+        check_new_file(report_path)
     given = [
         name
         for name in INSTALLATION_OPTIONS
@@ -112,6 +113,7 @@ def audit(
         if target is not None:
             report = audit_releases(target, strict=strict, progress=lambda which: status.update(f"auditing: {which}"))
         else:
+            check_kind(slices, grey)
             plan = plan_for(COLOUR_BITS if grey is None else grey, epsilon, parse_weights(weights), slices)
             if selftest:
                 report = self_test(plan, prune.prune, progress=lambda name: status.update(f"planting: {name}"))
@@ -121,10 +123,7 @@ def audit(
                     installation, pixels=pixels, progress=lambda name: status.update(f"auditing: {name}")
                 )
     if report_path is not None:
-        try:
-            write_atomically(report_path, [report.to_json().encode() + b"\n"])
-        except OSError as error:
-            raise AuditError(f"{report_path} cannot be written: {error.strerror}") from None
+        write_atomically(report_path, [report.to_json().encode() + b"\n"])
     if as_json:
         print_json(report.to_dict())
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -19,25 +20,15 @@ from rich.console import Console
 from rich.markup import escape
 
 from ldp_slicing.cli.exit_status import ExitStatus
-from ldp_slicing.errors import LdpSlicingError, PlanError
+from ldp_slicing.errors import LdpSlicingError, PlanError, ReleaseError
+from ldp_slicing.files import try_to_create_in
 from ldp_slicing.view import Prune
 from ldp_slicing.wording import visible
 
 JSON_VERSION = 1
-BROKEN_PIPE = 141  # exit status 128 + SIGPIPE, as shells report it
 
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Exit quietly: the reader of the output has closed it."""
-        try:
-            super().on_broken_pipe()
-        except SystemExit:
-            sys.exit(BROKEN_PIPE)
-
-
-out = _Console(soft_wrap=True, highlight=False, emoji=False)
-err = _Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
+out = Console(soft_wrap=True, highlight=False, emoji=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 
 class PruneChoice(StrEnum):
@@ -84,6 +75,16 @@ def check_slices(context: typer.Context, slices: str | None) -> None:
         raise PlanError(
             "--slices needs --epsilon: the default of 20 is for the paper's 24 slices, "
             "and would leave a single slice almost without noise"
+        )
+
+
+def check_kind(slices: str | None, grey: int | None) -> None:
+    """Refuse slices of a grey pixel, such as 11+10, without --grey: the plan would be one for colour images."""
+    numbers = [int(bit) for bit in re.findall(r"\b[0-9]{1,2}\b", re.sub(r"=[^,]*", "", slices or ""))]
+    if grey is None and numbers:
+        raise PlanError(
+            f"--slices {slices} names bits of a grey pixel: add --grey BITS, the bits of your images, such as "
+            f"--grey {max(max(numbers) + 1, 8)}"
         )
 
 
@@ -145,7 +146,10 @@ Arguments = ParamSpec("Arguments")
 
 
 def refusals_exit(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
-    """Report an LdpSlicingError of the command as one line, and to --json, with exit status 2."""
+    """Report an LdpSlicingError of the command as one line, and to --json, with exit status 2.
+
+    An error of the operating system is one line, too, but no refusal: something may have been done.
+    """
 
     @wraps(command)
     def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
@@ -156,10 +160,22 @@ def refusals_exit(command: Callable[Arguments, None]) -> Callable[Arguments, Non
             if kwargs.get("as_json"):
                 print_json(refusal(command.__name__, error))
             sys.exit(ExitStatus.REFUSED)
-        except BrokenPipeError:
-            out.on_broken_pipe()
+        except OSError as error:  # in the middle: a full disk, or one that was removed
+            where = f"{plain(str(error.filename))}: " if error.filename else ""
+            err.print(f"[bold red]aborted:[/bold red] {where}{plain(error.strerror or str(error))}")
+            sys.exit(ExitStatus.IO_ERROR)
 
     return wrapped
+
+
+def check_new_file(path: Path) -> None:
+    """Refuse a file that exists or cannot be written, before the work for it begins."""
+    if os.path.lexists(path):
+        raise ReleaseError(f"{path} exists and is not overwritten: choose another name")
+    try:
+        try_to_create_in(path.parent)
+    except OSError as error:
+        raise ReleaseError(f"{path} cannot be written: {error.strerror}; choose another name") from None
 
 
 @contextmanager

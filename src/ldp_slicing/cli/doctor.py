@@ -6,6 +6,7 @@ import typer
 
 from ldp_slicing.cli.common import Json, out, plain, print_json
 from ldp_slicing.errors import LdpSlicingError
+from ldp_slicing.files import check_name_encoding
 from ldp_slicing.ledger import default_ledger
 from ldp_slicing.ledger.file import ADVICE
 from ldp_slicing.selfcheck import check_installation
@@ -33,6 +34,7 @@ def doctor(as_json: Json = False) -> None:
 def where_ledger_lies() -> tuple[str, bool]:
     """Return where the ledger lies, in words, and whether there is a place for one."""
     try:
+        check_name_encoding()
         path = default_ledger()
     except LdpSlicingError as error:
         return f"none: {error}", False

@@ -12,6 +12,8 @@ class ExitStatus(IntEnum):
     UNDECIDED = 3
     SKIPPED = 4
     INCOMPLETE = 5
+    IO_ERROR = 74  # EX_IOERR of sysexits.h
+    BROKEN_PIPE = 141  # 128 + SIGPIPE, as shells report it
 
 
 MEANINGS = {
@@ -21,7 +23,8 @@ MEANINGS = {
     str(ExitStatus.UNDECIDED.value): "`audit`: every check passes, but an unprotected image might pass, too",
     str(ExitStatus.SKIPPED.value): "`privatize`: a name of `--keep` is in no file, or (`--strict`) files were skipped",
     str(ExitStatus.INCOMPLETE.value): "`privatize`: not complete, run it again; `verify`: intact, not complete",
+    str(ExitStatus.IO_ERROR.value): "a file, or the output itself, could not be written: a full disk, for example",
     "130, 143": "interrupted by SIGINT or SIGTERM; run the same command again to continue",
-    "141": "the program that reads the output has closed it",
+    str(ExitStatus.BROKEN_PIPE.value): "the program that reads the output has closed it",
 }
 TABLE = "| exit status | meaning |\n|---|---|\n" + "".join(f"| {key} | {text} |\n" for key, text in MEANINGS.items())

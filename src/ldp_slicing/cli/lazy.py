@@ -11,6 +11,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from ldp_slicing.cli.output import watched_output
+
 SETTINGS: dict[str, Any] = {
     "add_completion": False,
     "rich_markup_mode": "markdown",
@@ -70,6 +72,10 @@ class Command(TyperCommand):
 
 
 class CommandGroup(TyperGroup):
+    def main(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        with watched_output():
+            return super().main(*args, **kwargs)
+
     def get_params(self, ctx: Any) -> Any:  # noqa: ANN401
         return name_values(ctx, super().get_params(ctx))
 

@@ -12,6 +12,7 @@ from ldp_slicing.cli.common import (
     PruneOption,
     Slices,
     Weights,
+    check_kind,
     err,
     is_default,
     out,
@@ -79,6 +80,7 @@ def plan(
         raise PlanError("--weights applies to colour images only: leave it out with --grey")
     setting = choose_budget(context, preset, epsilon, weights, slices, prune.prune, choose_size(max_side, fit, pad))
     grey, size = _as_measured(context, setting, grey, size)
+    check_kind(setting.slices, grey)
     chosen = setting.plan(COLOUR_BITS if grey is None else grey)
     if unlike := unlike_measured(setting.measured_bits, chosen.word_bits):
         err.print(f"[yellow]notice:[/yellow] an image for this plan {unlike}")

@@ -154,12 +154,12 @@ def privatize(
             seconds = time.monotonic() - started
             status = 128 + received[0] if run.stopped and received else exit_status(run, strict=strict)
             content = summary(run, seconds, status)
+            if report is not None:  # first: whoever reads the output may close it
+                status = save_report(report, target, content) or status
             if as_json:
                 print_json(content)
             else:
                 print_report(run, seconds, target, said)
-            if report is not None:
-                status = save_report(report, target, content) or status
     raise typer.Exit(status)
 
 

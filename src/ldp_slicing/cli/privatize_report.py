@@ -14,10 +14,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from ldp_slicing.card import Card
+from ldp_slicing.card.prose import EXPLANATION
 from ldp_slicing.cli.common import err, out, plain
 from ldp_slicing.cli.shrinking import Lowered
 from ldp_slicing.errors import Reason
 from ldp_slicing.ledger.entries import UNDER_OWNERS_KEY
+from ldp_slicing.plan import kind_of_pixels
 from ldp_slicing.release import records
 from ldp_slicing.release.records import FileCounts
 from ldp_slicing.release.rehearsal import free_bytes
@@ -214,8 +216,18 @@ def group_problems(problems: Sequence[records.Problem]) -> list[list[records.Pro
 
 
 def print_statements(card: Card) -> None:
-    """Print the statements of a card. The last line of each is what an attacker got."""
-    out.print("\n\n".join(map(str, card.statements)), markup=False)
+    """Print the statement of a card, or several in brief. The last lines are what an attacker got."""
+    if len(card.statements) == 1:
+        out.print(str(card.statements[0]), markup=False)
+        return
+    for one in card.statements:
+        out.print(one.brief, markup=False)
+    out.print(EXPLANATION, markup=False)
+    risks: dict[str, list[str]] = {}
+    for one in card.statements:
+        risks.setdefault(one.risk.sentence, []).append(kind_of_pixels(one.plan.word_bits))
+    for sentence, kinds in risks.items():
+        out.print(f"{', '.join(kinds)}: {sentence}", markup=False)
 
 
 def print_dry(run: Run) -> None:

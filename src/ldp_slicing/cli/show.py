@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import io
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ldp_slicing.cli.common import PruneChoice, PruneOption, err, out, plain, refusals_exit
+from ldp_slicing.cli.common import PruneChoice, PruneOption, check_new_file, err, out, plain, refusals_exit
 from ldp_slicing.cli.shrinking import Fit, MaxSide, Pad, choose_size
 from ldp_slicing.comparison_sheet import make_sheet
 from ldp_slicing.errors import LdpSlicingError, ReleaseError
@@ -60,8 +59,7 @@ def show(
     """
     if target.suffix.lower() != ".png":
         raise ReleaseError(f"{target} must end in .png")
-    if os.path.lexists(target):
-        raise ReleaseError(f"{target} exists and is not overwritten: choose another name")
+    check_new_file(target)
     check_outside_sets(target)
     if not image.exists():
         raise ReleaseError(f"{image} does not exist")
@@ -80,8 +78,5 @@ def show(
         make_sheet(small, side, slices, prune.prune, channel_bits(source.bits), shrunk=size is not None).save(
             encoded, "PNG"
         )
-    try:
-        write_atomically(target, [encoded.getvalue()])
-    except OSError as error:
-        raise ReleaseError(f"{target} cannot be written: {error.strerror}") from None
+    write_atomically(target, [encoded.getvalue()])
     out.print(f"written to {plain(str(target))}, for the owner only: it shows the source")

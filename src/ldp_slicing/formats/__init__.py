@@ -28,6 +28,7 @@ from typing import BinaryIO
 
 from ldp_slicing.errors import Reason, ReleaseError
 from ldp_slicing.integrity import is_animation, looks_like_image_or_video
+from ldp_slicing.png import MOST_FILE_BYTES
 
 IMAGE_SUFFIXES = (
     *(".jpg", ".jpeg", ".png", ".apng", ".webp", ".tif", ".tiff", ".bmp", ".gif"),
@@ -97,6 +98,7 @@ KINDS = {
     "video": Kind("video", {".mkv": "video"}, "video"),
     "animation": Kind("animation", {".mkv": "video"}, "video"),
 }
+MOST_BYTES = {".png": MOST_FILE_BYTES, ".dcm": (1 << 32) + (1 << 20)}  # of a release; its length field, and a header
 WRITERS = {suffix: writer for kind in KINDS.values() for suffix, writer in kind.writers.items()}
 
 

@@ -16,6 +16,7 @@ from ldp_slicing.lab.data.cifar import load_cifar
 from ldp_slicing.lab.data.folders import load_folder
 from ldp_slicing.lab.data.sets import ImageSet, draw_held_out, shrunk
 from ldp_slicing.lab.describe import describe, row_of
+from ldp_slicing.lab.learners.checkpoint import save_state
 from ldp_slicing.lab.learners.logs import LogFormat, check_log, write_log
 from ldp_slicing.lab.learners.models import build, build_embedder, load_weights, widen
 from ldp_slicing.lab.learners.recipes import Recipe, recipe
@@ -154,7 +155,7 @@ def train_in_folder(
             if run.finished:
                 run.choose()
                 row = measure(run, row)
-                torch.save(run.model.state_dict(), folder / "model.pt")
+                save_state(run.model.state_dict(), folder / "model.pt")
                 write_result(row, folder)
             return row
     return None

@@ -24,7 +24,7 @@ from typing import Any
 
 from ldp_slicing.digests import frame
 from ldp_slicing.errors import KeyFileError, LedgerError
-from ldp_slicing.files import create_durably, lock_folder, make_folder, sync_file, sync_folder
+from ldp_slicing.files import check_name_encoding, create_durably, lock_folder, make_folder, sync_file, sync_folder
 from ldp_slicing.keys import new_key_file, read_key_file
 from ldp_slicing.ledger.schema import LEDGER_VERSION, SCHEMA
 
@@ -67,6 +67,7 @@ def keyed_digest(key: bytes, kind: str, content: bytes) -> bytes:
 
 def open_ledger_file(path: Path, *, must_exist: bool) -> tuple[bytes, sqlite3.Connection]:
     """Return the key and the database of a ledger. It is created if neither exists, unless ``must_exist``."""
+    check_name_encoding()
     try:
         key = _read_or_make_key(path, must_exist)
         _check_whole(path)

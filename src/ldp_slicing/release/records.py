@@ -209,12 +209,12 @@ def early_notices(state: RunState) -> Iterator[str]:
 
 def _visible_scan_names(state: RunState) -> str | None:
     """Return a notice if releases of DICOM files have the names of their sources."""
-    (scans,) = state.execute("SELECT COUNT(*) FROM sources WHERE kind = 'dicom'").fetchone()
-    if not scans or state.get("parameters")["names"] != "keep":
+    scan = state.execute("SELECT 1 FROM sources WHERE kind = 'dicom' AND state != 'failed' LIMIT 1").fetchone()
+    if not scan or state.get("parameters")["names"] != "keep":
         return None
-    keep = "1 DICOM file keeps its name" if scans == 1 else f"{scans:,} DICOM files keep their names"
-    return (
-        f"{keep}, and names of scans and folders often reveal a patient, a date or a finding: --names random hides them"
+    return (  # without a number: how many of them can be released is not known before they are read
+        "releases of DICOM files have the names of their sources, and names of scans and folders often reveal a "
+        "patient, a date or a finding: --names random hides them"
     )
 
 

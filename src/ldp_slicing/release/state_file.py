@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ldp_slicing.errors import Reason, ReleaseError
-from ldp_slicing.files import OWNERS_NOTE, lock_folder, sync_folder, write_atomically
+from ldp_slicing.files import OWNERS_NOTE, check_name_encoding, lock_folder, sync_folder, write_atomically
 from ldp_slicing.keys import Secret, destroy_key_file, new_key_file, read_key_file
 from ldp_slicing.release import names
 from ldp_slicing.sets import STATE_NAME
@@ -104,6 +104,7 @@ class StateFile:
     """
 
     def __init__(self, folder: Path) -> None:
+        check_name_encoding()
         self.folder = folder
         self.lock: int | None = None
         self._key_path = folder / KEY_NAME

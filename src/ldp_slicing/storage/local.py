@@ -17,7 +17,7 @@ from typing import BinaryIO
 import numpy as np
 
 from ldp_slicing.errors import ImageError
-from ldp_slicing.files import CHUNK_BYTES, open_regular, sync_file, sync_folder
+from ldp_slicing.files import CHUNK_BYTES, check_name_encoding, open_regular, sync_file, sync_folder
 from ldp_slicing.storage.base import PARTIAL, StoredFile, TemporaryFile, name_in_use
 
 _TRIAL = f"{PARTIAL}.trial"  # an empty file that is renamed to find out whether that works
@@ -36,6 +36,9 @@ class LocalStorage:
     only: str | None = None
     partial: str = PARTIAL
     is_local = True
+
+    def __post_init__(self) -> None:
+        check_name_encoding()
 
     def files(self) -> Iterator[StoredFile]:
         """Yield every file below the root. Links are not followed: they could lead elsewhere, or to a source twice."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from ldp_slicing.errors import ImageError, LdpSlicingError, ReleaseError
-from ldp_slicing.files import digest_of
+from ldp_slicing.files import check_name_encoding, digest_of
 from ldp_slicing.storage.base import PARTIAL, StoredFile, TemporaryFile, name_in_use
 
 
@@ -134,6 +134,7 @@ def remote(address: str, only: str | None = None) -> RemoteStorage:
 
     The storage is asked about the address. Any answer will do: a target need not exist, nor be listable.
     """
+    check_name_encoding()
     storage = RemoteStorage(address.rstrip("/"), only)
     failure: BaseException | None = None
     try:

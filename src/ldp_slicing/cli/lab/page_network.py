@@ -48,8 +48,10 @@ def page_network(
     try:
         from ldp_slicing.lab import page_network as lab
         from ldp_slicing.lab.learners.training import find_device
+        from ldp_slicing.lab.run_folder import check_writable
     except ModuleNotFoundError as error:
         raise missing_extra(error) from None
+    check_writable(file.parent)
     place = find_device(device)
     sources, tested = lab.load_sources(images, data)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -11,9 +12,14 @@ from ldp_slicing.files import atomic_path
 from ldp_slicing.lab.interfaces import Learner
 
 
+def save_state(state: dict[str, Any], path: Path) -> None:
+    """Write the state of a network or learner. Raise OSError on a full disk, which torch would hide, given a path."""
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        torch.save(state, file)
+
+
 def save_checkpoint(learner: Learner, path: Path) -> None:
-    with atomic_path(path) as temporary:
-        torch.save(learner.state_dict(), temporary)
+    save_state(learner.state_dict(), path)
 
 
 def load_checkpoint(learner: Learner, path: Path) -> None:

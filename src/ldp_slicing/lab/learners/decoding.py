@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ldp_slicing.files import atomic_path
+from ldp_slicing.lab.learners.checkpoint import save_state
 from ldp_slicing.lab.learners.releases import described_file, task_file
 from ldp_slicing.lab.learners.task import TrainingTask
 from ldp_slicing.plan import Plan
@@ -72,6 +72,5 @@ def _kept(path: Path | None, released: Tensor, train: Callable[[], Reconstructor
     report(0, nan)
     reconstructor = train()
     if path is not None:
-        with atomic_path(path) as temporary:
-            torch.save(reconstructor.state_dict(), temporary)
+        save_state(reconstructor.state_dict(), path)
     return reconstructor
