@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HOME = "/home/owner"  # stands for the temporary folder in quoted output
 SESSION = re.compile(r"^<!-- (\$ .*?) -->$|^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+WIDTH = 118  # of quoted output: the widest table has 117 columns
 VARIES = [  # what two runs may print differently, and what to compare instead
     (re.compile(r"\b\d+(\.\d+)? (s|ms)\b"), "TIME"),
     (re.compile(r"smallest p [0-9.e-]+ "), "smallest p P "),
@@ -65,8 +67,15 @@ def session(folder: Path, block: str) -> str:
         if done.returncode == 2:  # refused: the document lacks a command that must come first
             raise RuntimeError(f"{command}: {done.stdout}")
         printed = [line.rstrip() for line in done.stdout.replace(str(folder), HOME).strip("\n").split("\n")]
-        lines += [f"$ {command}", *(printed if any(printed) else [])]
+        lines += [f"$ {command}", *(row for line in printed if any(printed) for row in wrapped(line))]
     return "\n".join(lines) + "\n"
+
+
+def wrapped(line: str) -> list[str]:
+    """The line as a terminal of WIDTH columns shows it: a page would cut it off, or let its readers scroll."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    rows = textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return rows if len(line) > WIDTH else [line]
 
 
 def sessions(text: str, folder: Path) -> Iterator[tuple[str, str]]:
