@@ -71,7 +71,7 @@ def test_named_slices() -> None:
         (("--slices", "Y7", "--weights", "1:1:1"), "give shares instead"),
         (("--slices", "Y7+Y9"), "'Y9'"),
         (("--slices", ""), "no bits are named"),
-        (("--slices", "7+6"), "'7'"),
+        (("--slices", "7+6"), "add --grey BITS"),
     ):
         status, _, err = plan("--epsilon", "5", *options)
         assert status == 2

@@ -71,7 +71,8 @@ def decode(
         "as releases."
     )
     out.print("\n".join(dict.fromkeys(one.risk.sentence for one in opened.card.statements)), markup=False)
-    out.print("A network that was trained for the plan usually recovers more than these guesses show.")
+    if network is None:
+        out.print("A network that was trained for the plan usually recovers more than these guesses show.")
     for prune in sorted({one.prune for one in opened.card.statements if one.prune}):
         out.print(
             f"Pruning before the noise ({prune}) removed brightness and large shapes: what remains is detail around "

@@ -24,6 +24,7 @@ corrected to have that mean: see ``impose_block_mean``. Otherwise pixels are tak
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from multiprocessing.context import get_spawning_popen
 from typing import Any, Protocol
 
@@ -107,7 +108,7 @@ class Decoder:
         """Return what the tables follow from, 40 kB instead of 170 MB; a process that is spawned shares the tables."""
         if get_spawning_popen() is not None:
             return vars(self)
-        return {"plan": self.plan, "prior": self.prior, "prune": self.prune}
+        return {"plan": replace(self.plan), "prior": self.prior, "prune": self.prune}  # the copy has no tables
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "_rows" in state:
