@@ -123,13 +123,13 @@ def _frames(dataset: Any, stored: Stored) -> Iterator[NDArray[Any]]:  # noqa: AN
         decoder = get_decoder(syntax)
         if not decoder.is_available:
             raise NotImplementedError
-        decoded = decoder.iter_array(dataset)
+        decoded = _decoded(decoder, dataset, stored.frames)
         encoded = encapsulated_frames(dataset, stored) if syntax.is_encapsulated else None
         for _ in range(stored.frames):
             with warnings.catch_warnings(action="ignore"):  # of padding, which check_amount has looked at
                 if encoded is not None:
                     check_frame(dataset, next(encoded))
-                pixels: NDArray[Any] = next(decoded)[0]
+                pixels = next(decoded)
             yield apply_color_lut(pixels, dataset) if stored.is_palette else pixels
     except NotImplementedError:
         raise ImageError(f"is compressed as {syntax.name}, which no installed library decodes: {advice}") from None
@@ -141,6 +141,21 @@ def _frames(dataset: Any, stored: Stored) -> Iterator[NDArray[Any]]:  # noqa: AN
         raise ImageError(
             f"cannot be decoded: it is damaged, or its form of {syntax.name} is not supported: {advice}"
         ) from None
+
+
+def _decoded(decoder: Any, dataset: Any, frames: int) -> Iterator[NDArray[Any]]:  # noqa: ANN401
+    """Yield the frames in order, in linear time unless pydicom 3.0 has to correct the sign of JPEG 2000 values.
+
+    While it iterates, it tries to do so in an array that is read-only. Given the numbers of frames, it does not.
+    """
+    done = 0
+    try:
+        for pixels, _ in decoder.iter_array(dataset):
+            yield pixels
+            done += 1
+    except ValueError:  # of damage, too: then the rest fails as well
+        for pixels, _ in decoder.iter_array(dataset, indices=range(done, frames)):
+            yield pixels
 
 
 def _unused_bits(words: NDArray[Any], stored: Stored) -> tuple[str, ...]:
