@@ -357,14 +357,18 @@ def test_the_result_contains_no_digest_of_the_sources(data: Path, tmp_path: Path
 
 def test_a_folder_is_bound_to_one_task(data: Path, tmp_path: Path) -> None:
     assert run(data, tmp_path / "out", "--minutes", "0").exit_code == 0
-    for options, word in (
-        (("--epsilon", "5"), "epsilon 20.0, not 5.0"),
-        (("--seed", "1"), "seed 0"),
-        (("--release", "none"), "release 'once'"),
+    for options, message in (
+        (("--epsilon", "5"), "with --epsilon 20, and this command is with --epsilon 5: to continue, use the options"),
+        (("--seed", "1"), "with --seed 0, and this command is with --seed 1: to continue"),
+        (("--release", "none"), "with --release once, and this command is with --release none: to continue"),
+        (("--prune", "none"), "with --prune haar, and this command is with --prune none: to continue"),
+        (("--lr", "0.5"), "with --lr 0.002, and this command is with --lr 0.5: to continue"),
+        (("--weights", "1:1:1"), "with other --slices or --weights: name another --out"),
+        (("--validation", "0.2"), "with other held-out images (--validation): name another --out"),
     ):
         ran = run(data, tmp_path / "out", *options)
         assert ran.exit_code == 2
-        assert word in ran.output
+        assert f"was begun {message}" in " ".join(ran.output.split())
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused(data: Path, tmp_path: Path) -> None:
@@ -381,7 +385,7 @@ def test_a_folder_is_bound_to_its_images_not_to_their_names(data: Path, tmp_path
     Image.new("RGB", (16, 16), (1, 2, 3)).save(path)
     ran = run(data, tmp_path / "out")
     assert ran.exit_code == 2
-    assert "was begun with images" in ran.output
+    assert "was begun with other images: name another --out" in " ".join(ran.output.split())
     path.write_bytes(before)
     assert run(data, tmp_path / "out").exit_code == 0
 
@@ -629,7 +633,8 @@ def test_more_epochs_are_another_run(data: Path, tmp_path: Path) -> None:
     assert run(data, tmp_path / "out").exit_code == 0
     before = (tmp_path / "out" / "result.json").read_bytes()
     more = run(data, tmp_path / "out", "--epochs", "5")
-    assert (more.exit_code, "was begun with epochs 3, not 5" in " ".join(more.output.split())) == (2, True)
+    said = " ".join(more.output.split())
+    assert (more.exit_code, "was begun with --epochs 3, and this command is with --epochs 5: to" in said) == (2, True)
     assert (tmp_path / "out" / "result.json").read_bytes() == before
 
 
@@ -655,7 +660,8 @@ def test_a_folder_with_other_parameters_is_refused(data: Path, tmp_path: Path) -
     task.write_text(json.dumps(began))
     refused = run(data, tmp_path / "out")
     assert refused.exit_code == 2
-    assert "was begun with epochs None, not 3" in refused.output
+    said = " ".join(refused.output.split())
+    assert "was begun without --epochs, and this command is with --epochs 3: to continue, use the options that" in said
 
 
 def test_train_runs_outside_the_main_thread(data: Path, tmp_path: Path) -> None:

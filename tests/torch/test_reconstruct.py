@@ -15,6 +15,7 @@ from ldp_slicing.torch.likelihood import likelihood
 from ldp_slicing.torch.posterior import CANDIDATES, PixelPosterior
 from ldp_slicing.torch.reconstruct import LATTICE, _hidden, _pick
 from ldp_slicing.torch.simulate import to_rgb
+from ldp_slicing.view import Prune
 
 GREY = Plan.grey(5.0, 8)
 PLANS = {
@@ -208,6 +209,39 @@ def test_reconstructed_blocks_have_the_mean_of_pruned_blocks() -> None:
     reconstructor = Reconstructor.fit(released, GREY, prune="haar", steps=4, batch=16, width=8)
     means = torch.nn.functional.avg_pool2d(reconstructor.expect(released), 2)
     assert torch.allclose(means, torch.tensor(128.0), atol=1.0)
+
+
+@pytest.mark.parametrize("hides", [True, False], ids=["from releases", "from public images"])
+@pytest.mark.parametrize("prune", [None, "haar"])
+@each_plan
+def test_no_releases_and_one_pixel_are_reconstructed_as_a_decoder_decodes_them(
+    plan: Plan, prune: Prune, hides: bool
+) -> None:
+    """With less than five pixels, some of the five sets of hidden pixels are empty."""
+    decoder = Decoder(plan, some_prior(plan), prune=prune)
+    reconstructor = Reconstructor(decoder, width=4, hides=hides)
+    for count, side in ((0, 8), (2, 1)):
+        sources = torch.zeros(count, channels_of(plan), side, side, dtype=torch.uint8)
+        released = simulate(sources, plan, prune=prune) if count else sources
+        for found, decoded in (
+            (reconstructor(released), decoder(released)),
+            (reconstructor.expect(released), decoder.expect(released)),
+        ):
+            assert (found.shape, found.dtype) == (decoded.shape, decoded.dtype)
+
+
+def test_an_incomplete_state_is_refused() -> None:
+    state = Reconstructor(Decoder(GREY, some_prior(GREY), prune=None), width=4).state_dict()
+    with pytest.raises(LdpSlicingError, match="without plan, prune, prior, width, network, mean, deviation, centre, "):
+        Reconstructor.from_state_dict({})
+    with pytest.raises(LdpSlicingError, match="without plan, prune"):  # the most likely confusion
+        Reconstructor.from_state_dict(state["network"])
+    del state["spread"]
+    with pytest.raises(LdpSlicingError, match=r"without spread: pass what Reconstructor.state_dict\(\) returned"):
+        Reconstructor.from_state_dict(state)
+    del state["hides"], state["prior"]  # a state of an earlier version has no hides
+    with pytest.raises(LdpSlicingError, match="without prior, spread:"):
+        Reconstructor.from_state_dict(state)
 
 
 def test_refusals() -> None:

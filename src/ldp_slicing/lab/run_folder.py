@@ -16,6 +16,21 @@ from ldp_slicing.files import try_to_create_in
 from ldp_slicing.lab.rows import Row
 from ldp_slicing.sets import check_outside_sets
 
+# Parameters of a run as its user knows them; all others are options of the same name.
+OPTIONS = {
+    "source": "the sources",
+    "data": "the set",
+    "attack": "the attack",
+    "most_images": "--images",
+    "learning_rate": "--lr",
+}
+OTHERS = {  # whose values would not tell the user anything
+    "images": "images",
+    "start": "initial weights or public images",
+    "plan": "--slices or --weights",
+    "validation": "held-out images (--validation)",
+}
+
 
 def check_writable(folder: Path) -> None:
     """Refuse a folder among releases, and one that cannot be created or written to: before anything is measured."""
@@ -36,11 +51,37 @@ def bind_folder(folder: Path, parameters: dict[str, Any]) -> None:
         path.write_text(json.dumps(parameters, indent=1) + "\n")
         return
     begun = json.loads(path.read_text())
-    for name, value in parameters.items():
-        if begun.get(name) != value:
-            raise LdpSlicingError(
-                f"{folder} was begun with {name} {begun.get(name)!r}, not {value!r}: name another folder"
-            )
+    differs = [name for name, value in parameters.items() if begun.get(name) != value]
+    if differs:
+        raise begun_otherwise(folder, begun, parameters, differs[:1])  # the others often follow from it
+
+
+def begun_otherwise(
+    folder: Path, begun: dict[str, Any], parameters: dict[str, Any], differs: list[str]
+) -> LdpSlicingError:
+    """The error for a folder that was begun with other values of the parameters ``differs``."""
+    for name in differs:
+        if name in OTHERS:
+            return LdpSlicingError(f"{folder} was begun with other {OTHERS[name]}: name another --out")
+    before, now = (
+        " and ".join(_as_option(name, values.get(name)) for name in differs) for values in (begun, parameters)
+    )
+    return LdpSlicingError(
+        f"{folder} was begun {before}, and this command is {now}: to continue, use the options that it was begun with; "
+        "to use others, name another --out"
+    )
+
+
+def _as_option(name: str, value: Any) -> str:  # noqa: ANN401 - JSON values
+    """Return a parameter of a run as its user knows it: "with --epsilons 2.4,12", or "without --epsilons"."""
+    option = OPTIONS.get(name, f"--{name}")
+    if name == "prune" and value is None:
+        return f"with {option} none"
+    if value is None or value == []:
+        return f"without {option}"
+    values = value if isinstance(value, list) else [value]
+    texts = [f"{one:g}" if isinstance(one, float) else str(one) for one in values]
+    return f"with {option} {','.join(texts)}"
 
 
 def unbind_folder(folder: Path) -> None:

@@ -33,6 +33,7 @@ SUFFIX = ".guess.png"
 REMARK = "A guess by ldp-slicing: expected pixels, computed from a release and its card. Not a release, not a source."
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"})
 MOST_FITTED = 1000  # releases from which the distribution of values is estimated
+PIXELS_AT_ONCE = 1 << 15  # of a batch; a larger image is alone. More is no faster, and needs more memory
 _LONGEST_NAME = 100
 _LEAST = 1e-30  # what rounding may make 0 or less
 Guess = Callable[[Tensor], Tensor]
@@ -71,15 +72,16 @@ def _write(
         guessers: dict[int, Guess] = {}
         about = PngInfo()
         about.add_text("Comment", REMARK)
-        for number, name in enumerate(_names(opened.items)):
-            released = opened.load(number)
-            if released.bits not in guessers:
-                guessers[released.bits] = _guesser(opened, opened.card.statement(released.bits), public, network)
-            pixels = guessers[released.bits](pixels_to_tensor(released.pixels)[None])[0].permute(1, 2, 0).numpy()
-            path = partial / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0]).save(path, pnginfo=about)
-            progress(number + 1, len(opened))
+        names, done = _names(opened.items), 0
+        for bits, batch in _batches(opened):
+            if bits not in guessers:
+                guessers[bits] = _guesser(opened, opened.card.statement(bits), public, network)
+            for pixels, name in zip(guessers[bits](batch).permute(0, 2, 3, 1).numpy(), names, strict=False):
+                path = partial / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0]).save(path, pnginfo=about)
+            done += len(batch)
+            progress(done, len(opened))
         if folder.exists():
             folder.rmdir()  # it is empty
         partial.rename(folder)
@@ -87,6 +89,25 @@ def _write(
         shutil.rmtree(partial)
         raise
     return len(opened)
+
+
+def _batches(opened: OpenedReleases) -> Iterator[tuple[int, Tensor]]:
+    """Yield all releases in order, those of one kind and size that follow each other as [N, C, H, W], after their bits.
+
+    A network takes several times as long for small images one by one.
+    """
+    batch, before = list[Tensor](), 0
+    for number in range(len(opened)):
+        released = opened.load(number)
+        image = pixels_to_tensor(released.pixels)
+        is_full = (len(batch) + 1) * released.pixels.shape[0] * released.pixels.shape[1] > PIXELS_AT_ONCE
+        if batch and (is_full or released.bits != before or image.shape != batch[0].shape):
+            yield before, torch.stack(batch)
+            batch.clear()
+        batch.append(image)
+        before = released.bits
+    if batch:
+        yield before, torch.stack(batch)
 
 
 def _check_target(folder: Path) -> None:
@@ -114,7 +135,7 @@ def _names(items: Sequence[Item]) -> Iterator[str]:
 
 
 def _guesser(opened: OpenedReleases, stated: Statement, public: Path | None, network: Path | None) -> Guess:
-    """Return a function from a release [1, C, H, W] to uint8 [1, C, H, W], RGB or grey."""
+    """Return a function from releases [N, C, H, W] to uint8 [N, C, H, W], RGB or grey."""
     plan = stated.plan
     if plan.word_bits not in (8, 24):
         if public is not None or network is not None:

@@ -66,6 +66,7 @@ IMAGES_FOR_SCALE = 1000  # by which the scale of the reconstructed channels is c
 MIN_PRIOR, MIN_SCALE = 0.001, 0.25  # the smallest share of the prior in a prediction, and the smallest scale of D
 LOGISTIC_SCALE = 3**0.5 / pi  # of a logistic distribution whose standard deviation is 1
 MAX_STRETCH = 4.0  # of the scale relative to the prior's, as a logarithm
+NEEDED = ("plan", "prune", "prior", "width", "network", "mean", "deviation", "centre", "spread")  # in a state
 Report = Callable[[int, float], None]
 
 
@@ -254,6 +255,11 @@ class Reconstructor:
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any], device: torch.device | str = "cpu") -> Self:
         """Return the reconstructor whose ``state_dict`` this was, on the device."""
+        if missing := [name for name in NEEDED if name not in state]:
+            raise LdpSlicingError(
+                f"a reconstructor cannot be made without {', '.join(missing)}: pass what Reconstructor.state_dict() "
+                "returned"
+            )
         decoder = Decoder(Plan.from_dict(state["plan"]), state["prior"].to(device), prune=state["prune"])
         reconstructor = cls(decoder, width=state["width"], hides=state.get("hides", True))
         reconstructor.network.load_state_dict(state["network"])
@@ -302,7 +308,7 @@ class Reconstructor:
         visible = visible.view(1, 1, *words.shape[3:]).expand(words.shape[1], -1, -1, -1)
         outputs = self._run(torch.cat((self._weighted_bits(words) * visible, 1 - visible), 1))
         chosen = outputs.flatten(2).index_select(2, hidden).transpose(0, 1).flatten(1)  # [3 C, M]
-        shift, stretch, share = chosen.view(3, -1, chosen.shape[1]).unbind()
+        shift, stretch, share = chosen.view(3, len(self._mean), chosen.shape[1]).unbind()
         deviation = self._deviation[:, None]
         scale = deviation * LOGISTIC_SCALE * stretch.clamp(-MAX_STRETCH, MAX_STRETCH).exp()
         mean = self._mean[:, None] + deviation * shift

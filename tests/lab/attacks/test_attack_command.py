@@ -97,11 +97,11 @@ def test_invalid_requests_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LdpSlicingError, match="colour"):
         AttackRequest("identity", images(1), Plan.grey(5.2, 8))
     run_attack(AttackRequest("averaging", images(), THICK), tmp_path, Limits(), device="cpu")
-    with pytest.raises(LdpSlicingError, match="was begun with images"):
+    with pytest.raises(LdpSlicingError, match="was begun with other images: name another --out"):
         run_attack(
             AttackRequest("averaging", images(), THICK), tmp_path, Limits(), device="cpu"
         )  # of the same name, and other ones
-    with pytest.raises(LdpSlicingError, match="was begun with prune 'haar', not None"):
+    with pytest.raises(LdpSlicingError, match="was begun with --prune haar, and this command is with --prune none"):
         run_attack(AttackRequest("averaging", images(), THICK, None), tmp_path, Limits(), device="cpu")
 
 

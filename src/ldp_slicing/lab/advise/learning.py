@@ -13,9 +13,10 @@ from torch.nn import functional
 
 from ldp_slicing.lab.advise.grid import Setting
 from ldp_slicing.lab.advise.intervals import balanced_accuracy, roc_auc, share_of
-from ldp_slicing.lab.advise.networks import Batches, Effort, Stoppable, build, fit, half_precision
+from ldp_slicing.lab.advise.networks import Batches, Effort, Stoppable, build, fit
 from ldp_slicing.lab.advise.sources import SourceSet
 from ldp_slicing.lab.advise.splits import Parts
+from ldp_slicing.lab.learners.graph import half_precision
 from ldp_slicing.torch.decode import Decoder
 from ldp_slicing.torch.simulate import simulate
 

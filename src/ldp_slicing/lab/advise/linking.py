@@ -21,10 +21,11 @@ from torch.nn import functional
 from ldp_slicing.lab.advise.grid import ViewKey
 from ldp_slicing.lab.advise.intervals import Estimate
 from ldp_slicing.lab.advise.learning import Bench, in_parts
-from ldp_slicing.lab.advise.networks import EMBEDDING, Batches, Stoppable, build, fit, half_precision, odds_of
+from ldp_slicing.lab.advise.networks import EMBEDDING, Batches, Stoppable, build, fit, odds_of
 from ldp_slicing.lab.advise.reconstruction import Attacked
 from ldp_slicing.lab.advise.splits import LinkageTest, Parts
 from ldp_slicing.lab.bits import evidence
+from ldp_slicing.lab.learners.graph import half_precision
 from ldp_slicing.lab.learners.models import build_embedder, load_weights
 from ldp_slicing.lab.learners.objectives import distillation_loss
 from ldp_slicing.lab.metrics.shares import Share

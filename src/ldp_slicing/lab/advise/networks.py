@@ -192,11 +192,6 @@ def _stepper(
     return replay
 
 
-def half_precision(device: torch.device) -> torch.autocast:
-    """bfloat16 on a GPU. Nothing is cached, so that a step can be captured as a graph."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda", cache_enabled=False)
-
-
 def clock(device: torch.device) -> float:
     """The time, after everything that the device was asked to do."""
     if device.type == "cuda":

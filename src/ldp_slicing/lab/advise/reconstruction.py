@@ -14,9 +14,10 @@ from torch import Tensor
 from ldp_slicing.lab.advise.grid import ViewKey
 from ldp_slicing.lab.advise.intervals import Estimate, mean_of, share_of
 from ldp_slicing.lab.advise.learning import Bench, in_parts
-from ldp_slicing.lab.advise.networks import Batches, fit, half_precision
+from ldp_slicing.lab.advise.networks import Batches, fit
 from ldp_slicing.lab.advise.splits import LinkageTest, Parts
 from ldp_slicing.lab.bits import repeat_pixels
+from ldp_slicing.lab.learners.graph import half_precision
 from ldp_slicing.lab.learners.models.adversaries import BitUNet
 from ldp_slicing.lab.learners.objectives import reconstruction_loss
 from ldp_slicing.lab.metrics.images import CRITERIA, psnr, ssim

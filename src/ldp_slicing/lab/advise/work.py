@@ -11,7 +11,7 @@ from typing import Any
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.files import OWNERS_NOTE, make_folder, write_atomically
-from ldp_slicing.lab.run_folder import bind_folder, lock_folder, unbind_folder
+from ldp_slicing.lab.run_folder import begun_otherwise, bind_folder, lock_folder, unbind_folder
 
 RECORDS = "records.jsonl"
 OF_IMAGES = {"images", "digest"}  # parameters that follow from the images that were read
@@ -58,23 +58,7 @@ def check_work(folder: Path, parameters: dict[str, Any]) -> None:
         raise LdpSlicingError(f"images, labels or groups have changed since {folder} was begun: name another --out")
     if differs:
         named = [name for name in differs if name not in OF_IMAGES]
-        before, now = (
-            " and ".join(_as_option(name, values.get(name)) for name in named) for values in (begun(folder), parameters)
-        )
-        raise LdpSlicingError(
-            f"{folder} was begun {before}, and this command is {now}: to continue, use the options that it was begun "
-            "with; to measure with others, name another --out"
-        )
-
-
-def _as_option(name: str, value: Any) -> str:  # noqa: ANN401 - JSON values
-    """Return a parameter of a run as its owner knows it: "with --epsilons 2.4,12", or "without --epsilons"."""
-    option = {"source": "the sources", "most_images": "--images"}.get(name, f"--{name}")
-    if value is None or value == []:
-        return f"without {option}"
-    values = value if isinstance(value, list) else [value]
-    texts = [f"{one:g}" if isinstance(one, float) else str(one) for one in values]
-    return f"with {option} {','.join(texts)}"
+        raise begun_otherwise(folder, begun(folder), parameters, named)
 
 
 def _is_work(folder: Path) -> bool:

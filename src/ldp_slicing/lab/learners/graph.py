@@ -39,5 +39,10 @@ def capture(
     return graph
 
 
+def half_precision(device: torch.device) -> torch.autocast:
+    """bfloat16 on a GPU. Nothing is cached, so that a step can be captured."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda", cache_enabled=False)
+
+
 def _tensors_of(optimiser: torch.optim.Optimizer) -> list[Tensor]:
     return [value for state in optimiser.state.values() for value in state.values() if isinstance(value, Tensor)]

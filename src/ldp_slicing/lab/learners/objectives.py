@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from ldp_slicing.errors import LdpSlicingError
 from ldp_slicing.lab.bits import repeat_pixels, to_bits
+from ldp_slicing.lab.learners.graph import half_precision
 from ldp_slicing.lab.learners.inputs import Inputs
 from ldp_slicing.lab.learners.models import build, build_embedder, load_weights, widen
 from ldp_slicing.lab.learners.models.adversaries import NETWORKS, Adversary
@@ -67,14 +68,9 @@ class Objective:
         """Train with fused kernels. Compiling takes a minute, which pays in long runs of deep, narrow networks."""
         self._training_model = torch.compile(self.model, dynamic=False)  # every step has the same shapes
 
-    def autocast(self) -> torch.autocast:
-        """Half precision on a GPU."""
-        device = self.inputs.device.type
-        return torch.autocast(device, torch.bfloat16, enabled=device == "cuda", cache_enabled=False)
-
     def forward(self, images: Tensor) -> Tensor:
         """uint8 or float32 [N, C, H, W], 0..255, to the network's output, float32."""
-        with self.autocast():
+        with half_precision(self.inputs.device):
             model = self._training_model if self.model.training else self.model
             outputs: Tensor = model(self.inputs.normalise(images))
         return outputs.float()
@@ -257,7 +253,7 @@ class ReconstructionObjective(Objective):
 
     def guess(self, releases: Tensor, known: Tensor) -> tuple[Tensor, Tensor | None]:
         """Reconstructions, and the log-odds of the bits of the view if the network predicts them."""
-        with self.autocast():
+        with half_precision(self.inputs.device):
             return self.adversary(releases.contiguous(memory_format=torch.channels_last), known)
 
     def loss(self, index: Tensor) -> Loss:

@@ -116,7 +116,10 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def half_precision(device: torch.device, *, enabled: bool = True) -> torch.autocast:
-    """bfloat16 for networks on a GPU. Maps must be standardised first: raw ones differ by five orders of magnitude."""
+    """bfloat16 for networks on a GPU. Maps must be standardised first: raw ones differ by five orders of magnitude.
+
+    Unlike in ``learners.graph``, the casts of weights are cached: the peers were measured so.
+    """
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled and device.type == "cuda")
 
 

@@ -57,7 +57,7 @@ def resnet50_grey(classes: int = 2) -> nn.Module:
     return network
 
 
-def five_blocks_grey(classes: int = 2, *, dropout: float = 0.3) -> nn.Module:
+def five_blocks_grey(classes: int = 2) -> nn.Module:
     """float32 [N, 1, H, W], made for 112 x 112, to float32 [N, classes] logits.
 
     Five blocks of two 3 x 3 convolutions, each but the last followed by pooling; 5.3 million parameters. Features are
@@ -71,5 +71,5 @@ def five_blocks_grey(classes: int = 2, *, dropout: float = 0.3) -> nn.Module:
             inside = outside
         if i + 1 < len(widths):
             layers.append(nn.MaxPool2d(2, ceil_mode=True))
-    layers += [nn.AdaptiveAvgPool2d(3), nn.Flatten(), Dropout(dropout), nn.Linear(9 * inside, classes)]
+    layers += [nn.AdaptiveAvgPool2d(3), nn.Flatten(), Dropout(0.3), nn.Linear(9 * inside, classes)]
     return nn.Sequential(*layers)

@@ -56,7 +56,7 @@ class Dropout(nn.Module):
         return x * kept / (1 - self.share)
 
 
-def ir50(classes: int | None = None, *, channels: int = 3, dropout: float = 0.4) -> nn.Module:
+def ir50(classes: int | None = None, *, channels: int = 3) -> nn.Module:
     """float32 [N, channels, 112, 112] of about -1..1 to embeddings, float32 [N, 512], or to logits [N, classes].
 
     The improved-residual IR-50 of ArcFace (Deng et al. 2019), 43.6 million parameters at three channels. Embeddings are
@@ -70,7 +70,7 @@ def ir50(classes: int | None = None, *, channels: int = 3, dropout: float = 0.4)
             inside = width
     layers += [
         nn.BatchNorm2d(512),
-        Dropout(dropout),
+        Dropout(0.4),
         nn.Flatten(),
         nn.Linear(512 * 7 * 7, EMBEDDING),
         nn.BatchNorm1d(EMBEDDING),
