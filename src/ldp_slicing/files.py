@@ -111,6 +111,16 @@ def make_folder(folder: Path) -> None:
         sync_folder(missing.parent)
 
 
+def dangling(path: Path) -> str | None:
+    """Return what is wrong with a path that is, or is below, a symbolic link to nothing, or None."""
+    for place in (path, *path.parents):
+        if place.is_symlink() and not place.exists():
+            what = "is" if place == path else f"is below {place},"
+            leads = f"{what} a symbolic link to {place.readlink()}, which does not exist"
+            return f"{leads}: mount its disk, or remove the link"
+    return None
+
+
 def try_to_create_in(folder: Path) -> None:
     """Raise OSError if no file can be created in a folder. Nothing is left of the file that is tried."""
     TemporaryFile(dir=folder).close()

@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 
 from ldp_slicing.cli import app
 from ldp_slicing.cli.exit_status import ExitStatus
+from ldp_slicing.ledger import default_ledger
 from tests.formats.shards import shard
 from tests.markers import encoded, gradient
-from tests.release.helpers import PNG, outputs, plant, release, small_images
+from tests.release.helpers import PNG, outputs, plant, release, small_images, spent
 
 OPTIONS = ("--epsilon", "5", "--workers", "1")  # in one order: which of two near copies comes first is noticed
 OTHER = encoded(gradient(5, 5), "PNG")
@@ -116,6 +117,31 @@ def test_a_dry_run_that_is_killed_leaves_no_key(home: Path, monkeypatch: pytest.
     left = [path for path in (home / "temporary").rglob("*") if path.is_file() and not path.is_symlink()]
     assert {path.name for path in left} >= {"ledger.sqlite", "state.sqlite"}
     assert not [path for path in left if "key" in path.name]
+
+
+def test_a_dry_run_copies_a_ledger_that_a_link_leads_to(home: Path) -> None:
+    """The key lies beside the ledger, not beside the link."""
+    source = plant(home / "in", small_images(3))
+    release(source, home / "out")
+    (home / "link").symlink_to(default_ledger())
+    plant(source, {"new.png": OTHER})
+    before = everything(home)
+    dry = as_json(source, home / "other", "--dry-run", "--ledger", home / "link")
+    assert (dry["released"], dry["failed"]) == (1, 3)
+    assert everything(home) == before
+    assert spent().releases == 3
+
+
+def test_a_dry_run_refuses_a_ledger_that_the_run_would_refuse(home: Path) -> None:
+    source = plant(home / "in", small_images(1))
+    release(source, home / "out")
+    default_ledger().unlink()
+    (home / "link").symlink_to("unmounted")
+    unmounted = "a symbolic link to unmounted, which does not exist"
+    for options, why in ((), "is missing, but its key is there"), (("--ledger", home / "link"), unmounted):
+        for dry in ([], ["--dry-run"]):
+            status, _, err = privatize(source, home / "other", *options, *dry)
+            assert (status, why in " ".join(err.split())) == (ExitStatus.REFUSED, True)
 
 
 @pytest.mark.parametrize(

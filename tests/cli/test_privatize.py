@@ -8,6 +8,7 @@ import pickle
 import re
 import secrets
 import signal
+import sqlite3
 import subprocess
 import sys
 import tarfile
@@ -29,7 +30,7 @@ from ldp_slicing.cli.exit_status import ExitStatus
 from ldp_slicing.cli.privatize_report import ProgressLines, Rate, Remaining
 from ldp_slicing.errors import ReleaseError
 from ldp_slicing.images import read_image
-from ldp_slicing.ledger import default_ledger
+from ldp_slicing.ledger import Ledger, default_ledger
 from ldp_slicing.release.ledger_client import LedgerClient
 from ldp_slicing.release.run import Stop, on_this_machine
 from ldp_slicing.release.state import RunState
@@ -489,6 +490,33 @@ def test_many_sources_that_were_released_before_are_one_line(tmp_path: Path) -> 
     assert (status, len(problems)) == (1, 2)
     assert problems[0].startswith("not released: 0.png and 24 more: was released before, once, on 20")
     assert problems[1].startswith("not released: bad.png: ")
+
+
+def test_many_files_that_a_plan_does_not_suit_are_one_line(tmp_path: Path) -> None:
+    source = plant(tmp_path / "in", {f"{i}.png": encoded(gradient(4, 4 + i)[..., 0], "PNG") for i in range(25)})
+    status, _, err = privatize(source, tmp_path / "out", "--epsilon", "58")
+    (problem,) = [line for line in err.splitlines() if line.startswith("not released")]
+    assert status == 1
+    assert problem.startswith("not released: 0.png and 24 more: epsilon 58 makes the noise pointless")
+
+
+def test_a_ledger_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file meets the same problem, which says nothing about the file."""
+    source = plant(tmp_path / "in", {f"{i}.png": encoded(gradient(4, 4 + i), "PNG") for i in range(12)})
+    plant(source, {"bad0.png": b"text", "bad1.png": b"text"})
+
+    def approve(ledger: Ledger, *_: object) -> None:
+        with ledger._transaction():
+            raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Ledger, "approve", approve)
+    status, _, err = privatize(source, tmp_path / "out", "--workers", "1")
+    first, *others = [line for line in err.splitlines() if line.startswith("not released")]
+    assert status == 5
+    assert first.startswith("not released: 0.png and 11 more: the ledger ")
+    assert first.endswith("ledger.sqlite cannot be written: database or disk is full")
+    assert [line.split(":")[1] for line in others] == [" bad0.png", " bad1.png"]
+    assert "not complete: run the same command to retry what failed" in err
 
 
 def test_copies_keys_and_many_problems(tmp_path: Path) -> None:

@@ -325,6 +325,16 @@ def test_a_second_name_of_a_ledger_is_refused_and_a_symbolic_link_is_followed(tm
             Ledger(tmp_path / name)
 
 
+@pytest.mark.parametrize("must_exist", [True, False])
+@pytest.mark.parametrize("name", ["link", "link/l.sqlite"])
+def test_no_ledger_is_created_where_a_link_leads_to_nothing(name: str, must_exist: bool, tmp_path: Path) -> None:
+    """The link may lead to a disk that is not mounted, with the ledger that knows what was released."""
+    (tmp_path / "link").symlink_to("disk")
+    with pytest.raises(LedgerError, match=r"a symbolic link to disk, which does not exist: mount its disk"):
+        Ledger(tmp_path / name, must_exist=must_exist)
+    assert [one.name for one in tmp_path.iterdir()] == ["link"]
+
+
 CREATING = """
 import os, signal, sys
 from pathlib import Path

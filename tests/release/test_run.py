@@ -219,7 +219,8 @@ REFUSALS = {
     "source is empty": ("empty", "out", "holds no file that can be released"),
     "target is not empty": ("in", "full", "not an empty folder"),
     "target is a file": ("in", "full/file", "not an empty folder"),
-    "target is a broken link": ("in", "broken", "not an empty folder"),
+    "target is a broken link": ("in", "broken", "broken is a symbolic link to nowhere2, which does not exist: mount"),
+    "target is below a broken link": ("in", "broken/out", "out is below .*broken, a symbolic link to nowhere2, which"),
     "target is the source": ("in", "in", "overlap"),
     "target is in the source": ("in", "in/out", "overlap"),
     "target is deep in the source": ("in", "in/album/new/out", "overlap"),
@@ -296,6 +297,13 @@ def test_an_empty_target_may_exist_or_be_a_link(places: Path) -> None:
     (places / "to empty").symlink_to("empty")
     release(places / "in", places / "to empty")
     assert tree(places / "empty") == ["a.png", "album/b.png", *BESIDE]
+
+
+def test_a_state_folder_whose_link_leads_to_nothing_is_refused(places: Path) -> None:
+    with pytest.raises(ReleaseError, match="broken is a symbolic link to nowhere2, which does not exist: mount"):
+        release(places / "in", places / "out", state=places / "broken")
+    assert not (places / "out").exists()
+    assert not default_ledger().exists()
 
 
 def test_one_file_to_one_file(places: Path) -> None:

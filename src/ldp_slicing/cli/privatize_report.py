@@ -30,6 +30,8 @@ from ldp_slicing.wording import counted
 LINE_SECONDS = 30.0
 SHOWN = 20  # problems listed by name; the rest are counted, and --json lists all of them
 OF_RELEASES = (Reason.LOST, Reason.DAMAGED, Reason.CHANGED)  # of what was released, and counts
+OF_THE_RUN = (Reason.LEDGER, Reason.DISK_FULL)  # they say nothing about the file that met them
+SHARED_BY_MANY = (Reason.RELEASED_BEFORE, Reason.SETTINGS)  # of many files, one mistake of the command
 SHORT = 70  # characters of a notice that was printed before
 
 
@@ -204,14 +206,15 @@ def print_report(run: Run, seconds: float, target: str, said: Collection[str]) -
 
 
 def group_problems(problems: Sequence[records.Problem]) -> list[list[records.Problem]]:
-    """Return the problems one by one. Of many, those of sources that one run released before are one group.
+    """Return the problems one by one, but in one group those that are equal and not about their files.
 
-    Whoever names another target by mistake then reads one line, not a line for each file.
+    Whoever names another target by mistake then reads one line, not a line for each file. Of few files, all that the
+    ledger knows or the plan does not suit are named.
     """
+    reasons = (*OF_THE_RUN, *SHARED_BY_MANY) if len(problems) > SHOWN else OF_THE_RUN
     groups: dict[str | int, list[records.Problem]] = {}
     for position, one in enumerate(problems):
-        is_alike = len(problems) > SHOWN and one.reason is Reason.RELEASED_BEFORE
-        groups.setdefault(one.problem if is_alike else position, []).append(one)
+        groups.setdefault(one.problem if one.reason in reasons else position, []).append(one)
     return list(groups.values())
 
 

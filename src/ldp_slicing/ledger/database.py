@@ -15,7 +15,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap
 
 from ldp_slicing.errors import LdpSlicingError, LedgerError
-from ldp_slicing.ledger.file import keyed_digest, open_ledger_file, read_meta
+from ldp_slicing.ledger.file import followed, keyed_digest, open_ledger_file, read_meta
 from ldp_slicing.ledger.sums import Selection, Spent, add_up, spent_query
 
 _DAMAGED = (
@@ -51,7 +51,7 @@ class LedgerDatabase:
     """An open ledger. It is created if it does not exist, unless ``must_exist``."""
 
     def __init__(self, path: Path, *, must_exist: bool = False) -> None:
-        self.path = path.resolve() if path.is_symlink() else path
+        self.path = followed(path)
         self._key, self._database = open_ledger_file(self.path, must_exist=must_exist)
         try:
             self.load_keys()

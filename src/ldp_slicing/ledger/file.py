@@ -24,7 +24,15 @@ from typing import Any
 
 from ldp_slicing.digests import frame
 from ldp_slicing.errors import KeyFileError, LedgerError
-from ldp_slicing.files import check_name_encoding, create_durably, lock_folder, make_folder, sync_file, sync_folder
+from ldp_slicing.files import (
+    check_name_encoding,
+    create_durably,
+    dangling,
+    lock_folder,
+    make_folder,
+    sync_file,
+    sync_folder,
+)
 from ldp_slicing.keys import new_key_file, read_key_file
 from ldp_slicing.ledger.schema import LEDGER_VERSION, SCHEMA
 
@@ -65,6 +73,20 @@ def keyed_digest(key: bytes, kind: str, content: bytes) -> bytes:
     return hmac.digest(key, frame(b"ldp-slicing ledger 1", kind.encode(), content), "sha256")
 
 
+def followed(path: Path) -> Path:
+    """Return where a ledger lies: its key and its log are beside the file, not beside a symbolic link to it.
+
+    A link to nothing is refused, because a new ledger in its place would not know what was released.
+    """
+    if (problem := dangling(path)) is not None:
+        raise LedgerError(f"the ledger {path} {problem}")
+    return path.resolve() if path.is_symlink() else path
+
+
+def key_beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.key")
+
+
 def open_ledger_file(path: Path, *, must_exist: bool) -> tuple[bytes, sqlite3.Connection]:
     """Return the key and the database of a ledger. It is created if neither exists, unless ``must_exist``."""
     check_name_encoding()
@@ -91,7 +113,7 @@ def open_ledger_file(path: Path, *, must_exist: bool) -> tuple[bytes, sqlite3.Co
 
 
 def _read_or_make_key(path: Path, must_exist: bool) -> bytes:
-    key_path = path.with_name(f"{path.name}.key")
+    key_path = key_beside(path)
     has_key = key_path.exists()  # asked first: a ledger that is being created has its name before its key
     if has_key and not path.exists():
         raise LedgerError(
@@ -158,7 +180,7 @@ def _create(path: Path, key_path: Path) -> None:
 
 def create_again(path: Path, key: Path | None, identity: bytes | None) -> None:
     """Create a ledger that was lost, under its old key and identity or under new ones. It is marked as rebuilt."""
-    key_path = path.with_name(f"{path.name}.key")
+    key_path = key_beside(path)
     _write_new(path, new_key_file(key_path) if key is None else read_key_file(key), identity, rebuilt=int(time.time()))
     if key is not None:
         create_durably(key_path, key.read_bytes(), mode=0o600)

@@ -23,7 +23,7 @@ from ldp_slicing.formats import KINDS, load_format
 from ldp_slicing.formats.base import Damaged, Reader
 from ldp_slicing.keys import read_key_file
 from ldp_slicing.ledger import Intent, Ledger, RunPolicy
-from ldp_slicing.ledger.file import create_again, keyed_digest
+from ldp_slicing.ledger.file import create_again, key_beside, keyed_digest
 from ldp_slicing.release.ledger_client import intent_of, request_for
 from ldp_slicing.release.settings import ReleaseSettings
 from ldp_slicing.release.sources import open_sources
@@ -81,7 +81,7 @@ def rebuild(path: Path, folders: Sequence[Path], key: Path | None) -> RebuiltLed
             f"{' and '.join(left)} in {path.parent} must be moved away before a ledger is rebuilt there; its key may "
             "stay. If the ledger is not damaged, use it as it is"
         )
-    beside = path.with_name(f"{path.name}.key")
+    beside = key_beside(path)
     if key is None and beside.exists():
         key = beside
     work = path.with_name(f"{path.name}.rebuilding")

@@ -20,6 +20,7 @@ from ldp_slicing.errors import Reason, ReleaseError
 from ldp_slicing.files import lock_folder
 from ldp_slicing.keys import Secret, read_key_file
 from ldp_slicing.ledger import Ledger
+from ldp_slicing.ledger.file import followed, key_beside
 from ldp_slicing.randomness import KEY_BYTES
 from ldp_slicing.release.state import RunState
 from ldp_slicing.release.state_file import KEY_NAME
@@ -117,18 +118,19 @@ def open_copies(state: Path, ledger: Path, folder: TemporaryDirectory[str]) -> t
                 shutil.copy(part, copies / "state" / part.name)
     copied = RehearsedState(copies / "state", state)
     try:
-        if not ledger.exists():
+        place = followed(ledger)
+        if not place.exists() and (is_known or not key_beside(place).exists()):
             return None if is_known else Ledger(copies / ledger.name), copied
-        return _copy_ledger(ledger, copies), copied
+        return _copy_ledger(place, copies), copied
     except BaseException:
         copied.close()
         raise
 
 
 def _copy_ledger(ledger: Path, copies: Path) -> Ledger:
-    key = ledger.with_name(f"{ledger.name}.key")
-    if not key.exists():
-        return Ledger(ledger, must_exist=True)  # raises, and says what to do
+    key = key_beside(ledger)
+    if not (key.exists() and ledger.exists()):
+        Ledger(ledger, must_exist=True).close()  # raises, and says what to do, unless they were made at this moment
     try:
         (copies / key.name).symlink_to(key.absolute())  # a dry run that is killed leaves no copy of a key
     except OSError:  # not allowed on some systems

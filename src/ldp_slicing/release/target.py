@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ldp_slicing.errors import ImageError, Reason, ReleaseError
-from ldp_slicing.files import digest_of, lock_folder, try_to_create_in
+from ldp_slicing.files import dangling, digest_of, lock_folder, try_to_create_in
 from ldp_slicing.formats import KINDS, WRITERS
 from ldp_slicing.ledger import default_ledger
 from ldp_slicing.release.sources import open_sources, source_kind
@@ -183,6 +183,9 @@ def check_private_files(paths: ReleasePaths, target: str, files: Iterable[Path])
 
 def check_new(paths: ReleasePaths) -> None:
     """Refuse a state folder or target that exists, if no run has left its state there."""
+    for place in (paths.state, *([paths.target.root] if isinstance(paths.target, LocalStorage) else [])):
+        if (problem := dangling(place)) is not None:
+            raise ReleaseError(f"{place} {problem}")
     _check_new_target(paths)
     if os.path.lexists(paths.state) and (not paths.state.is_dir() or any(paths.state.iterdir())):
         raise ReleaseError(
