@@ -117,7 +117,7 @@ class Preset:
     def from_dict(cls, content: object) -> Preset:
         """Return the preset with this content, or raise PresetError. There are no unknown fields.
 
-        Only ``measured_bits`` may be missing: files have not always had it.
+        Only ``measured_bits`` may be missing: not everybody who writes a file knows it.
         """
         if not isinstance(content, dict) or "preset" not in content:
             raise PresetError('it is not a JSON object with the field "preset"')

@@ -148,7 +148,7 @@ Arguments = ParamSpec("Arguments")
 def refusals_exit(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
     """Report an LdpSlicingError of the command as one line, and to --json, with exit status 2.
 
-    An error of the operating system is one line, too, but no refusal: something may have been done.
+    An OSError is reported as one line, too, but with exit status 74: something may have been written before it.
     """
 
     @wraps(command)

@@ -92,7 +92,7 @@ def watched_output() -> Iterator[None]:
 
 
 def _open_standard_files() -> None:
-    """Send to nowhere what the caller has closed: the next file that is opened would get its number, and its output."""
+    """Open closed standard streams on the null device: the next file to be opened would get their output."""
     for number in range(3):
         try:
             os.fstat(number)

@@ -206,10 +206,10 @@ def print_report(run: Run, seconds: float, target: str, said: Collection[str]) -
 
 
 def group_problems(problems: Sequence[records.Problem]) -> list[list[records.Problem]]:
-    """Return the problems one by one, but in one group those that are equal and not about their files.
+    """Group equal problems that are not about a single file. All other problems are alone in their group.
 
-    Whoever names another target by mistake then reads one line, not a line for each file. Of few files, all that the
-    ledger knows or the plan does not suit are named.
+    Whoever names another target by mistake then reads one line, not a line for each file. Of few problems, those about
+    earlier releases and unsuitable plans are listed one by one.
     """
     reasons = (*OF_THE_RUN, *SHARED_BY_MANY) if len(problems) > SHOWN else OF_THE_RUN
     groups: dict[str | int, list[records.Problem]] = {}

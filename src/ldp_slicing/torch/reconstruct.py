@@ -66,7 +66,7 @@ IMAGES_FOR_SCALE = 1000  # by which the scale of the reconstructed channels is c
 MIN_PRIOR, MIN_SCALE = 0.001, 0.25  # the smallest share of the prior in a prediction, and the smallest scale of D
 LOGISTIC_SCALE = 3**0.5 / pi  # of a logistic distribution whose standard deviation is 1
 MAX_STRETCH = 4.0  # of the scale relative to the prior's, as a logarithm
-NEEDED = ("plan", "prune", "prior", "width", "network", "mean", "deviation", "centre", "spread")  # in a state
+NEEDED = ("plan", "prune", "prior", "width", "network", "mean", "deviation", "centre", "spread", "hides")
 Report = Callable[[int, float], None]
 
 
@@ -261,7 +261,7 @@ class Reconstructor:
                 "returned"
             )
         decoder = Decoder(Plan.from_dict(state["plan"]), state["prior"].to(device), prune=state["prune"])
-        reconstructor = cls(decoder, width=state["width"], hides=state.get("hides", True))
+        reconstructor = cls(decoder, width=state["width"], hides=state["hides"])
         reconstructor.network.load_state_dict(state["network"])
         for name in ("mean", "deviation", "centre", "spread"):
             setattr(reconstructor, f"_{name}", state[name].to(device))
